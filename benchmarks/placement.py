@@ -26,7 +26,7 @@ import psutil
 from scipy.optimize import nnls
 
 from benchmarks.training import ends_with_this, memory, server_cpu_seconds
-from mdgan.families.federated.training_time import Point, curve_at, fit_curve
+from mdgan.families.federated.placement import Point, curve_at, fit_curve
 from mdgan.records.placements import Placed
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.roles import SERVER

@@ -23,6 +23,7 @@ from mdgan.data.shard import Shard
 from mdgan.families.federated.build import make_client
 from mdgan.families.federated.fl_gan import Client
 from mdgan.families.federated.settings import FederatedSettings
+from mdgan.families.federated.training_load import Load
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.build import make_worker
 from mdgan.families.mdgan.settings import MDGANSettings
@@ -86,7 +87,7 @@ def measure_clients(
         if form == "one by one":  # in a slot they use the same memory
             before = before[:1] * num_clients
         begun = [
-            make_client(n, settings, file.models, shard, where, rounds, after=before[n])
+            make_client(n, settings, file.models, shard, where, stream=(rounds,), after=before[n])
             for n, shard in enumerate(shards)
         ]
         made[form] = begun
@@ -102,7 +103,8 @@ def measure_clients(
                 for client in begun:
                     client.train(sent, ITERATIONS, batch_size)
             else:
-                Client.train_at_once(begun, sent, ITERATIONS, batch_size, rehearses=not rounds)
+                full = Load(ITERATIONS, batch_size)
+                Client.train_at_once(begun, sent, full, ITERATIONS, rehearses=not rounds)
             times.append(1e3 * (time.process_time() - start) / num_clients / ITERATIONS)
         rounds += 1
     return {form: times[1:] for form, times in found.items()}

@@ -1,4 +1,4 @@
-"""The shards of clients without a home, which every process that can read the data can make."""
+"""The shards of placed clients, which every process that can read the data can make."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +16,7 @@ from mdgan.privacy.contents import Contents
 class ClientShards(Mapping[int, Shard]):
     """By client 1..N, its shard; each is made when it is asked for, and nothing is kept of it.
 
-    Args:
-        source: the data set.
-        parts: for each client in turn, int64 [m], which samples it owns.
-        seed: the run's seed.
+    The parts are, for each client in turn, which samples it owns, int64 [m].
     """
 
     def __init__(self, source: Partitioner, parts: Sequence[Tensor], seed: int) -> None:
@@ -34,16 +31,11 @@ class ClientShards(Mapping[int, Shard]):
         return iter(range(1, len(self._parts) + 1))
 
     def __getitem__(self, client: int) -> Shard:
-        return self._made(client, client)
+        return self._made(client)
 
     def begun_in(self, client: int, iteration: int) -> Shard:
-        """A client's shard whose order of samples is drawn anew.
-
-        Args:
-            client: its number.
-            iteration: the last one of the round that the client trains in; it decides the order.
-        """
-        return self._made(client, client, iteration)
+        """A client's shard, in an order that the last iteration of its round decides."""
+        return self._made(client, iteration)
 
     @cached_property
     def contents(self) -> Contents:
@@ -64,14 +56,9 @@ class ClientShards(Mapping[int, Shard]):
         }
 
     def described_by(self, rank: int, num_ranks: int) -> tuple[Partitioner, Tensor]:
-        """The samples that one of several ranks describes for scores; all ranks together, each.
+        """The data set, and which of its samples one of several ranks describes for scores.
 
-        Args:
-            rank: from 1; a later one than the last describes what an earlier one does.
-            num_ranks: how many share the work.
-
-        Returns:
-            The data set, and which of its samples, int64 [m].
+        All ranks together describe each; a later one than the last does what an earlier one does.
         """
         first = (rank - 1) % num_ranks
         return self._source, torch.arange(first, len(self._source), num_ranks)
@@ -87,5 +74,5 @@ class ClientShards(Mapping[int, Shard]):
     def _made(self, client: int, *stream: int) -> Shard:
         if not 1 <= client <= len(self._parts):
             raise KeyError(client)
-        generator = generator_for(self._seed, "shard", *stream)
+        generator = generator_for(self._seed, "shard", client, *stream)
         return Shard(self._source, self._parts[client - 1], generator)

@@ -8,6 +8,8 @@ nor the threshold nor the steps; those here are ours (docs/decisions.md).
 from collections import deque
 from typing import NamedTuple
 
+from mdgan.settings.climber import HillClimber
+
 WINDOW = 8
 """Batches over which latencies are averaged, and that each step is given to show what it does."""
 THRESHOLD = 0.05
@@ -41,9 +43,11 @@ class Tuner:
     """
 
     def __init__(self, threads: Range, buffer: Range) -> None:
-        self._threads = threads
-        self._buffer = buffer
-        self._step = 0
+        steps = [(threads.least, buffer.least)]
+        while steps[-1] != (threads.most, buffer.most):
+            steps.append((threads.at(len(steps)), buffer.at(len(steps))))
+        self._least = steps[0]
+        self._climber = HillClimber(steps, gain=0.0)
         self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW)  # waiting, training
         self._calm = 0
         self._patience = PATIENCE
@@ -52,12 +56,12 @@ class Tuner:
     @property
     def threads(self) -> int:
         """How many threads should read."""
-        return self._threads.at(self._step)
+        return self._climber.candidate[0]
 
     @property
     def buffer(self) -> int:
         """How many samples should be read ahead for each worker."""
-        return self._buffer.at(self._step)
+        return self._climber.candidate[1]
 
     @property
     def latency(self) -> float:
@@ -81,23 +85,18 @@ class Tuner:
             self._since_down += 1
         if len(self._window) < WINDOW:
             return
-        if self.latency > THRESHOLD:
+        before, latency = self._climber.candidate, self.latency
+        if latency > THRESHOLD:
             self._calm = 0
-            self._step_up()
-            return
-        self._calm += 1
-        if self._step and self._calm >= self._patience:
-            self._step -= 1
-            self._calm = self._since_down = 0
+            self._climber.note(1 - latency)
+            if self._since_down is not None and self._climber.candidate != before:
+                too_early = self._since_down <= self._patience
+                self._patience = min(2 * self._patience, MOST_PATIENCE) if too_early else PATIENCE
+                self._since_down = None
+        else:
+            self._calm += 1
+            if before != self._least and self._calm >= self._patience:
+                self._climber.back()
+                self._calm = self._since_down = 0
+        if self._climber.candidate != before:
             self._window.clear()
-
-    def _step_up(self) -> None:
-        can_grow = any(range.at(self._step) < range.most for range in (self._threads, self._buffer))
-        if not can_grow:
-            return
-        if self._since_down is not None:
-            was_too_early = self._since_down <= self._patience
-            self._patience = min(2 * self._patience, MOST_PATIENCE) if was_too_early else PATIENCE
-            self._since_down = None
-        self._step += 1
-        self._window.clear()

@@ -1,10 +1,7 @@
-"""How data are divided over workers: the schemes of `--partition`.
+"""How data are divided over workers: the schemes of `--partition`, by labels and seed alone.
 
-Each is a pure function of labels, N and seed.
-
-Every scheme returns one sorted index tensor a worker. `iid`, `sorted`, `dirichlet` and `shards`
-give every sample to exactly one worker, as does `classes` if N·K covers all classes. `fegan` draws
-samples for each worker independently.
+`iid`, `sorted`, `dirichlet` and `shards` give every sample to exactly one worker, as does `classes`
+if N·K covers all classes. `fegan` draws samples for each worker independently.
 """
 
 from collections.abc import Callable
@@ -26,13 +23,7 @@ _MOST_PIECES = 1_000_000
 
 
 def partition(labels: Tensor, scheme: PartitionScheme, num_workers: int, seed: int) -> list[Tensor]:
-    """Divides a data set over workers.
-
-    Args:
-        labels: int64 [n].
-        scheme: any but `none`.
-        num_workers: N.
-        seed: the run's seed.
+    """Divides a data set with these labels, int64 [n], over workers, by any scheme but `none`.
 
     Returns:
         For each worker 1..N in turn, int64 indices in increasing order, none empty.
@@ -115,33 +106,26 @@ def _classes(labels: Indices, num_workers: int, random: np.random.Generator, k: 
     for label in present:
         holders = [worker for worker in range(num_workers) if label in hands[worker]]
         members = random.permutation(np.flatnonzero(labels == label))
-        for holder, piece in zip(
-            holders, np.array_split(members, max(1, len(holders))), strict=False
-        ):
+        pieces = np.array_split(members, max(1, len(holders)))
+        for holder, piece in zip(holders, pieces, strict=False):
             parts[holder].append(piece)
     return [np.concatenate(pieces) for pieces in parts]
 
 
 def _fegan(
-    labels: Indices,
-    num_workers: int,
-    random: np.random.Generator,
-    max_classes: float,
-    max_samples: float,
+    labels: Indices, num_workers: int, random: np.random.Generator, classes: float, samples: float
 ) -> Parts:
     """The division of FeGAN's experiments (Guerraoui et al. 2020, section 4).
 
-    Worker i of n gets r_c random classes, r_c ∈ [1, max_class·i/n], and r_s samples of each,
-    r_s ∈ [1, min(i², max_samples·i/n)], drawn again for each class.
-
-    Workers draw independently, so two may hold the same sample; r_s is capped by the class size.
+    Worker i of n gets r_c random classes, r_c ∈ [1, classes·i/n], and r_s samples of each, r_s ∈
+    [1, min(i², samples·i/n)], drawn again for each class and capped by its size.
     """
     present = np.unique(labels)
     of_class = {label: np.flatnonzero(labels == label) for label in present}
     parts: Parts = []
     for i in range(1, num_workers + 1):
-        most_classes = max(1, int(max_classes * i / num_workers))
-        most_samples = max(1, int(min(i**2, max_samples * i / num_workers)))
+        most_classes = max(1, int(classes * i / num_workers))
+        most_samples = max(1, int(min(i**2, samples * i / num_workers)))
         num_classes = min(int(random.integers(1, most_classes + 1)), len(present))
         pieces: Parts = []
         for label in random.choice(present, num_classes, replace=False):

@@ -29,25 +29,13 @@ class Partitioner(ABC):
 
     @abstractmethod
     def images(self, indices: Tensor) -> Tensor:
-        """The samples at some positions.
-
-        Args:
-            indices: int64 [k] in [0, n).
-
-        Returns:
-            float32 [k, C, H, W] in [−1, 1].
-        """
+        """The samples at int64 [k] positions, float32 [k, C, H, W] in [−1, 1]."""
 
     def contents(self, indices: Tensor) -> list[bytes]:
         """What tells samples from others, by which an account of privacy knows them again.
 
-        It must not depend on how a sample is named, labelled, sized or divided, nor on the time.
-
-        Args:
-            indices: int64 [k] in [0, n).
-
-        Returns:
-            Of each sample, the bytes of its pixels, uint8; those of its file where it has one.
+        It must not depend on how a sample is named, labelled, sized or divided, nor on the time:
+        the bytes of its pixels, uint8; those of its file where it has one.
         """
         return _pixels(self.images(indices))
 
@@ -72,14 +60,14 @@ class InMemoryPartitioner(Partitioner):
 
     @abstractmethod
     def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
-        """Reads the whole data set.
+        """Reads the whole data set from `--data-dir`.
 
         Returns:
             Images [n, C, H, W], uint8 in [0, 255] or float32 in [−1, 1]; labels, int64 [n].
         """
 
     def images(self, indices: Tensor) -> Tensor:
-        """The samples at some positions, float32 [k, C, H, W] in [−1, 1]."""
+        """See `Partitioner`."""
         chosen = self._pixels[indices]
         return pixels_to_float(chosen) if chosen.dtype == torch.uint8 else chosen
 
@@ -102,17 +90,10 @@ class ImageFilesPartitioner(Partitioner):
 
     @abstractmethod
     def find(self, data_dir: Path) -> tuple[list[Path], Tensor]:
-        """Lists the files in a fixed order.
-
-        Args:
-            data_dir: the folder given as `--data-dir`.
-
-        Returns:
-            The n paths, and labels, int64 [n].
-        """
+        """Lists the files of `--data-dir` in a fixed order: n paths, and labels, int64 [n]."""
 
     def images(self, indices: Tensor) -> Tensor:
-        """The samples at some positions, float32 [k, C, H, W] in [−1, 1]."""
+        """See `Partitioner`."""
         chosen = [read_image(self.paths[i], self.shape).numpy() for i in indices.tolist()]
         return torch.from_numpy(np.stack(chosen))  # numpy, for the reason that `read_image` gives
 

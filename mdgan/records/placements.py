@@ -11,13 +11,7 @@ PLACEMENT = "placement"
 
 
 class Place(NamedTuple):
-    """A slot, and what it is: slots sort by kind, then by host and number.
-
-    Attributes:
-        kind: such as "Xeon @ 2.5 GHz, 2 slots on 1 core".
-        host: the rank of its process.
-        number: among the slots of its host, from 0.
-    """
+    """A slot: its kind, such as "Xeon @ 2.5 GHz, 2 slots on 1 core", its host and its number."""
 
     kind: str
     host: int
@@ -25,14 +19,9 @@ class Place(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """One client in one slot.
+    """One client in one slot, in seconds since the round began, as its host says.
 
-    Attributes:
-        client: its number.
-        batches: x, how many it trained.
-        begin: seconds since the round began.
-        seconds: how long it took, as its host says.
-        predicted: how long it was expected to take; None without a prediction.
+    It was expected to take `predicted` seconds; None without a prediction.
     """
 
     client: int
@@ -43,21 +32,10 @@ class Trained(NamedTuple):
 
 
 class InSlot(Struct, frozen=True, kw_only=True, dict=True):
-    """What one slot did in a round.
+    """What one slot did in a round, for `work` batches of all its clients.
 
-    The lists are as long as one another, or empty in rounds that are recorded in brief.
-
-    Attributes:
-        host: the rank of its process.
-        slot: its number among those of the host, from 0.
-        kind: of the slot.
-        busy: seconds that it trained.
-        work: batches of all its clients.
-        clients: in the order in which they trained.
-        batches: of each.
-        begin: seconds since the round began; None where it is not known.
-        seconds: how long each took; None where it is not known.
-        predicted: how long each was expected to take; None without a prediction.
+    The lists are of its clients, in the order in which they trained, as in `Trained`; empty in
+    rounds that are recorded in brief.
     """
 
     host: Rank
@@ -86,12 +64,10 @@ class InSlot(Struct, frozen=True, kw_only=True, dict=True):
     def trained(self) -> list[Trained]:
         """Its clients whose times are known."""
         predicted = self.predicted or [None] * len(self.clients)
-        told = zip(
-            self.clients, self.batches, self.begin, self.seconds, predicted, strict=True
-        )  # fmt: skip
+        columns = self.clients, self.batches, self.begin, self.seconds, predicted
         return [
             Trained(client, x, begin, seconds, expected)
-            for client, x, begin, seconds, expected in told
+            for client, x, begin, seconds, expected in zip(*columns, strict=True)
             if begin is not None and seconds is not None
         ]
 
@@ -103,7 +79,6 @@ class Placed(Row, frozen=True):
     """Where the clients of one round trained.
 
     Attributes:
-        number: of the round, from 0.
         strategy: by which they were placed: `rr`, `bb`, `lb` or `pull`.
         makespan: seconds from the beginning of the round until the last slot was done.
         slots: all slots that were there, also those without a client.

@@ -279,14 +279,15 @@ class GivesWeights(LyingServer):
     """Gives all weight to the victim."""
 
     def __init__(self, *, more: bool) -> None:
-        self._more = {"98": 1.0, "99": 1.0} if more else {}
+        self._more = [[n, 1, 1, 1.0] for n in (98, 99)] if more else []
 
     def to_host(self, host: int, message: Message) -> Sequence[Message]:
         del host
         if message.kind != ROUND:
             return [message]
-        weights = {n: float(int(n) == VICTIM) for n in message.fields["weights"]} | self._more
-        return [replace(message, fields={**message.fields, "weights": weights})]
+        (tasks,) = message.fields["lists"]
+        changed = [[n, *load, float(n == VICTIM)] for n, *load, _ in tasks]
+        return [replace(message, fields={**message.fields, "lists": [changed + self._more]})]
 
 
 @pytest.mark.parametrize("algorithm", ["mdgan", "fl-gan"])

@@ -10,14 +10,13 @@ from mdgan.data.dataset_file import load
 from mdgan.privacy.accountant import PrivacyCharge, PrivacyHistory, best_order, epsilon_of
 from tests.accounts import all_charges_in, charges_in
 from tests.integration.federated import IN_MEMORY, QUICK, here
-from tests.known_noise import run_with_known_noise
 from tests.processes import ended_well, generator_bytes, read_events, read_status, run_here
 from tests.refusals import check_refused_in_one_line
 
 pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
 
 FL_GAN = ["--algorithm", "fl-gan", "--checkpoint-interval", "5"]
-ROAM = ["--clients", "6", "--slots", "1", "--world-size", "2"]
+PLACED = ["--clients", "6", "--slots", "1", "--world-size", "2"]
 HALF = ["--participation", "0.5"]
 BOUND = ["--dp-unit", "client", "--dp-delta", "0.01"]
 NOISE = [*BOUND, "--dp-noise", "1", "--dp-clip", "0.5"]
@@ -27,27 +26,10 @@ HOME = ["--world-size", "7", "--client-state", "fresh"]
 
 @pytest.mark.usefixtures("known_noise")
 def test_it_does_not_matter_where_clients_are_trained(tmp_path: Path) -> None:
-    roaming = here(tmp_path, "roaming", *SAME, *ROAM)
-    assert here(tmp_path, "home", *SAME, *HOME) == roaming
-    assert here(tmp_path, "alone", *SAME, *HOME, "--workers-per-host", "1") == roaming
-    assert here(tmp_path, "other-noise", *SAME, *ROAM, "--seed", "1") != roaming
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("known_noise")
-@pytest.mark.parametrize(
-    "where",
-    [
-        ["--clients", "6", "--slots", "2", "--world-size", "2"],
-        ["--clients", "6", "--slots", "1", "--world-size", "4", "--placement", "pull"],
-        [*HOME, "--workers-per-host", "2"],
-    ],
-    ids=str,
-)
-def test_nor_in_which_process(tmp_path: Path, where: list[str]) -> None:
-    spread = run_with_known_noise(*QUICK, *SAME, *where, "--out", "spread", cwd=tmp_path)
-    found = ended_well(spread, tmp_path / "spread")
-    assert found == here(tmp_path, "here", *SAME, *ROAM)
+    placed = here(tmp_path, "placed", *SAME, *PLACED)
+    assert here(tmp_path, "home", *SAME, *HOME) == placed
+    assert here(tmp_path, "alone", *SAME, *HOME, "--workers-per-host", "1") == placed
+    assert here(tmp_path, "other-noise", *SAME, *PLACED, "--seed", "1") != placed
 
 
 @pytest.mark.usefixtures("known_noise")
@@ -59,7 +41,7 @@ def test_secure_sums_are_plain_sums(tmp_path: Path, algorithm: str) -> None:
 
 
 def test_without_noise_and_bound_it_is_a_run_without_privacy(tmp_path: Path) -> None:
-    same = [*FL_GAN, *HALF, *ROAM]
+    same = [*FL_GAN, *HALF, *PLACED]
     bare = ["--dp-unit", "client", "--dp-noise", "0", "--dp-clip", "inf", "--dp-tell", "losses"]
     private, public = (
         (here(tmp_path, name, *same, *flags), read_events(tmp_path / name, "round"))
@@ -74,7 +56,7 @@ def test_without_noise_and_bound_it_is_a_run_without_privacy(tmp_path: Path) -> 
 
 
 def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_round_counts(tmp_path: Path) -> None:
-    same = [*FL_GAN, *HALF, *ROAM, *NOISE]
+    same = [*FL_GAN, *HALF, *PLACED, *NOISE]
     # The same secret for both, of a run that has not begun to spend.
     here(tmp_path, "first", *same, "--dp-ledger", "secrets")
     for copy in ("whole", "cut"):
@@ -131,7 +113,7 @@ def test_clients_are_known_by_their_samples_and_not_by_the_name_of_the_data(
 
 
 def test_it_ends_when_the_budget_is_spent_and_names_nobody(tmp_path: Path) -> None:
-    asked = [*QUICK, "--transport", "memory", *FL_GAN, *HALF, *ROAM, *BOUND]
+    asked = [*QUICK, "--transport", "memory", *FL_GAN, *HALF, *PLACED, *BOUND]
     asked += ["--dp-noise", "1", "--dp-epsilon", "4", "--iterations", "60"]
     asked += ["--round-iterations", "2"]
     result = run_here(*asked, "--out", "run", cwd=tmp_path)

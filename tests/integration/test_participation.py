@@ -1,8 +1,6 @@
 """MD-GAN with fewer discriminators than workers, over real processes."""
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +8,11 @@ import pytest
 
 from tests.processes import (
     QUICK,
-    finish,
     generator_bytes,
     read_events,
     read_metrics,
     run,
     run_here,
-    training,
-    wait_until,
 )
 
 PART = [
@@ -80,16 +75,6 @@ def test_any_spread_gives_the_same_generator(tmp_path: Path, swap: str) -> None:
         assert [e["moves"] for e in swaps(folder)] == [e["moves"] for e in swaps(folders[0])]
 
 
-def test_every_worker_gets_a_discriminator_in_time(tmp_path: Path) -> None:
-    flags = [*QUICK, *PART, "--iterations", "40", "--participation", "0.2"]
-    folder = in_memory(tmp_path, *flags, out="run")
-    takers = {taker for event in swaps(folder) for _, taker in event["moves"]}
-    assert takers == set(range(1, 7))
-    answered = read_events(folder, "attendance")[0]["workers"]
-    assert answered.keys() == {str(worker) for worker in range(1, 7)}
-    assert sum(counts["answered"] for counts in answered.values()) == 40
-
-
 def server_bytes(folder: Path) -> tuple[int, int]:
     """What the server has sent as batches, and received as feedback."""
     rows = map(json.loads, (folder / "trace" / "server.jsonl").read_text().splitlines())
@@ -120,22 +105,6 @@ def test_a_run_that_was_stopped_ends_the_same(tmp_path: Path, stale: str) -> Non
         assert again.read_bytes() == once.read_bytes(), name
     moves = [event["moves"] for event in swaps(whole) if event["iteration"] > 10]
     assert [e["moves"] for e in swaps(tmp_path / "cut") if e["iteration"] > 10] == moves != []
-
-
-@SLOW
-def test_a_killed_run_goes_on_bit_by_bit(tmp_path: Path) -> None:
-    flags = [*QUICK, *PART, "--checkpoint-interval", "5", "--log-interval", "1"]
-    running = training(tmp_path, "train", *flags, "--iterations", "100000", name="killed")
-    checkpoints = running.folder / "checkpoints"
-    wait_until(lambda: len(list(checkpoints.glob("*/manifest.json"))) > 1, "two checkpoints")
-    wait_until(lambda: running.has_reached(12), "iterations after a checkpoint")
-    os.killpg(running.process.pid, signal.SIGKILL)
-    finish(running.process)
-    end = str(read_metrics(running.folder)[-1]["iteration"] + 5)
-    resumed = run("train", "--resume", "killed", "--iterations", end, cwd=tmp_path)
-    assert resumed.status == 0, resumed
-    whole = in_memory(tmp_path, *flags, "--iterations", end, out="whole")
-    assert generator_bytes(running.folder) == generator_bytes(whole)
 
 
 @pytest.mark.parametrize("participation", [pytest.param("1", marks=SLOW), "0.01"])

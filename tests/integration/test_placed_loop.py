@@ -1,4 +1,4 @@
-"""Clients without a home against a loop that trains one after another: the same bits."""
+"""Placed clients against a loop that trains one after another: the same bits."""
 
 from pathlib import Path
 
@@ -35,23 +35,15 @@ def the_loop() -> dict[str, Tensor]:
     assert clients is not None
     cpu = torch.device("cpu")
     both = [
-        build_model(build, derive_seed(SEED, name))
-        for name, build in (
-            ("generator", models.generator),
-            ("discriminator", models.discriminator),
-        )
+        build_model(models.generator, derive_seed(SEED, "generator")),
+        build_model(models.discriminator, derive_seed(SEED, "discriminator")),
     ]
     for number in range(ROUNDS):
-        last, sums = (
-            EACH * (number + 1),
-            [
-                {
-                    name: torch.zeros_like(tensor).double()
-                    for name, tensor in model.state_dict().items()
-                }
-                for model in both
-            ],
-        )
+        last = EACH * (number + 1)
+        sums = [
+            {name: torch.zeros_like(tensor).double() for name, tensor in model.state_dict().items()}
+            for model in both
+        ]
         for client in drawn(number):
             own: Shard = clients.begun_in(client, last)
             gan = make_local_gan(

@@ -1,16 +1,13 @@
 """Makes the two parts of FL-GAN and FeGAN."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
 
 import torch
-from torch import Tensor
 
 from mdgan.data.client_shards import ClientShards
 from mdgan.data.shard import Shard
-from mdgan.engine.host.spending import Spending
-from mdgan.engine.masked_answers import masks_for
 from mdgan.engine.message_sizes import (
     MessageSizes,
     names_bytes,
@@ -21,30 +18,27 @@ from mdgan.engine.message_sizes import (
 from mdgan.engine.parts import HostPart
 from mdgan.engine.settings import num_participants
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, mean_size
-from mdgan.families.federated.capability import tell_capabilities
+from mdgan.families.federated.averaging import Averaging, WeightedAveraging
 from mdgan.families.federated.clusters import cluster_counts
 from mdgan.families.federated.cohort import AtHome, Cohort
-from mdgan.families.federated.fegan import Sampling, check_classes, new_sampling
-from mdgan.families.federated.fl_gan import Client, GlobalModels
-from mdgan.families.federated.host import FederatedHost
-from mdgan.families.federated.messages import CHARGE, ROUND, UPDATE, update_form
-from mdgan.families.federated.placed import Placed
-from mdgan.families.federated.placed_host import PlacedHost
-from mdgan.families.federated.placed_messages import (
+from mdgan.families.federated.concurrency import SlotCount
+from mdgan.families.federated.fegan import check_classes
+from mdgan.families.federated.fl_gan import Client, GlobalModels, LocalTraining
+from mdgan.families.federated.host import FederatedHost, PlacedHost
+from mdgan.families.federated.messages import (
     MODELS,
     OF_A_CLIENT_BYTES,
+    ROUND,
     TRAINED,
-    Task,
-    placed_form,
+    UPDATE,
+    update_form,
 )
+from mdgan.families.federated.placed import PlacedCohort
 from mdgan.families.federated.planning import planning
-from mdgan.families.federated.poisson_rounds import PoissonRounds
+from mdgan.families.federated.poisson_rounds import CHARGE, PoissonRounds
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import MOST_SLOTS, PULL, FederatedSettings
-from mdgan.families.federated.slot_count import SlotCount
 from mdgan.families.federated.slots import SlotProcesses, Slots, SlotsInside, Train
-from mdgan.families.federated.together import Together
-from mdgan.families.federated.updates import sent_by
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.model_vector import ModelVector
@@ -69,11 +63,11 @@ class _Federated(Builder[FederatedSettings]):
             make_model(models.generator, "generator", settings, device),
             make_model(models.discriminator, "discriminator", settings, device),
         )
-        cohort: Cohort = AtHome(update_form(settings, both.vector))
+        form = update_form(settings, both.vector.shape)
+        cohort: Cohort = AtHome(form)
         if isinstance(shards, ClientShards):
-            form = placed_form(both.vector.shape, settings)
-            cohort = Placed(shards.class_counts(), form, settings)
-        sampling: Sampling
+            cohort = PlacedCohort(shards.class_counts(), form, settings)
+        averaging: Averaging = WeightedAveraging(settings, both.vector)
         if settings.sampling == "poisson":
             refresh = partial(
                 refresh_buffers,
@@ -81,41 +75,39 @@ class _Federated(Builder[FederatedSettings]):
                 *(settings.batch_size, settings.seed),
             )
             contents = (lambda: shards.contents) if isinstance(shards, ClientShards) else None
-            sampling = PoissonRounds(settings, refresh, contents)
-        else:
-            sampling = new_sampling(settings.sampling, settings.participation, settings.seed)
-        return FederatedServer(both, cohort, sampling, settings, device)
+            blocks = both.vector.num_weight_blocks
+            averaging = PoissonRounds(settings, blocks, refresh, contents)
+        return FederatedServer(both, cohort, averaging, settings, device)
 
     def host(self, needs: HostNeeds[FederatedSettings]) -> HostPart:
         """The part of a host, with a client for each of its shards, or with slots for all."""
-        settings, models = needs.settings, needs.models
         if needs.clients is not None:
             return _placed_host(needs, needs.clients)
+        settings, budgets = needs.settings, needs.budgets
+        make = partial(make_client, settings=settings, models=needs.models, device=needs.device)
         clients = {
-            rank: make_client(
-                *(rank, settings, models, shard, needs.device), budget=needs.budgets.get(rank)
-            )
+            rank: make(rank, shard=shard, budget=budgets.get(rank))
             for rank, shard in needs.shards.items()
         }
-        vector = next(iter(clients.values())).vector
-        form = update_form(settings, vector)
-        tell = partial(tell_capabilities, clients, settings, models, needs.num_workers_here)
-        anew = partial(_anew, needs, clients) if settings.begins_anew else None
-        together = Together(settings)
-        return FederatedHost(
-            clients,
+
+        def begin(rank: int, _place: int, iteration: int) -> Client:
+            """With `--client-state fresh` a client has nothing of its earlier rounds but memory."""
+            if not settings.begins_anew:
+                return clients[rank]
+            order = generator_for(settings.seed, "shard", rank, iteration)
+            shard, after = needs.shards[rank].begun_anew(order), clients[rank]
+            budget = budgets.get(rank)
+            return make(rank, shard=shard, stream=(iteration,), after=after, budget=budget)
+
+        training = LocalTraining(
+            settings,
             needs.device,
-            form,
-            needs.tracer,
-            together,
-            tell,
-            anew,
-            Spending(needs.budgets),
-            masks_for(form, needs.keys, needs.least_parties, repeats=settings.begins_anew),
-            sent_by(settings, vector),
-            needs.account,
-            uniform=settings.weighting == "uniform",
+            begin,
+            lambda rank: clients[rank].num_samples,
+            lambda rank: needs.tracer.of_worker(rank)("train"),
         )
+        shape = next(iter(clients.values())).vector.shape
+        return FederatedHost(needs, clients, update_form(settings, shape), training)
 
     def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:
         """Both models each way."""
@@ -124,25 +116,23 @@ class _Federated(Builder[FederatedSettings]):
         both = 4 * prod(ModelVector(generator, discriminator).shape)
         in_a_round = num_participants(settings.participation, settings.clients or 0)
         shares = shares_bytes(settings.num_workers, is_secure=settings.secure_aggregation)
-        roaming = OF_A_CLIENT_BYTES * in_a_round if settings.clients else 0
-        networks = (
-            (generator, settings.policy("generator")),
-            (discriminator, settings.policy("discriminator")),
-        )
+        placed = OF_A_CLIENT_BYTES * in_a_round if settings.clients else 0
+        of_g, of_d = settings.policy("generator"), settings.policy("discriminator")
+        networks = (generator, of_g), (discriminator, of_d)
         return MessageSizes(
             state_bytes(*networks),
             # The codecs' places and scales come on top of values.
             lambda count: {
                 UPDATE: count * (2 * both + shares + 64) + (8 << 10),
-                **({TRAINED: roaming + small_bytes(count)} if roaming else {}),
+                **({TRAINED: placed + small_bytes(count)} if placed else {}),
                 **({} if settings.adds_up else {MODELS: both + small_bytes(1)}),
             },
             lambda count: {
-                ROUND: both + roaming + small_bytes(count) + shares,
+                ROUND: both + placed + small_bytes(count) + shares,
                 CHARGE: small_bytes(count),
             },
             names_bytes=names_bytes(*networks),
-            json_bytes=lambda count: {TRAINED: roaming + small_bytes(count)},
+            json_bytes=lambda count: {TRAINED: placed + small_bytes(count)},
             shares_bytes=shares,
         )
 
@@ -190,7 +180,8 @@ def make_client(
     models: Models,
     shard: Shard,
     device: torch.device,
-    *stream: int,
+    *,
+    stream: tuple[int, ...] = (),
     after: Client | None = None,
     budget: Budget | None = None,
 ) -> Client:
@@ -224,38 +215,35 @@ def make_client(
     return Client(gan, num_samples, None if after is None else after.vector)
 
 
-def _anew(
-    needs: HostNeeds[FederatedSettings], clients: Mapping[int, Client], rank: int, iteration: int
-) -> Client:
-    """The client of a rank as it begins a round, with nothing of its earlier ones but memory."""
-    generator = generator_for(needs.settings.seed, "shard", rank, iteration)
-    shard = needs.shards[rank].begun_anew(generator)
-    return make_client(
-        *(rank, needs.settings, needs.models, shard, needs.device, iteration),
-        after=clients[rank],
-        budget=needs.budgets.get(rank),
-    )
-
-
 def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> PlacedHost:
     """The part of a host that trains whichever clients it is given."""
     settings, models = needs.settings, needs.models
     (rank,) = needs.shards
-    shape = ModelVector(
-        build_model(models.generator, 0), build_model(models.discriminator, 0)
-    ).shape
-    make_train = partial(_train_any, settings, models, clients, needs.device)
+    networks = build_model(models.generator, 0), build_model(models.discriminator, 0)
+    shape = ModelVector(*networks).shape
     pulls, gives_all = settings.placement == PULL, not settings.adds_up
     given = 1 if pulls else settings.slots if isinstance(settings.slots, int) else None
+
+    def make_train() -> Train:
+        earlier = dict[int, Client]()  # those that train no more; their models are used again
+
+        def begin(number: int, place: int, iteration: int) -> Client:
+            shard, after = clients.begun_in(number, iteration), earlier.get(place)
+            earlier[place] = make_client(
+                number, settings, models, shard, needs.device, stream=(iteration,), after=after
+            )
+            return earlier[place]
+
+        return LocalTraining(settings, needs.device, begin, lambda n: len(clients[n])).train
+
     slots: Slots
     if needs.own_process:
-        most = given or MOST_SLOTS
         prepare = partial(_prepare_slot, needs.cores)
-        slots = SlotProcesses(shape, most, make_train, prepare, gives_all=gives_all)
+        slots = SlotProcesses(shape, given or MOST_SLOTS, make_train, prepare, gives_all=gives_all)
     else:
         slots, given = SlotsInside(shape, make_train(), gives_all=gives_all), given or 1
     about = f"{models.source}, {settings.algorithm}, batches of {settings.batch_size}"
-    count = SlotCount(given, settings.slot_rounds, needs.device, about, needs.cores)
+    count = SlotCount(given, needs.device, about, needs.cores)
     return PlacedHost(rank, slots, count, len(clients), needs.tracer)
 
 
@@ -264,35 +252,6 @@ def _prepare_slot(cores: Sequence[frozenset[int]], slot: int) -> None:
     if cores:
         pin(cores[slot % len(cores)])
     torch.set_num_threads(1)
-
-
-def _train_any(
-    settings: FederatedSettings, models: Models, clients: ClientShards, device: torch.device
-) -> Train:
-    """What trains any clients; the memory of its models is shared by all that it trains."""
-    together, earlier = Together(settings), dict[int, Client]()
-
-    def make(task: Task, place: int, iteration: int) -> Client:
-        shard, after = clients.begun_in(task.client, iteration), earlier.get(place)
-        client = make_client(task.client, settings, models, shard, device, iteration, after=after)
-        earlier[place] = client
-        return client
-
-    def train(
-        tasks: Sequence[Task], sent: Tensor, iteration: int
-    ) -> Iterator[list[tuple[Task, Tensor, Tensor]]]:
-        by_client = {task.client: task for task in tasks}
-        loads = {client: task.load for client, task in by_client.items()}
-        for group in together.groups(loads, lambda client: len(clients[client])):
-            own = [by_client[client] for client in group]
-            begun = [make(task, place, iteration) for place, task in enumerate(own)]
-            begun_with = sent.to(device)
-            found = together.train(begun, begun_with, own[0].load, iteration)
-            send = sent_by(settings, begun[0].vector)
-            answers = [send(begun_with, each) for each in found]
-            yield [(t, x.cpu(), losses) for t, (x, losses) in zip(own, answers, strict=True)]
-
-    return train
 
 
 BUILDER = _Federated()

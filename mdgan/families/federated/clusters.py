@@ -33,13 +33,10 @@ _one_at_a_time = threading.Lock()
 def cluster_counts(images: Iterable[Tensor], method: str, k: int, seed: int) -> list[int]:
     """Groups images and counts the groups; a pure function of its arguments.
 
-    Clusters have no names that clients share: one client's third cluster is in general not
-    another's. They are therefore put in order of the means of their samples along one random
-    direction, the same for all clients. Clusters of the same kind of image lie at nearly the same
-    place along it, so clients that hold all k kinds agree on the order, except for kinds that
-    happen to lie close together. Clients that hold only some kinds do not: theirs are still cut
-    into k groups, and the counts then tell how uneven a client's data are, not of which kinds they
-    are.
+    Clusters have no names that clients share. They are therefore put in order of the means of their
+    samples along one random direction, the same for all clients. So clients that hold all k kinds
+    agree on the order, except for kinds that happen to lie close together. Clients that hold only
+    some kinds do not: their counts tell how uneven their data are, not of which kinds they are.
 
     Args:
         images: in pieces, float32 [n, C, H, W] each, all images of one shape.
@@ -72,30 +69,22 @@ def cluster_counts(images: Iterable[Tensor], method: str, k: int, seed: int) -> 
 
 
 def _projected(images: Iterable[Tensor], seed: int) -> Rows:
-    """The images as float64 [n, 32], projected by one matrix for all clients."""
-    matrix: Tensor | None = None
-    pieces = []
+    """The images as float64 [n, 32], by a random matrix that keeps lengths on average."""
+    matrix, pieces = torch.empty(0, NUM_DIMENSIONS), list[Tensor]()
     for piece in images:
         flat = piece.flatten(1).to("cpu", torch.float64)
-        if matrix is None:
-            matrix = _projection(flat.shape[1], seed)
+        if not pieces:
+            shape = flat.shape[1], NUM_DIMENSIONS
+            random = generator_for(seed, "cluster-projection", flat.shape[1])
+            matrix = torch.randn(shape, generator=random, dtype=torch.float64)
+            matrix.div_(NUM_DIMENSIONS**0.5)
         # The size of the pieces changes the product's last bits, which float32 rounds away.
         pieces.append((flat @ matrix).float().double())
     return torch.cat(pieces).numpy() if pieces else np.empty((0, NUM_DIMENSIONS))
 
 
-def _projection(num_values: int, seed: int) -> Tensor:
-    """A random matrix, float64 [num_values, 32], that keeps lengths on average."""
-    random = generator_for(seed, "cluster-projection", num_values)
-    matrix = torch.randn(num_values, NUM_DIMENSIONS, generator=random, dtype=torch.float64)
-    return matrix.div(NUM_DIMENSIONS**0.5)
-
-
 def _grouped(rows: Rows, method: str, num_clusters: int, seed: int) -> NDArray[np.int64]:
-    """The cluster of each row.
-
-    On one thread, since the order of addition over several would change the last bits.
-    """
+    """The cluster of each row; on one thread, as the order of additions decides the last bits."""
     if num_clusters == 1:
         return np.zeros(len(rows), dtype=np.int64)
     from sklearn.cluster import KMeans

@@ -17,36 +17,29 @@ from mdgan.engine.server.barrier import Hosts, workers_of
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.secure_sums import collect_sums, least_parties, sums_to_ask
 from mdgan.errors import BadInput
-from mdgan.families.federated.fair_weights import check_weights
-from mdgan.families.federated.messages import order
-from mdgan.families.federated.training_load import Load
+from mdgan.families.federated.averaging import check_weights
+from mdgan.families.federated.messages import ClientTask, order
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundPlan:
     """What is to be trained.
 
     Attributes:
         number: counted from 0.
         iteration: i after the round.
         models: float32 `ModelVector.shape`.
-        loads: of the clients that were chosen.
-        weights: of the same clients in the mean.
+        tasks: by client, of those that were chosen.
     """
 
     number: int
     iteration: int
     models: Tensor
-    loads: Mapping[int, Load]
-    weights: Mapping[int, float]
+    tasks: Mapping[int, ClientTask]
 
 
 class Cohort(ABC):
-    """All clients, wherever they are trained.
-
-    Attributes:
-        form: how models travel back.
-    """
+    """All clients, wherever they are trained; `form` is how hosts answer."""
 
     form: AnswerForm
 
@@ -56,25 +49,15 @@ class Cohort(ABC):
 
     @abstractmethod
     def able(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
-        """The clients that can be trained in the next round, and how many live in all.
-
-        Args:
-            hosts: that are free.
-            engine: knows the others.
-        """
+        """The clients that these free hosts can train next, and how many live in all."""
 
     @abstractmethod
     def mean_shard_size(self, engine: Engine) -> float:
         """m, in samples."""
 
     @abstractmethod
-    def train(self, wanted: Round, hosts: Hosts, engine: Engine) -> Answers | None:
-        """Has clients trained, and waits for what they find.
-
-        Args:
-            wanted: the round.
-            hosts: that are free.
-            engine: asks them.
+    def train(self, plan: RoundPlan, hosts: Hosts, engine: Engine) -> Answers | None:
+        """Has clients trained by hosts, those given being free, and waits for what they find.
 
         Returns:
             By client, the answers that came; None if the round has to begin again.
@@ -86,22 +69,16 @@ class Cohort(ABC):
 
 
 class AtHome(Cohort):
-    """Every client lives on the rank of its number, as in FL-GAN and FeGAN.
-
-    Args:
-        form: how models travel back.
-    """
+    """Every client lives on the rank of its number, as in FL-GAN and FeGAN."""
 
     def __init__(self, form: AnswerForm) -> None:
         self.form = form
 
     def class_counts(self, engine: Engine) -> dict[int, list[int]]:
-        """See `Cohort`."""
-        held = engine.members.holdings()
-        # Under differential privacy clients tell their number of samples alone.
+        """See `Cohort`; under differential privacy clients tell their number of samples alone."""
         return {
             int(worker): holding["classes"] or [holding["samples"]]
-            for worker, holding in held.items()
+            for worker, holding in engine.members.holdings().items()
         }
 
     def able(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
@@ -113,38 +90,31 @@ class AtHome(Cohort):
         """See `Cohort`."""
         return engine.members.mean_shard_size
 
-    def train(self, wanted: Round, hosts: Hosts, engine: Engine) -> Answers | None:
+    def train(self, plan: RoundPlan, hosts: Hosts, engine: Engine) -> Answers | None:
         """See `Cohort`; each host trains those of its own clients that were chosen."""
-        shares = {
-            host: [n for n in workers if n in wanted.loads] for host, workers in hosts.items()
-        }
-        asked: Hosts = {host: workers for host, workers in shares.items() if workers}
-        sums = None
-        if self.form.steps:
-            sums = sums_to_ask(engine, asked, dict.fromkeys(workers_of(asked), 0))
-            asked = sums.hosts
-        every = workers_of(asked)
-        if sums is not None:
-            _check_weights(asked, {n: wanted.weights[n] for n in every}, engine)
-        engine.ask(
-            wanted.iteration,
-            asked,
-            lambda host: order(
-                wanted.iteration,
-                wanted.models,
-                {n: wanted.loads[n] for n in (asked[host] if sums is None else every)},
-                wanted.weights,
-                None if sums is None else sums.question.fields(),
-            ),
-        )
-        if sums is not None:
-            return collect_sums(engine, wanted.iteration, sums, self.form)
-        return engine.barrier.collect(wanted.iteration, asked, wanted.weights)
+        chosen = {host: [n for n in own if n in plan.tasks] for host, own in hosts.items()}
+        asked: Hosts = {host: own for host, own in chosen.items() if own}
+        if not self.form.steps:
+            engine.ask(
+                plan.iteration,
+                asked,
+                lambda host: order(
+                    plan.iteration, plan.models, [[plan.tasks[n] for n in asked[host]]]
+                ),
+            )
+            weights = {n: task.weight for n, task in plan.tasks.items()}
+            return engine.barrier.collect(plan.iteration, asked, weights)
+        sums = sums_to_ask(engine, asked, dict.fromkeys(workers_of(asked), 0))
+        tasks = [plan.tasks[n] for n in workers_of(sums.hosts)]
+        _check_sum(sums.hosts, tasks, engine)
+        message = order(plan.iteration, plan.models, [tasks], sums.question.fields())
+        engine.ask(plan.iteration, sums.hosts, lambda _host: message)
+        return collect_sums(engine, plan.iteration, sums, self.form)
 
 
-def _check_weights(asked: Hosts, weights: Mapping[int, float], engine: Engine) -> None:
+def _check_sum(asked: Hosts, tasks: Sequence[ClientTask], engine: Engine) -> None:
     """Checks that no host would refuse its part of the sum, since one weight is too large."""
-    least = least_parties(engine.members)
+    least, weights = least_parties(engine.members), {task.client: task.weight for task in tasks}
     try:
         for host in asked:
             check_weights(host, weights, asked, least, uniform=False)

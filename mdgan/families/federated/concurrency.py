@@ -1,73 +1,149 @@
-"""How many slots a machine uses: one more every few rounds while that makes it faster.
+"""How many slots a host offers: as many as the user said, or as many as train fastest here.
 
-Sani et al. 2024, "Pollen", section 3.2. The paper says when to stop as "until the execution speed
-stops improving"; the 2 % and the round for warming up are ours.
+Sani et al. 2024, "Pollen", section 3.2: one slot more every few rounds while that makes the machine
+faster. The paper says when to stop as "until the execution speed stops improving"; the 2 % and the
+round for warming up are ours.
 """
 
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
 from math import floor, isfinite
 from statistics import median
 
+import psutil
+import torch
+
+from mdgan.families.federated.messages import Offer
+from mdgan.families.federated.settings import MOST_SLOTS
+from mdgan.settings.climber import HillClimber
+from mdgan.settings.machine import num_cores, processor_name
+from mdgan.storage.known_number import KnownNumber
+
+_log = logging.getLogger(__name__)
+
+ROUNDS_EACH = 3
+"""T_c: rounds that count for each number of slots. One more goes before them, in which the new slot
+warms up. Three are enough for a median that a single slow round does not move."""
 _ENOUGH = 1.02
 """So much more work a second makes one slot more worth it."""
+_MEMORY_SHARE = 0.9
+"""Of the free memory, how much slots may use."""
 
 
-class Climb:
+class ConcurrencyEstimator:
     """The search for the number of slots of one machine.
 
-    Attributes:
-        num_slots: to use in the next round.
-        settled: whether the search is over.
-        history: numbers of slots tried, with the median rate of each (work a second).
+    Args:
+        most: slots that the machine can hold, ≥ 1: W_max.
+        start: slots to begin with, ≥ 1; at `most` or above there is nothing to search.
     """
 
-    def __init__(self, most: int, rounds_each: int, start: int = 1) -> None:
-        """Begins the search.
-
-        Args:
-            most: slots that the machine can hold, ≥ 1: W_max.
-            rounds_each: rounds that count for each number, ≥ 1: T_c. One more goes before them, in
-                which the new slot warms up.
-            start: slots to begin with, ≥ 1; at `most` or above there is nothing to search.
-        """
-        self._most = most
-        self._rounds_each = rounds_each
+    def __init__(self, most: int, start: int = 1) -> None:
+        self._climber = HillClimber(range(min(start, most), most + 1), gain=_ENOUGH)
         self._rates: list[float] = []
-        self.num_slots = min(start, most)
-        self.settled = start >= most
-        self.history: list[tuple[int, float]] = []
+
+    @property
+    def num_slots(self) -> int:
+        """To use in the next round."""
+        return self._climber.candidate
+
+    @property
+    def settled(self) -> bool:
+        """Whether the search is over."""
+        return self._climber.settled
+
+    @property
+    def history(self) -> list[tuple[int, float]]:
+        """Numbers of slots tried, with the median rate of each (work a second)."""
+        return self._climber.tried
 
     def note(self, work: float, seconds: float) -> None:
-        """Takes a round into account that used `num_slots`.
-
-        Args:
-            work: what all clients of the machine did, such as iterations; a round without work does
-                not count.
-            seconds: that the round took.
-        """
+        """Takes a round into account, by the work of all clients of the machine and the seconds."""
         valid = isfinite(work) and isfinite(seconds) and work > 0 and seconds > 0
         if self.settled or not valid:
             return
         self._rates.append(work / seconds)
-        if len(self._rates) > self._rounds_each:
-            self._compare(median(self._rates[1:]))
-
-    def _compare(self, rate: float) -> None:
-        faster = not self.history or rate > _ENOUGH * self.history[-1][1]
-        self.history.append((self.num_slots, rate))
-        self._rates = []
-        if not faster:
-            self.num_slots -= 1
-        self.settled = not faster or self.num_slots == self._most
-        if not self.settled:
-            self.num_slots += 1
+        if len(self._rates) > ROUNDS_EACH:
+            self._climber.note(median(self._rates[1:]))
+            self._rates = []
 
 
-def most_slots(free_bytes: int, bytes_each: int, share: float = 0.9) -> int:
-    """How many slots fit into memory: W_max, at least 1.
+def most_slots(free_bytes: int, bytes_each: int) -> int:
+    """How many slots fit into memory that nothing uses yet: W_max, at least 1."""
+    return max(1, floor(free_bytes * _MEMORY_SHARE / bytes_each))
+
+
+class SlotCount:
+    """The slots that one host offers for the next round.
 
     Args:
-        free_bytes: memory of the machine or device that nothing uses yet.
-        bytes_each: what one slot takes, as measured with one client; ≥ 1.
-        share: of the free memory that slots may use, in (0, 1].
+        given: `--slots`; None for as many as train fastest.
+        device: where clients train.
+        about: what decides how many train fastest besides the machine, such as models and batches.
+        cores: of each slot in turn, as pinned by the user; empty if slots may use all.
     """
-    return max(1, floor(free_bytes * share / bytes_each))
+
+    def __init__(
+        self,
+        given: int | None,
+        device: torch.device,
+        about: str,
+        cores: Sequence[frozenset[int]] = (),
+    ) -> None:
+        self._given = given
+        self._device = device
+        self._cores = cores
+        self._name = _device_name(device)
+        about = f"{self._name}, {num_cores()} cores, {about}"
+        self._known = KnownNumber("slots", about, MOST_SLOTS)
+        self._start = given or self._known.read() or 1
+        self._free_before = _free_bytes(device)
+        self._search: ConcurrencyEstimator | None = None
+
+    def offer(self) -> Offer:
+        """The slots for the next round; those that share cores with equally many are alike."""
+        number = self._start if self._search is None else self._search.num_slots
+        if not self._cores:
+            return Offer([f"{self._name}: {number} slot(s) on {num_cores()} core(s)"] * number)
+        own = [self._cores[slot % len(self._cores)] for slot in range(number)]
+        sharing = Counter(own)
+        return Offer([f"{self._name}: {sharing[at]} slot(s) on {len(at)} core(s)" for at in own])
+
+    def note(self, work: float, seconds: float, measure: Callable[[], int]) -> None:
+        """A round with the slots that were offered is done.
+
+        Args:
+            work: iterations of all clients.
+            seconds: that the round took.
+            measure: gives the memory that one slot takes; 0 if it is not known.
+        """
+        if self._given is not None:
+            return
+        if self._search is None:  # clients were trained and measured; this round does not count
+            free, bytes_each = _free_bytes(self._device), measure()
+            if self._device.type == "cuda":
+                bytes_each = (self._free_before - free) // self._start
+            more = most_slots(free, bytes_each) if bytes_each > 0 else MOST_SLOTS
+            self._search = ConcurrencyEstimator(min(MOST_SLOTS, self._start + more), self._start)
+        elif not self._search.settled:
+            self._search.note(work, seconds)
+            if self._search.settled:
+                number = self._search.num_slots
+                _log.info("%d slot(s) train fastest here", number)
+                self._known.write(number)
+
+
+def _device_name(device: torch.device) -> str:
+    """What the system calls it, as an offer may have it: short, in printable ASCII."""
+    name = processor_name() if device.type == "cpu" else device.type
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    printable = (letter if " " <= letter <= "~" else "?" for letter in name)
+    return "".join(printable)[:64]
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)

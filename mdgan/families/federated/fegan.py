@@ -2,11 +2,9 @@
 
 Guerraoui et al. 2020, "FeGAN: Scaling Distributed GANs", sections 3.2 and 3.3. Clients tell the
 server how many samples of each class they hold, and nothing else about their data. Everything here
-is a pure function of those counts, of earlier participation, and of the seed; the scores and the
-queue are exact on any machine.
+is a pure function of those counts, of earlier participation, and of the seed.
 """
 
-import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
@@ -29,22 +27,17 @@ _NEVER = -1
 
 
 def divergence(counts: Sequence[int], total: Sequence[int]) -> float:
-    """KL(P‖Q), where P and Q are two counts of samples per class, normalised (section 3.2).
+    """KL(P‖Q) in nats, where P and Q are two counts of samples per class, normalised (section 3.2).
 
-    Args:
-        counts: P, for example what one client holds, or what the server has seen (figure 10).
-        total: Q, for example all samples; the shorter of the two is continued with zeros.
-
-    Returns:
-        Nats, ≥ 0; infinity if P has a class that Q lacks; 0 if P counts no samples.
+    The shorter is continued with zeros. Infinity if P has a class that Q lacks; 0 if P is empty.
     """
-    own, everything = sum(counts), sum(total)
+    n_p, n_q = sum(counts), sum(total)
     terms = []
-    for of_own, of_all in zip_longest(counts, total, fillvalue=0):
-        if of_own and not of_all:
+    for p, q in zip_longest(counts, total, fillvalue=0):
+        if p and not q:
             return inf
-        if of_own:
-            terms.append(of_own / own * log(of_own * everything / (own * of_all)))
+        if p:
+            terms.append(p / n_p * log(p * n_q / (n_p * q)))
     return max(0.0, fsum(terms))  # rounding can leave −10⁻¹⁷ of two equal distributions
 
 
@@ -53,21 +46,16 @@ def divergence_scores(
 ) -> dict[int, float]:
     """How far each client's data are from all data: s_k = n_k/n · KL(P_k‖Q) (section 3.2).
 
-    Args:
-        class_counts: of all known clients; Q is what they hold together.
-        clients: those whose scores are wanted; all if not given.
+    Q is what all known clients hold together; scores are those of some of them, or of all.
 
     Returns:
         Client → its score in [0, 1/e]; 0 for a client without samples.
     """
     total = _sum_of(class_counts.values())
-    num_samples = sum(total)
-    wanted = {
-        client: class_counts[client] for client in (class_counts if clients is None else clients)
-    }
+    num_samples = sum(total) or 1
     return {
-        client: sum(counts) / num_samples * divergence(counts, total) if any(counts) else 0.0
-        for client, counts in wanted.items()
+        n: sum(class_counts[n]) / num_samples * divergence(class_counts[n], total)
+        for n in (class_counts if clients is None else clients)
     }
 
 
@@ -81,8 +69,7 @@ def participant_weights(
             et al. 2017). `kl`: softmax of −s over the participants (section 3.3), times the load
             (section 3.4).
         participants: the clients that took part, at least one.
-        class_counts: of all known clients, since the scores compare with the data of all; the
-            participants are among them unless the rule is `uniform`.
+        class_counts: of all known clients, since the scores compare with the data of all.
         loads: client → iterations times batch size that it was given, 1 = full; 1 if not named.
 
     Returns:
@@ -112,17 +99,13 @@ def participant_weights(
 
 def missing_classes(class_counts: ClassCounts) -> list[int]:
     """The classes, among those that any client counts, of which no client holds a sample."""
-    total = _sum_of(class_counts.values())
-    return [label for label, count in enumerate(total) if not count]
+    return [n for n, count in enumerate(_sum_of(class_counts.values())) if not count]
 
 
 def check_classes(sampling: str, class_counts: ClassCounts, *, clustered: bool) -> None:
     """Refuses balanced sampling where it has nothing to balance.
 
-    Args:
-        sampling: `--sampling`.
-        class_counts: of all clients.
-        clustered: what counts as a class is a group of samples that a client has found itself.
+    Clustered clients have found groups of samples that count as classes.
 
     Raises:
         BadInput: no client has labels, or some class has no sample at any client.
@@ -143,11 +126,7 @@ def check_classes(sampling: str, class_counts: ClassCounts, *, clustered: bool) 
 
 
 class Sampling(ABC):
-    """Chooses the clients of each round; lives on the server.
-
-    Args:
-        fraction: C in ]0, 1].
-    """
+    """Chooses a fraction C of the clients for each round; lives on the server."""
 
     def __init__(self, fraction: float) -> None:
         self._fraction = fraction
@@ -156,15 +135,12 @@ class Sampling(ABC):
     def choose(
         self, round_number: int, class_counts: ClassCounts, num_live: int | None = None
     ) -> list[int]:
-        """Chooses the clients of a round; does not change what `state` returns.
+        """Chooses the clients of a round, in increasing order; `state` stays as it is.
 
         Args:
             round_number: counted from 0.
             class_counts: of the clients that can take part; they may come and go between rounds.
             num_live: n, of which C is a fraction, if more clients live than can take part now.
-
-        Returns:
-            In increasing order, none twice.
         """
 
     def took_part(self, round_number: int, clients: Iterable[int]) -> None:
@@ -190,11 +166,9 @@ class Sampling(ABC):
 
 
 class RandomSampling(Sampling):
-    """A fraction C of the live clients, drawn without replacement (McMahan et al. 2017).
+    """Of the live clients, drawn without replacement (McMahan et al. 2017).
 
-    Args:
-        fraction: C in ]0, 1].
-        seed: the run's seed; seed, round and live clients decide.
+    Seed, round and live clients decide.
     """
 
     def __init__(self, fraction: float, seed: int) -> None:
@@ -206,10 +180,9 @@ class RandomSampling(Sampling):
     ) -> list[int]:
         """See `Sampling`; the counts do not matter."""
         live = sorted(class_counts)
-        order = torch.randperm(
-            len(live), generator=generator_for(self._seed, "participants", round_number)
-        )
-        drawn = order[: num_participants(self._fraction, num_live or len(live))]
+        random = generator_for(self._seed, "participants", round_number)
+        number = num_participants(self._fraction, num_live or len(live))
+        drawn = torch.randperm(len(live), generator=random)[:number]
         return sorted(live[index] for index in drawn.tolist())
 
 
@@ -225,9 +198,6 @@ class BalancedSampling(Sampling):
     Fewer than C·n are chosen if fewer hold any sample. As in the paper the class comes first:
     where few clients hold a rare class they take part round after round, and a client whose
     classes are all plentiful elsewhere waits meanwhile, perhaps for ever.
-
-    Args:
-        fraction: C in ]0, 1].
     """
 
     def __init__(self, fraction: float) -> None:
@@ -238,12 +208,10 @@ class BalancedSampling(Sampling):
         self._merits: dict[int, tuple[int, float]] = {}
 
     def choose(
-        self,
-        round_number: int,  # noqa: ARG002 - see `Sampling`
-        class_counts: ClassCounts,
-        num_live: int | None = None,
+        self, round_number: int, class_counts: ClassCounts, num_live: int | None = None
     ) -> list[int]:
         """See `Sampling`; until `took_part` is called, the chosen clients count as seen."""
+        del round_number
         for client, given in class_counts.items():
             if self._class_counts.get(client) != given:
                 self._class_counts[client] = list(given)
@@ -252,21 +220,16 @@ class BalancedSampling(Sampling):
         remaining = {client: self._class_counts[client] for client in best_first}
         wanted = num_participants(self._fraction, num_live or len(remaining))
         accumulated = _sum_of([self._accumulated, [0] * _longest(remaining.values())])
-        queue = [(count, label) for label, count in enumerate(accumulated)]
-        heapq.heapify(queue)
-        chosen: list[int] = []
+        queue, chosen = set(range(len(accumulated))), list[int]()
         while len(chosen) < wanted and queue:
-            least = _pop_least(queue)
+            fewest = min(accumulated[label] for label in queue)
+            least = {label for label in queue if accumulated[label] == fewest}
             best = next((n for n, held in remaining.items() if _holds_any(held, least)), None)
-            if best is None:
-                continue  # no remaining client holds these classes: they leave the queue
+            if best is None:  # no remaining client holds these classes: they leave the queue
+                queue -= least
+                continue
             chosen.append(best)
-            counts = remaining.pop(best)
-            # The counts of several classes have changed: sort the classes that are left again.
-            left = least.union(label for _, label in queue)
-            accumulated = _sum_of([accumulated, counts])
-            queue = [(accumulated[label], label) for label in left]
-            heapq.heapify(queue)
+            accumulated = _sum_of([accumulated, remaining.pop(best)])
         return sorted(chosen)
 
     def took_part(self, round_number: int, clients: Iterable[int]) -> None:
@@ -308,23 +271,8 @@ class BalancedSampling(Sampling):
 
 
 def new_sampling(name: str, fraction: float, seed: int) -> Sampling:
-    """Makes the sampling that `--sampling` names, but for `poisson`, which has rounds of its own.
-
-    Args:
-        name: `random` or `balanced`.
-        fraction: C in ]0, 1].
-        seed: the run's seed.
-    """
+    """Makes the sampling of a fraction in ]0, 1] that `--sampling` names, but for `poisson`."""
     return RandomSampling(fraction, seed) if name == "random" else BalancedSampling(fraction)
-
-
-def _pop_least(queue: list[tuple[int, int]]) -> set[int]:
-    """Takes all classes that share the lowest number of samples off the queue."""
-    fewest, label = heapq.heappop(queue)
-    labels = {label}
-    while queue and queue[0][0] == fewest:
-        labels.add(heapq.heappop(queue)[1])
-    return labels
 
 
 def _holds_any(counts: Sequence[int], labels: Iterable[int]) -> bool:

@@ -2,34 +2,41 @@
 
 A round: the server sends both models to some clients, each trains them on its own data as a
 standalone GAN does, and the server replaces both by the means of what comes back. FeGAN is the
-same with other ways to choose and to weigh clients (`fegan.py`).
+same with other ways to choose and to weigh clients (`fegan.py`). With `--vectorize` clients of
+equal loads train at once, as long as that works.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import torch
 from torch import Tensor, nn
 
+from mdgan.families.federated.messages import ClientTask
+from mdgan.families.federated.poisson_rounds import update
+from mdgan.families.federated.settings import FederatedSettings
+from mdgan.families.federated.training_load import Load
 from mdgan.gan.local_gan import LocalGAN
+from mdgan.gan.model_stack import CannotStack
 from mdgan.gan.model_state import part_of, under
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.stacked_gans import StackedGANs
 
+_log = logging.getLogger(__name__)
+
+LEAST_AT_ONCE = 8
+"""Fewer are faster one after another (`python -m benchmarks.vectorized --algorithm fl-gan`)."""
+MOST_AT_ONCE = 32
+"""Clients of a group: more take memory, and are hardly faster."""
+
 
 class Client:
-    """A client's share of a round.
+    """A client's share of a round; it has m samples.
 
     Between two rounds a client keeps its optimizers' moments and its positions in its data and
     noise; its models come with the next round. Moments are never sent, so that a round moves
     |w| + |θ| each way, as in Table III (Hardy et al. 2019).
-
-    Args:
-        gan: both models, their optimizers, and the client's data.
-        num_samples: m, how many samples the client has.
-        vector: of both models, if it is made already.
-
-    Attributes:
-        num_samples: m.
     """
 
     def __init__(self, gan: LocalGAN, num_samples: int, vector: ModelVector | None = None) -> None:
@@ -40,11 +47,9 @@ class Client:
     def train(
         self, models: Tensor, iterations: int, batch_size: int, last: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Trains both models, beginning with the server's.
+        """Trains both models, beginning with the server's, float32 `vector.shape`.
 
         Args:
-            models: the server's, float32 `vector.shape`.
-            iterations: how many.
             batch_size: B; a client with fewer samples trains on batches of all that it has.
             last: the number of the last of these iterations in the run, which decides learning
                 rates; they are the first of the run if not given.
@@ -53,8 +58,11 @@ class Client:
             The models after training, float32 `vector.shape`, and the mean J_disc and J_gen, [2].
         """
         self._begin(models, batch_size)
-        losses = torch.stack([self._iterate(i) for i in _numbers(iterations, last)])
-        return self.vector.read(), losses.mean(0)
+        losses = []
+        for i in _numbers(iterations, last):
+            self._gan.at(i)
+            losses.append(torch.stack(self._gan.step()))
+        return self.vector.read(), torch.stack(losses).mean(0)
 
     def _begin(self, models: Tensor, batch_size: int) -> None:
         if not torch.equal(self.vector.read(), models):
@@ -62,49 +70,30 @@ class Client:
         self.vector.write(models)
         self._gan.use_batch_size(min(batch_size, self.num_samples))
 
-    def _iterate(self, i: int) -> Tensor:
-        self._gan.at(i)
-        return torch.stack(self._gan.step())
-
     @staticmethod
     def train_at_once(
-        clients: "Sequence[Client]",
-        models: Tensor,
-        iterations: int,
-        batch_size: int,
-        last: int | None = None,
-        *,
-        rehearses: bool = True,
+        clients: "Sequence[Client]", models: Tensor, load: Load, last: int, *, rehearses: bool
     ) -> list[tuple[Tensor, Tensor]]:
-        """Trains the models of several clients at once; see `train`.
+        """`train` of several clients at once, but for what `StackedGANs` says.
 
-        Args:
-            clients: that begin anew, and clip no gradients.
-            models: see `train`.
-            iterations: see `train`.
-            batch_size: see `train`.
-            last: see `train`.
-            rehearses: whether to see first whether it works; needless if it has worked before.
-
-        Returns:
-            What `train` of each would, but for what `StackedGANs` says.
+        They begin anew, and clip no gradients. If it has not worked before, it is rehearsed first.
 
         Raises:
             CannotStack: these clients must train one after another.
         """
         for client in clients:
-            client._begin(models, batch_size)
+            client._begin(models, load.batch_size)
         gans = [client._gan for client in clients]
         stack, losses = StackedGANs(gans), []
         if rehearses:
             stack.rehearse()
         stack.adopt()
-        for i in _numbers(iterations, last):
+        for i in _numbers(load.iterations, last):
             for gan in gans:
                 gan.at(i)
             losses.append(stack.step())
         means = torch.stack(losses).mean(0)
-        return [(c.vector.read(), own) for c, own in zip(clients, means, strict=True)]
+        return [(client.vector.read(), own) for client, own in zip(clients, means, strict=True)]
 
     @property
     def models(self) -> tuple[nn.Module, nn.Module]:
@@ -116,14 +105,7 @@ class Client:
         return self._gan.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Restores what `state` returned.
-
-        Returns:
-            Whether there are as many samples; if not, batches are drawn from the beginning.
-
-        Raises:
-            KeyError, RuntimeError: the state does not fit; nothing changed.
-        """
+        """See `Learner`; with another number of samples batches are drawn from the beginning."""
         return self._gan.load_state(state)
 
 
@@ -133,13 +115,125 @@ def _numbers(iterations: int, last: int | None) -> range:
     return range(done + 1, done + iterations + 1)
 
 
-class GlobalModels:
-    """The server's share: both models after the last round.
+def _no_span(_client: int) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+class LocalTraining:
+    """Trains clients, wherever they are: in a host, or in one of its slots.
 
     Args:
-        generator: G.
-        discriminator: D.
+        settings: of the run.
+        device: where models live.
+        begin: makes the client of a number, at a place of its group, for the round that ends with
+            an iteration.
+        num_samples: of a client.
+        span: notes the time that a client trains.
     """
+
+    def __init__(
+        self,
+        settings: FederatedSettings,
+        device: torch.device,
+        begin: Callable[[int, int, int], Client],
+        num_samples: Callable[[int], int],
+        span: Callable[[int], AbstractContextManager[object]] = _no_span,
+    ) -> None:
+        self._settings = settings
+        self._device = device
+        self._begin = begin
+        self._num_samples = num_samples
+        self._span = span
+        self._most = MOST_AT_ONCE if settings.vectorize else 1
+        self._worked = False
+        if settings.vectorize and (why := _why_not_at_once(settings)):
+            self._train_singly(why)
+
+    def train(
+        self, tasks: Sequence[ClientTask], sent: Tensor, iteration: int
+    ) -> Iterator[list[tuple[ClientTask, Tensor, Tensor]]]:
+        """Trains clients, group by group, beginning with the models sent.
+
+        Yields:
+            As soon as a group is trained, of each client the task, what it sends, float32
+            `ModelVector.shape`, and J_disc and J_gen, float32 [2].
+        """
+        sent = sent.to(self._device)
+        for group in self.groups(tasks):
+            with ExitStack() as spans:
+                for task in group:
+                    spans.enter_context(self._span(task.client))
+                clients = [self._begin(task.client, n, iteration) for n, task in enumerate(group)]
+                found = self._train_group(clients, sent, group[0].load, iteration)
+            vector = clients[0].vector
+            yield [
+                (task, *sent_by(self._settings, vector, sent, *own))
+                for task, own in zip(group, found, strict=True)
+            ]
+
+    def groups(self, tasks: Sequence[ClientTask]) -> list[list[ClientTask]]:
+        """Clients that train as many batches of the same size; single ones if those are too few."""
+        if self._most == 1:
+            return [[task] for task in tasks]
+        alike: dict[tuple[int, int], list[ClientTask]] = {}
+        for task in tasks:
+            batch_size = min(task.load.batch_size, self._num_samples(task.client))
+            alike.setdefault((task.load.iterations, batch_size), []).append(task)
+        return [
+            group
+            for own in alike.values()
+            for group in _evenly(own, self._most if len(own) >= LEAST_AT_ONCE else 1)
+        ]
+
+    def _train_group(
+        self, clients: Sequence[Client], models: Tensor, load: Load, last: int
+    ) -> list[tuple[Tensor, Tensor]]:
+        if len(clients) > 1 and self._most > 1:
+            try:
+                found = Client.train_at_once(
+                    clients, models, load, last, rehearses=not self._worked
+                )
+            except CannotStack as reason:
+                self._train_singly(str(reason))
+            else:
+                self._worked = True
+                return found
+        return [each.train(models, load.iterations, load.batch_size, last) for each in clients]
+
+    def _train_singly(self, why: str) -> None:
+        _log.warning("clients train one after another: %s", why)
+        self._most = 1
+
+
+def sent_by(
+    settings: FederatedSettings, vector: ModelVector, begun: Tensor, found: Tensor, losses: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What a client sends: its models, what training has changed, or as much of that as it may."""
+    if settings.sampling == "poisson":
+        losses = losses if settings.tells_losses else torch.zeros_like(losses)
+        return update(begun, found, vector.num_weight_blocks, settings.update_clip), losses
+    return (found if str(settings.wire_models) == "fp32" else found - begun), losses
+
+
+def _why_not_at_once(settings: FederatedSettings) -> str:
+    """Why no models can be trained at once with these settings; empty if they may be."""
+    if settings.compile:
+        return "compiled models are called one by one"
+    if any(settings.policy(who).clip_norm is not None for who in ("generator", "discriminator")):
+        return "gradients are clipped one client at a time"
+    return ""
+
+
+def _evenly(tasks: Sequence[ClientTask], most: int) -> list[list[ClientTask]]:
+    """Tasks in as few groups as possible, whose sizes differ by one at most."""
+    number = -(-len(tasks) // most)
+    each, left = divmod(len(tasks), number)
+    ends = [(n + 1) * each + min(n + 1, left) for n in range(number)]
+    return [list(tasks[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
+
+
+class GlobalModels:
+    """The server's share: both models after the last round."""
 
     def __init__(self, generator: nn.Module, discriminator: nn.Module) -> None:
         self.generator = generator
@@ -155,10 +249,6 @@ class GlobalModels:
         return {name: tensor.detach().clone() for name, tensor in state.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restores what `state` returned.
-
-        Raises:
-            KeyError, RuntimeError: the state does not fit these models.
-        """
+        """See `ServerPart`."""
         self.generator.load_state_dict(part_of(state, "generator."))
         self.discriminator.load_state_dict(part_of(state, "discriminator."))

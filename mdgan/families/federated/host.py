@@ -1,79 +1,89 @@
-"""The workers' share of a federated algorithm: they train both models and send them back."""
+"""The hosts' share of a federated algorithm: clients train, and what they find goes back.
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+Clients live on their host (`FederatedHost`), or train in its slots wherever there is room
+(`PlacedHost`; Sani et al. 2024, "Pollen", figure 6b).
+"""
+
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
+import msgspec
+from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, pack_answers
+from mdgan.engine.host.loop import HostFailed
 from mdgan.engine.host.spending import Spending
-from mdgan.engine.masked_answers import MaskedAnswers
+from mdgan.engine.masked_answers import MaskedAnswers, masks_for
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.errors import BadInput
-from mdgan.families.federated.fair_weights import check_weights
-from mdgan.families.federated.fl_gan import Client
-from mdgan.families.federated.messages import CHARGE, ROUND, digest_of, read_order
-from mdgan.families.federated.together import Together
-from mdgan.families.federated.updates import Sent, models
+from mdgan.families.contract import HostNeeds
+from mdgan.families.federated.averaging import check_weights
+from mdgan.families.federated.concurrency import SlotCount
+from mdgan.families.federated.fl_gan import Client, LocalTraining
+from mdgan.families.federated.messages import (
+    ROUND,
+    ClientTask,
+    HostReport,
+    digest_of,
+    models_message,
+    read_order,
+    report_message,
+    sum_message,
+)
+from mdgan.families.federated.poisson_rounds import CHARGE
+from mdgan.families.federated.settings import FederatedSettings
+from mdgan.families.federated.slots import Slots, SlotsDied
+from mdgan.families.federated.training_load import capabilities
 from mdgan.gan.weighted_mean import sum_in_steps, weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
-from mdgan.privacy.clients import ClientsAccount
 from mdgan.transport.host_end import HostTransport
+
+
+def _read(
+    order: Message, shape: tuple[int, ...], who: str, num_clients: int | None = None
+) -> tuple[Tensor, list[list[ClientTask]]]:
+    """What the server asks for.
+
+    Raises:
+        HostFailed: it makes no sense.
+    """
+    try:
+        return read_order(order, shape, num_clients)
+    except ValueError as error:
+        why = f"the server's {ROUND} message makes no sense ({error!s:.99})"
+        raise HostFailed(f"{who}: {why}") from error
 
 
 class FederatedHost(HostPart):
     """The devices of FL-GAN and FeGAN (Guerraoui et al. 2020, section 3.2) on one host.
 
     Args:
+        needs: see `HostNeeds`.
         clients: by rank.
-        device: where their models live.
         form: how models travel back.
-        tracer: records what they do when.
-        together: trains them, some at once if it is asked to.
-        tell: finds out what the server wants to know of these clients: JSON values.
-        anew: makes the client of a rank for a round, given by its last iteration, if clients keep
-            nothing between rounds.
-        spending: of the clients' samples.
-        masks: see `HostPart`.
-        sent: says what clients send of what they find.
-        account: of the clients' samples, where the server adds the noise.
-        uniform: whether all workers of the run have the same weight.
+        training: trains them.
     """
 
     begins = ROUND
 
     def __init__(
         self,
+        needs: HostNeeds[FederatedSettings],
         clients: Mapping[int, Client],
-        device: torch.device,
         form: AnswerForm,
-        tracer: Tracer,
-        together: Together,
-        tell: Callable[[], dict[str, Any]] = dict,
-        anew: Callable[[int, int], Client] | None = None,
-        spending: Spending | None = None,
-        masks: MaskedAnswers | None = None,
-        sent: Sent = models,
-        account: ClientsAccount | None = None,
-        *,
-        uniform: bool = False,
+        training: LocalTraining,
     ) -> None:
-        self._uniform = uniform
-        self._account = account
-        self._sent = sent
-        self._spending = spending or Spending({})
+        self._needs = needs
         self._clients = clients
-        self._device = device
         self._form = form
-        self._tracer = tracer
-        self._together = together
-        self._tell = tell
-        self._anew = anew
-        self.masks = masks
+        self._training = training
+        self._spending = Spending(needs.budgets)
+        repeats = needs.settings.begins_anew
+        self.masks = masks_for(form, needs.keys, needs.least_parties, repeats=repeats)
 
     @property
     def learners(self) -> Mapping[int, Client]:
@@ -86,54 +96,50 @@ class FederatedHost(HostPart):
 
     def tell(self) -> dict[str, Any]:
         """What the server wants to know of these clients."""
-        return {**self._tell(), **({} if self._account is None else self._account.tell())}
+        needs, account = self._needs, self._needs.account
+        able = capabilities(self._clients, needs.settings, needs.models, needs.num_workers_here)
+        return {**able, **({} if account is None else account.tell())}
 
     def close(self) -> None:
         """The account of the clients' samples is exact."""
-        if self._account is not None:
-            self._account.close()
+        if self._needs.account is not None:
+            self._needs.account.close()
 
     def _charge(self, about: Message, _transport: HostTransport) -> None:
-        if self._account is None:
+        if self._needs.account is None:
             return
         try:
-            self._account.begin_round(about.fields)
+            self._needs.account.begin_round(about.fields)
         except BadInput:
             raise
         except ValueError as error:
             raise BadInput(f"the server's {CHARGE} message makes no sense: {error}") from error
 
     def _train(self, order: Message, transport: HostTransport) -> None:
-        begun_with, all_loads, weights = read_order(order)
-        loads = {
-            rank: replace(load, iterations=self._spending.most(rank, load.iterations))
-            for rank, load in all_loads.items()
-            if rank in self._clients and self._spending.lets(rank)
+        begun_with, lists = _read(order, self._form.shape, f"rank(s) {sorted(self._clients)}")
+        asked = [task for own in lists for task in own]
+        tasks = {
+            task.client: task._replace(
+                load=replace(
+                    task.load, iterations=self._spending.most(task.client, task.load.iterations)
+                )
+            )
+            for task in asked
+            if task.client in self._clients and self._spending.lets(task.client)
         }
-        if not loads:  # asked before the server knew
+        if not tasks:  # asked before the server knew
             return
-        ending = self._spending.ending({rank: load.iterations for rank, load in loads.items()})
-        begun_with = begun_with.to(self._device)
-        trained, losses = {}, {}
-        for group in self._together.groups(loads, lambda rank: self._clients[rank].num_samples):
-            with ExitStack() as stages:
-                for rank in group:
-                    stages.enter_context(self._tracer.of_worker(rank)("train"))
-                begun = [self._begun(rank, order.iteration) for rank in group]
-                found = self._together.train(begun, begun_with, loads[group[0]], order.iteration)
-            for rank, own in zip(group, found, strict=True):
-                trained[rank], losses[rank] = self._sent(begun_with, own)
-        trained = {rank: trained[rank] for rank in loads}
-        with self._tracer.span("send") as span:
+        ending = self._spending.ending({n: task.load.iterations for n, task in tasks.items()})
+        groups = self._training.train(list(tasks.values()), begun_with, order.iteration)
+        found = {task.client: (sent, losses) for group in groups for task, sent, losses in group}
+        trained, losses = ({rank: found[rank][n] for rank in tasks} for n in (0, 1))
+        weights = {task.client: task.weight for task in asked}
+        with self._needs.tracer.span("send") as span:
             one_sum = dict.fromkeys(trained, 0)  # three or more are added up
             if self.masks is None:
+                add_up = partial(weighted_sum, weights=weights)
                 answer = pack_answers(
-                    order.iteration,
-                    trained,
-                    losses,
-                    one_sum,
-                    self._form,
-                    add_up=partial(weighted_sum, weights=weights),
+                    order.iteration, trained, losses, one_sum, self._form, add_up=add_up
                 )
             else:
                 add_up = partial(sum_in_steps, weights=weights)
@@ -147,9 +153,88 @@ class FederatedHost(HostPart):
         """Checks that the sum hides what this host has put into it."""
         if parties := masks.parties(0):
             carried = masks.keys.carried(parties)
-            own = masks.keys.host
-            check_weights(own, weights, carried, masks.least, uniform=self._uniform)
+            uniform = self._needs.settings.weighting == "uniform"
+            check_weights(masks.keys.host, weights, carried, masks.least, uniform=uniform)
 
-    def _begun(self, rank: int, iteration: int) -> Client:
-        """The client of a rank at the beginning of a round, given by its last iteration."""
-        return self._anew(rank, iteration) if self._anew else self._clients[rank]
+
+class NothingKept:
+    """What a host keeps for its rank between two placed rounds: nothing."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Empty."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> bool:
+        """Takes nothing.
+
+        Raises:
+            KeyError: there is something.
+        """
+        if state:
+            raise KeyError(f"tensors that do not fit: {sorted(state)[:3]}")
+        return True
+
+
+class PlacedHost(HostPart):
+    """Trains lists of any clients in its slots, and sends their sum.
+
+    Args:
+        rank: of the host.
+        slots: where they are trained.
+        count: how many slots it offers.
+        num_clients: of the run.
+        tracer: records what the host does when.
+    """
+
+    begins = ROUND
+
+    def __init__(
+        self, rank: int, slots: Slots, count: SlotCount, num_clients: int, tracer: Tracer
+    ) -> None:
+        self._rank = rank
+        self._slots = slots
+        self._count = count
+        self._num_clients = num_clients
+        self._tracer = tracer
+
+    @property
+    def learners(self) -> Mapping[int, NothingKept]:
+        """By rank."""
+        return {self._rank: NothingKept()}
+
+    def handlers(self) -> Mapping[str, HostHandler]:
+        """By kind of message, what carries it out."""
+        return {ROUND: self._train}
+
+    def tell(self) -> dict[str, Any]:
+        """The slots that it offers for the next round."""
+        return {"offer": msgspec.to_builtins(self._count.offer())}
+
+    def memory_bytes(self) -> int:
+        """What its slots hold."""
+        return self._slots.memory_bytes()
+
+    def close(self) -> None:
+        """Ends its slots."""
+        self._slots.close()
+
+    def _train(self, order: Message, transport: HostTransport) -> None:
+        who = f"rank {self._rank}"
+        models, lists = _read(order, self._slots.shape, who, self._num_clients)
+        begin = time.monotonic()
+        with self._tracer.span("train"):
+            try:
+                work = self._slots.train(lists, models, order.iteration)
+            except SlotsDied as error:
+                raise HostFailed(f"{who}: {error}") from error
+        amount = sum(task.load.iterations for tasks in lists for task in tasks)
+        if all(lists):  # an idle slot says nothing of what one more is worth
+            self._count.note(amount, time.monotonic() - begin, self._slots.bytes_each)
+        report = HostReport(work.trained, self._count.offer())
+        with self._tracer.span("send") as span:
+            i = order.iteration
+            for client, found in work.models.items():
+                span.num_bytes += transport.send(models_message(i, client, found))
+            span.num_bytes += transport.send(report_message(i, report))
+            update = sum_message(i, self._rank, work.total, work.trained)
+            span.num_bytes += transport.send(update)

@@ -1,100 +1,190 @@
-"""The two messages of every round of a federated algorithm: models go out, models come back."""
+"""The messages of a round: models and tasks go out, models come back, or one sum of each host."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any, NamedTuple, TypeVar
 
+import msgspec
+import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
-from mdgan.families.federated.settings import FederatedSettings
+from mdgan.families.federated.settings import MOST_SLOTS, FederatedSettings
 from mdgan.families.federated.training_load import Load
-from mdgan.gan.codecs import Codec
-from mdgan.gan.model_vector import ModelVector
+from mdgan.gan.codecs import FP32, Codec
+from mdgan.gan.model_state import under
 from mdgan.gan.weighted_mean import MOST_EXACT, STEPS_PER_UNIT
 from mdgan.messages import Message
 
 ROUND = "ROUND"
+"""Server → host: train these clients."""
 UPDATE = "UPDATE"
-CHARGE = "CHARGE"
+"""Host → server: what they found."""
+TRAINED = "TRAINED"
+"""Host → server, before the UPDATE of a placed round: who was trained, for how long."""
+MODELS = "MODELS"
+"""Host → server, before TRAINED: a client's models, where a rule must see them all."""
+
+OF_A_CLIENT_BYTES = 256
+"""What a client adds to the JSON of a message."""
+
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+_Kind = Annotated[str, msgspec.Meta(max_length=120, pattern=r"\A[ -~]*\Z")]
+_Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+_Weight = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+_Lists = Annotated[
+    list[list[tuple[_Count, _Count, _Count, _Weight]]], msgspec.Meta(max_length=MOST_SLOTS)
+]
+_T = TypeVar("_T")
 
 
-def update_form(settings: FederatedSettings, vector: ModelVector) -> AnswerForm:
-    """How models travel back.
+class ClientTask(NamedTuple):
+    """What one client does in a round, and the weight of its models in the sum."""
 
-    Args:
-        settings: of the run. A rule that outvotes liars must see each worker's models.
-        vector: of both models.
+    client: int
+    load: Load
+    weight: float
+
+
+Lists = Sequence[Sequence[ClientTask]]
+"""For each slot of a host, what it does in order; at home a host has one list."""
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """The slots that a host offers for the next round.
+
+    Attributes:
+        kinds: what each of them is, such as a processor's name; slots of one kind are equally fast.
     """
+
+    kinds: Annotated[list[_Kind], msgspec.Meta(min_length=1, max_length=MOST_SLOTS)]
+
+
+class ClientReport(msgspec.Struct, frozen=True):
+    """One client has been trained in a slot, from so many seconds after the round began.
+
+    Its losses are the means of J_disc and J_gen. If its models are not finite, they are in no sum,
+    and its losses are 0.
+    """
+
+    client: int
+    slot: Annotated[int, msgspec.Meta(ge=0, lt=MOST_SLOTS)]
+    begin: _Seconds
+    seconds: _Seconds
+    losses: tuple[float, float]
+    usable: bool = True
+
+
+class HostReport(msgspec.Struct, frozen=True):
+    """What a host tells of a placed round besides the sum: all its clients, and its next offer."""
+
+    trained: list[ClientReport]
+    offer: Offer
+
+
+def update_form(settings: FederatedSettings, shape: tuple[int, ...]) -> AnswerForm:
+    """How a host answers, both models of a client being one vector of this shape."""
+    most_norm = settings.update_clip if settings.hides_clients else None
+    if settings.clients is not None:
+        return AnswerForm(UPDATE, shape, most_norm=most_norm)
     return AnswerForm(
         UPDATE,
-        vector.shape,
+        shape,
         Codec.of(settings.wire_models),
         settings.adds_up,
         steps=STEPS_PER_UNIT if settings.secure_aggregation else 0.0,
         most=MOST_EXACT,
-        most_norm=settings.update_clip if settings.hides_clients else None,
+        most_norm=most_norm,
     )
 
 
-def charge(iteration: int, about: Mapping[str, Any]) -> Message:
-    """Server → host, before a round: what it costs the clients, whether or not they take part.
-
-    Args:
-        iteration: i after the round.
-        about: see `privacy.clients.Round`.
-
-    Returns:
-        these fields.
-    """
-    return Message(CHARGE, iteration, fields=about)
-
-
 def order(
-    iteration: int,
-    models: Tensor,
-    loads: Mapping[int, Load],
-    weights: Mapping[int, float],
-    sums: Mapping[str, Any] | None = None,
+    iteration: int, models: Tensor, lists: Lists, sums: Mapping[str, Any] | None = None
 ) -> Message:
-    """Server → host: train these models.
+    """Server → host: train these models, float32 `ModelVector.shape`, until iteration i.
 
-    Args:
-        iteration: i after the round.
-        models: float32 `ModelVector.shape`.
-        loads: of the host's workers that take part; of all workers of the sum, if models are
-            masked, so that hosts see that each of them is told the same.
-        weights: of the same workers, for the mean.
-        sums: which hosts take part in the sum, if models are masked.
+    If models are masked, `sums` says which hosts take part in the sum, and the list has the tasks
+    of all its workers, so that hosts see that each of them is told the same.
 
     Returns:
-        fields `loads`: worker → [iterations, batch size]; `weights`: worker → w; `sums` if models
-        are masked; tensor `models`.
+        fields `lists`: for each slot [client, iterations, batch size, weight] in order; `sums` if
+        models are masked; tensor `models`.
     """
-    fields = {
-        "loads": {
-            str(worker): [load.iterations, load.batch_size] for worker, load in loads.items()
-        },
-        "weights": {str(worker): weights[worker] for worker in loads},
-        **({} if sums is None else {"sums": sums}),
-    }
+    told = [[[n, load.iterations, load.batch_size, w] for n, load, w in own] for own in lists]
+    fields = {"lists": told, **({} if sums is None else {"sums": sums})}
     return Message(ROUND, iteration, fields, {"models": models})
 
 
-def read_order(message: Message) -> tuple[Tensor, dict[int, Load], dict[int, float]]:
-    """Reads a ROUND message.
+def read_order(
+    message: Message, shape: tuple[int, ...], num_clients: int | None = None
+) -> tuple[Tensor, list[list[ClientTask]]]:
+    """Reads the models, of this shape, and the lists of a ROUND message, which may be anything.
 
-    Returns:
-        The models, the loads and the weights of the workers that take part; if models are masked,
-        of all that have a part in the sum.
+    Raises:
+        ValueError: it is malformed.
     """
-    loads = {int(worker): Load(*load) for worker, load in message.fields["loads"].items()}
-    weights = {int(worker): float(w) for worker, w in message.fields["weights"].items()}
-    return message.tensors["models"], loads, weights
+    models = message.tensors.get("models", torch.empty(0))
+    if models.shape != shape or models.dtype != torch.float32:
+        raise ValueError(f"models of shape {list(models.shape)}, {models.dtype}")
+    lists = _convert(message.fields.get("lists"), _Lists)
+    clients = [client for tasks in lists for client, *_ in tasks]
+    if len(set(clients)) < len(clients) or max(clients, default=1) > (num_clients or 2**31):
+        raise ValueError(f"each of the clients 1 to {num_clients or 'N'} may be there once")
+    if message.iteration < 1:
+        raise ValueError(f"iteration {message.iteration}")
+    return models, [[ClientTask(n, Load(i, b), weight) for n, i, b, weight in own] for own in lists]
 
 
 def digest_of(order: Message) -> bytes:
-    """SHA-256 of what all hosts of a sum must be told alike: models, loads and weights."""
-    told = json.dumps([order.fields["loads"], order.fields["weights"]], sort_keys=True)
-    return sha256(told.encode() + order.tensors["models"].numpy().tobytes()).digest()
+    """SHA-256 of what all hosts of a sum must be told alike: tasks and models."""
+    told = json.dumps(order.fields["lists"]).encode()
+    return sha256(told + order.tensors["models"].numpy().tobytes()).digest()
+
+
+def models_message(iteration: int, client: int, models: Tensor) -> Message:
+    """A MODELS message, of float32 `ModelVector.shape`."""
+    return Message(MODELS, iteration, {"client": client}, {"models": models})
+
+
+def report_message(iteration: int, report: HostReport) -> Message:
+    """A TRAINED message, with the fields of the report."""
+    return Message(TRAINED, iteration, msgspec.to_builtins(report))
+
+
+def read_report(message: Message) -> HostReport:
+    """Reads a TRAINED message, which may be anything.
+
+    Raises:
+        ValueError: it is malformed.
+    """
+    return _convert(dict(message.fields), HostReport)
+
+
+def read_offer(told: Mapping[str, Any]) -> Offer | None:
+    """What a host offered last; None if it makes no sense."""
+    try:
+        return _convert(told.get("offer"), Offer)
+    except ValueError:
+        return None
+
+
+def sum_message(
+    iteration: int, rank: int, total: Tensor, reports: Sequence[ClientReport]
+) -> Message:
+    """An UPDATE with Σ w_k · x_k over all clients of a host, float64 `ModelVector.shape`.
+
+    It counts as the answer of the host's rank, with the mean losses of its clients.
+    """
+    losses = torch.tensor([each.losses for each in reports]).mean(0)
+    fields = {"workers": [rank], "summed": [[rank]]}
+    tensors = {"losses": losses[None], **under("sums.", FP32.encode(total[None]))}
+    return Message(UPDATE, iteration, fields, tensors)
+
+
+def _convert(given: object, kind: type[_T]) -> _T:
+    """Reads JSON values; what is malformed raises a ValueError."""
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error

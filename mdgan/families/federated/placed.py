@@ -1,14 +1,16 @@
-"""The server's share of placement: it says which slot trains which clients, once a round.
+"""Placed clients: each round the server says which slot of which host trains which of them.
 
 Sani et al. 2024, "Pollen: High-throughput Federated Learning Simulation via Resource-Aware Client
 Placement", sections 3.1 and 4. Where clients train changes no bit of what they find: they keep
 nothing between rounds, and sums do not depend on who adds up what.
 """
 
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,35 +22,69 @@ from mdgan.engine.server.conduct import Conduct
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.loop import AllWorkersLost
 from mdgan.engine.server.screening import Screening
-from mdgan.families.federated.cohort import Cohort, Round
-from mdgan.families.federated.placed_messages import (
+from mdgan.families.federated.cohort import Cohort, RoundPlan
+from mdgan.families.federated.messages import (
     MODELS,
     TRAINED,
-    Account,
-    Task,
-    placed_order,
+    ClientReport,
+    HostReport,
+    order,
     read_offer,
-    read_trained,
+    read_report,
 )
-from mdgan.families.federated.placement import Placement, Slot, Strategy, place
-from mdgan.families.federated.placement_record import PlacementRecord
+from mdgan.families.federated.placement import (
+    Placement,
+    Prediction,
+    Slot,
+    Strategy,
+    TrainingTimes,
+    place,
+)
 from mdgan.families.federated.settings import PULL, FederatedSettings
-from mdgan.families.federated.training_time import TrainingTimes
 from mdgan.gan.exact_sum import PartialSum
 from mdgan.messages import Message
 
 _ROUNDS_WITHOUT_A_FIT = 2
 """The first rounds, which `lb` places as `rr` does: the fit for round t knows those up to t − 2."""
+_DECIMALS = 4
 
 
-class Placed(Cohort):
-    """Clients without a home.
+@dataclass
+class _HostOrder:
+    """The clients of each slot of a host, the slots' kinds, and what the host has told since."""
 
-    Args:
-        class_counts: by client, the samples of each class that it holds.
-        form: how hosts send their sums.
-        settings: of the run.
+    lists: list[list[int]] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+    report: HostReport | None = None
+    models: dict[int, Tensor] = field(default_factory=dict)
+
+    @property
+    def clients(self) -> list[int]:
+        """All of them, in no order that matters."""
+        return [client for own in self.lists for client in own]
+
+
+@dataclass
+class _PlacedRound:
+    """A round as far as it has got.
+
+    Attributes:
+        prediction: by which `lb` places.
+        failed: the hosts that gave nothing for what they were asked.
+        slots: by host and number, the kind of the slot and who was trained in it.
     """
+
+    plan: RoundPlan
+    strategy: str
+    prediction: Prediction
+    found: Answers = field(default_factory=Answers)
+    failed: set[int] = field(default_factory=set)
+    slots: dict[tuple[int, int], tuple[str, list[ClientReport]]] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+
+
+class PlacedCohort(Cohort):
+    """Clients that train wherever there is room."""
 
     def __init__(
         self,
@@ -58,14 +94,10 @@ class Placed(Cohort):
     ) -> None:
         self.form = form
         self._counts = dict(class_counts)
-        self._placement = settings.placement
+        self._settings = settings
         self._sees_all = not settings.adds_up
-        self._most_strikes = settings.strikes
-        self._names_clients = settings.names_clients
-        self._times = TrainingTimes(settings.time_window)
-        self._asked: dict[int, _Asked] = {}
-        self._accounts: dict[int, Account] = {}
-        self._models: dict[int, dict[int, Tensor]] = {}
+        self._times = TrainingTimes()
+        self._asked: dict[int, _HostOrder] = {}
         self._conduct = Conduct(settings.strikes)
         self._screening = Screening(form, self._conduct)
         self._in_vain = 0
@@ -87,10 +119,10 @@ class Placed(Cohort):
         """
         del hosts, engine
         able = [client for client in self._counts if not self._conduct.is_out(client)]
-        if not able or self._in_vain >= self._most_strikes:
+        if not able or self._in_vain >= self._settings.strikes:
             raise AllWorkersLost(
                 "no client's models could be used after training, "
-                f"{self._most_strikes} times in a row; try smaller learning rates"
+                f"{self._settings.strikes} times in a row; try smaller learning rates"
             )
         return able, len(able)
 
@@ -99,101 +131,92 @@ class Placed(Cohort):
         del engine
         return fmean(map(sum, self._counts.values()))
 
-    def train(self, wanted: Round, hosts: Hosts, engine: Engine) -> Answers | None:
+    def train(self, plan: RoundPlan, hosts: Hosts, engine: Engine) -> Answers | None:
         """See `Cohort`; what hosts that die were asked for is placed again within the round."""
         del hosts  # some may die, others come
-        strategy = self._strategy(wanted.number)
-        trial = _Trial(
-            wanted,
-            PlacementRecord(
-                wanted,
-                strategy,
-                self._times if strategy == "lb" else None,
-                names_clients=self._names_clients,
-            ),
-            Answers(),
-            set(),
-        )
-        if not (self._pull if strategy == PULL else self._push)(trial, engine):
+        strategy = self._settings.placement
+        if strategy == "lb" and plan.number < _ROUNDS_WITHOUT_A_FIT:
+            strategy = "rr"
+        placed = _PlacedRound(plan, strategy, self._times.prediction)
+        done = self._pull if strategy == PULL else self._push
+        if not done(placed, engine):
             return None
         for client, reason in self._screening.look_back().items():
-            self._leave_out(client, reason, trial, engine)
-        self._in_vain = self._in_vain + 1 if wanted.loads and not trial.found.losses else 0
-        engine.observer.event("placement", wanted.iteration, **trial.record.fields())
-        return trial.found
+            self._leave_out(client, reason, placed, engine)
+        self._in_vain = self._in_vain + 1 if plan.tasks and not placed.found.losses else 0
+        fields = _recorded(placed, names_clients=self._settings.names_clients)
+        engine.observer.event("placement", plan.iteration, **fields)
+        return placed.found
 
-    def _push(self, trial: "_Trial", engine: Engine) -> bool:
+    def _push(self, placed: _PlacedRound, engine: Engine) -> bool:
         """One list a slot, one sum back a host (figure 6b); False if no host is left."""
-        wanted = trial.wanted
-        left = list(wanted.loads)
-        batches = {client: load.iterations for client, load in wanted.loads.items()}
-        strategy: Strategy = self._strategy(wanted.number)  # type: ignore[assignment] # not `pull`
+        plan = placed.plan
+        left = list(plan.tasks)
+        batches = {client: task.load.iterations for client, task in plan.tasks.items()}
+        strategy: Strategy = placed.strategy  # type: ignore[assignment] # not `pull`
         while left:
-            slots = self._slots(trial, engine)
+            slots = self._slots(placed, engine)
             if not slots:
                 return False
-            asked = self._ask(
-                wanted, place(strategy, left, batches, slots, self._times.seconds), engine
-            )
+            placement = place(strategy, left, batches, slots, placed.prediction.seconds)
+            asked = self._ask(plan, placement, engine)
             if len(left) == len(batches):  # while hosts train: for the round after this one
-                self._times.fit(wanted.number - 1)
-            answers = engine.barrier.collect(wanted.iteration, asked, self._weights(asked, wanted))
-            left = self._take_in(asked, answers, trial, engine)
+                self._times.fit(plan.number - 1)
+            answers = engine.barrier.collect(plan.iteration, asked, self._weights(asked, plan))
+            left = self._take_in(asked, answers, placed, engine)
         return True
 
-    def _pull(self, trial: "_Trial", engine: Engine) -> bool:
+    def _pull(self, placed: _PlacedRound, engine: Engine) -> bool:
         """A host that is done gets the next client (figure 6a); False if no host is left."""
-        wanted, busy = trial.wanted, dict[int, list[int]]()
-        queue = deque(wanted.loads)
+        plan, busy = placed.plan, dict[int, list[int]]()
+        queue = deque(plan.tasks)
         while queue or busy:
-            first = {slot.host: slot for slot in self._slots(trial, engine) if slot.number == 0}
+            first = {slot.host: slot for slot in self._slots(placed, engine) if slot.number == 0}
             free = [slot for host, slot in first.items() if host not in busy]
             if not (free or busy):
                 return False
             given = {slot: [queue.popleft()] for slot in free[: len(queue)]}
-            busy |= self._ask(wanted, given, engine)
-            answers = engine.arrivals.next(wanted.iteration, self._weights(busy, wanted))
+            busy |= self._ask(plan, given, engine)
+            answers = engine.arrivals.next(plan.iteration, self._weights(busy, plan))
             owing = engine.members.busy()
             done = {host: own for host, own in busy.items() if host not in owing}
-            queue.extendleft(self._take_in(done, answers, trial, engine))
+            queue.extendleft(self._take_in(done, answers, placed, engine))
             busy = {host: own for host, own in busy.items() if host in owing}
         return True
 
-    def _strategy(self, number: int) -> str:
-        unfitted = self._placement == "lb" and number < _ROUNDS_WITHOUT_A_FIT
-        return "rr" if unfitted else self._placement
-
-    def _slots(self, trial: "_Trial", engine: Engine) -> list[Slot]:
+    def _slots(self, placed: _PlacedRound, engine: Engine) -> list[Slot]:
         """What free hosts offer now: those that have not failed in this round, if there are any."""
         told, slots = engine.members.told(), list[Slot]()
         for host, ranks in engine.members.free().items():
             offer = read_offer(told[host])
             if offer is None or ranks != [host]:
-                engine.desk.drop(host, "it offers no slots for clients without a home")
+                engine.desk.drop(host, "it offers no slots for placed clients")
                 continue
             slots += [Slot(host, number, kind) for number, kind in enumerate(offer.kinds)]
-        return [slot for slot in slots if slot.host not in trial.failed] or slots
+        return [slot for slot in slots if slot.host not in placed.failed] or slots
 
-    def _ask(self, wanted: Round, placement: Placement, engine: Engine) -> dict[int, list[int]]:
+    def _ask(self, plan: RoundPlan, placement: Placement, engine: Engine) -> dict[int, list[int]]:
         """Asks hosts for what is placed on them; returns them, each with its only rank."""
-        asked: dict[int, _Asked] = {}
+        asked: dict[int, _HostOrder] = {}
         for slot in sorted(placement):
-            of_host = asked.setdefault(slot.host, _Asked([], []))
+            of_host = asked.setdefault(slot.host, _HostOrder())
             of_host.lists.append(placement[slot])
             of_host.kinds.append(slot.kind)
-        asked = {host: of_host for host, of_host in asked.items() if any(of_host.lists)}
-        for host in asked:
-            self._accounts.pop(host, None)
-            self._models[host] = {}
+        asked = {host: of_host for host, of_host in asked.items() if of_host.clients}
         self._asked |= asked
         hosts = {host: [host] for host in asked}
-        engine.ask(wanted.iteration, hosts, lambda host: _order(wanted, asked[host].lists))
+
+        def message(host: int) -> Message:
+            lists = [[plan.tasks[client] for client in own] for own in asked[host].lists]
+            return order(plan.iteration, plan.models, lists)
+
+        engine.ask(plan.iteration, hosts, message)
         return hosts
 
-    def _weights(self, hosts: Hosts, wanted: Round) -> dict[int, float]:
+    def _weights(self, hosts: Hosts, plan: RoundPlan) -> dict[int, float]:
         """What the sum of each host weighs; a host has one rank, its number."""
         return {
-            host: sum(wanted.weights[client] for client in self._asked[host].clients())
+            host: sum(plan.tasks[client].weight for client in self._asked[host].clients)
             for host in hosts
         }
 
@@ -203,120 +226,132 @@ class Placed(Cohort):
         Raises:
             ValueError: it is malformed, or not of the clients that the host was asked for.
         """
-        member, account = engine.members.member(host), read_trained(message)
-        clients = sorted(trained.client for trained in account.trained)
-        if host not in self._asked or clients != sorted(self._asked[host].clients()):
+        report, asked = read_report(message), self._asked.get(host, _HostOrder())
+        clients = sorted(each.client for each in report.trained)
+        if host not in self._asked or clients != sorted(asked.clients):
             raise ValueError("it does not tell of the clients that were asked for")
-        usable = {each.client for each in account.trained if each.usable}
-        if self._sees_all and self._models.get(host, {}).keys() != usable:
+        usable = {each.client for each in report.trained if each.usable}
+        if self._sees_all and asked.models.keys() != usable:
             raise ValueError("it has not sent the models of all its clients")
-        if member is not None:
+        if (member := engine.members.member(host)) is not None:
             member.told = {"offer": message.fields["offer"]}
-            self._accounts[host] = account
+            asked.report = report
 
     def _hear_models(self, engine: Engine, host: int, message: Message) -> None:
-        """Takes in a client's models, which come before the account.
+        """Takes in a client's models, which come before the report.
 
         Raises:
             KeyError, ValueError: they are malformed, or of no client that the host was asked for.
         """
         del engine
         client, models = message.fields["client"], message.tensors["models"]
-        if client not in self._asked[host].clients() or client in self._models[host]:
+        asked = self._asked[host]
+        if client not in asked.clients or client in asked.models:
             raise ValueError("it was not asked for this client, or has sent its models before")
         if models.shape != self.form.shape or models.dtype != torch.float32:
             raise ValueError(f"models of shape {list(models.shape)}, {models.dtype}")
         if not models.isfinite().all():
             raise ValueError(f"models of client {client} have NaN or Inf")
-        self._models[host][client] = models
+        asked.models[client] = models
 
     def _take_in(
-        self, hosts: Hosts, answers: Answers, trial: "_Trial", engine: Engine
+        self, hosts: Hosts, answers: Answers, placed: _PlacedRound, engine: Engine
     ) -> list[int]:
-        """Adds what hosts found; returns the clients of those that gave nothing that can be used.
-
-        Clients of a host that is only late are not among them: the round goes on without.
-        """
+        """Adds what hosts found; returns the clients of those that failed, not of late ones."""
         again: list[int] = []
         totals = {part.workers: part.total for part in answers.sums}
         for host in hosts:
-            account, total = self._accounts.get(host), totals.get((host,))
-            if account is not None and total is not None:
-                self._count(host, account, total, trial, engine)
+            asked, total = self._asked[host], totals.get((host,))
+            if asked.report is not None and total is not None:
+                self._add(host, asked, asked.report, total, placed, engine)
                 continue
             member = engine.members.member(host)
             if member is None or not member.owes:
-                again += self._asked[host].clients()
-                trial.failed.add(host)
+                again += asked.clients
+                placed.failed.add(host)
         if again:
             engine.observer.note(f"{len(again)} client(s) are placed again")
         return again
 
-    def _count(
-        self, host: int, account: Account, total: Tensor, trial: "_Trial", engine: Engine
+    def _add(
+        self,
+        host: int,
+        asked: _HostOrder,
+        report: HostReport,
+        total: Tensor,
+        placed: _PlacedRound,
+        engine: Engine,
     ) -> None:
         """Adds what one host found."""
-        wanted, kinds = trial.wanted, self._asked[host].kinds
-        losses = {each.client: torch.tensor(each.losses) for each in account.trained if each.usable}
-        trial.found.losses.update(losses)
+        plan, kinds = placed.plan, asked.kinds
+        losses = {each.client: torch.tensor(each.losses) for each in report.trained if each.usable}
+        placed.found.losses.update(losses)
         if losses and not self._sees_all:
-            trial.found.sums.append(PartialSum(tuple(losses), total))
-        for client, models in self._models.pop(host).items():
-            trial.found.singles[client] = models.to(wanted.models.device)
+            placed.found.sums.append(PartialSum(tuple(losses), total))
+        for client, models in asked.models.items():
+            placed.found.singles[client] = models.to(plan.models.device)
             if reason := self._screening.refuse(client, models):
-                self._leave_out(client, reason, trial, engine)
-        trial.record.note(host, kinds, account.trained)
-        for each in account.trained:
+                self._leave_out(client, reason, placed, engine)
+        asked.models = {}
+        for number, kind in enumerate(kinds):
+            placed.slots.setdefault((host, number), (kind, []))
+        for each in report.trained:
+            placed.slots.setdefault((host, each.slot), ("", []))[1].append(each)
             kind = kinds[min(each.slot, len(kinds) - 1)]
-            x = wanted.loads[each.client].iterations
-            self._times.observe(wanted.number, kind, x, each.seconds)
+            x = plan.tasks[each.client].load.iterations
+            self._times.observe(plan.number, kind, x, each.seconds)
             if not each.usable:
                 self._conduct.refuse(each.client)
-                self._leave_out(each.client, "NaN or Inf", trial, engine)
+                self._leave_out(each.client, "NaN or Inf", placed, engine)
 
-    def _leave_out(self, client: int, reason: str, trial: "_Trial", engine: Engine) -> None:
+    def _leave_out(self, client: int, reason: str, placed: _PlacedRound, engine: Engine) -> None:
         """A client's models cannot be used; it has one strike more."""
-        trial.found.drop(client)
+        placed.found.drop(client)
         strikes = self._conduct.strikes_of(client)
         engine.observer.note(f"models of client {client} refused: {reason} (strike {strikes})")
 
 
-class _Trial(NamedTuple):
-    """A round as far as it has got.
+def _recorded(placed: _PlacedRound, *, names_clients: bool) -> dict[str, Any]:
+    """The fields of the event: how long slots were busy, and in some rounds also with whom.
 
-    Attributes:
-        wanted: what is to be trained.
-        record: who trained what where.
-        found: what was found.
-        failed: the hosts that gave nothing for what they were asked.
+    Those are the rounds whose number has one digit that is not zero: 0 to 9, 10, 20, …, 100, ….
     """
+    plan, foretells = placed.plan, placed.strategy == "lb"
+    is_shown = names_clients and not str(plan.number)[1:].strip("0")
 
-    wanted: Round
-    record: PlacementRecord
-    found: Answers
-    failed: set[int]
+    def iterations(each: ClientReport) -> int:
+        return plan.tasks[each.client].load.iterations
 
+    def with_whom(kind: str, trained: Sequence[ClientReport]) -> dict[str, Any]:
+        seconds = placed.prediction.seconds if foretells and placed.prediction.curves else None
+        batches = [iterations(each) for each in trained]
+        return {
+            "clients": [each.client for each in trained],
+            "batches": batches,
+            "begin": [round(each.begin, _DECIMALS) for each in trained],
+            "seconds": [round(each.seconds, _DECIMALS) for each in trained],
+            "predicted": [round(seconds(kind, x), _DECIMALS) for x in batches] if seconds else [],
+        }
 
-class _Asked(NamedTuple):
-    """What a host was asked for.
-
-    Attributes:
-        lists: of clients, for each slot that the host offered.
-        kinds: of these slots.
-    """
-
-    lists: list[list[int]]
-    kinds: list[str]
-
-    def clients(self) -> list[int]:
-        """All of them, in no order that matters."""
-        return [client for own in self.lists for client in own]
-
-
-def _order(wanted: Round, lists: Sequence[Sequence[int]]) -> Message:
-    """What a host is asked: to train these clients in these slots."""
-    tasks = [
-        [Task(client, wanted.loads[client], wanted.weights[client]) for client in own]
-        for own in lists
-    ]
-    return placed_order(wanted.iteration, wanted.models, tasks)
+    return {
+        "number": plan.number,
+        "strategy": placed.strategy,
+        "makespan": round(time.monotonic() - placed.began, _DECIMALS),
+        "slots": [
+            {
+                "host": host,
+                "slot": number,
+                "kind": kind,
+                "work": sum(map(iterations, trained)) if names_clients else 0,
+                "busy": round(sum(each.seconds for each in trained), _DECIMALS),
+                **(with_whom(kind, trained) if is_shown else {}),
+            }
+            for (host, number), (kind, trained) in sorted(placed.slots.items())
+        ],
+        "num_slots": Counter(str(host) for host, _ in placed.slots),
+        "fits": {
+            kind: list(curve)
+            for kind, curve in placed.prediction.curves.items()
+            if foretells and is_shown
+        },
+    }

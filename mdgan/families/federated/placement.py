@@ -1,27 +1,38 @@
-"""Which slot trains which clients in a round.
+"""Which slot trains which clients in a round, and how long each is expected to take.
 
 Sani et al. 2024, "Pollen: High-throughput Federated Learning Simulation via Resource-Aware Client
-Placement", section 4. Placement never changes what is learned, only how long a round takes.
+Placement", section 4. Seconds are measured by other processes, which may lie; they decide where
+clients train and nothing else.
 """
 
 import heapq
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import log
+from statistics import fmean
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 Strategy = Literal["rr", "bb", "lb"]
 
 Seconds = Callable[[str, int], float]
 """Kind of slot and number of batches ≥ 1 → how long a client is expected to take; finite."""
 
+Curve = tuple[float, float, float]
+"""Equation 3 without its redundant c: a, b, d of f(x) = a·x + b·log(x) + d; none is negative."""
+
+Point = tuple[int, int, float]
+"""A number of batches, how many clients had it, and the mean seconds that they took."""
+
+_LEAST_SECONDS, _MOST_SECONDS = 1e-9, 1e6
+
 
 class Slot(NamedTuple):
-    """A place on a machine where one client trains at a time.
+    """A place on a machine where one client trains at a time: one of those of a host.
 
-    Attributes:
-        host: the rank of the process that the slot belongs to.
-        number: of the slot among those of its host.
-        kind: what the host tells of it, such as "Xeon @ 2.5 GHz, 2 slots on 1 core"; slots of the
-            same kind are expected to be equally fast.
+    Its kind is what the host tells of it, such as "Xeon @ 2.5 GHz, 2 slots on 1 core"; slots of the
+    same kind are expected to be equally fast.
     """
 
     host: int
@@ -51,14 +62,16 @@ def place(
         clients: in the order in which they were drawn.
         num_batches: by client, x ≥ 1; `rr` does not read it.
         slots: at least one, in any order; the lower host, then the lower number comes first.
-        seconds: predictions; only `lb` asks for them, once for each kind and x.
+        seconds: predicted; only `lb` asks for them, once for each kind and x.
 
     Returns:
         Every slot, maybe with nothing to do, and every client once.
     """
     ordered = sorted(slots)
     if strategy == "rr":
-        return _equally_many(clients, ordered)
+        each, left = divmod(len(clients), len(ordered))
+        begins = [each * n + min(n, left) for n in range(len(ordered) + 1)]
+        return {slot: list(clients[begins[n] : begins[n + 1]]) for n, slot in enumerate(ordered)}
     largest_first = sorted(clients, key=num_batches.__getitem__, reverse=True)
     if strategy == "bb":
         return _done_first(largest_first, num_batches, ordered, lambda _, x: x)
@@ -67,12 +80,6 @@ def place(
     total = {kind: sum(predicted[kind][num_batches[n]] for n in clients) for kind in kinds}
     fastest_first = sorted(ordered, key=lambda slot: total[slot.kind])
     return _done_first(largest_first, num_batches, fastest_first, lambda k, x: predicted[k][x])
-
-
-def _equally_many(clients: Sequence[int], slots: Sequence[Slot]) -> Placement:
-    each, left = divmod(len(clients), len(slots))
-    begins = [each * n + min(n, left) for n in range(len(slots) + 1)]
-    return {slot: list(clients[begins[n] : begins[n + 1]]) for n, slot in enumerate(slots)}
 
 
 def _done_first(
@@ -89,3 +96,101 @@ def _done_first(
         placement[slots[n]].append(client)
         heapq.heapreplace(loads[slots[n].kind], (done, n))
     return placement
+
+
+_Sums = dict[tuple[str, int], tuple[int, float]]
+"""Kind and number of batches → how many clients, and the sum of their seconds."""
+
+
+def _merge(into: _Sums, others: _Sums) -> None:
+    for key, (count, seconds) in others.items():
+        before, total = into.get(key, (0, 0.0))
+        into[key] = before + count, total + seconds
+
+
+class Prediction(NamedTuple):
+    """What clients are expected to take.
+
+    Attributes:
+        curves: by kind of slot.
+        lately: by kind and number of batches, what clients took on average in the last round.
+    """
+
+    curves: dict[str, Curve]
+    lately: dict[tuple[str, int], float]
+
+    def seconds(self, kind: str, x: int) -> float:
+        """Predicts how long a client of x ≥ 1 batches takes: g(x) of equation 4, finite, ≥ 0.
+
+        That is the mean of f(x) and of what clients with x batches took lately; f(x) if there were
+        none. A kind without a curve gets the mean of the other kinds, and x before any curve is
+        fitted.
+        """
+        if kind in self.curves:
+            predicted = curve_at(self.curves[kind], x)
+            return (predicted + self.lately.get((kind, x), predicted)) / 2
+        return fmean(self.seconds(other, x) for other in self.curves) if self.curves else float(x)
+
+
+class TrainingTimes:
+    """The seconds that clients took, and the curves through them (sections 4.2 and 4.2.1).
+
+    For every kind, round and number of batches the count and the sum are kept, and no client. Those
+    of older rounds are added up: memory does not grow with rounds. No round is ever forgotten: the
+    speed of a slot hardly changes, and where it does, equation 4 follows the last round.
+
+    Attributes:
+        prediction: as fitted last.
+    """
+
+    def __init__(self) -> None:
+        self._rounds: defaultdict[int, _Sums] = defaultdict(dict)
+        self._older: _Sums = {}
+        self.prediction = Prediction({}, {})
+
+    def observe(self, round_number: int, kind: str, x: int, seconds: float) -> None:
+        """Notes how long a client of x ≥ 1 batches took; only seconds in [1e-9, 1e6] count."""
+        if _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
+            _merge(self._rounds[round_number], {(kind, x): (1, seconds)})
+
+    def fit(self, until_round: int) -> None:
+        """Fits curves to the rounds until this one: t-2 for t, as t-1 trains meanwhile (4.2)."""
+        for number in sorted(n for n in self._rounds if n < until_round):
+            _merge(self._older, self._rounds.pop(number))
+        last = self._rounds.get(until_round, {})
+        fitted = dict(self._older)
+        _merge(fitted, last)
+        points: dict[str, list[Point]] = {}
+        for (kind, x), (count, seconds) in sorted(fitted.items()):
+            points.setdefault(kind, []).append((x, count, seconds / count))
+        self.prediction = Prediction(
+            {kind: fit_curve(of_kind) for kind, of_kind in points.items()},
+            {key: seconds / count for key, (count, seconds) in last.items()},
+        )
+
+
+def fit_curve(points: Iterable[Point]) -> Curve:
+    """Fits a curve by non-negative least squares, every client counting the same.
+
+    Args:
+        points: at least one. With one number of batches the curve is a line through zero.
+    """
+    from scipy.optimize import nnls  # takes a third of a second to import; only `lb` fits
+
+    x, count, seconds = (np.array(part, dtype=np.float64) for part in zip(*points, strict=True))
+    columns = np.stack([x, np.log(x), np.ones_like(x)], axis=1)
+    scale = np.maximum(columns.max(axis=0), 1e-9)
+    weight = np.sqrt(count / count.max())
+    unit = seconds.max()
+    try:
+        found, _ = nnls(columns / scale * weight[:, None], seconds / unit * weight)
+    except RuntimeError:  # it did not converge
+        return 0.0, 0.0, float(np.average(seconds, weights=count))
+    a, b, d = (found * unit / scale).tolist()
+    return a, b, d
+
+
+def curve_at(curve: Curve, x: int) -> float:
+    """Seconds on a curve: f(x) of equation 3, for x ≥ 1."""
+    a, b, d = curve
+    return a * x + b * log(x) + d

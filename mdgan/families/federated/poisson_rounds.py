@@ -1,20 +1,25 @@
 """Rounds in which each client takes part with the same probability, and updates are added up.
 
 DP-FedAvg with a fixed denominator: McMahan et al. 2018, "Learning Differentially Private Recurrent
-Language Models", Algorithm 1. Without a bound and without noise it is the same algorithm.
+Language Models", Algorithm 1. Without a bound and without noise it is the same algorithm. Here are
+the client's half, which cuts updates, and the server's, which adds noise to their sum once.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from math import fsum, isfinite, sqrt
 
 import msgspec
 import torch
 from torch import Tensor
 
 from mdgan.engine.answers import Answers
-from mdgan.families.federated.fegan import ClassCounts, Sampling
+from mdgan.engine.server.engine import Engine
+from mdgan.families.federated.averaging import Averaging
+from mdgan.families.federated.fegan import ClassCounts
 from mdgan.families.federated.settings import FederatedSettings
+from mdgan.families.federated.training_load import Load
 from mdgan.gan.weighted_mean import total
+from mdgan.messages import Message
 from mdgan.privacy.budget import Budget, known_to_all, open_clients_budget
 from mdgan.privacy.clients import disclosed_histories
 from mdgan.privacy.contents import Contents
@@ -22,15 +27,53 @@ from mdgan.privacy.noise import with_noise
 from mdgan.privacy.planning import StepSchedule, ledger_folder
 from mdgan.privacy.random_stream import uniform
 from mdgan.privacy.real_half import SeededSteps, Steps
+from mdgan.records.rows import EVERY_CLIENT
 
+CHARGE = "CHARGE"
+"""Server → host, before a round: what it costs the clients (`privacy.clients`), in or out."""
 _CHARGED = "num_charged_rounds"
+_A_HAIR = 2.0**-20
+"""By so much updates are cut shorter than C: rounding to float32 leaves none longer."""
 
 
-class PoissonRounds(Sampling):
+def update(begun: Tensor, found: Tensor, num_weight_blocks: int, clip: float) -> Tensor:
+    """What training has changed in the weights, cut to a norm (Algorithm 1).
+
+    Buffers stay as they were: those that count batches would outweigh everything else, and noise
+    would make variances negative. The server finds its own; see `statistics.py`.
+
+    Args:
+        begun: the models that the client began with, float32 `ModelVector.shape`.
+        found: those after training.
+        num_weight_blocks: see `ModelVector`.
+        clip: C; infinite to cut nothing.
+    """
+    changed = torch.zeros_like(found)
+    weights = slice(num_weight_blocks)
+    torch.sub(found[weights], begun[weights], out=changed[weights])
+    return cut(changed, clip)
+
+
+def cut(changed: Tensor, clip: float) -> Tensor:
+    """An update, or the one in its direction whose norm is C if it is longer.
+
+    One with NaN or Inf counts as none. Refused, it would take with it what others have added to it.
+    """
+    # Each row by itself: then the norm does not depend on the number of threads.
+    norm = sqrt(fsum(changed.double().square().sum(1).tolist()))
+    if not isfinite(norm):
+        return torch.zeros_like(changed)
+    if norm <= clip:
+        return changed
+    return changed.double().mul_(clip / norm * (1 - _A_HAIR)).float()
+
+
+class PoissonRounds(Averaging):
     """Chooses clients, adds up their updates, and adds noise once; lives on the server.
 
     Args:
         settings: of the run.
+        num_weight_blocks: see `ModelVector`; there is no noise on buffers.
         refresh: finds the buffers of the server's models anew, after a round that ends with the
             iteration given.
         contents: gives those of all clients' samples, if the server can read them.
@@ -41,46 +84,47 @@ class PoissonRounds(Sampling):
             when some are lost: what is divided by must not depend on what clients send.
     """
 
+    needs_answers = False
+
     def __init__(
         self,
         settings: FederatedSettings,
+        num_weight_blocks: int,
         refresh: Callable[[int], None] = lambda _iteration: None,
         contents: Callable[[], Contents] | None = None,
     ) -> None:
-        super().__init__(settings.participation)
         self._settings = settings
+        self._num_weight_blocks = num_weight_blocks
         self._seeded = SeededSteps(known_to_all(settings.seed, 0))
         self._charged = 0
         self._contents = contents
-        self.refresh = refresh
+        self._refresh = refresh
         self.budget: Budget | None = None
         self.weight = 1 / (settings.participation * settings.num_clients)
 
-    def open(self, num_rounds: int, hosts: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Finds out what clients may spend; comes before the first round.
-
-        Args:
-            num_rounds: of the whole run.
-            hosts: of each, what it told; see `ClientsAccount`.
+    def begin(self, num_rounds: int, class_counts: ClassCounts, engine: Engine) -> None:
+        """See `Averaging`: finds out what clients may spend.
 
         Raises:
             BadInput: too little for a round, or the ledger cannot be had.
         """
+        del class_counts
         given = self._settings
         if not given.keeps_ledger or not given.hides_clients:
             return
         schedule = StepSchedule.of_clients(given.dataset, given.participation, num_rounds)
         known_by = Contents.of_name(schedule.whose) if self._contents is None else self._contents()
-        told, folder = disclosed_histories(hosts, given), ledger_folder(given)
+        told = disclosed_histories(engine.members.told().values(), given)
+        folder = ledger_folder(given)
         self.budget = open_clients_budget(given, schedule, folder, known_by, self._charged, told)
 
-    @property
-    def round(self) -> Mapping[str, Any] | None:
-        """What hosts are told of the round that comes next; None if they keep no account."""
-        if self.budget is None or self._contents is not None:
-            return None
-        told: dict[str, Any] = msgspec.to_builtins(self.budget.round)
-        return told
+    def announce(self, iteration: int, engine: Engine) -> None:
+        """See `Averaging`: what the round costs, unless the server itself keeps the account."""
+        if self.budget is None or self._contents is not None or self.budget.round is None:
+            return
+        fields = msgspec.to_builtins(self.budget.round)
+        for host in engine.members.taking_part():
+            engine.tell(host, Message(CHARGE, iteration, fields))
 
     @property
     def _steps(self) -> Steps:
@@ -88,66 +132,75 @@ class PoissonRounds(Sampling):
 
     @property
     def over(self) -> bool:
-        """Whether no round may follow."""
+        """See `Averaging`: clients have spent their budget."""
         return self._steps.over
 
-    def choose(
-        self,
-        round_number: int,  # noqa: ARG002 - see `Sampling`
-        class_counts: ClassCounts,
-        num_live: int | None = None,  # noqa: ARG002 - see `Sampling`
-    ) -> list[int]:
-        """See `Sampling`; each client by itself, whatever others there are."""
+    def choose(self, round_number: int, class_counts: ClassCounts, num_live: int = 0) -> list[int]:
+        """See `Averaging`; each client by itself, whatever others there are."""
+        del round_number, num_live
         drawn = uniform(self._steps.key("clients"), max(class_counts, default=0)).tolist()
-        return [client for client in sorted(class_counts) if drawn[client - 1] <= self._fraction]
+        rate = self._settings.participation
+        return [client for client in sorted(class_counts) if drawn[client - 1] <= rate]
 
-    def took_part(self, round_number: int, clients: Iterable[int]) -> None:
-        """See `Sampling`; the round is charged."""
-        del round_number, clients
-        self._steps.advance()
+    def weights(
+        self, chosen: list[int], loads: Mapping[int, Load], full: Load, class_counts: ClassCounts
+    ) -> dict[int, float]:
+        """See `Averaging`: always the same."""
+        del loads, full, class_counts
+        return dict.fromkeys(chosen, self.weight)
 
-    def next_models(self, sent: Tensor, answers: Answers, num_weight_blocks: int) -> Tensor:
-        """The server's models after a round: θ + (Σ Δ_k + N(0, σ²C²)) / qN.
-
-        Args:
-            sent: θ, the models before it, float32 `ModelVector.shape`.
-            answers: the updates Δ_k that came, perhaps none.
-            num_weight_blocks: see `ModelVector`; there is no noise on buffers.
-
-        Returns:
-            float64 `ModelVector.shape`.
-        """
+    def next_models(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
+        """See `Averaging`: θ + (Σ Δ_k + N(0, σ²C²)) / qN, perhaps of no update."""
         models = sent.double()
         if not (answers.singles or answers.sums or self.budget):
             return models
         changed = torch.zeros_like(models)
         if answers.singles or answers.sums:
-            shares = dict.fromkeys(answers.singles, self.weight)
-            changed = total(answers.singles, answers.sums, shares)
+            changed = total(answers.singles, answers.sums, weights)
         if self.budget is not None:
-            weights = changed[:num_weight_blocks]
+            noised = changed[: self._num_weight_blocks]
             bound, key = self._settings.clip * self.weight, self.budget.key("noise")
-            noisy = with_noise(weights.reshape(-1), bound, self.budget.noise, key)
-            weights.copy_(noisy.view_as(weights))
+            noisy = with_noise(noised.reshape(-1), bound, self.budget.noise, key)
+            noised.copy_(noisy.view_as(noised))
         return models + changed
 
+    def finish(
+        self, number: int, iteration: int, took_part: Collection[int], engine: Engine
+    ) -> None:
+        """See `Averaging`: the round is charged."""
+        del number, took_part
+        self._refresh(iteration)
+        self._steps.advance()
+        if (budget := self.budget) is None:
+            return
+        last = self._settings.iterations
+        exactly = budget.over or iteration == last or self._settings.dp_accountant == "rdp"
+        spent = budget.spent(exactly=exactly)
+        epsilon, replaced = {EVERY_CLIENT: spent.epsilon}, {EVERY_CLIENT: spent.replaced}
+        engine.observer.spent(iteration, epsilon, replaced)
+        if budget.over and iteration < last:
+            engine.observer.note(
+                f"the clients have spent their privacy budget ε = {spent.epsilon:.3g} after "
+                f"{iteration:,} iterations; training ends"
+            )
+
     def progress(self) -> dict[str, int]:
-        """What a manifest must know: how many rounds the ledger had, of all runs."""
+        """See `Averaging`: how many rounds the ledger had, of all runs."""
         return {} if self.budget is None else {_CHARGED: self.budget.taken}
 
     def go_on(self, progress: Mapping[str, int]) -> None:
-        """Takes in what `progress` gave."""
+        """See `Averaging`."""
         self._charged = progress.get(_CHARGED, 0)
 
     def state(self) -> dict[str, Tensor]:
-        """See `Sampling`."""
+        """See `Averaging`."""
         return self._steps.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `Sampling`."""
+        """See `Averaging`."""
         self._seeded.load_state(state)
 
     def close(self) -> None:
-        """The run ends in order."""
+        """See `Averaging`."""
         if self.budget is not None:
             self.budget.close()

@@ -13,7 +13,7 @@ _TOO_LARGE_TO_MASK = 512.0
 
 
 def check_private_clients(settings: "FederatedSettings") -> None:
-    """Refuses what needs more of clients than they tell, and clients without a home.
+    """Refuses what needs more of clients than they tell, and placed clients.
 
     Raises:
         BadInput: there is such a setting.

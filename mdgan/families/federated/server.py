@@ -1,6 +1,6 @@
 """The server's share of a federated algorithm: it chooses who trains, and averages their models."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import ceil
 from typing import Any
 
@@ -11,21 +11,18 @@ from mdgan.engine.answers import Answers
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.secure_sums import check_hosts
-from mdgan.families.federated.aggregation import combine_models
-from mdgan.families.federated.cohort import Cohort, Round
-from mdgan.families.federated.fegan import Sampling, check_classes, participant_weights
+from mdgan.families.federated.averaging import Averaging
+from mdgan.families.federated.cohort import Cohort, RoundPlan
 from mdgan.families.federated.fl_gan import GlobalModels
-from mdgan.families.federated.messages import charge
-from mdgan.families.federated.poisson_rounds import PoissonRounds
+from mdgan.families.federated.messages import ClientTask
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.families.federated.training_load import Load, choose_loads, load_share
+from mdgan.families.federated.training_load import Load, choose_loads
 from mdgan.gan.model_state import part_of, under
-from mdgan.records.rows import EVERY_CLIENT
 
 _MODELS, _SAMPLING = "models.", "sampling."
 _RHYTHM = {
-    *("round_iterations", "round_epochs", "batch_size", "partition", "world_size", "dataset"),
-    "data_dir",
+    *("round_iterations", "round_epochs", "batch_size", "partition", "world_size"),
+    *("dataset", "data_dir"),
 }
 """The settings that decide how long a round is."""
 _MOST_NAMED = 1000
@@ -38,8 +35,8 @@ class FederatedServer(ServerPart):
 
     Args:
         models: G and D.
-        cohort: the clients.
-        sampling: chooses who takes part in a round.
+        cohort: the clients, and where they train.
+        averaging: who takes part in a round, and what becomes of their models.
         settings: of the run.
         device: where the models live.
     """
@@ -50,16 +47,15 @@ class FederatedServer(ServerPart):
         self,
         models: GlobalModels,
         cohort: Cohort,
-        sampling: Sampling,
+        averaging: Averaging,
         settings: FederatedSettings,
         device: torch.device,
     ) -> None:
         self.form = cohort.form
-        self._cohort = cohort
         self.device = device
         self._models = models
-        self._sampling = sampling
-        self._poisson = sampling if isinstance(sampling, PoissonRounds) else None
+        self._cohort = cohort
+        self._averaging = averaging
         self._settings = settings
         self._num_rounds = 0
         self._round_length = 0
@@ -75,32 +71,28 @@ class FederatedServer(ServerPart):
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
         """What each client holds."""
-        counts = self._cohort.class_counts(engine)
         tells = self._settings.tells("classes")
         return {
             str(n): {"samples": sum(held), "classes": held if tells else []}
-            for n, held in counts.items()
+            for n, held in self._cohort.class_counts(engine).items()
         }
 
     def begin_with(
         self, generator: Mapping[str, Tensor], discriminators: Mapping[int, Mapping[str, Tensor]]
     ) -> Mapping[int, Mapping[str, Tensor]]:
-        """Both models begin there; of several discriminators, with the first."""
+        """Of several discriminators, with the first."""
         if discriminators:
             self._models.discriminator.load_state_dict(discriminators[min(discriminators)])
         return super().begin_with(generator, discriminators)
 
     def begin(self, engine: Engine) -> None:
-        """Works out how long a round is, and whether there are classes to balance."""
+        """Works out how long a round is, and whether there can be any."""
         check_hosts(engine.members, self.form)
         if not self._round_length:
             mean_shard_size = self._cohort.mean_shard_size(engine)
             self._round_length = self._settings.round_length(mean_shard_size)
-        clustered, counts = self._settings.clusters.number > 0, self._cohort.class_counts(engine)
-        check_classes(self._settings.sampling, counts, clustered=clustered)
-        if self._poisson is not None:
-            told = engine.members.told().values()
-            self._poisson.open(ceil(self._settings.iterations / self._round_length), told)
+        num_rounds = ceil(self._settings.iterations / self._round_length)
+        self._averaging.begin(num_rounds, self._cohort.class_counts(engine), engine)
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One round."""
@@ -108,98 +100,62 @@ class FederatedServer(ServerPart):
         length = min(self._round_length, self._settings.iterations - done)
         i = done + length
         engine.at(i)
-        if self._poisson is not None and (about := self._poisson.round) is not None:
-            for host in engine.members.taking_part():
-                engine.tell(host, charge(i, about))
+        self._averaging.announce(i, engine)
 
         # 1. Choose who takes part, how much each trains, and what it weighs.
         counts, number = self._cohort.class_counts(engine), self._num_rounds
         able, num_live = self._cohort.able(free, engine)
-        worth_asking = self._worth_asking({client: counts[client] for client in able})
-        chosen = self._sampling.choose(number, worth_asking, num_live)
+        chosen = self._averaging.choose(number, {n: counts[n] for n in able}, num_live)
         full = Load(length, self._settings.batch_size)
-        loads = choose_loads(
-            self._settings.training_load,
-            self._settings.num_clients,
-            chosen,
-            full,
-            engine.members.told(),
-            counts,
-        )
-        weights = self._weights(chosen, loads, full, counts)
+        form, num_clients = self._settings.training_load, self._settings.num_clients
+        loads = choose_loads(form, num_clients, chosen, full, engine.members.told(), counts)
+        weights = self._averaging.weights(chosen, loads, full, counts)
 
         # 2. Send both models; clients train them, and what they find comes back.
         sent = self._models.vector.read()
-        answers = self._cohort.train(Round(number, i, sent, loads, weights), free, engine)
+        tasks = {n: ClientTask(n, loads[n], weights[n]) for n in chosen}
+        plan = RoundPlan(number, i, sent, tasks)
+        answers = self._cohort.train(plan, free, engine)
         if answers is None:
             return None
         self._num_rounds += 1
         took_part = sorted(answers.losses)
         aborted = self._settings.on_deadline == "abort" and took_part != chosen
-        self._record(number, i, engine, loads, took_part, weights, counts, aborted=aborted)
-        if aborted or (self._poisson is None and not took_part):
+        self._record(plan, took_part, counts, engine, aborted=aborted)
+        if aborted or (self._averaging.needs_answers and not took_part):
             return None
 
         # 3. Their models become the next round's: the mean, or what the rule makes of them.
         with engine.span("aggregate"):
-            combined = self._combined(sent, answers, weights)
+            combined = self._averaging.next_models(sent, answers, weights)
         with engine.span("step"):  # by which reports know that a round is complete
             self._models.vector.write(combined)
-            if self._poisson is not None:
-                self._poisson.refresh(i)
-        self._sampling.took_part(number, took_part)
-        self._tell_spent(i, engine)
+            self._averaging.finish(number, i, took_part, engine)
         return self._advanced(i, answers)
-
-    def _combined(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
-        """The next models, float64."""
-        if self._poisson is not None:
-            return self._poisson.next_models(sent, answers, self._models.vector.num_weight_blocks)
-        return combine_models(
-            self._settings.aggregation,
-            sent,
-            answers,
-            weights,
-            self._models.vector,
-            as_differences=not self.form.codec.is_exact,
-        )
 
     def _advanced(self, i: int, answers: Answers) -> Advance:
         """What is told of a round: who took part and their losses, if that may be known."""
         settings, losses = self._settings, answers.mean_losses()
-        workers = sorted(answers.losses) if settings.num_clients <= _MOST_NAMED else ()
-        if settings.names_clients and settings.tells_losses:
-            return Advance(i, losses, workers)
-        return Advance(i, losses.mean(0, keepdim=True) if settings.tells_losses else losses[:0])
-
-    def _tell_spent(self, i: int, engine: Engine) -> None:
-        """What clients have spent after iteration i."""
-        budget = None if self._poisson is None else self._poisson.budget
-        if budget is None:
-            return
-        ends = budget.over or i == self._settings.iterations
-        spent = budget.spent(exactly=ends or self._settings.dp_accountant == "rdp")
-        engine.observer.spent(i, {EVERY_CLIENT: spent.epsilon}, {EVERY_CLIENT: spent.replaced})
-        if budget.over and i < self._settings.iterations:
-            engine.observer.note(
-                f"the clients have spent their privacy budget ε = {spent.epsilon:.3g} after {i:,} "
-                "iterations; training ends"
-            )
+        if not settings.tells_losses:
+            return Advance(i, losses[:0])
+        if not settings.names_clients:
+            return Advance(i, losses.mean(0, keepdim=True))
+        named = settings.num_clients <= _MOST_NAMED
+        return Advance(i, losses, sorted(answers.losses) if named else ())
 
     @property
     def over(self) -> bool:
-        """See `ServerPart`: clients have spent their budget."""
-        return self._poisson is not None and self._poisson.over
+        """See `ServerPart`."""
+        return self._averaging.over
 
     def close(self) -> None:
         """See `ServerPart`."""
-        if self._poisson is not None:
-            self._poisson.close()
+        self._averaging.close()
 
     def progress(self) -> dict[str, int]:
         """How many rounds there were, and the iterations of one."""
-        charged = {} if self._poisson is None else self._poisson.progress()
-        return {"num_rounds": self._num_rounds, "round_length": self._round_length, **charged}
+        counts = {"num_rounds": self._num_rounds, "round_length": self._round_length}
+        return {**counts, **self._averaging.progress()}
 
     def go_on(self, progress: Mapping[str, int], changed: Collection[str], *, ended: bool) -> None:
         """Rounds keep their length, unless the settings that decide it have changed."""
@@ -208,63 +164,39 @@ class FederatedServer(ServerPart):
         self._num_rounds = progress.get("num_rounds", progress.get("num_swaps", 0))
         length = progress.get("round_length", progress.get("swap_every", 0))
         self._round_length = 0 if _RHYTHM.intersection(changed) else length
-        if self._poisson is not None:
-            self._poisson.go_on(progress)
+        self._averaging.go_on(progress)
 
     def state(self) -> dict[str, Tensor]:
         """See `ServerPart`."""
-        return {**under(_MODELS, self._models.state()), **under(_SAMPLING, self._sampling.state())}
+        return {**under(_MODELS, self._models.state()), **under(_SAMPLING, self._averaging.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `ServerPart`."""
         self._models.load_state(part_of(state, _MODELS))
-        self._sampling.load_state(part_of(state, _SAMPLING))
-
-    def _worth_asking(self, counts: Mapping[int, list[int]]) -> Mapping[int, list[int]]:
-        """The workers whose models have a weight; all if none have, which is bad input."""
-        if self._settings.weighting != "samples":
-            return counts
-        return {worker: held for worker, held in counts.items() if any(held)} or counts
-
-    def _weights(
-        self,
-        chosen: list[int],
-        loads: Mapping[int, Load],
-        full: Load,
-        counts: Mapping[int, list[int]],
-    ) -> dict[int, float]:
-        """The weights of the workers that take part; of models they add up to 1."""
-        if self._poisson is not None:
-            return dict.fromkeys(chosen, self._poisson.weight)
-        shares = {worker: load_share(loads[worker], full) for worker in chosen}
-        weights = participant_weights(self._settings.weighting, chosen, counts, shares)
-        total = sum(weights.values())
-        return {worker: weight / total for worker, weight in weights.items()}
+        self._averaging.load_state(part_of(state, _SAMPLING))
 
     def _record(
         self,
-        number: int,
-        iteration: int,
-        engine: Engine,
-        loads: Mapping[int, Load],
-        took_part: list[int],
-        weights: Mapping[int, float],
+        plan: RoundPlan,
+        took_part: Sequence[int],
         counts: Mapping[int, list[int]],
+        engine: Engine,
         *,
         aborted: bool,
     ) -> None:
-        total = sum(weights[worker] for worker in took_part)
+        tasks = plan.tasks
+        total = sum(tasks[client].weight for client in took_part)
         if not self._settings.names_clients:
-            loads, took_part = {}, []
-        sizes = {n: min(load.batch_size, sum(counts[n])) for n, load in loads.items()}
+            tasks, took_part = {}, []
+        loads = {n: task.load for n, task in tasks.items()}
         engine.observer.event(
             "round",
-            iteration,
-            number=number,
-            asked=sorted(loads),
+            plan.iteration,
+            number=plan.number,
+            asked=sorted(tasks),
             took_part=took_part,
-            weights=[weights[worker] / total for worker in took_part],
-            iterations={str(worker): load.iterations for worker, load in loads.items()},
-            batch_sizes={str(worker): size for worker, size in sizes.items()},
+            weights=[tasks[client].weight / total for client in took_part],
+            iterations={str(n): load.iterations for n, load in loads.items()},
+            batch_sizes={str(n): min(load.batch_size, sum(counts[n])) for n, load in loads.items()},
             aborted=aborted,
         )

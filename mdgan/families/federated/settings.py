@@ -153,14 +153,6 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         metavar="N|auto",
         group="speed",
     )
-    slot_rounds: int = own_setting(
-        3,
-        "Rounds after which --slots auto tries one more.",
-        whole(2, below="needs at least 2: the first with another number does not count"),
-        metavar="T",
-        symbol="T_c",
-        group="speed",
-    )
     placement: str = own_setting(
         "lb",
         "How --clients are placed. rr: equally many to each slot; bb: equally many batches; lb: so "
@@ -169,15 +161,6 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         one_of("rr", "bb", "lb", PULL),
         group="speed",
     )
-    time_window: int | None = own_setting(
-        None,
-        "Rounds after which --placement lb forgets what clients took.",
-        whole(1),
-        metavar="R",
-        default_text="never",
-        group="speed",
-    )
-
     vectorize: bool = own_setting(
         False,
         "Train the clients of a slot, or of a process, at once, not one after another; pays with "
@@ -260,7 +243,7 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
     def _check_clients(self) -> None:
         """Checks what clients without a home cannot have, and who has nothing else to place."""
         default = {item.name: item.default for item in fields(self)}
-        for name in ("slots", "placement", "time_window", "slot_rounds"):
+        for name in ("slots", "placement"):
             value = getattr(self, name)
             if self.clients is None and value != default[name]:
                 raise BadInput(f"{flag(name)} {value}: places --clients; give these, too")

@@ -5,16 +5,27 @@ they are capable of, the server fits a linear model, and weaker clients get fewe
 smaller batches, once for the whole training. The paper gives neither formula; ours are below.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
 from statistics import fmean, median
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
+import psutil
+import torch
+from torch import Tensor, nn
 
+from mdgan.engine.message_sizes import training_bytes
 from mdgan.families.federated.forms import LoadForm
+from mdgan.gan.build import Models
+from mdgan.gan.labels import call, num_classes_of
+
+if TYPE_CHECKING:
+    from mdgan.families.federated.fl_gan import Client
+    from mdgan.families.federated.settings import FederatedSettings
 
 Points = Sequence[tuple[int, float]]
 """Measurements: batch size, and seconds per iteration."""
@@ -24,6 +35,9 @@ Line = tuple[float, float]
 
 _NOISE = 1.1
 """A client slower than the median by less than this factor may owe that to measurement noise."""
+_TRIES = 3
+_KEPT = 2
+"""A layer's output is kept for the backward pass, and gets a gradient."""
 
 _BatchSize = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 _Seconds = Annotated[float, msgspec.Meta(ge=1e-9, le=1e6)]
@@ -50,87 +64,92 @@ class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Load:
-    """What a client does in one round.
-
-    Attributes:
-        iterations: local training iterations, at most E.
-        batch_size: at most B.
-    """
+    """What a client does in one round: at most E iterations, of batches of at most B."""
 
     iterations: int
     batch_size: int
 
 
-def training_loads(
-    capabilities: Mapping[int, Capability | None], iterations: int, batch_size: int
+# What the server decides.
+
+
+def choose_loads(
+    form: LoadForm,
+    num_clients: int,
+    chosen: Sequence[int],
+    full: Load,
+    told: Mapping[int, Mapping[str, Any]],
+    class_counts: Mapping[int, Sequence[int]],
 ) -> dict[int, Load]:
-    """The load of each client, from the measurements of all.
+    """The server's choice of training loads (section 3.4).
+
+    Args:
+        form: `--training-load`.
+        num_clients: N at the start; of these a fraction may be weak.
+        chosen: those that take part.
+        full: what a strong client does.
+        told: by host, what it said of its clients when it arrived.
+        class_counts: by client, of all clients.
+    """
+    found: dict[int, Load] = {}
+    if form.name == "measured":
+        found = training_loads(_capabilities(told), full)
+    elif form.name == "samples":
+        found = loads_by_samples(class_counts, full)
+    elif form.name == "weak":
+        found = weak_loads(num_clients, form.fraction, form.what, full)
+    return {client: found.get(client, full) for client in chosen}
+
+
+def training_loads(capabilities: Mapping[int, Capability], full: Load) -> dict[int, Load]:
+    """The load of each client that has measured itself, from the measurements of all.
 
     Memory is a hard limit: a client that cannot hold a batch of B gets the largest that fits, at
     least 1. A client that would then take longer for E iterations than the median client gets as
     many as the median client's time allows, but never fewer than half (the paper's weak devices get
     up to half). Up to a tenth more than the median client's time is allowed.
-
-    Args:
-        capabilities: of all clients; None for one without measurements, which gets the full load.
-        iterations: E ≥ 1.
-        batch_size: B ≥ 1.
-
-    Returns:
-        Client → its load.
     """
-    known = {n: capability for n, capability in capabilities.items() if capability is not None}
-    overall = [point for capability in known.values() for point in capability.seconds]
-    batch_sizes = {n: _batch_that_fits(known[n], batch_size) for n in known}
-    iteration_seconds = {
-        n: _predict(_line_of(known[n].seconds, overall), batch_sizes[n]) for n in known
-    }
-    loads = {n: Load(iterations, batch_size) for n in capabilities}
-    if known:
-        allowed_seconds = iterations * median(iteration_seconds.values())
-        for n, seconds in iteration_seconds.items():
-            in_time = min(iterations, floor(allowed_seconds / seconds))
-            if iterations * seconds <= _NOISE * allowed_seconds:
-                in_time = iterations
-            loads[n] = Load(max(_half(iterations), in_time), batch_sizes[n])
+    if not capabilities:
+        return {}
+    batch_sizes, seconds = dict[int, int](), dict[int, float]()
+    for n, capability in capabilities.items():
+        free_bytes = capability.memory_bytes - capability.fixed_bytes
+        fits = free_bytes // capability.bytes_per_sample
+        batch_sizes[n] = max(1, min(full.batch_size, fits))
+        start, slope = fit_line(capability.seconds)
+        seconds[n] = start + slope * batch_sizes[n]
+    allowed_seconds = full.iterations * median(seconds.values())
+    loads = {}
+    for n, each in seconds.items():
+        in_time = min(full.iterations, floor(allowed_seconds / each))
+        if full.iterations * each <= _NOISE * allowed_seconds:
+            in_time = full.iterations
+        loads[n] = Load(max(_half(full.iterations), in_time), batch_sizes[n])
     return loads
 
 
-def weak_loads(
-    clients: Iterable[int], fraction: float, what: str, iterations: int, batch_size: int
-) -> dict[int, Load]:
+def weak_loads(num_clients: int, fraction: float, what: str, full: Load) -> dict[int, Load]:
     """The loads of the paper's trial in which some clients are weak (figure 16).
 
     Args:
-        clients: of any order; the last ⌊fraction·N⌋ by rank are weak.
+        num_clients: N; the last ⌊fraction·N⌋ are weak.
         fraction: in [0, 1].
         what: the weak ones get half of the batch size (`memory`) or of the iterations (`speed`),
             rounded up.
-        iterations: E ≥ 1, of the other clients.
-        batch_size: B ≥ 1, of the other clients.
-
-    Returns:
-        Client → its load.
+        full: of the other clients.
     """
-    ordered = sorted(clients)
-    num_weak = floor(round(fraction * len(ordered), 9))  # 0.29 · 100 is 28.999999999999996
-    full = Load(iterations, batch_size)
-    weak = Load(iterations, _half(batch_size))
+    num_weak = floor(round(fraction * num_clients, 9))  # 0.29 · 100 is 28.999999999999996
+    weak = Load(full.iterations, _half(full.batch_size))
     if what == "speed":
-        weak = Load(_half(iterations), batch_size)
-    first_weak = len(ordered) - num_weak
-    return {n: weak if place >= first_weak else full for place, n in enumerate(ordered)}
+        weak = Load(_half(full.iterations), full.batch_size)
+    strong = num_clients - num_weak
+    return {n: full if n <= strong else weak for n in range(1, num_clients + 1)}
 
 
 def loads_by_samples(class_counts: Mapping[int, Sequence[int]], full: Load) -> dict[int, Load]:
     """Loads in proportion to what clients hold: with `--round-epochs E` each trains E epochs.
 
-    Args:
-        class_counts: of all clients.
-        full: of a client with the mean number of samples.
-
-    Returns:
-        Client → its load, at least one iteration.
+    The full load is that of a client with the mean number of samples.
     """
     sizes = {client: sum(counts) for client, counts in class_counts.items()}
     mean = fmean(sizes.values())
@@ -170,66 +189,88 @@ def fit_line(points: Points) -> Line:
     return start, slope
 
 
-def _line_of(own: Points, overall: Points) -> Line:
-    """A client's line; with one batch size measured, its slope is that of all clients' points."""
-    if len({size for size, _ in own}) > 1:
-        return fit_line(own)
-    size, seconds = own[0][0], fmean(second for _, second in own)
-    slope = min(fit_line(overall)[1], seconds / size)  # so that it begins at zero or above
-    return seconds - slope * size, slope
-
-
-def _predict(line: Line, batch_size: int) -> float:
-    start, slope = line
-    return start + slope * batch_size
-
-
-def _batch_that_fits(capability: Capability, batch_size: int) -> int:
-    room = (capability.memory_bytes - capability.fixed_bytes) // capability.bytes_per_sample
-    return max(1, min(batch_size, room))
-
-
 def _half(count: int) -> int:
     return (count + 1) // 2
 
 
-def choose_loads(
-    form: LoadForm,
-    num_workers: int,
-    workers: Sequence[int],
-    full: Load,
-    told: Mapping[int, Mapping[str, Any]],
-    class_counts: Mapping[int, Sequence[int]],
-) -> dict[int, Load]:
-    """The server's choice of training loads (Guerraoui et al. 2020, section 3.4).
-
-    Args:
-        form: `--training-load`.
-        num_workers: N at the start; of these a fraction may be weak.
-        workers: those that take part.
-        full: what a strong worker does.
-        told: by host, what it said of its workers when it arrived.
-        class_counts: by worker, the samples of each class that it holds; of all workers.
-    """
-    found: dict[int, Load] = {}
-    if form.name == "measured":
-        found = training_loads(_capabilities(told), full.iterations, full.batch_size)
-    elif form.name == "samples":
-        found = loads_by_samples(class_counts, full)
-    elif form.name == "weak":
-        every_worker = range(1, num_workers + 1)
-        found = weak_loads(every_worker, form.fraction, form.what, full.iterations, full.batch_size)
-    return {worker: found.get(worker, full) for worker in workers}
-
-
 def _capabilities(told: Mapping[int, Mapping[str, Any]]) -> dict[int, Capability]:
-    """What hosts told of their workers, as far as it is well-formed; a host may lie."""
+    """What hosts told of their clients, as far as it is well-formed; a host may lie."""
     found: dict[int, Capability] = {}
     for said in told.values():
         records = said.get("capabilities", {})
-        for worker, record in records.items() if isinstance(records, dict) else ():
+        for client, record in records.items() if isinstance(records, dict) else ():
             try:
-                found[int(worker)] = msgspec.convert(record, Capability)
+                found[int(client)] = msgspec.convert(record, Capability)
             except (ValueError, msgspec.ValidationError):
                 continue  # as a host that told nothing: the full load
     return found
+
+
+# What clients measure.
+
+
+def capabilities(
+    clients: "Mapping[int, Client]",
+    settings: "FederatedSettings",
+    models: Models,
+    num_clients_here: int,
+) -> dict[str, Any]:
+    """What this host's clients tell the server when they arrive; they are the same after it.
+
+    Returns:
+        Field `capabilities`, by rank; empty unless `--training-load measured`.
+    """
+    if settings.training_load.name != "measured":
+        return {}
+    fixed, per_sample = _bytes_needed(models, settings)
+    memory = int(psutil.virtual_memory().available // max(1, num_clients_here))
+    found = {
+        str(rank): Capability(_seconds(client, settings.batch_size), memory, fixed, per_sample)
+        for rank, client in clients.items()
+    }
+    return {"capabilities": msgspec.to_builtins(found)}
+
+
+def _seconds(client: "Client", batch_size: int) -> tuple[tuple[int, float], ...]:
+    """Batch sizes, and the seconds of an iteration with each; the client is the same after it."""
+    before, models = client.state(), client.vector.read()
+    points = []
+    for size in sorted({max(1, batch_size // 2), batch_size}):
+        client.train(models, 1, size)  # warms up
+        tries = []
+        for _ in range(_TRIES):
+            begin = time.perf_counter()
+            client.train(models, 1, size)
+            tries.append(time.perf_counter() - begin)
+        points.append((size, median(tries)))
+    client.load_state(before)
+    return tuple(points)
+
+
+def _bytes_needed(models: Models, settings: "FederatedSettings") -> tuple[int, int]:
+    """What both models take with their optimizers, and what each sample of a batch adds."""
+    generator, discriminator = models.generator(), models.discriminator()
+    samples, z = torch.zeros(2, *models.shape), torch.zeros(2, models.z_dim)
+    outputs = _output_bytes(generator, z) + _output_bytes(discriminator, samples)
+    of_g, of_d = settings.policy("generator"), settings.policy("discriminator")
+    fixed = training_bytes((generator, of_g), (discriminator, of_d))
+    return fixed, max(1, _KEPT * outputs // len(samples))
+
+
+@torch.no_grad()
+def _output_bytes(model: nn.Module, inputs: Tensor) -> int:
+    """The bytes that all layers of a model return for some inputs."""
+    total = 0
+
+    def add(_layer: nn.Module, _inputs: Any, output: Any) -> None:
+        nonlocal total
+        if isinstance(output, Tensor):
+            total += output.numel() * output.element_size()
+
+    layers = [layer for layer in model.modules() if not list(layer.children())]
+    hooks = [layer.register_forward_hook(add) for layer in layers]
+    labels = None if num_classes_of(model) is None else torch.zeros(len(inputs), dtype=torch.int64)
+    call(model, inputs, labels)
+    for hook in hooks:
+        hook.remove()
+    return total

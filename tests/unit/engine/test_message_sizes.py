@@ -11,8 +11,18 @@ from mdgan.engine import message_sizes
 from mdgan.engine.answers import pack_answers
 from mdgan.engine.sum_messages import SEAL_BYTES, Survivors, order_for
 from mdgan.families import registry
-from mdgan.families.federated.messages import ROUND, UPDATE, order, update_form
-from mdgan.families.federated.placed_messages import TRAINED, Account, Offer, Trained, trained
+from mdgan.families.federated.messages import (
+    ROUND,
+    TRAINED,
+    UPDATE,
+    ClientReport,
+    ClientTask,
+    HostReport,
+    Offer,
+    order,
+    report_message,
+    update_form,
+)
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load
 from mdgan.families.mdgan.messages import (
@@ -145,16 +155,15 @@ def test_models_of_a_federated_round_fit(num_workers: int, codec: str) -> None:
     settings = FederatedSettings.read({"wire_models": codec})
     sizes = registry.algorithm(settings.algorithm).build().message_sizes(settings, MODELS)
     vector = ModelVector(generator(), model())
-    form = update_form(settings, vector)
+    form = update_form(settings, vector.shape)
     workers = range(10**6, 10**6 + num_workers)
     answers = {worker: vector.read() for worker in workers}
     losses = {worker: torch.zeros(2) for worker in workers}
     singly = {worker: worker for worker in workers}
     update = pack_answers(10**12, answers, losses, singly, form)
     assert fits(update, message_sizes.from_host(sizes, num_workers)[UPDATE])
-    loads = dict.fromkeys(workers, Load(10**9, 10**6))
-    weights = dict.fromkeys(workers, 1 / 3)
-    asked = order(10**12, vector.read(), loads, weights)
+    tasks = [ClientTask(worker, Load(10**9, 10**6), 1 / 3) for worker in workers]
+    asked = order(10**12, vector.read(), [tasks])
     assert fits(asked, message_sizes.from_server(sizes, [100] * num_workers)[ROUND])
 
 
@@ -170,8 +179,9 @@ def test_clients_of_a_round_fit_and_not_all_clients_there_are() -> None:
     flags = {"algorithm": "fl-gan", "clients": 10_000, "participation": 0.01, "world_size": 3}
     settings = FederatedSettings.read(flags)
     sizes = registry.algorithm(settings.algorithm).build().message_sizes(settings, MODELS)
-    client = Trained(10_000, 63, 123456.123456, 0.1234567890123456, (0.123456789012345,) * 2)
-    account = trained(10**12, Account([client] * 100, Offer(["A processor's name" * 5] * 64)))
+    client = ClientReport(10_000, 63, 123456.123456, 0.1234567890123456, (0.123456789012345,) * 2)
+    offer = Offer(["A processor's name" * 5] * 64)
+    account = report_message(10**12, HostReport([client] * 100, offer))
     most = message_sizes.from_host(sizes, 1)[TRAINED]
     assert fits(account, most)
     assert most.head_bytes < 100 << 10

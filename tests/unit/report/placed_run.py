@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mdgan.families.federated.concurrency import Climb
-from mdgan.families.federated.placement import Slot, Strategy, place
-from mdgan.families.federated.training_time import TrainingTimes
+from mdgan.families.federated.concurrency import ConcurrencyEstimator
+from mdgan.families.federated.placement import Slot, Strategy, TrainingTimes, place
 from tests.unit.observe.federated import federated_run
 
 KINDS = {"Xeon @ 2.5 GHz": 0.02, "Xeon @ 2.5 GHz, 2 slots on 1 core": 0.042}
@@ -43,7 +42,7 @@ def placed_run(
     federated_run(path, rounds=rounds)
     draw = random.Random(seed)
     times, start = TrainingTimes(), 1 if climbs else most_slots
-    searches = {host: Climb(most_slots, 3, start) for host in hosts}
+    searches = {host: ConcurrencyEstimator(most_slots, start) for host in hosts}
     with (path / "metrics.jsonl").open("a") as file:
         for number in range(rounds):
             row = _round(number, hosts, searches, times, strategy, clients, draw)
@@ -56,7 +55,7 @@ def placed_run(
 def _round(
     number: int,
     hosts: Mapping[int, str],
-    searches: Mapping[int, Climb],
+    searches: Mapping[int, ConcurrencyEstimator],
     times: TrainingTimes,
     strategy: Strategy,
     clients: int,
@@ -69,11 +68,13 @@ def _round(
     now: Strategy = strategy if number > 1 else "rr"
     times.fit(number - 2)
     told: list[dict[str, Any]] = []
-    for slot, own in place(now, sampled, sizes, slots, times.seconds).items():
+    for slot, own in place(now, sampled, sizes, slots, times.prediction.seconds).items():
         speed = KINDS.get(slot.kind, 0.03) * (1 + 0.6 * max(0, used[slot.host] - 3))
         seconds = [(0.05 + speed * sizes[n]) * draw.lognormvariate(0, 0.12) for n in own]
         begin = [0.03 + sum(seconds[:k]) + 0.004 * k for k in range(len(own))]
-        guess = [times.seconds(slot.kind, sizes[n]) if now == "lb" else None for n in own]
+        guess = [
+            times.prediction.seconds(slot.kind, sizes[n]) if now == "lb" else None for n in own
+        ]
         for n, took in zip(own, seconds, strict=True):
             times.observe(number, slot.kind, sizes[n], took)
         told.append(
@@ -91,7 +92,7 @@ def _round(
     return {
         **{"event": "placement", "iteration": 5 * (number + 1), "number": number},
         **{"strategy": now, "makespan": makespan, "slots": told, "num_slots": used},
-        "fits": times.curves,
+        "fits": times.prediction.curves,
     }
 
 

@@ -148,7 +148,7 @@ LATER = {
     *ModelSettings.names(),
     *(DataParallelSettings.names() - MDGANSettings.names()),
     *("updates", "class_weight", "label_prior"),
-    *("clients", "client_state", "slots", "slot_rounds", "placement", "time_window"),
+    *("clients", "client_state", "slots", "placement"),
     *("max_world_size", "swap_state", "secure_aggregation", "require", "shut_out_free_riders"),
     *("norm", "dp_unit"),
     *(PrivacySettings.names() - TrainingSettings.names()),

@@ -1,4 +1,4 @@
-"""A stage on which clients without a home are placed on the slots of hosts, some played."""
+"""A stage on which placed clients are placed on the slots of hosts, some played."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,34 +9,34 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.parts import ServerPart
-from mdgan.families.federated.messages import ROUND
-from mdgan.families.federated.placed import Placed
-from mdgan.families.federated.placed_messages import (
-    Account,
+from mdgan.families.federated.messages import (
+    ROUND,
+    ClientReport,
+    HostReport,
     Offer,
-    Trained,
-    mean_losses,
-    models_of_client,
-    placed_form,
-    read_placed_order,
-    sum_update,
-    trained,
+    models_message,
+    read_order,
+    report_message,
+    sum_message,
+    update_form,
 )
+from mdgan.families.federated.placed import PlacedCohort
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.weighted_mean import weighted_sum
 from mdgan.messages import Kind, Message
 from tests.unit.engine.played import SHARD_SIZE, Played
 from tests.unit.families.federated.rounds import (
+    SHAPE,
     RoundStage,
+    make_averaging,
     make_models,
-    make_sampling,
     mean_of,
     models_of,
+    tasks_of,
 )
 from tests.unit.gan import small
 
-SHAPE, MOST_CLIENTS = make_models().vector.shape, 9999
 KINDS = ("core",)
 """The slots of a played host, where a test does not say otherwise."""
 
@@ -93,30 +93,28 @@ class PlayedSlots(Played):
     def models_of(self, order: Message, client: int, scale: float = 1.0) -> Message:
         """A whole MODELS message; with a scale other than 1 that of a liar."""
         found = scale * models_of(client, order.iteration)
-        return models_of_client(order.iteration, client, found)
+        return models_message(order.iteration, client, found)
 
     def account_of(
         self, order: Message, unusable: Sequence[int] = (), seconds: float = 0.5
     ) -> Message:
         """A whole TRAINED message."""
-        _, lists = read_placed_order(order, SHAPE, MOST_CLIENTS)
-        accounts = [
-            Trained(task.client, slot, 0.0, seconds, (0.5, 0.25), task.client not in unusable)
-            for slot, tasks in enumerate(lists)
+        reports = [
+            ClientReport(task.client, slot, 0.0, seconds, (0.5, 0.25), task.client not in unusable)
+            for slot, tasks in enumerate(read_order(order, SHAPE)[1])
             for task in tasks
         ]
-        return trained(order.iteration, Account(accounts, Offer(list(self.kinds))))
+        return report_message(order.iteration, HostReport(reports, Offer(list(self.kinds))))
 
     def sum_of(self, order: Message, scale: float = 1.0, unusable: Sequence[int] = ()) -> Message:
         """A whole UPDATE message; with a scale other than 1 that of a liar."""
-        models, lists = read_placed_order(order, SHAPE, MOST_CLIENTS)
-        tasks = [task for own in lists for task in own if task.client not in unusable]
-        found = {task.client: models_of(task.client, order.iteration) for task in tasks}
-        total = torch.zeros(models.shape).double()
-        if found:
-            total = scale * weighted_sum(found, {task.client: task.weight for task in tasks})
-        losses = mean_losses([Trained(1, 0, 0.0, 0.0, (0.5, 0.25))])
-        return sum_update(order.iteration, self.number, total, losses)
+        tasks = {n: task for n, task in tasks_of(order).items() if n not in unusable}
+        total = torch.zeros(SHAPE).double()
+        if tasks:
+            found = {n: models_of(n, order.iteration) for n in tasks}
+            total = scale * weighted_sum(found, {n: task.weight for n, task in tasks.items()})
+        reports = [ClientReport(1, 0, 0.0, 0.0, (0.5, 0.25))]
+        return sum_message(order.iteration, self.number, total, reports)
 
     def obey(self, message: Message) -> None:
         """Does what a host of slots does about a message."""
@@ -136,12 +134,11 @@ class PlayedSlots(Played):
 
 def clients_in(order: Message) -> list[int]:
     """The clients of a ROUND message, in increasing order."""
-    _, lists = read_placed_order(order, SHAPE, MOST_CLIENTS)
-    return sorted(task.client for tasks in lists for task in tasks)
+    return sorted(tasks_of(order))
 
 
 class PlacingStage(RoundStage):
-    """A stage with clients without a home.
+    """A stage with placed clients.
 
     Args:
         folder: for the run.
@@ -158,8 +155,9 @@ class PlacingStage(RoundStage):
         assert settings.clients is not None
         self.models = make_models()
         counts = {client: [SHARD_SIZE] for client in range(1, settings.clients + 1)}
-        cohort = Placed(counts, placed_form(self.models.vector.shape, settings), settings)
-        return FederatedServer(self.models, cohort, make_sampling(settings), settings, small.CPU)
+        cohort = PlacedCohort(counts, update_form(settings, SHAPE), settings)
+        averaging = make_averaging(settings, self.models)
+        return FederatedServer(self.models, cohort, averaging, settings, small.CPU)
 
     def play(self, *workers: int, **said: Any) -> PlayedSlots:  # type: ignore[override] # its kind
         return PlayedSlots(self.network, *workers, **{**self.said_of(workers), **said})

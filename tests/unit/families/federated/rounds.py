@@ -11,16 +11,16 @@ from torch import Tensor
 from mdgan.engine.answers import pack_answers
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
+from mdgan.families.contract import HostNeeds
+from mdgan.families.federated.averaging import Averaging, WeightedAveraging
 from mdgan.families.federated.cohort import AtHome
-from mdgan.families.federated.fegan import Sampling, new_sampling
-from mdgan.families.federated.fl_gan import Client, GlobalModels
+from mdgan.families.federated.fl_gan import Client, GlobalModels, LocalTraining
 from mdgan.families.federated.host import FederatedHost
-from mdgan.families.federated.messages import ROUND, read_order, update_form
+from mdgan.families.federated.messages import ROUND, ClientTask, read_order, update_form
 from mdgan.families.federated.poisson_rounds import PoissonRounds
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.families.federated.together import Together
-from mdgan.families.federated.updates import sent_by
+from mdgan.gan.build import Models
 from mdgan.gan.generator import Generator
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.randomness import RandomState, generator_for
@@ -59,10 +59,19 @@ def make_models(seed: int = 0) -> GlobalModels:
     return GlobalModels(small.make_generator(seed), small.make_model(seed))
 
 
-def make_sampling(settings: FederatedSettings) -> Sampling:
+SHAPE = make_models().vector.shape
+MODELS = Models("a test", small.SHAPE, small.Z_DIM, small.make_generator, small.make_model)
+
+
+def make_averaging(settings: FederatedSettings, models: GlobalModels) -> Averaging:
     if settings.sampling == "poisson":
-        return PoissonRounds(settings)
-    return new_sampling(settings.sampling, settings.participation, settings.seed)
+        return PoissonRounds(settings, models.vector.num_weight_blocks)
+    return WeightedAveraging(settings, models.vector)
+
+
+def tasks_of(order: Message) -> dict[int, ClientTask]:
+    """By client, what a ROUND message asks for."""
+    return {task.client: task for own in read_order(order, SHAPE)[1] for task in own}
 
 
 def models_of(worker: int, iteration: int) -> Tensor:
@@ -103,10 +112,10 @@ class PlayedClients(Played):
 
     def answer_to(self, order: Message, models: Mapping[int, Tensor] | None = None) -> Message:
         """A whole answer to a ROUND message."""
-        _, loads, shares = read_order(order)
-        given = models or {}
-        trained = {n: given.get(n, models_of(n, order.iteration)) for n in loads}
-        losses = {n: torch.tensor([0.5, 0.25]) for n in loads}
+        tasks, given = tasks_of(order), models or {}
+        trained = {n: given.get(n, models_of(n, order.iteration)) for n in tasks}
+        losses = {n: torch.tensor([0.5, 0.25]) for n in tasks}
+        shares = {n: task.weight for n, task in tasks.items()}
         add_up = partial(weighted_sum, weights=shares)
         together = dict.fromkeys(trained, 0)
         return pack_answers(order.iteration, trained, losses, together, self.form, add_up=add_up)
@@ -147,14 +156,17 @@ class RoundStage(Stage):
         settings = self.settings
         assert isinstance(settings, FederatedSettings)
         self.models = make_models()
-        cohort = AtHome(update_form(settings, self.models.vector))
-        return FederatedServer(self.models, cohort, make_sampling(settings), settings, small.CPU)
+        cohort = AtHome(update_form(settings, SHAPE))
+        averaging = make_averaging(settings, self.models)
+        return FederatedServer(self.models, cohort, averaging, settings, small.CPU)
 
     def bring_host(self, workers: Mapping[int, Client], tracer: Tracer) -> HostPart:
         assert isinstance(self.settings, FederatedSettings)
-        together = Together(FederatedSettings())
-        sent = sent_by(self.settings, next(iter(workers.values())).vector)
-        return FederatedHost(workers, small.CPU, self.form, tracer, together, sent=sent)
+        training = LocalTraining(
+            self.settings, small.CPU, lambda rank, *_: workers[rank], lambda _: SHARD_SIZE
+        )
+        needs = HostNeeds(self.settings, MODELS, {}, small.CPU, tracer)
+        return FederatedHost(needs, workers, self.form, training)
 
     def said_of(self, workers: Sequence[int]) -> dict[str, Any]:
         counts = {str(n): list(self.classes.get(n, [SHARD_SIZE])) for n in workers}

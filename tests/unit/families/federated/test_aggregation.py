@@ -1,4 +1,4 @@
-"""Rules that combine models: against numpy, and against workers that lie."""
+"""Rules that combine models, against numpy; and weights of sums that hide their parts."""
 
 from collections.abc import Callable, Mapping
 
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mdgan.engine.answers import Answers
+from mdgan.engine.host_keys import NotMasked
 from mdgan.errors import BadInput
-from mdgan.families.federated.aggregation import combine_models
+from mdgan.families.federated.averaging import check_weights, combine_models
 from mdgan.families.federated.messages import ROUND, UPDATE
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.aggregation_form import RobustRule, parse_robust_rule
@@ -102,58 +103,6 @@ def test_models_are_combined_as_the_rule_says(
     np.testing.assert_allclose(found.flatten().numpy(), wanted, rtol=0, atol=1e-6)
 
 
-LIES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "huge": lambda _sent, honest: honest * 500,
-    "random": lambda _sent, honest: torch.randn(
-        honest.shape, generator=generator_for(1, "lie")
-    ).mul_(30),
-    "flipped": lambda sent, honest: sent - 20 * (honest - sent),
-}
-
-
-@pytest.mark.parametrize("lie", LIES)
-@pytest.mark.parametrize("text", ["median", "trimmed-mean:2", "krum:2"])
-def test_two_liars_do_not_move_models_beyond_those_of_honest_workers(text: str, lie: str) -> None:
-    sent, back = sent_and_back(3, 7)
-    honest = torch.stack(list(back.values())[2:])
-    liars = {n: LIES[lie](sent, back[n]) for n in (1, 2)}
-    found = combined(parse_robust_rule(text), sent, {**back, **liars})
-    assert (found >= honest.amin(0) - 1e-6).all()
-    assert (found <= honest.amax(0) + 1e-6).all()
-    mean = combined(parse_robust_rule("mean"), sent, {**back, **liars})
-    assert not (mean <= honest.amax(0) + 1e-6).all()
-
-
-@pytest.mark.parametrize("text", RULES)
-def test_lies_about_statistics_alone_are_outvoted(text: str) -> None:
-    sent, back = sent_and_back(4, 7)
-    for worker in (1, 2):
-        back[worker][3:] += 1e6
-    honest = torch.stack(list(back.values())[2:])[:, 3:]
-    found = combined(parse_robust_rule(text), sent, back)[3:]
-    assert (found >= honest.amin(0) - 1e-6).all()
-    assert (found <= honest.amax(0) + 1e-6).all()
-
-
-def test_krum_does_not_judge_workers_by_how_many_batches_they_counted() -> None:
-    """Weak workers train fewer iterations; a liar that counts like the strong ones is found."""
-    sent, back = sent_and_back(5, 5)
-    for worker, models in back.items():
-        models[-1, 1::2] = 30 if worker <= 3 else 15
-    back[1][:3] = sent[:3] - 3 * (back[1][:3] - sent[:3])
-    found = combined(parse_robust_rule("krum:1"), sent, back)
-    wanted = average({n: back[n] for n in (2, 3, 4, 5)}, [], dict.fromkeys((2, 3, 4, 5), 0.25))
-    torch.testing.assert_close(found[:3], wanted[:3], rtol=0, atol=1e-6)
-    assert (found[-1, 1::2].round() == 30).all()
-
-
-@pytest.mark.parametrize("text", RULES)
-def test_models_on_which_all_agree_are_the_next_ones(text: str) -> None:
-    sent, back = sent_and_back(0, 5)
-    found = combined(parse_robust_rule(text), sent, dict.fromkeys(back, back[1]))
-    torch.testing.assert_close(found.float(), back[1], rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize("text", RULES)
 def test_two_answers_have_a_mean_alone(text: str) -> None:
     sent, back = sent_and_back(0, 2)
@@ -220,3 +169,45 @@ def test_what_cannot_work_is_refused(given_settings: dict[str, object], reason: 
     with pytest.raises(BadInput) as caught:
         FederatedSettings.read({"algorithm": "fl-gan", **given_settings})
     assert reason in str(caught.value)
+
+
+# ----- weights in a sum that hides its parts
+
+OF_EACH = {1: [1, 2], 3: [3], 4: [4], 5: [5], 6: [6], 7: [7]}
+
+
+def even(**changed: float) -> dict[int, float]:
+    return dict.fromkeys(range(1, 8), 1.0) | {int(name[1:]): w for name, w in changed.items()}
+
+
+def test_weights_that_differ_a_little_will_do() -> None:
+    check_weights(3, even(), OF_EACH, 3, uniform=True)
+    check_weights(3, even(w3=1.9), OF_EACH, 3, uniform=False)
+    check_weights(3, even(w3=1.01), OF_EACH, 3, uniform=False)
+    check_weights(1, {1: 0.34, 2: 0.33, 3: 0.33}, {1: [1], 2: [2], 3: [3]}, 3, uniform=False)
+    check_weights(
+        1, dict.fromkeys(range(1, 6), 0.2), {n: [n] for n in range(1, 6)}, 5, uniform=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "least", "why"),
+    [
+        (even(w3=1.01), 3, "it gives workers different weights"),
+        (even(w3=100.0), 3, "rank 3 has 96% of the weight of a sum"),
+        (even(w3=5.0), 3, "rank 3 has 56% of the weight of a sum"),
+        (even(w3=2.0), 5, "insists on 5 hosts gives less than 25%"),
+        # Those with all weight but this host's may drop out.
+        (even(w1=0.0, w2=0.0, w4=0.0, w5=0.0, w6=0.0), 3, "rank 3 has 100% of the weight"),
+        (dict.fromkeys(range(1, 8), 0.0), 3, "rank 3 has 0% of the weight"),
+        (even(w3=float("nan")), 3, "weights that are none"),
+        (even(w4=-1.0), 3, "weights that are none"),
+        (even(w99=9.0), 3, "to workers that no host of the sum has"),
+    ],
+)
+def test_a_sum_of_one_workers_answer_is_refused(
+    weights: dict[int, float], least: int, why: str
+) -> None:
+    uniform = why.startswith("it gives workers different")
+    with pytest.raises(NotMasked, match=why):
+        check_weights(3, weights, OF_EACH, least, uniform=uniform)

@@ -41,13 +41,6 @@ def test_clients_that_hold_all_kinds_agree_on_the_order(method: Method) -> None:
 
 
 @both
-@pytest.mark.parametrize("shape", [(1, 4, 4), (3, 32, 32)])
-def test_images_of_any_size_are_grouped(method: Method, shape: tuple[int, int, int]) -> None:
-    images = kinds(8, 20, shape=shape)
-    assert sorted(cluster_counts([images], method, 2, seed=3)) == [8, 20]
-
-
-@both
 def test_the_same_images_give_the_same_counts_whatever_the_global_state(method: Method) -> None:
     """Data without groups, where a bit decides to which one some image belongs."""
     images = torch.rand(700, *SHAPE, generator=generator_for(2, "noise"))
@@ -86,11 +79,6 @@ def test_equal_images_are_one_cluster(method: Method) -> None:
     assert cluster_counts([image.expand(9, *SHAPE)], method, 4, seed=0) == [9, 0, 0, 0]
     two = torch.cat([image.expand(9, *SHAPE), -image.expand(4, *SHAPE)])
     assert sorted(cluster_counts([two], method, 4, seed=0)) == [0, 0, 4, 9]
-
-
-@both
-def test_no_images_no_counts(method: Method) -> None:
-    assert cluster_counts([], method, 3, seed=0) == [0, 0, 0]
 
 
 def test_no_clusters_are_refused() -> None:

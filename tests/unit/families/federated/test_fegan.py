@@ -1,37 +1,57 @@
-"""FeGAN's scores and weights, against scipy."""
+"""FeGAN's scores and weights against scipy, and its queue against a search without one."""
 
+from collections import Counter
+from collections.abc import Callable, Sequence
 from math import e, inf
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mdgan.data.partition import partition
+from mdgan.data.scheme import parse_partition
+from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
 from mdgan.families.federated.fegan import (
+    BalancedSampling,
+    RandomSampling,
+    Sampling,
     divergence,
     divergence_scores,
     missing_classes,
+    new_sampling,
     participant_weights,
 )
-from tests.unit.families.federated.client_tables import Table, square, tables
+
+Table = dict[int, list[int]]
+"""Client → samples of each class, of any length."""
+
+tables = st.dictionaries(
+    st.integers(1, 99), st.lists(st.integers(0, 60), max_size=6), min_size=1, max_size=12
+)
+
+
+def square(table: Table) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """[clients, classes], in the table's order."""
+    most = max(map(len, table.values()))
+    return np.array([[*row, *[0] * (most - len(row))] for row in table.values()], dtype=np.int64)
+
+
+def partition_table(scheme: str, seed: int, num_clients: int = 20) -> Table:
+    """Ten classes of 180 samples."""
+    labels = torch.arange(10).repeat_interleave(180)
+    parts = partition(labels, parse_partition(scheme), num_clients, seed)
+    return {n: torch.bincount(labels[p], minlength=10).tolist() for n, p in enumerate(parts, 1)}
+
 
 STATS: Any = pytest.importorskip("scipy.stats")
 SPECIAL: Any = pytest.importorskip("scipy.special")
 
 quick = settings(deadline=None, max_examples=60)
 inhabited = tables.filter(lambda table: any(map(any, table.values())))
-
-
-@quick
-@given(inhabited)
-def test_divergences_are_scipys(table: Table) -> None:
-    counts = square(table)
-    for row, held in zip(table.values(), counts, strict=True):
-        if held.any():
-            wanted = STATS.entropy(held, counts.sum(axis=0))
-            assert divergence(row, counts.sum(axis=0).tolist()) == pytest.approx(wanted, abs=1e-12)
 
 
 @quick
@@ -84,16 +104,6 @@ def test_kl_weights_are_scipys_softmax_times_the_loads(table: Table, data: st.Da
 
 
 @quick
-@given(inhabited)
-def test_who_diverges_more_never_weighs_more(table: Table) -> None:
-    scores = divergence_scores(table)
-    weights = participant_weights("kl", table, table, dict.fromkeys(table, 0.5))
-    by_score = sorted(table, key=lambda n: scores[n])
-    ordered = [weights[n] for n in by_score]
-    assert ordered == sorted(ordered, reverse=True)
-
-
-@quick
 @given(tables)
 def test_uniform_weights_are_one_whatever_the_loads(table: Table) -> None:
     weights = participant_weights("uniform", table, {}, dict.fromkeys(table, 0.3))
@@ -121,3 +131,183 @@ def test_weights_that_are_all_zero_are_refused(
 @given(tables)
 def test_missing_classes_are_those_that_nobody_holds(table: Table) -> None:
     assert missing_classes(table) == np.flatnonzero(square(table).sum(axis=0) == 0).tolist()
+
+
+# ----- who takes part
+
+seeds = st.integers(0, 2**63 - 1)
+rounds = st.integers(0, 10_000)
+fractions = st.floats(0.01, 1.0)
+
+FIGURE_3 = {1: [0, 8, 0, 8], 2: [5, 0, 5, 0], 3: [6, 0, 6, 0], 4: [0, 6, 0, 6]}
+"""50 samples of 4 classes on 4 clients: client 1 has most, clients 2 and 3 what it lacks."""
+
+
+def play(sampling: Sampling, table: Table, num_rounds: int, start: int = 0) -> list[list[int]]:
+    chosen = []
+    for number in range(start, start + num_rounds):
+        chosen.append(sampling.choose(number, table))
+        sampling.took_part(number, chosen[-1])
+    return chosen
+
+
+def seen_of_each(table: Table, chosen: Sequence[Sequence[int]]) -> list[int]:
+    """Samples of each class of all rounds together."""
+    places = {n: place for place, n in enumerate(table)}
+    taken = [places[n] for members in chosen for n in members]
+    return list(square(table)[taken].sum(axis=0).tolist())
+
+
+@quick
+@given(st.sampled_from(["random", "balanced"]), tables, fractions, seeds, rounds)
+def test_the_chosen_are_live_sorted_nobody_twice_and_again_the_same(
+    name: str, table: Table, fraction: float, seed: int, number: int
+) -> None:
+    sampling = new_sampling(name, fraction, seed)
+    before = torch.get_rng_state()
+    chosen = sampling.choose(number, table)
+    assert torch.equal(before, torch.get_rng_state())
+    assert chosen == sorted(set(chosen))
+    wanted = num_participants(fraction, len(table))
+    if name == "random":
+        assert set(chosen) <= table.keys()
+    else:  # who holds nothing has nothing to contribute to the balance
+        wanted = min(wanted, sum(map(any, table.values())))
+        assert set(chosen) <= {n for n, row in table.items() if any(row)}
+    assert len(chosen) == wanted
+    assert sampling.choose(number, dict(reversed(table.items()))) == chosen
+
+
+@quick
+@given(st.sampled_from(["random", "balanced"]), st.lists(tables, min_size=2, max_size=8), seeds)
+def test_from_its_state_it_goes_on_as_it_would_have(
+    name: str, changing: list[Table], seed: int
+) -> None:
+    whole, broken = new_sampling(name, 0.3, seed), new_sampling(name, 0.3, seed)
+    for number, table in enumerate(changing):  # clients come, go, and change their data
+        again = new_sampling(name, 0.3, seed)
+        again.load_state(broken.state())
+        broken = again
+        chosen = whole.choose(number, table)
+        assert broken.choose(number, table) == chosen
+        whole.took_part(number, chosen)
+        broken.took_part(number, chosen)
+    assert {t.dtype for t in broken.state().values()} <= {torch.int64}
+
+
+def test_random_clients_take_part_equally_often_and_rounds_differ() -> None:
+    table = {n: [1] for n in range(1, 11)}
+    chosen = play(RandomSampling(0.3, 5), table, 1000)
+    often = Counter(n for members in chosen for n in members)
+    assert all(240 < often[n] < 360 for n in table)  # 300 expected, σ ≈ 14
+    assert chosen != play(RandomSampling(0.3, 6), table, 1000)
+
+
+def reference(
+    table: Table, accumulated: Counter[int], last_seen: dict[int, int], wanted: int
+) -> list[int]:
+    """Section 3.3 without a queue, rationals instead of entropies where those are compared."""
+    accumulated = Counter(accumulated)
+    chosen: list[int] = []
+    while len(chosen) < wanted:
+        free = {n: row for n, row in table.items() if n not in chosen}
+        held = {x for row in free.values() for x, count in enumerate(row) if count}
+        if not held:
+            break
+        fewest = min(accumulated[x] for x in held)
+        least = {x for x in held if accumulated[x] == fewest}
+        able = [n for n, row in free.items() if {x for x in range(len(row)) if row[x]} & least]
+        longest_ago = min(last_seen.get(n, -1) for n in able)
+        able = [n for n in able if last_seen.get(n, -1) == longest_ago]
+        most = max(sum(table[n]) for n in able)
+        able = [n for n in able if sum(table[n]) == most]
+        # With equal sums n, entropy = log n − log(∏ xᵢ^xᵢ)/n: the smallest product of integers.
+        smallest = min(product_of_powers(table[n]) for n in able)
+        chosen.append(min(n for n in able if product_of_powers(table[n]) == smallest))
+        accumulated.update(dict(enumerate(table[chosen[-1]])))
+    return sorted(chosen)
+
+
+def product_of_powers(counts: Sequence[int]) -> int:
+    product = 1
+    for count in counts:
+        product *= count**count
+    return product
+
+
+small_tables = st.dictionaries(
+    st.integers(1, 30), st.lists(st.integers(0, 4), max_size=4), min_size=1, max_size=8
+)
+
+
+@quick
+@given(st.lists(small_tables, min_size=1, max_size=6), fractions, st.data())
+def test_balanced_choices_are_those_of_a_plain_search(
+    changing: list[Table], fraction: float, data: st.DataObject
+) -> None:
+    sampling = BalancedSampling(fraction)
+    accumulated: Counter[int] = Counter()
+    last_seen: dict[int, int] = {}
+    for number, table in enumerate(changing):
+        chosen = sampling.choose(number, table)
+        wanted = num_participants(fraction, len(table))
+        assert chosen == reference(table, accumulated, last_seen, wanted)
+        present = [n for n in chosen if data.draw(st.booleans(), label=f"{n} answered")]
+        sampling.took_part(number, present)
+        for n in present:
+            accumulated.update(dict(enumerate(table[n])))
+            last_seen[n] = number
+
+
+def test_the_running_example_of_figure_3() -> None:
+    sampling = BalancedSampling(0.5)
+    assert sum(map(sum, FIGURE_3.values())) == 50
+    assert play(sampling, FIGURE_3, 2) == [[1, 3], [2, 4]]
+    state = sampling.state()
+    assert state["accumulated"].tolist() == [11, 14, 11, 14]
+    assert dict(zip(state["clients"].tolist(), state["last_seen"].tolist(), strict=True)) == {
+        1: 0,
+        2: 1,
+        3: 0,
+        4: 1,
+    }
+
+
+def test_what_it_saw_is_nearer_to_all_data_than_by_chance() -> None:
+    """Figure 10, on classes of which each client holds a few."""
+    apart: dict[str, list[float]] = {"random": [], "balanced": []}
+    for seed in range(8):
+        table = partition_table("classes:2", seed)
+        total = square(table).sum(axis=0).tolist()
+        for name, found in apart.items():
+            chosen = play(new_sampling(name, 0.1, seed), table, 15)
+            found.append(divergence(seen_of_each(table, chosen), total))
+    assert np.mean(apart["balanced"]) < 0.5 * np.mean(apart["random"])
+
+
+Damage = Callable[[dict[str, torch.Tensor]], object]
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "says"),
+    [
+        (lambda s: s.pop("clients"), KeyError, "clients"),
+        (lambda s: s.update(more=torch.zeros(1)), KeyError, "more"),
+        (lambda s: s.update(accumulated=torch.zeros(4)), RuntimeError, "accumulated"),
+        (lambda s: s.update(accumulated=-torch.ones(4).long()), RuntimeError, "accumulated"),
+        (lambda s: s.update(last_seen=torch.tensor(3)), RuntimeError, "last_seen"),
+        (lambda s: s.update(last_seen=torch.tensor([1])), RuntimeError, "belong"),
+        (lambda s: s.update(clients=torch.tensor([1, 2, 2, 4])), RuntimeError, "belong"),
+    ],
+)
+def test_a_state_that_is_none_changes_nothing(
+    damage: Damage, error: type[Exception], says: str
+) -> None:
+    sampling = BalancedSampling(0.5)
+    play(sampling, FIGURE_3, 3)
+    state = sampling.state()
+    before = {name: tensor.tolist() for name, tensor in state.items()}
+    damage(state)
+    with pytest.raises(error, match=says):
+        sampling.load_state(state)
+    assert {name: tensor.tolist() for name, tensor in sampling.state().items()} == before

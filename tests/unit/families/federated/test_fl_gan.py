@@ -8,7 +8,6 @@ from mdgan.families.federated.fl_gan import Client, GlobalModels
 from mdgan.gan.generator import Generator
 from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import LocalGAN
-from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, generator_for
@@ -100,12 +99,6 @@ def test_other_models_begin_a_lookahead_window() -> None:
     assert counts == [4, 1]
 
 
-def test_what_the_server_sent_is_left_as_it_is() -> None:
-    sent = at_the_start()
-    Trained().client.train(sent, 2, BATCH_SIZE)
-    assert same_bits(sent, at_the_start())
-
-
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_two_rounds_of_one_client_are_one_long_training(policy: Policy) -> None:
     """The rounds end within Lookahead windows, which go on in the next."""
@@ -137,21 +130,6 @@ def test_whoever_has_fewer_samples_than_a_batch_trains_on_those(shard_size: int)
     assert losses.isfinite().all()
 
 
-def test_each_of_its_samples_is_in_every_batch_then() -> None:
-    client, seen = Trained(shard_size=3), []
-    draw = client.worker.batches.next_batch
-
-    def next_batch(batch_size: int) -> Samples:
-        seen.append(draw(batch_size))
-        return seen[-1]
-
-    client.worker.batches.next_batch = next_batch  # type: ignore[method-assign]
-    client.client.train(at_the_start(), 4, BATCH_SIZE)
-    everything = [[float(image.sum()) for image in batch.images] for batch in seen]
-    assert [len(set(batch)) for batch in everything] == [3] * 4
-    assert len({tuple(sorted(batch)) for batch in everything}) == 1
-
-
 def test_batches_become_smaller_and_larger_as_told() -> None:
     client, sizes = Trained(), []
     draw = client.worker.batches.next_batch
@@ -166,52 +144,6 @@ def test_batches_become_smaller_and_larger_as_told() -> None:
     assert sizes == [2, BATCH_SIZE, SHARD_SIZE]
 
 
-def test_a_state_has_the_same_future() -> None:
-    first, second = Trained(), Trained()
-    models, _ = first.client.train(at_the_start(), E, BATCH_SIZE)
-    state = through_bytes(first.client.state())
-    assert second.client.load_state(state)
-    assert equal_bits(first.bits(), second.bits())
-    for _ in range(2):
-        ours, our_losses = first.client.train(models, 3, BATCH_SIZE)
-        theirs, their_losses = second.client.train(models, 3, BATCH_SIZE)
-        assert same_bits(ours, theirs)
-        assert same_bits(our_losses, their_losses)
-        models = ours
-    assert equal_bits(first.bits(), second.bits())
-
-
-def test_a_state_takes_back_what_was_trained_since() -> None:
-    """Also from before the first step, where optimizers remember nothing yet."""
-    client, fresh = Trained(), Trained()
-    state = client.client.state()
-    client.client.train(at_the_start(), 3, 2)
-    assert client.client.load_state(state)
-    ours, _ = client.client.train(at_the_start(), E, BATCH_SIZE)
-    theirs, _ = fresh.client.train(at_the_start(), E, BATCH_SIZE)
-    assert same_bits(ours, theirs)
-    assert equal_bits(client.bits(), fresh.bits())
-
-
-def test_a_state_of_other_data_draws_anew() -> None:
-    state = Trained(shard_size=SHARD_SIZE).client.state()
-    assert not Trained(shard_size=SHARD_SIZE - 1).client.load_state(state)
-
-
-@pytest.mark.parametrize("lacks", ["generator.", "worker.discriminator.", "worker.shard."])
-def test_half_a_state_changes_nothing(lacks: str) -> None:
-    client, donor = Trained(), Trained(2)
-    donor.client.train(at_the_start(), 2, BATCH_SIZE)
-    state = {name: t for name, t in donor.client.state().items() if not name.startswith(lacks)}
-    before = client.client.state()
-    assert len(state) < len(donor.client.state())
-    with pytest.raises((KeyError, RuntimeError)):
-        client.client.load_state(state)
-    after = client.client.state()
-    assert after.keys() == before.keys()
-    assert all(same_bits(after[name], before[name]) for name in before)
-
-
 def test_the_servers_models_come_back_from_a_state() -> None:
     first = GlobalModels(small.make_generator(3), small.make_model(3))
     second = GlobalModels(small.make_generator(), small.make_model())
@@ -222,10 +154,3 @@ def test_the_servers_models_come_back_from_a_state() -> None:
     assert any(tensor.any() for tensor in kept.values()), "a copy"
     with pytest.raises((KeyError, RuntimeError)):
         second.load_state({name: t for name, t in kept.items() if "generator" in name})
-
-
-def test_both_sides_lay_models_out_alike() -> None:
-    trained = Trained()
-    discriminator = trained.worker.discriminator.model
-    assert trained.client.vector.shape == ModelVector(trained.generator, discriminator).shape
-    assert same_bits(trained.models(), at_the_start())

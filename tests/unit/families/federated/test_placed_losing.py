@@ -1,28 +1,20 @@
 """Hosts of slots that die, come, are late, or send sums that cannot be used, within a round."""
 
 from collections.abc import Callable
-from functools import partial
 
 import pytest
-import torch
 
 from mdgan.engine.server.loop import AllWorkersLost
 from mdgan.families.federated.messages import ROUND
-from mdgan.messages import Kind
 from tests.unit.families.federated.placing import PlacingStage, clients_in, mean_over
 from tests.unit.families.federated.rounds import E
 from tests.unit.gan.small import same_bits
 
-MakeRounds = Callable[..., PlacingStage]
+MakePlaced = Callable[..., PlacingStage]
 ALL = (1, 2, 3, 4, 5, 6)
 
 
-@pytest.fixture
-def placing(rounds: MakeRounds) -> MakeRounds:
-    return partial(rounds, kind=PlacingStage)
-
-
-def test_the_clients_of_a_host_that_dies_are_placed_on_the_others(placing: MakeRounds) -> None:
+def test_the_clients_of_a_host_that_dies_are_placed_on_the_others(placing: MakePlaced) -> None:
     made = placing(num_workers=3, iterations=2 * E)
     one, two, three = made.begin_slots(3)
     assert three.take_round(E)[1] == [5, 6]
@@ -36,7 +28,7 @@ def test_the_clients_of_a_host_that_dies_are_placed_on_the_others(placing: MakeR
     assert sorted(clients) == list(ALL)
 
 
-def test_what_a_host_told_before_it_died_counts_once(placing: MakeRounds) -> None:
+def test_what_a_host_told_before_it_died_counts_once(placing: MakePlaced) -> None:
     made = placing(num_workers=2, iterations=E)
     one, two = made.begin_slots(2)
     order, _ = two.take_round(E)
@@ -48,7 +40,7 @@ def test_what_a_host_told_before_it_died_counts_once(placing: MakeRounds) -> Non
     assert made.has_become(mean_over(E, ALL))
 
 
-def test_an_account_without_its_sum_counts_nothing(placing: MakeRounds) -> None:
+def test_an_account_without_its_sum_counts_nothing(placing: MakePlaced) -> None:
     made = placing(num_workers=2, iterations=E)
     one, two = made.begin_slots(2)
     order, clients = two.take_round(E)
@@ -60,7 +52,7 @@ def test_an_account_without_its_sum_counts_nothing(placing: MakeRounds) -> None:
     assert made.has_become(mean_over(E, ALL))
 
 
-def test_all_hosts_die_and_the_round_begins_again(placing: MakeRounds) -> None:
+def test_all_hosts_die_and_the_round_begins_again(placing: MakePlaced) -> None:
     made = placing(num_workers=2, iterations=2 * E, participation=0.5)
     hosts = made.begin_slots(2)
     chosen = [host.take_round(E)[1] for host in hosts]
@@ -76,29 +68,7 @@ def test_all_hosts_die_and_the_round_begins_again(placing: MakeRounds) -> None:
     assert same_bits(made.vector(), undisturbed.vector())
 
 
-def test_all_hosts_die_and_none_comes(placing: MakeRounds) -> None:
-    made = placing(num_workers=1, iterations=E, patience=0.2)
-    (host,) = made.begin_slots(1)
-    host.take(ROUND, E)
-    host.die()
-    assert isinstance(made.over(), AllWorkersLost)
-
-
-def test_a_newcomer_helps_out_within_the_round(placing: MakeRounds) -> None:
-    made = placing(num_workers=2, iterations=E)
-    one, two = made.begin_slots(2)
-    one.take(ROUND, E)
-    two.take(ROUND, E)
-    three = made.play(3).arrive()
-    made.wait_for_event("joined")
-    two.die()
-    one.answer_with(one.seen[-1])
-    assert one.answer_round(E) + three.answer_round(E) == [4, 5, 6]
-    made.finished(one, three)
-    assert made.has_become(mean_over(E, ALL))
-
-
-def test_a_host_that_comes_back_at_once_is_asked_anew(placing: MakeRounds) -> None:
+def test_a_host_that_comes_back_at_once_is_asked_anew(placing: MakePlaced) -> None:
     made = placing(num_workers=2, iterations=E)
     one, two = made.begin_slots(2)
     two.take(ROUND, E)
@@ -117,7 +87,7 @@ def test_a_host_that_comes_back_at_once_is_asked_anew(placing: MakeRounds) -> No
 # ----- late
 
 
-def test_a_late_host_is_left_behind_and_used_again(placing: MakeRounds) -> None:
+def test_a_late_host_is_left_behind_and_used_again(placing: MakePlaced) -> None:
     made = placing(num_workers=2, iterations=3 * E, deadline=(1.0, 0.0))
     one, slow = made.begin_slots(2)
     late, clients = slow.take_round(E)
@@ -135,23 +105,11 @@ def test_a_late_host_is_left_behind_and_used_again(placing: MakeRounds) -> None:
     assert made.has_become(mean_over(3 * E, ALL))
 
 
-def test_a_late_host_aborts_the_round(placing: MakeRounds) -> None:
-    made = placing(num_workers=2, iterations=E, deadline=(0.15, 0.0), on_deadline="abort")
-    one, slow = made.begin_slots(2)
-    slow.take(ROUND, E)
-    one.answer_round(E)
-    assert one.answer_round(E) == list(ALL)
-    made.finished(one)
-    assert [event["aborted"] for event in made.events("round")] == [True, False]
-    assert made.has_become(mean_over(E, ALL))
-    assert slow.take(Kind.STOP)
-
-
 # ----- sums that cannot be used
 
 
 def test_the_clients_of_a_sum_that_is_refused_are_placed_on_the_others(
-    placing: MakeRounds,
+    placing: MakePlaced,
 ) -> None:
     made = placing(num_workers=4, iterations=2 * E, strikes=2, clients=8)
     *good, bad = made.begin_slots(4)
@@ -169,20 +127,7 @@ def test_the_clients_of_a_sum_that_is_refused_are_placed_on_the_others(
     assert made.has_become(mean_over(2 * E, everyone))
 
 
-def test_a_sum_of_another_shape_is_refused(placing: MakeRounds) -> None:
-    made = placing(num_workers=2, iterations=E)
-    one, two = made.begin_slots(2)
-    order, clients = two.take_round(E)
-    update = two.sum_of(order)
-    update.tensors["sums.values"] = torch.zeros(1, 2, 1024, dtype=torch.float64)  # type: ignore[index] # a dictionary
-    two.answer_with(order, update=update)
-    one.answer_round(E)
-    assert one.answer_round(E) == clients
-    made.finished(one, two)
-    assert made.has_become(mean_over(E, ALL))
-
-
-def test_clients_whose_models_are_never_finite_are_left_out(placing: MakeRounds) -> None:
+def test_clients_whose_models_are_never_finite_are_left_out(placing: MakePlaced) -> None:
     made = placing(num_workers=1, iterations=3 * E, strikes=2)
     (host,) = made.begin_slots(1)
     for i in (E, 2 * E):
@@ -192,7 +137,7 @@ def test_clients_whose_models_are_never_finite_are_left_out(placing: MakeRounds)
     assert made.has_become(mean_over(3 * E, [1, 3, 4, 6]))
 
 
-def test_training_ends_if_no_models_are_finite(placing: MakeRounds) -> None:
+def test_training_ends_if_no_models_are_finite(placing: MakePlaced) -> None:
     made = placing(num_workers=1, iterations=E, strikes=2)
     (host,) = made.begin_slots(1)
     for _ in range(2):
@@ -204,7 +149,7 @@ def test_training_ends_if_no_models_are_finite(placing: MakeRounds) -> None:
 
 @pytest.mark.parametrize(("clients", "named"), [(1000, True), (1001, False)])
 def test_losses_of_each_client_are_recorded_unless_there_are_too_many(
-    placing: MakeRounds, clients: int, named: bool
+    placing: MakePlaced, clients: int, named: bool
 ) -> None:
     made = placing(num_workers=1, iterations=E, clients=clients, participation=0.003)
     made.finished(*made.begin_slots(1))
@@ -215,7 +160,7 @@ def test_losses_of_each_client_are_recorded_unless_there_are_too_many(
 # ----- one client at a time
 
 
-def test_pull_places_the_client_of_a_host_that_dies_again(placing: MakeRounds) -> None:
+def test_pull_places_the_client_of_a_host_that_dies_again(placing: MakePlaced) -> None:
     made = placing(num_workers=3, iterations=2 * E, placement="pull")
     one, two, three = made.begin_slots(3)
     assert three.take_round(E)[1] == [3]
@@ -228,7 +173,7 @@ def test_pull_places_the_client_of_a_host_that_dies_again(placing: MakeRounds) -
 
 
 def test_pull_asks_a_host_anew_that_came_back_while_others_were_awaited(
-    placing: MakeRounds,
+    placing: MakePlaced,
 ) -> None:
     made = placing(num_workers=2, iterations=E, placement="pull")
     one, two = made.begin_slots(2)
@@ -243,30 +188,10 @@ def test_pull_asks_a_host_anew_that_came_back_while_others_were_awaited(
     assert made.has_become(mean_over(E, ALL))
 
 
-def test_pull_places_what_was_refused_on_others(placing: MakeRounds) -> None:
-    made = placing(num_workers=2, iterations=E, placement="pull", strikes=1)
-    one, bad = made.begin_slots(2)
-    bad.answer_round(E, scale=float("nan"))
-    made.finished(one)
-    assert made.events("shut out")[0]["workers"] == [2]
-    assert made.has_become(mean_over(E, ALL))
-
-
-def test_pull_begins_the_round_again_when_all_hosts_died(placing: MakeRounds) -> None:
-    made = placing(num_workers=1, iterations=2 * E, placement="pull")
-    (host,) = made.begin_slots(1)
-    host.answer_round(E)
-    host.take(ROUND, E)
-    host.die()
-    made.wait_for_event("lost")
-    made.finished(made.play(1).arrive())
-    assert made.has_become(mean_over(2 * E, ALL))
-
-
 # ----- stop and resume
 
 
-def test_a_run_that_goes_on_ends_as_one_that_never_stopped(placing: MakeRounds) -> None:
+def test_a_run_that_goes_on_ends_as_one_that_never_stopped(placing: MakePlaced) -> None:
     how = {"num_workers": 2, "participation": 0.5, "checkpoints": E}
     whole = placing(iterations=3 * E, **how)
     whole.finished(*whole.begin_slots(2))

@@ -1,15 +1,20 @@
 """Rounds of clients that take part by chance: who is drawn, what is added up, and the noise."""
 
 from collections.abc import Callable, Mapping
-from math import comb, sqrt
+from fractions import Fraction
+from math import comb, inf, nan, sqrt
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan.engine.answers import Answers
-from mdgan.families.federated.poisson_rounds import PoissonRounds
+from mdgan.families.federated.fl_gan import sent_by
+from mdgan.families.federated.poisson_rounds import PoissonRounds, cut, update
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.exact_sum import PartialSum
 from mdgan.gan.weighted_mean import weighted_sum
@@ -18,17 +23,20 @@ from tests.unit.families.federated.rounds import E, RoundStage, make_client, mak
 from tests.unit.gan.small import BATCH_SIZE, same_bits
 
 MakeRounds = Callable[..., RoundStage]
-POISSON = {"sampling": "poisson"}
+POISSON: dict[str, Any] = {"sampling": "poisson"}
+ENGINE: Any = SimpleNamespace(observer=SimpleNamespace(spent=lambda *_: None))
 BLOCKS, BLOCK = 400, 1024
 BOUND: dict[str, Any] = {"dp_unit": "client", "dp_delta": 0.01, **POISSON}
+VECTOR = make_models().vector
 NOISE: dict[str, Any] = {**BOUND, "dp_noise": 1.5, "dp_clip": 0.25}
 BARE: dict[str, Any] = {"dp_unit": "client", "dp_noise": 0.0, **POISSON}
 """Cut updates, and no noise."""
 
 
-def make(num_rounds: int = 100, **given: Any) -> PoissonRounds:
-    made = PoissonRounds(FederatedSettings.read({"world_size": 11, **POISSON, **given}))
-    made.open(num_rounds)
+def make(blocks: int = 2, **given: Any) -> PoissonRounds:
+    settings = FederatedSettings.read({"world_size": 11, **POISSON, **given})
+    made = PoissonRounds(settings, blocks)
+    made.begin(100, {}, ENGINE)
     return made
 
 
@@ -44,7 +52,7 @@ def test_each_client_takes_part_as_often_as_it_should_and_by_itself() -> None:
         some = {n: [7] for n in range(3, 20)}
         assert made.choose(number, some) == [n for n in chosen if n in some]
         seen[number, [n - 1 for n in chosen]] = 1.0
-        made.took_part(number, chosen)
+        made.finish(number, number + 1, chosen, ENGINE)
     # Five deviations: one of these is missed by chance in less than 1 of 10,000 tests.
     for drawn, of in ((seen.sum(), 500 * 40), (seen.sum(0).max(), 500), (seen.sum(0).min(), 500)):
         assert abs(float(drawn) - 0.3 * of) < 5 * sqrt(of * 0.3 * 0.7)
@@ -88,9 +96,10 @@ def vectors(count: int) -> dict[int, Tensor]:
 def test_updates_are_added_up_and_divided_by_the_expected_number(count: int) -> None:
     made, sent, changed = make(participation=0.4), torch.ones(3, BLOCK), vectors(count)
     assert made.weight == 1 / (0.4 * 10)
+    shares = dict.fromkeys(changed, made.weight)
     expected = sum((v.double() for v in changed.values()), torch.zeros(3, BLOCK).double()) / 4
     found = [
-        made.next_models(sent, answers_of(changed, made.weight, together), 2)
+        made.next_models(sent, answers_of(changed, made.weight, together), shares)
         for together in range(count + 1)
     ]
     for each in found:
@@ -99,15 +108,15 @@ def test_updates_are_added_up_and_divided_by_the_expected_number(count: int) -> 
 
 
 def test_noise_has_the_deviation_that_is_stated() -> None:
-    made = make(participation=0.5, **NOISE)
+    made = make(BLOCKS, participation=0.5, **NOISE)
     sent = torch.zeros(BLOCKS + 2, BLOCK)
     drawn = []
     for number in range(2):
-        found = made.next_models(sent, answers_of({}, made.weight), BLOCKS)
-        assert torch.equal(found, made.next_models(sent, answers_of({}, made.weight), BLOCKS))
+        found = made.next_models(sent, answers_of({}, made.weight), {})
+        assert torch.equal(found, made.next_models(sent, answers_of({}, made.weight), {}))
         assert not found[BLOCKS:].any(), "buffers have none"
         drawn.append(found[:BLOCKS].flatten() / (1.5 * 0.25 / (0.5 * 10)))
-        made.took_part(number, [])
+        made.finish(number, number + 1, [], ENGINE)
     for noise in drawn:
         # Five deviations of each estimate: missed by chance in 1 of 1,700,000 tests.
         far, count = 5.0, noise.numel()
@@ -120,13 +129,14 @@ def test_noise_has_the_deviation_that_is_stated() -> None:
 
 
 def test_noise_comes_on_top_of_the_sum_once_and_is_another_for_each_sum() -> None:
-    made, without = make(**NOISE), make(**{**NOISE, "dp_noise": 0.0})
+    made, without = make(2, **NOISE), make(2, **{**NOISE, "dp_noise": 0.0})
     sent, noises = torch.ones(3, BLOCK), []
     for count in (4, 5):
         answers = [answers_of(vectors(count), made.weight, together) for together in (0, 4)]
-        first, second = (made.next_models(sent, each, 2) for each in answers)
+        shares = dict.fromkeys(vectors(count), made.weight)
+        first, second = (made.next_models(sent, each, shares) for each in answers)
         assert torch.equal(first, second), "wherever updates are added up"
-        noises.append(first - without.next_models(sent, answers[0], 2))
+        noises.append(first - without.next_models(sent, answers[0], shares))
     for noise in noises:
         deviation = float(noise[:2].square().mean().sqrt())
         assert deviation == pytest.approx(1.5 * 0.25 / 10, rel=5 * sqrt(0.5 / 2048))
@@ -140,9 +150,10 @@ def expected_of(made: RoundStage, num_rounds: int, clip: float, *, num_clients: 
     """The server's models, computed here with clients of the same streams."""
     settings = made.settings
     assert isinstance(settings, FederatedSettings)
-    twin, models = PoissonRounds(settings), make_models()
-    clients = {n: make_client(n) for n in range(1, num_clients + 1)}
+    models = make_models()
     blocks = models.vector.num_weight_blocks
+    twin = PoissonRounds(settings, blocks)
+    clients = {n: make_client(n) for n in range(1, num_clients + 1)}
     for number in range(num_rounds):
         begun = models.vector.read()
         total = torch.zeros_like(begun).double()
@@ -156,7 +167,7 @@ def expected_of(made: RoundStage, num_rounds: int, clip: float, *, num_clients: 
                 changed = (changed * (clip / norm * (1 - 2**-20))).float().double()
             total += (changed * twin.weight * 2**44).round() / 2**44
         models.vector.write(begun.double() + total)
-        twin.took_part(number, chosen)
+        twin.finish(number, number + 1, chosen, ENGINE)
     return models.vector.read()
 
 
@@ -211,14 +222,11 @@ def test_nobody_is_drawn_and_the_round_counts(rounds: MakeRounds) -> None:
     assert not same_bits(made.vector(), make_models().vector.read()), "there was noise"
 
 
-@pytest.mark.parametrize("kind", [RoundStage, PlacingStage])
 def test_an_update_that_is_too_long_is_refused_whatever_the_others_are(
-    rounds: MakeRounds, kind: type[RoundStage]
+    rounds: MakeRounds,
 ) -> None:
-    if kind is PlacingStage:
-        made = rounds(kind=kind, num_workers=2, clients=4, iterations=E, **BARE, dp_clip=0.01)
-        assert made.form.most_norm == 0.01
-        return
+    placed = rounds(kind=PlacingStage, num_workers=2, clients=4, iterations=E, **BARE, dp_clip=0.1)
+    assert placed.form.most_norm == 0.1
     made = rounds(num_workers=4, iterations=E, **BARE, dp_clip=3.0)
     hosts = made.begin_playing((1,), (2,), (3,), (4,))
     for host, value in zip(hosts, (1e-6, 1e-6, 0.2999, 0.31), strict=True):
@@ -227,3 +235,67 @@ def test_an_update_that_is_too_long_is_refused_whatever_the_others_are(
     (refused,) = made.events("refused")
     assert (refused["worker"], refused["reason"]) == (4, "norm 3.1, above 3")
     assert made.events("round")[0]["took_part"] == [1, 2, 3]
+
+
+# ----- what clients send
+
+ROWS, COLUMNS = 3, 8
+
+values = st.lists(
+    st.floats(-1e6, 1e6, width=32), min_size=ROWS * COLUMNS, max_size=ROWS * COLUMNS
+).map(lambda found: torch.tensor(found).view(ROWS, COLUMNS))
+bounds = st.floats(1e-3, 1e3)
+
+
+def exact_square(vector: Tensor) -> Fraction:
+    """‖x‖², as a fraction."""
+    return sum((Fraction(x) ** 2 for x in vector.flatten().tolist()), Fraction(0))
+
+
+@given(values, bounds)
+def test_no_update_is_longer_than_the_bound(changed: Tensor, clip: float) -> None:
+    found, bound = cut(changed, clip), Fraction(clip) ** 2
+    assert exact_square(found) <= bound
+    if exact_square(changed) <= bound * (1 - Fraction(1, 2**40)):
+        assert torch.equal(found, changed), "a short one stays as it is"
+
+
+def test_many_threads_cut_as_one_does() -> None:
+    changed = torch.randn(999, 1024, generator=torch.Generator().manual_seed(0))
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2, 5):
+        torch.set_num_threads(threads)
+        found.append(cut(changed, 1.0))
+    torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    assert float(found[0].double().norm()) == pytest.approx(1.0, rel=2e-6)
+
+
+@pytest.mark.parametrize("broken", [nan, inf, -inf])
+def test_what_is_broken_counts_as_none(broken: float) -> None:
+    changed = torch.zeros(2, 4)
+    changed[1, 2] = broken
+    for clip in (1.0, inf):
+        assert not cut(changed, clip).any()
+
+
+def test_what_is_sent_follows_from_the_settings() -> None:
+    begun, found, losses = VECTOR.read(), make_models(1).vector.read() + 1.0, torch.ones(2)
+    blocks = VECTOR.num_weight_blocks
+    assert blocks < len(begun), "these models have buffers"
+    bare = update(begun, found, blocks, inf)
+    assert torch.equal(bare[:blocks], found[:blocks] - begun[:blocks])
+    assert not bare[blocks:].any()
+    private = {**BOUND, "dp_noise": 1.0, "dp_clip": 0.25, "weighting": "uniform"}
+    for flags, vector, told in (
+        ({}, found, losses),
+        ({"wire_models": "int8"}, found - begun, losses),
+        (POISSON, bare, losses),
+        (private, cut(bare, 0.25), torch.zeros(2)),
+        ({**private, "dp_tell": "losses"}, cut(bare, 0.25), losses),
+    ):
+        sent = sent_by(FederatedSettings.read(flags), VECTOR, begun, found, losses)
+        assert torch.equal(sent[0], vector)
+        assert torch.equal(sent[1], told)
+    assert sqrt(exact_square(cut(bare, 0.25))) == pytest.approx(0.25, rel=2e-6)

@@ -4,15 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.server.checkpoints import Standing
 from mdgan.engine.server.scoring import Scoring
 from mdgan.families.federated.fl_gan import Client
-from mdgan.families.federated.messages import ROUND, read_order
+from mdgan.families.federated.messages import ROUND
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.records.values import passed
 from tests.unit.families.federated.rounds import (
@@ -23,6 +21,7 @@ from tests.unit.families.federated.rounds import (
     make_models,
     mean_of,
     models_of,
+    tasks_of,
 )
 from tests.unit.gan.small import BATCH_SIZE, same_bits
 
@@ -93,18 +92,6 @@ def test_it_does_not_matter_who_sits_where(
     assert same_bits(*vectors)
 
 
-def test_one_client_alone_is_never_averaged(rounds: MakeRounds) -> None:
-    made = rounds(num_workers=1, iterations=2 * E)
-    made.begin()
-    made.clients(1)
-    made.finished()
-    alone = make_client(1)
-    models = make_models().vector.read()
-    for _ in range(2):
-        models, _ = alone.train(models, E, BATCH_SIZE)
-    assert made.has_become(models)
-
-
 # ----- who is asked, and with what
 
 
@@ -117,8 +104,7 @@ def test_everybody_gets_the_servers_models_and_the_same_load(rounds: MakeRounds)
         for host in hosts:
             order = host.answer_round(i)
             assert same_bits(order.tensors["models"], models)
-            assert order.fields["loads"] == {str(host.number): [E, BATCH_SIZE]}
-            assert order.fields["weights"] == {str(host.number): 0.5}
+            assert order.fields["lists"] == [[[host.number, E, BATCH_SIZE, 0.5]]]
     made.finished(*hosts)
 
 
@@ -135,45 +121,24 @@ def test_only_those_who_were_drawn_are_asked(rounds: MakeRounds) -> None:
     for host in hosts:
         for message in host.seen:
             if message.kind == ROUND:
-                asked[message.iteration] += read_order(message)[1]
+                asked[message.iteration] += tasks_of(message)
     assert {i: sorted(workers) for i, workers in asked.items()} == drawn
     assert all(event["took_part"] == event["asked"] for event in events)
     last = drawn[6 * E]
     assert made.has_become(mean_of({n: (0.5, models_of(n, 6 * E)) for n in last}))
 
 
-def test_weights_by_samples(rounds: MakeRounds) -> None:
-    classes = {1: [30, 0], 2: [5, 5], 3: [0, 60]}
-    made = rounds(num_workers=3, iterations=E, weighting="samples", classes=classes)
-    hosts = made.begin_playing((1,), (2,), (3,))
-    made.finished(*hosts)
-    assert made.events("round")[0]["weights"] == [0.3, 0.1, 0.6]
-    parts = {n: (w, models_of(n, E)) for n, w in ((1, 0.3), (2, 0.1), (3, 0.6))}
-    assert made.has_become(mean_of(parts))
-
-
 def test_weights_by_divergence_are_told_to_hosts(rounds: MakeRounds) -> None:
     classes = {1: [50, 50], 2: [100, 0], 3: [0, 100]}
     made = rounds(num_workers=3, iterations=E, weighting="kl", classes=classes)
     hosts = made.begin_playing((1,), (2,), (3,))
-    told = {}
+    told: dict[int, float] = {}
     for host in hosts:
-        told.update(read_order(host.answer_round(E))[2])
+        told |= {n: task.weight for n, task in tasks_of(host.answer_round(E)).items()}
     made.finished(*hosts)
     assert sum(told.values()) == pytest.approx(1.0, abs=1e-15)
     assert told[1] > told[2] == told[3], "rank 1 has what everybody has together"
     assert made.has_become(mean_of({n: (told[n], models_of(n, E)) for n in told}))
-
-
-def test_balanced_sampling_counts_what_was_seen(rounds: MakeRounds) -> None:
-    classes = {1: [40, 0, 0], 2: [0, 40, 0], 3: [0, 0, 40], 4: [1, 1, 1]}
-    made = rounds(
-        num_workers=4, iterations=4 * E, participation=0.25, sampling="balanced", classes=classes
-    )
-    hosts = made.begin_playing((1,), (2,), (3,), (4,))
-    made.finished(*hosts)
-    taken = [event["took_part"] for event in made.events("round")]
-    assert sorted(taken[:3]) == [[1], [2], [3]], "each class once before any comes again"
 
 
 @pytest.mark.parametrize(("what", "load"), [("speed", [2, 5]), ("memory", [3, 3])])
@@ -183,9 +148,8 @@ def test_weak_clients_get_half(rounds: MakeRounds, what: str, load: list[int]) -
     for host in hosts:
         host.answer_round(3)
     made.finished(*hosts)
-    loads: dict[str, Any] = {}
-    for host in hosts:
-        loads |= host.seen[0].fields["loads"]
+    asked = {n: task.load for host in hosts for n, task in tasks_of(host.seen[0]).items()}
+    loads = {str(n): [each.iterations, each.batch_size] for n, each in asked.items()}
     assert loads == {"1": [3, 5], "2": [3, 5], "3": load, "4": load}
     (event,) = made.events("round")
     assert event["iterations"] == {name: told[0] for name, told in loads.items()}
@@ -231,7 +195,8 @@ def test_the_last_round_is_as_short_as_it_must_be(
     for host in hosts:
         assert host.rounds() == ends
         orders = [message for message in host.seen if message.kind == ROUND]
-        assert [order.fields["loads"][str(host.number)][0] for order in orders] == lengths
+        asked = [tasks_of(order)[host.number].load.iterations for order in orders]
+        assert asked == lengths
     assert [record["iteration"] for record in made.metrics()] == ends
     assert made.status()["iteration"] == iterations
 
@@ -246,27 +211,7 @@ def test_a_round_of_epochs_is_of_the_mean_shard(rounds: MakeRounds) -> None:
     assert hosts[0].rounds() == [9, 18, 20], "1.5 · 30 samples / 5"
 
 
-def test_losses_are_means_over_the_round(rounds: MakeRounds) -> None:
-    made = rounds(num_workers=2, iterations=E)
-    hosts = made.begin_playing((1,), (2,))
-    made.finished(*hosts)
-    (record,) = made.metrics()
-    assert (record["discriminator_loss"], record["generator_loss"]) == (0.5, 0.25)
-    assert record["workers"] == 2
-
-
 # ----- what is done every so many iterations
-
-
-@given(st.integers(0, 40), st.lists(st.integers(1, 30), min_size=1, max_size=8))
-def test_milestones_are_those_of_single_iterations(interval: int, strides: list[int]) -> None:
-    before = -1
-    now = 0
-    for stride in (0, *strides):
-        now += stride
-        singly = any(interval and i % interval == 0 for i in range(before + 1, now + 1))
-        assert passed(interval, before, now) == singly
-        before = now
 
 
 def test_checkpoints_and_records_of_strides_over_the_interval(

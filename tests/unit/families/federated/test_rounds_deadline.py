@@ -40,28 +40,6 @@ def test_it_is_completed_with_those_who_answered(rounds: MakeRounds) -> None:
     assert made.metrics()[0]["workers"] == 2
 
 
-def test_what_comes_late_is_of_no_use_but_its_client_is(rounds: MakeRounds) -> None:
-    made = rounds(num_workers=3, iterations=3 * E, deadline=(LONG / 20, 0.0), quorum=0.6)
-    one, two, slow = made.begin_playing(*ALONE)
-    late = slow.take(ROUND, E)
-    for host in (one, two):
-        host.answer_round(E)
-    for host in (one, two):
-        host.take(ROUND, 2 * E)
-    slow.send(slow.answer_to(late))
-    made.wait_for_event("back")
-    for host in (one, two):
-        host.send(host.answer_to(host.seen[-1]))
-    order = slow.answer_round(3 * E)
-    assert same_bits(order.tensors["models"], equal_mean(2 * E, 1, 2))
-    for host in (one, two):
-        host.answer_round(3 * E)
-    made.finished(one, two, slow)
-    taken = [event["took_part"] for event in made.events("round")]
-    assert taken == [[1, 2], [1, 2], [1, 2, 3]]
-    assert made.has_become(equal_mean(3 * E, 1, 2, 3))
-
-
 def test_sampling_counts_only_those_who_took_part(
     rounds: MakeRounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,13 +138,6 @@ def test_an_aborted_round_does_not_count_as_seen(rounds: MakeRounds) -> None:
     assert (second["asked"], second["aborted"]) == ([1, 3], False), "rank 1 is as good as before"
 
 
-def test_without_lates_nothing_is_aborted(rounds: MakeRounds) -> None:
-    made = rounds(num_workers=2, iterations=3 * E, deadline=(LONG, 0.0), aborts=True)
-    hosts = made.begin_playing((1,), (2,))
-    made.finished(*hosts)
-    assert [event["aborted"] for event in made.events("round")] == [False] * 3
-
-
 def test_a_loss_aborts_too(rounds: MakeRounds) -> None:
     made = rounds(num_workers=2, iterations=E, aborts=True)
     one, dies = made.begin_playing((1,), (2,))
@@ -177,16 +148,3 @@ def test_a_loss_aborts_too(rounds: MakeRounds) -> None:
     made.finished(one)
     assert [event["aborted"] for event in made.events("round")] == [True, False]
     assert made.has_become(models_of(1, E))
-
-
-@pytest.mark.parametrize("aborts", [False, True])
-def test_a_quorum_is_waited_for(rounds: MakeRounds, aborts: bool) -> None:
-    made = rounds(num_workers=3, iterations=E, deadline=SOON, quorum=1.0, aborts=aborts)
-    hosts = made.begin_playing(*ALONE)
-    for host in hosts[:2]:
-        host.answer_round(E)
-    assert hosts[0].link.receive(3 * SOON[0]) is None, "two are no quorum"
-    hosts[2].answer_round(E)
-    made.finished(*hosts)
-    assert made.has_become(equal_mean(E, 1, 2, 3))
-    assert not made.events("late")

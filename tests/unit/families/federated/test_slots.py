@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan.families.federated.placed_messages import Task
+from mdgan.families.federated.messages import ClientTask
 from mdgan.families.federated.slots import SlotProcesses, Slots, SlotsDied, SlotsInside, Train
 from mdgan.families.federated.training_load import Load
 from mdgan.gan.weighted_mean import weighted_sum
@@ -25,14 +25,14 @@ def found_by(client: int) -> Tensor:
     return torch.randn(SHAPE, generator=torch.Generator().manual_seed(client)) + MODELS
 
 
-def played(task: Task, models: Tensor, iteration: int) -> tuple[Tensor, Tensor]:
+def played(task: ClientTask, models: Tensor, iteration: int) -> tuple[Tensor, Tensor]:
     """Trains nothing: what a client finds depends on its number and on what it was sent."""
     assert same_bits(models, MODELS)
     return found_by(task.client), torch.tensor([task.client, iteration], dtype=torch.float32)
 
 
-def tasks(*clients: int) -> list[Task]:
-    return [Task(client, Load(client + 1, 4), 1 / (client + 1)) for client in clients]
+def tasks(*clients: int) -> list[ClientTask]:
+    return [ClientTask(client, Load(client + 1, 4), 1 / (client + 1)) for client in clients]
 
 
 def sum_of(*clients: int) -> Tensor:
@@ -40,15 +40,15 @@ def sum_of(*clients: int) -> Tensor:
     return weighted_sum({t.client: found_by(t.client) for t in given}, {t[0]: t[2] for t in given})
 
 
-Play = Callable[[Task, Tensor, int], tuple[Tensor, Tensor]]
+Play = Callable[[ClientTask, Tensor, int], tuple[Tensor, Tensor]]
 
 
 def by_twos(play: Play) -> Train:
     """Clients in groups of two; each does what it does alone."""
 
     def train(
-        given: Sequence[Task], models: Tensor, iteration: int
-    ) -> Iterator[list[tuple[Task, Tensor, Tensor]]]:
+        given: Sequence[ClientTask], models: Tensor, iteration: int
+    ) -> Iterator[list[tuple[ClientTask, Tensor, Tensor]]]:
         for first in range(0, len(given), 2):
             yield [(task, *play(task, models, iteration)) for task in given[first : first + 2]]
 
@@ -85,14 +85,15 @@ def test_any_slots_find_the_same_sum(lists: Sequence[Sequence[int]]) -> None:
 
 
 def test_slots_give_the_models_of_every_client_that_can_be_used() -> None:
-    def train(task: Task, models: Tensor, iteration: int) -> tuple[Tensor, Tensor]:
+    def train(task: ClientTask, models: Tensor, iteration: int) -> tuple[Tensor, Tensor]:
         found, losses = played(task, models, iteration)
         return (found.fill_(float("nan")) if task.client == 2 else found), losses
 
     with processes(train, gives_all=True) as slots:
         for made in (slots, SlotsInside(SHAPE, by_twos(train), gives_all=True)):
-            _, total, found = made.train([tasks(1, 2), tasks(3)], MODELS, 7)
+            told, total, found = made.train([tasks(1, 2), tasks(3)], MODELS, 7)
             assert same_bits(total, sum_of(1, 3))
+            assert {each.client: each.usable for each in told} == {1: True, 2: False, 3: True}
             assert sorted(found) == [1, 3]
             assert all(same_bits(found[n], found_by(n)) for n in found)
 
@@ -100,7 +101,7 @@ def test_slots_give_the_models_of_every_client_that_can_be_used() -> None:
 def dying_at(client: int, until: Callable[[], bool]) -> Play:
     """A slot that is killed before a client is trained, until something is so."""
 
-    def train(task: Task, models: Tensor, iteration: int) -> tuple[Tensor, Tensor]:
+    def train(task: ClientTask, models: Tensor, iteration: int) -> tuple[Tensor, Tensor]:
         if task.client == client and not until():
             os.kill(os.getpid(), signal.SIGKILL)
         return played(task, models, iteration)
@@ -133,27 +134,16 @@ def test_slots_that_always_die_are_given_up() -> None:
         slots.train([tasks(1)], MODELS, 7)
 
 
-def test_without_a_nursery_the_slots_that_live_go_on_and_no_other_begins() -> None:
+def test_without_a_fork_server_the_slots_that_live_go_on_and_no_other_begins() -> None:
     before = set(psutil.Process().children())
     with processes() as slots:
-        (nursery,) = set(psutil.Process().children()) - before
+        (fork_server,) = set(psutil.Process().children()) - before
         slots.train([tasks(1)], MODELS, 7)
-        nursery.kill()
-        nursery.wait()
+        fork_server.kill()
+        fork_server.wait()
         assert same_bits(slots.train([tasks(1)], MODELS, 7).total, sum_of(1))
         with pytest.raises(SlotsDied, match="3 times a slot died"):
             slots.train([tasks(1), tasks(2)], MODELS, 7)
-
-
-def test_models_that_are_not_finite_are_in_no_sum() -> None:
-    def train(task: Task, models: Tensor, iteration: int) -> tuple[Tensor, Tensor]:
-        found, losses = played(task, models, iteration)
-        return (found.fill_(float("inf")) if task.client == 2 else found), losses
-
-    with processes(train) as slots:
-        told, total, _ = slots.train([tasks(1, 2, 3)], MODELS, 7)
-    assert same_bits(total, sum_of(1, 3))
-    assert {each.client: each.usable for each in told} == {1: True, 2: False, 3: True}
 
 
 def test_slots_end_with_their_host_however_it_ends() -> None:

@@ -1,16 +1,19 @@
 """Clients that train at once find what clients one after another find, but for rounding."""
 
-from collections.abc import Sequence
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 from mdgan.data.shard import Shard
 from mdgan.families.federated.build import make_client
-from mdgan.families.federated.fl_gan import Client
+from mdgan.families.federated.fl_gan import (
+    LEAST_AT_ONCE,
+    MOST_AT_ONCE,
+    Client,
+    LocalTraining,
+)
+from mdgan.families.federated.messages import ClientTask
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.families.federated.together import LEAST_AT_ONCE, MOST_AT_ONCE, Together
 from mdgan.families.federated.training_load import Load
 from mdgan.gan.build import Models
 from mdgan.gan.randomness import generator_for
@@ -33,19 +36,23 @@ def discriminator() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1))
 
 
-def make_clients(settings: FederatedSettings) -> list[Client]:
-    models = Models("a test", SHAPE, Z_DIM, generator, discriminator)
-    shards = {
-        rank: Shard(SOURCE, torch.arange(SHARD_SIZE) + rank, generator_for(0, "shard", rank))
-        for rank in (1, 2, 3)
-    }
-    return [make_client(rank, settings, models, own, CPU, 4) for rank, own in shards.items()]
-
-
 def trained(settings: FederatedSettings) -> list[Tensor]:
-    clients = make_clients(settings)
-    found = Together(settings).train(clients, clients[0].vector.read(), LOAD, 4)
-    return [part for pair in found for part in pair]
+    models = Models("a test", SHAPE, Z_DIM, generator, discriminator)
+    clients = {
+        rank: make_client(
+            rank,
+            settings,
+            models,
+            Shard(SOURCE, torch.arange(SHARD_SIZE) + rank % 3, generator_for(0, "shard", rank)),
+            CPU,
+            stream=(4,),
+        )
+        for rank in range(1, 1 + LEAST_AT_ONCE)
+    }
+    training = LocalTraining(settings, CPU, lambda rank, *_: clients[rank], lambda _: SHARD_SIZE)
+    tasks = [ClientTask(rank, LOAD, 1.0) for rank in clients]
+    found = training.train(tasks, clients[1].vector.read(), 4)
+    return [part for group in found for _, sent, losses in group for part in (sent, losses)]
 
 
 def both(more: dict[str, object]) -> list[list[Tensor]]:
@@ -94,22 +101,24 @@ def test_what_cannot_be_stacked_trains_one_after_another(
     assert ["one after another" in each.message for each in caplog.records] == [True]
 
 
-def groups_of(loads: dict[int, Load], *, on: bool = True) -> Sequence[Sequence[int]]:
+def groups_of(loads: dict[int, Load], *, on: bool = True) -> list[list[int]]:
     settings = FederatedSettings.read({"client_state": "fresh", "vectorize": on})
-    return Together(settings).groups(loads, lambda client: 3 if client % 10 == 2 else 100)
+
+    def begin(*_: int) -> Client:
+        raise AssertionError("nothing is trained")
+
+    training = LocalTraining(settings, CPU, begin, lambda n: 3 if n % 10 == 2 else 100)
+    tasks = [ClientTask(client, load, 1.0) for client, load in loads.items()]
+    return [[task.client for task in group] for group in training.groups(tasks)]
 
 
-def test_clients_of_equal_loads_are_in_one_group() -> None:
+def test_clients_of_equal_loads_are_in_groups_of_nearly_equal_sizes() -> None:
     """A client with less than a batch is not like the others; few clients train singly."""
     loads = {client: Load(4 + client % 2, BATCH_SIZE) for client in range(30, 10, -1)}
     even, odd = [30, 28, 26, 24, 20, 18, 16, 14], [29, 27, 25, 23, 21, 19, 17, 15, 13, 11]
     assert groups_of(loads) == [even, odd, [22], [12]]
     assert groups_of(loads, on=False) == [[client] for client in loads]
-    assert groups_of(dict.fromkeys(range(3, 3 + LEAST_AT_ONCE - 1), LOAD)) == [
-        [client] for client in range(3, 3 + LEAST_AT_ONCE - 1)
-    ]
-
-
-def test_groups_are_of_nearly_equal_sizes() -> None:
-    groups = groups_of({10 * client: LOAD for client in range(1, 2 * MOST_AT_ONCE + 2)})
-    assert sorted(map(len, groups)) == [21, 22, 22]
+    few = range(3, 3 + LEAST_AT_ONCE - 1)
+    assert groups_of(dict.fromkeys(few, LOAD)) == [[client] for client in few]
+    many = groups_of({10 * client: LOAD for client in range(1, 2 * MOST_AT_ONCE + 2)})
+    assert sorted(map(len, many)) == [21, 22, 22]

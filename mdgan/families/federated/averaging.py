@@ -1,0 +1,233 @@
+"""Who takes part in a round, what each one's models weigh, and how they become the server's.
+
+FL-GAN's and FeGAN's weighted mean, or a rule that outvotes liars. With `--sampling poisson` updates
+are added up instead (`poisson_rounds.py`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from math import isfinite
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mdgan.engine.answers import Answers
+from mdgan.engine.host_keys import NotMasked
+from mdgan.engine.secure_settings import threshold
+from mdgan.families.federated.fegan import (
+    ClassCounts,
+    check_classes,
+    new_sampling,
+    participant_weights,
+)
+from mdgan.families.federated.settings import FederatedSettings
+from mdgan.families.federated.training_load import Load, load_share
+from mdgan.gan.aggregation_form import MEDIAN, RobustRule
+from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine
+from mdgan.gan.model_vector import ModelVector
+from mdgan.gan.weighted_mean import average
+
+if TYPE_CHECKING:
+    from mdgan.engine.server.engine import Engine
+
+
+class Averaging(ABC):
+    """What a round does with clients beside having them trained.
+
+    Attributes:
+        needs_answers: whether a round that nobody takes part in is tried again.
+    """
+
+    needs_answers = True
+
+    @abstractmethod
+    def begin(self, num_rounds: int, class_counts: ClassCounts, engine: "Engine") -> None:
+        """Comes before the first of so many rounds.
+
+        Raises:
+            BadInput: there can be no round.
+        """
+
+    def announce(self, iteration: int, engine: "Engine") -> None:
+        """Tells hosts what they must know before the round that ends with this iteration."""
+
+    @abstractmethod
+    def choose(self, round_number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
+        """See `Sampling`."""
+
+    @abstractmethod
+    def weights(
+        self, chosen: list[int], loads: Mapping[int, Load], full: Load, class_counts: ClassCounts
+    ) -> dict[int, float]:
+        """What the models of those who were chosen weigh in the sum."""
+
+    @abstractmethod
+    def next_models(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
+        """The server's models after a round, float64, from float32 `ModelVector.shape`."""
+
+    @abstractmethod
+    def finish(
+        self, number: int, iteration: int, took_part: Collection[int], engine: "Engine"
+    ) -> None:
+        """A round is done, and the server has its next models."""
+
+    @property
+    def over(self) -> bool:
+        """Whether no round may follow."""
+        return False
+
+    def close(self) -> None:
+        """The run ends in order."""
+
+    def progress(self) -> dict[str, int]:
+        """See `ServerPart`."""
+        return {}
+
+    def go_on(self, progress: Mapping[str, int]) -> None:
+        """Takes in what `progress` gave."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """See `Sampling`."""
+
+    @abstractmethod
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """See `Sampling`."""
+
+
+class WeightedAveraging(Averaging):
+    """FL-GAN, FeGAN, and rules that outvote liars."""
+
+    def __init__(self, settings: FederatedSettings, vector: ModelVector) -> None:
+        self._settings = settings
+        self._vector = vector
+        self.sampling = new_sampling(settings.sampling, settings.participation, settings.seed)
+
+    def begin(self, num_rounds: int, class_counts: ClassCounts, engine: "Engine") -> None:
+        """See `Averaging`."""
+        del num_rounds, engine
+        settings = self._settings
+        check_classes(settings.sampling, class_counts, clustered=settings.clusters.number > 0)
+
+    def choose(self, round_number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
+        """See `Averaging`; clients whose models have no weight are chosen if none have any."""
+        able = class_counts
+        if self._settings.weighting == "samples":
+            able = {client: held for client, held in able.items() if any(held)} or able
+        return self.sampling.choose(round_number, able, num_live)
+
+    def weights(
+        self, chosen: list[int], loads: Mapping[int, Load], full: Load, class_counts: ClassCounts
+    ) -> dict[int, float]:
+        """See `Averaging`; they add up to 1."""
+        shares = {client: load_share(loads[client], full) for client in chosen}
+        weights = participant_weights(self._settings.weighting, chosen, class_counts, shares)
+        total = sum(weights.values())
+        return {client: weight / total for client, weight in weights.items()}
+
+    def next_models(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
+        """See `Averaging`."""
+        changes = str(self._settings.wire_models) != "fp32"
+        rule, vector = self._settings.aggregation, self._vector
+        return combine_models(rule, sent, answers, weights, vector, as_differences=changes)
+
+    def finish(
+        self, number: int, iteration: int, took_part: Collection[int], engine: "Engine"
+    ) -> None:
+        """See `Averaging`."""
+        del iteration, engine
+        self.sampling.took_part(number, took_part)
+
+    def state(self) -> dict[str, Tensor]:
+        """See `Averaging`."""
+        return self.sampling.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """See `Averaging`."""
+        self.sampling.load_state(state)
+
+
+def combine_models(
+    rule: RobustRule,
+    sent: Tensor,
+    answers: Answers,
+    weights: Mapping[int, float],
+    vector: ModelVector,
+    *,
+    as_differences: bool,
+) -> Tensor:
+    """The server's next models, float64 `vector.shape`, even if some clients lie.
+
+    `mean` is the papers' weighted mean. The other rules (`gan/aggregation_rules.py`) give each
+    client one vote and combine differences between what came back and what was sent. With fewer
+    than three answers no rule can tell which one lies, and the mean is used. Both models of a
+    client are one vector, as they are one object in FL-GAN (Hardy et al. 2019, section III-c): a
+    client that lies about one of them is judged for both.
+
+    Rules look at weights alone. Buffers are no place for distances: BatchNorm counts batches, and a
+    count that grows by 30 a round is farther from the one before than all weights together. So
+    buffers have their median, which a minority cannot move beyond what honest clients say.
+
+    Args:
+        sent: the models that clients began with, float32 `vector.shape`.
+        answers: theirs, at least one; no sums unless the rule is `mean`.
+        weights: of the clients that answered; rules other than `mean` need equal ones.
+        as_differences: whether clients sent what training has changed, not the models.
+    """
+    singles = answers.singles
+    if rule.name == "mean" or len(singles) < LEAST_TO_VOTE:
+        mean = average(singles, answers.sums, weights)
+        return sent.double() + mean if as_differences else mean
+    num_blocks = vector.num_weight_blocks
+    by_part = []
+    for part, of_part in ((slice(num_blocks), rule), (slice(num_blocks, None), MEDIAN)):
+        begin = sent[part]
+        rows = [singles[client][part] for client in sorted(singles)]
+        changes = rows if as_differences else [row - begin for row in rows]
+        combined = combine(of_part, torch.stack(changes).flatten(1).unsqueeze(1))
+        by_part.append(begin.double() + combined.view_as(begin))
+    return torch.cat(by_part)
+
+
+def check_weights(
+    host: int,
+    weights: Mapping[int, float],
+    carried: Mapping[int, Collection[int]],
+    least: int,
+    *,
+    uniform: bool,
+) -> None:
+    """Checks that no worker of a host weighs so much that the sum is almost its answer alone.
+
+    With weights of 1 for one worker and 0 for all others, the sum would be that worker's answer.
+    As hosts may drop out, only those that weigh least count, of as many as must survive.
+
+    Args:
+        host: with a part in the sum.
+        weights: by worker, those of all workers of the sum.
+        carried: by host of the sum, its workers.
+        least: how many hosts a sum must have.
+        uniform: whether all weights of the run are equal.
+
+    Raises:
+        NotMasked: a weight is none, or of a worker that no host of the sum has; or one worker of
+            this host has 1 / (least - 1) of the weight, or more.
+    """
+    if not weights.keys() <= {worker for own in carried.values() for worker in own}:
+        raise NotMasked("it gives weights to workers that no host of the sum has")
+    if not all(isfinite(weight) and weight >= 0 for weight in weights.values()):
+        raise NotMasked("it gives weights that are none")
+    if uniform and len(set(weights.values())) > 1:
+        raise NotMasked("it gives workers different weights, and the run has --weighting uniform")
+    of_host = {h: sum(weights.get(worker, 0.0) for worker in own) for h, own in carried.items()}
+    others = sorted(weight for h, weight in of_host.items() if h != host)
+    survive = max(least, threshold(len(carried)))
+    left = of_host[host] + sum(others[: survive - 1])
+    heaviest = max(carried[host], key=lambda worker: weights.get(worker, 0.0))
+    if not weights.get(heaviest, 0.0) * (least - 1) < left:
+        raise NotMasked(
+            f"rank {heaviest} has {weights.get(heaviest, 0.0) / (left or 1.0):.0%} of the weight "
+            f"of a sum, and a host that insists on {least} hosts gives less than "
+            f"{1 / (least - 1):.0%}"
+        )
