@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 from mdgan.gan.arithmetic import loss_scale, prepare
-from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.average import GeneratorAverage
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import Batches, DiscriminatorLearner, RealHalf, Rules
+from mdgan.gan.discriminator_learner import Batches, DiscriminatorLearner, LearningRules, RealHalf
 from mdgan.gan.generator import Generator
 from mdgan.gan.labels import label_counts, num_classes_of
 from mdgan.gan.local_gan import LocalGAN
@@ -131,18 +130,16 @@ def make_discriminator_learner(
         Discriminator(model, make_optimizer(model, policy), policy),
         batches,
         RandomState(derive_seed(settings.seed, "worker", rank, *stream), device),
-        Rules(
+        LearningRules(
             settings.batch_size,
             settings.local_steps,
             DISCRIMINATOR_LOSSES[settings.discriminator_loss],
             GENERATOR_LOSSES[settings.generator_loss],
             loss_scale(settings.precision),
-            settings.r1 or 0.0,
-            settings.gradient_penalty or 0.0,
             1.0 if settings.class_weight is None else settings.class_weight,
             settings.merge_halves,
         ),
-        Augmentation(settings.augmentation_rules()),
+        settings.regularizers(),
         real_half,
     )
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim.adam import adam
 
 from mdgan.gan.kept import KEPT, MOMENTUM, SLOW, Kept
 from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, Policy
@@ -57,66 +56,6 @@ def _make(policy: Policy, parameters: Iterable[nn.Parameter]) -> torch.optim.Opt
         return AdaBelief(parameters, **rates, **adaptive)
     # Version 3 of LAMB's paper: no bias correction, and λx is part of what is scaled.
     return Lamb(parameters, **rates, **adaptive, weight_decouple=False, adam_debias=True)
-
-
-def take_step(optimizer: torch.optim.Optimizer, policy: Policy | None) -> None:
-    """One step with the gradients that are in place: what `optimizer.step` does, to the last bit.
-
-    In small models `Adam.step` takes longer than its kernel. So after the first step, which makes
-    the moments, Adam's function is called as `Adam.step` would call it.
-
-    Args:
-        optimizer: takes the step.
-        policy: that it was made by; None if it was made in another way.
-    """
-    group = optimizer.param_groups[0]
-    trained = [p for p in group["params"] if p.grad is not None]
-    if policy is None or policy.optimizer != "adam" or not all(map(optimizer.state.get, trained)):
-        optimizer.step()
-        return
-    states = [optimizer.state[p] for p in trained]
-    beta1, beta2 = group["betas"]
-    with torch.no_grad():
-        adam(
-            trained,
-            [p.grad for p in trained],
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],  # of the variant amsgrad
-            [state["step"] for state in states],
-            amsgrad=False,
-            beta1=beta1,
-            beta2=beta2,
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=False,
-            fused=True,
-        )
-
-
-def use_rate_of(
-    iteration: int, optimizer: torch.optim.Optimizer, policy: Policy | None, scale: float = 1.0
-) -> None:
-    """Sets the learning rate to that of an iteration; the first is 1.
-
-    Args:
-        iteration: i.
-        optimizer: whose rate it is.
-        policy: has the rate and its schedule; with None nothing changes.
-        scale: what the rate is multiplied by besides.
-    """
-    if policy is None:
-        return
-    rate = scale * policy.learning_rate * policy.schedule.factor(iteration)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-
-
-def clip(parameters: Iterable[nn.Parameter], policy: Policy | None) -> None:
-    """Scales gradients down to the policy's norm, all parameters' together, in place."""
-    if policy is not None and policy.clip_norm is not None:
-        nn.utils.clip_grad_norm_(parameters, policy.clip_norm)
 
 
 def weights_replaced(optimizer: torch.optim.Optimizer) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mdgan.gan.build import Models
-from mdgan.gan.regularizers import add_spectral_norm
+from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
 from mdgan.models.attention import SelfAttention
 from mdgan.models.conditional_norm import ConditionalBatchNorm
 from mdgan.models.residual_blocks import UpBlock, down_blocks

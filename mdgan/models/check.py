@@ -9,7 +9,7 @@ from mdgan.data.readable import warn_once
 from mdgan.errors import BadInput, reason_of
 from mdgan.gan.build import Build, Models, build_model
 from mdgan.gan.labels import call, num_classes_of
-from mdgan.gan.losses import as_verdict
+from mdgan.gan.losses import as_output
 from mdgan.gan.randomness import RandomState
 
 _NUM_WEIGHTS = 8
@@ -105,7 +105,7 @@ def tells_classes(models: Models) -> bool:
     discriminator = build_model(models.discriminator, 0)
     labels = None if num_classes_of(discriminator) is None else torch.zeros(2, dtype=torch.int64)
     output = call(discriminator, torch.zeros(2, *models.shape), labels)
-    return as_verdict(output).classes is not None
+    return as_output(output).classes is not None
 
 
 def compares_samples(models: Models) -> bool:
@@ -120,7 +120,7 @@ def compares_samples(models: Models) -> bool:
     with RandomState(0, torch.device("cpu")).in_place():
         # Near each other: mini-batch discrimination does not see samples that are far apart.
         samples = torch.rand(1, *models.shape) + 1e-2 * torch.rand(num_samples, *models.shape)
-        verdict = as_verdict(call(discriminator, samples.requires_grad_(), labels))
+        verdict = as_output(call(discriminator, samples.requires_grad_(), labels))
         parts = [part for part in verdict if part is not None]
         for sample, row in enumerate(zip(*parts, strict=True)):
             judged = torch.stack([part.sum() for part in row]).sum()
@@ -143,7 +143,7 @@ def _is_squashed(models: Models, labels: Tensor | None) -> bool:
             for weights in model.parameters():
                 weights.add_(torch.randn(weights.shape))
             output = call(model, torch.rand(2, *models.shape) * 2 - 1, labels)
-        logits = as_verdict(output).logits
+        logits = as_output(output).logits
         if not (logits.ge(0) & logits.le(1)).all():
             return False
     return True

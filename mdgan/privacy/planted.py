@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mdgan.gan.augmentation import Augmentation
-from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.randomness import generator_for
+from mdgan.gan.regularizers.contract import REAL, Regularizers
 from mdgan.privacy.per_sample import clipped_sum, per_sample_gradients, still
 
 
@@ -25,14 +25,14 @@ class Planted:
     Attributes:
         model: D, in training mode.
         rules: Ã.
-        augmentation: of the run.
+        regularizers: of the run.
         like: some real samples, perhaps none, [.., C, H, W]; decide shape and device.
         clip: C.
     """
 
     model: nn.Module
-    rules: Rules
-    augmentation: Augmentation
+    rules: LearningRules
+    regularizers: Regularizers
     like: Samples
     clip: float
 
@@ -46,7 +46,7 @@ class Planted:
         images = torch.stack(made) if made else torch.empty(0, *shape)
         labels = None if classes is None else places % classes
         seen = Samples(images, labels).to(self.like.images.device)
-        return seen.of(self.augmentation(seen.images)) if made else seen
+        return seen.of(self.regularizers.see(seen.images)) if made else seen
 
     def summed(self, places: Tensor) -> Tensor:
         """The sum of some of their gradients, made and cut as those of real samples are.
@@ -60,7 +60,8 @@ class Planted:
             float64 [d], on the CPU.
         """
         samples = self._samples(places).padded(max(1, len(places)))
-        total, _ = clipped_sum(self.model, self.rules, samples, len(places), self.clip)
+        penalties = self.regularizers.at(REAL)
+        total, _ = clipped_sum(self.model, self.rules, samples, len(places), self.clip, penalties)
         return flat(total.values())
 
     def directions(self, number: int) -> Tensor:
@@ -74,7 +75,10 @@ class Planted:
         """
         with still(self.model):
             found, _ = per_sample_gradients(
-                self.model, self.rules, self._samples(torch.arange(number))
+                self.model,
+                self.rules,
+                self._samples(torch.arange(number)),
+                self.regularizers.at(REAL),
             )
         gradients = torch.cat([each.detach().flatten(1).cpu() for each in found.values()], dim=1)
         gradients = gradients.nan_to_num(0.0, 0.0, 0.0)  # as in a clipped sum

@@ -265,15 +265,10 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         asked = self.poisson_flag
         given = {
             "--merge-halves": (self.merge_halves, "real samples are judged by themselves"),
-            f"--gradient-penalty {self.gradient_penalty}": (
-                self.gradient_penalty is not None,
-                "it mixes real samples with generated ones, one for one; --r1 or --spectral-norm "
-                "do without",
-            ),
-            "--augment ada": (
-                self.augment == "ada",
-                "it counts the logits of real samples; --augment diffaugment does not",
-            ),
+            **{
+                regularizer.flag: (bool(reason := regularizer.reads_real_samples), reason)
+                for regularizer in self.regularizers().all
+            },
             f"--r1 {self.r1} --augment {self.augment}": (
                 self.r1 is not None and self.augment is not None,
                 "the penalty is taken at samples as they are, and augmentation changes them; leave "

@@ -38,7 +38,7 @@ HELP = {
     "penalties": [*WASSERSTEIN, "--r1", "1", "--gradient-penalty", "10"],
     "spectral norm": ["--spectral-norm", "--r1", "1"],
     "diffaugment": ["--augment", "diffaugment", "--ema", "5"],
-    "ada": ["--augment", "ada", "--ada-images", "64", "--ada-target", "-0.5", "--r1", "1"],
+    "ada": ["--augment", "ada", "--ada-target", "-0.5", "--r1", "1"],
 }
 """Two of them at once, where they go together."""
 QUICK_ONES = {

@@ -22,20 +22,8 @@ from mdgan.gan.model_state import (
     under,
 )
 from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.optimizers import clip, make_optimizer, take_step, use_rate_of
-
-
-class _Network:
-    """A network and its optimizer."""
-
-    def __init__(self, model: nn.Module, policy: Policy) -> None:
-        self.model = model
-        self.optimizer = make_optimizer(model, policy)
-        self.policy = policy
-
-    def step(self) -> None:
-        clip([p for p in self.model.parameters() if p.requires_grad], self.policy)
-        take_step(self.optimizer, self.policy)
+from mdgan.gan.optimizers import make_optimizer
+from mdgan.gan.trained_model import TrainedModel
 
 
 class ReferenceReplica:
@@ -51,7 +39,10 @@ class ReferenceReplica:
 
     def __init__(self, models: Mapping[str, nn.Module], policies: Mapping[str, Policy]) -> None:
         self.models = models
-        self._networks = {name: _Network(models[name], policies[name]) for name in models}
+        self._networks = {
+            name: TrainedModel(model, make_optimizer(model, policies[name]), policies[name])
+            for name, model in models.items()
+        }
         self._weights = weight_vectors(models)
         self._answers: dict[Reduction, GradientVector] = {}
 
@@ -76,7 +67,7 @@ class ReferenceReplica:
             scales: what that of each network is multiplied by besides.
         """
         for name, network in self._networks.items():
-            use_rate_of(iteration, network.optimizer, network.policy, scales[name])
+            network.at(iteration, scales[name])
 
     def put(self, reduction: Reduction, *mean: Tensor) -> None:
         """Puts the mean of all workers' gradients in place, and that of their buffers.

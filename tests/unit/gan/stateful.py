@@ -10,7 +10,7 @@ from mdgan.data.partitioner import InMemoryPartitioner
 from mdgan.data.shard import Shard
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import make_optimizer
@@ -44,7 +44,7 @@ def make_worker(
         Discriminator(model, optimizer, policy),
         Shard(SOURCE, indices, generator_for(0, "shard", rank)),
         RandomState(100 + rank, CPU),
-        Rules(
+        LearningRules(
             BATCH_SIZE,
             local_steps,
             DISCRIMINATOR_LOSSES["bce"],

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from mdgan.gan.average import GeneratorAverage
-from mdgan.gan.regularizers import with_spectral_norm
+from mdgan.gan.regularizers.contract import regularized
+from mdgan.gan.regularizers.spectral_norm import SpectralNorm
 from tests.unit.gan.small import Z_DIM, equal_bits, make_generator
 
 
@@ -93,7 +94,7 @@ def test_a_state_of_another_model_is_refused() -> None:
 
 def test_spectral_norm_holds_for_the_average_too() -> None:
     torch.manual_seed(0)
-    source, other = (with_spectral_norm(make_generator) for _ in range(2))
+    source, other = (regularized(make_generator, [SpectralNorm()], "") for _ in range(2))
     average = GeneratorAverage(source, other, halflife=40.0)
     for iteration in range(60):
         with torch.no_grad():

@@ -16,6 +16,8 @@ from mdgan.gan.labels import (
     uniform_counts,
 )
 from mdgan.gan.randomness import RandomState, generator_for
+from mdgan.gan.regularizers.gradient_penalty import GradientPenalty
+from mdgan.gan.regularizers.r1 import R1
 from mdgan.gan.sampling import draw_samples
 from tests.unit.gan import small
 from tests.unit.gan.conditional import (
@@ -82,7 +84,8 @@ def textbook_loss(output: Tensor | tuple[Tensor, Tensor], y: Tensor, sign: float
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("between", [0.0, 3.0])
 def test_learning_is_the_textbook_step(kind: str, between: float) -> None:
-    worker = make_worker(KINDS[kind], 1, class_weight=WEIGHT, r1=2.0, gradient_penalty=between)
+    penalties = [R1(2.0), *([GradientPenalty(between)] if between else [])]
+    worker = make_worker(KINDS[kind], 1, penalties, class_weight=WEIGHT)
     model, data, state = make(KINDS[kind], 1), LabelledData(1), RandomState(2001, small.CPU)
     optimizer = small.adam(model)
     for iteration in range(3):

@@ -1,7 +1,8 @@
 """With penalties, spectral norm and the like: stopping, going on and swapping change no bit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,13 +11,15 @@ from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.worker import Worker
-from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
-from mdgan.gan.regularizer_settings import AugmentationRules
-from mdgan.gan.regularizers import with_spectral_norm
+from mdgan.gan.regularizers.augment import Augmentation
+from mdgan.gan.regularizers.contract import Regularizer, Regularizers
+from mdgan.gan.regularizers.gradient_penalty import GradientPenalty
+from mdgan.gan.regularizers.r1 import R1
+from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
 from tests.unit.gan import small, stateful
 from tests.unit.gan.small import all_bits, equal_bits, images, make_learner
 from tests.unit.gan.test_optimizer_state import swap
@@ -29,27 +32,28 @@ WASSERSTEIN = {
 
 
 class Case(NamedTuple):
-    """Rules that differ from those of other runs, whether layers are normalised, and so on."""
+    """Regularisers of a new learner, whether layers are normalised, and so on."""
 
-    rules: dict[str, Any]
+    regularizers: Callable[[], list[Regularizer]]
     spectral_norm: bool = False
     local_steps: int = 1
-    augment: AugmentationRules | None = None
+    rules: Mapping[str, Any] = MappingProxyType({})
 
 
-QUICK_ADA = AugmentationRules(adapts=True, target=-0.9, images=60)
-"""p rises by a third with every change, since almost any batch is above the target."""
+def quick_ada() -> Augmentation:
+    """p rises by a third with every change, since almost any batch is above the target."""
+    return Augmentation(target=-0.9, samples=60)
+
+
 CASES = {
-    "r1": Case({"r1": 5.0}),
-    "gradient penalty": Case({**WASSERSTEIN, "gradient_penalty": 10.0}, local_steps=2),
-    "spectral norm": Case({}, spectral_norm=True),
-    "all penalties": Case({**WASSERSTEIN, "r1": 1.0, "gradient_penalty": 1.0}, True),
-    "diffaugment": Case({}, augment=AugmentationRules()),
-    "ada": Case({}, augment=QUICK_ADA),
-    "ada and r1": Case({"r1": 1.0}, True, 2, QUICK_ADA),
-    "all but ada": Case(
-        {**WASSERSTEIN, "r1": 1.0, "gradient_penalty": 1.0}, augment=AugmentationRules()
-    ),
+    "r1": Case(lambda: [R1(5.0)]),
+    "gradient penalty": Case(lambda: [GradientPenalty(10.0)], local_steps=2, rules=WASSERSTEIN),
+    "spectral norm": Case(list, spectral_norm=True),
+    "all penalties": Case(lambda: [R1(1.0), GradientPenalty(1.0)], True, rules=WASSERSTEIN),
+    "diffaugment": Case(lambda: [Augmentation()]),
+    "ada": Case(lambda: [quick_ada()]),
+    "ada and r1": Case(lambda: [quick_ada(), R1(1.0)], True, 2),
+    "all but ada": Case(lambda: [Augmentation(), R1(1.0), GradientPenalty(1.0)], rules=WASSERSTEIN),
 }
 cases = pytest.mark.parametrize("name", CASES)
 
@@ -58,10 +62,11 @@ def make_worker(name: str, rank: int) -> Worker:
     case = CASES[name]
     worker = stateful.make_worker(rank, local_steps=case.local_steps)
     worker.rules = replace(worker.rules, **case.rules)
-    worker.augmentation = Augmentation(case.augment)
+    worker.regularizers = Regularizers(case.regularizers())
     if case.spectral_norm:
         with RandomState(0, small.CPU).in_place():
-            model = with_spectral_norm(small.make_model)
+            model = small.make_model()
+            add_spectral_norm(model)
         worker.discriminator = Discriminator(model, small.adam(model))
     return worker
 
@@ -119,7 +124,7 @@ def test_stopped_and_resumed_equals_never_stopped(name: str) -> None:
     assert equal_bits(whole.bits(), late.bits())
 
 
-MOVED = ("batches", "random_state", "augmentation")
+MOVED = ("batches", "random_state", "regularizers")
 """What belongs to a shard."""
 
 
@@ -183,6 +188,12 @@ def test_the_real_batch_is_forgotten_with_its_half() -> None:
     assert not any(name.startswith("real") for name in worker.state())
 
 
+def p_of(worker: Worker) -> float:
+    (augmentation,) = worker.regularizers.all
+    assert isinstance(augmentation, Augmentation)
+    return augmentation.p
+
+
 def adapted(steps: int) -> Worker:
     worker = make_worker("ada", 1)
     for i in range(steps):
@@ -193,25 +204,25 @@ def adapted(steps: int) -> Worker:
 @pytest.mark.parametrize("steps", [0, 3, 4, 6])
 def test_what_ada_knows_is_kept_with_the_worker_and_does_not_move(steps: int) -> None:
     worker, other = adapted(steps), make_worker("ada", 2)
-    assert (worker.augmentation.p > 0) is (steps >= 4)
+    assert (p_of(worker) > 0) is (steps >= 4)
     other.load_discriminator(worker.discriminator.state())
-    assert other.augmentation.p == 0
+    assert p_of(other) == 0
     assert other.load_state(stateful.through_bytes(worker.state()))
-    assert other.augmentation.p == worker.augmentation.p
+    assert p_of(other) == p_of(worker)
 
 
 def test_a_run_may_go_on_with_and_without_ada() -> None:
     plain, worker = stateful.make_worker(1), adapted(4)
     assert plain.load_state(worker.state())
     assert worker.load_state(plain.state())
-    assert worker.augmentation.p == 0
+    assert p_of(worker) == 0
 
 
 def test_with_another_shard_ada_stays_as_it_is() -> None:
     worker, smaller = adapted(4), stateful.make_worker(1, shard_size=7)
-    smaller.augmentation = Augmentation(QUICK_ADA)
+    smaller.regularizers = Regularizers([quick_ada()])
     assert not smaller.load_state(worker.state())
-    assert smaller.augmentation.p == 0
+    assert p_of(smaller) == 0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from mdgan.families.data_parallel.replica import (
     Replica,
 )
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import DiscriminatorLearner, Rules
+from mdgan.gan.discriminator_learner import DiscriminatorLearner, LearningRules
 from mdgan.gan.generator import Generator
 from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import LocalGAN
@@ -102,7 +102,9 @@ def make_gan(
             Discriminator(discriminator, small.adam(discriminator)),
             _LabelledData(rank),
             RandomState(rank + 2000, small.CPU),
-            Rules(B, local_steps, DISCRIMINATOR_LOSSES["bce"], GENERATOR_LOSSES["non-saturating"]),
+            LearningRules(
+                B, local_steps, DISCRIMINATOR_LOSSES["bce"], GENERATOR_LOSSES["non-saturating"]
+            ),
         ),
         kappa,
     )
