@@ -31,11 +31,7 @@ def prepare(
     """Makes a model compute in a given precision and memory layout.
 
     Args:
-        model: already on `device`.
-        device: where the model is.
-        precision: fp32, bf16 or fp16.
         channels_last: whether images lie in memory pixel by pixel instead of plane by plane.
-        compiled: whether torch compiles it; the first call then takes long.
         exact: patterns of the names of layers that compute in float32 whatever the precision is.
 
     Returns:
@@ -68,7 +64,6 @@ def finite_or_zero(gradients: Sequence[Tensor], scale: float) -> None:
     """Divides gradients by the loss scale, in place; if one has overflowed, all become zero.
 
     Args:
-        gradients: of a loss that was multiplied by `scale`.
         scale: as `loss_scale` gave it; with 1 nothing changes.
     """
     if scale == 1.0:

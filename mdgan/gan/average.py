@@ -21,9 +21,7 @@ class GeneratorAverage:
     power iteration of its own.
 
     Args:
-        source: G, in training.
         model: of the same architecture; becomes G with w̄.
-        halflife: H, above 0.
 
     Attributes:
         model: G with w̄; the source's weights until the first iteration.

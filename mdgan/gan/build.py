@@ -31,8 +31,6 @@ class Models:
 
     Attributes:
         source: where they are defined, as messages name it: a file, or an architecture.
-        shape: of a sample, (C, H, W).
-        z_dim: the length of G's input.
         generator: makes G, from z [b, z_dim] to samples [b, C, H, W].
         discriminator: makes D, from samples [b, C, H, W] to one logit a sample.
     """
@@ -61,10 +59,7 @@ def make_model(
     """A model of the run on its device, in the precision and layout that the settings say.
 
     Args:
-        build: makes it.
         name: `generator` or `discriminator`; with the seed it decides the initial weights.
-        settings: of the run.
-        device: where it lives.
     """
     return prepare(
         build_model(build, derive_seed(settings.seed, name)).to(device),
@@ -79,13 +74,7 @@ def make_model(
 def make_average(
     build: Build, generator: nn.Module, settings: TrainingSettings
 ) -> GeneratorAverage | None:
-    """What averages a generator in training; None without `--ema`, or with 0.
-
-    Args:
-        build: makes another G.
-        generator: G, in training.
-        settings: of the run.
-    """
+    """What averages a generator in training; None without `--ema`, or with 0."""
     if not settings.ema:
         return None
     device = next(generator.parameters()).device
@@ -114,15 +103,8 @@ def make_discriminator_learner(
     """What one rank trains D with. All begin with the same θ (Hardy et al. 2019, section IV-A).
 
     Args:
-        kind: the class of the learner.
         rank: whose random numbers it draws.
-        build: makes D.
-        settings: of the run.
-        batches: the rank's data.
-        device: where D lives.
         stream: more that decides the random numbers, such as a round.
-        model: D, if it is made already.
-        real_half: see `DiscriminatorLearner`.
     """
     model = model or make_model(build, "discriminator", settings, device)
     policy = settings.policy("discriminator")
@@ -162,16 +144,12 @@ def make_local_gan(
 
     Args:
         rank: whose random numbers D's training draws.
-        models: make G and D.
-        settings: of the run.
-        batches: the rank's data.
         kappa: κ, how many batches are generated in an iteration.
         noise: draws z, and y if the models are conditional.
         random_state: of G's dropout and the like; both models live on its device.
         class_counts: of the rank's data, for `--label-prior data`.
         stream: more that decides the random numbers of D's training, such as a round.
         made: G and D, if they are made already; they keep the weights that they have.
-        real_half: see `DiscriminatorLearner`.
     """
     device = random_state.device
     generator, discriminator = made or (

@@ -96,7 +96,6 @@ class DiscriminatorLearner:
 
     Args:
         batches: B, the shard.
-        random_state: of dropout and the like.
         regularizers: what it calls in each pass; their state belongs to the shard.
         real_half: makes the real half of gradients; None for a pass over the next batch.
     """
@@ -170,11 +169,7 @@ class DiscriminatorLearner:
         return self.end_local_step(fake_loss)
 
     def _learn(self, place: str, samples: Samples, term: Term | None) -> tuple[Tensor, Tensor]:
-        """Adds the gradient of a term, and of penalties at a place, to that which is there.
-
-        Returns:
-            The term, a scalar, and the logits of the samples; both without a graph.
-        """
+        """Adds the gradient of a term, and of penalties at a place, to that which is there."""
         if self.regularizers.at(place):
             samples = samples.of(samples.images.detach().requires_grad_())
         output = self.judge(samples)
@@ -198,11 +193,7 @@ class DiscriminatorLearner:
             self.keep_real_half(*self._learn(REAL, real, self.rules.discriminator_loss.real))
 
     def _learn_merged(self, fake: Samples) -> Tensor:
-        """The gradient of J_disc from one pass over X_r and X^(d); returns B̃.
-
-        Inputs that meet the same weights are joined (ParaGAN, section 4.2). Regularisers see each
-        half by itself, with the random numbers that it would get in a pass of its own.
-        """
+        """The gradient of J_disc from one pass over X_r and X^(d); returns B̃."""
         self.discriminator.zero_grad()
         real = self.draw_real().to(self.discriminator.device)
         terms = self.rules.discriminator_loss

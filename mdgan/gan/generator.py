@@ -16,9 +16,7 @@ class Generator(TrainedModel):
     """G with its optimizer over w, and the random numbers that they draw.
 
     Args:
-        z_dim: the length of G's input.
         noise: draws z, and y if G is conditional.
-        random_state: of dropout and the like.
     """
 
     def __init__(

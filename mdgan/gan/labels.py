@@ -17,7 +17,6 @@ class Samples:
     """Some samples, real or generated.
 
     Attributes:
-        images: [.., C, H, W] in [−1, 1].
         labels: y, int64 [..], the class of each; None where models do not know classes.
     """
 
@@ -73,7 +72,6 @@ def inputs(first: Tensor, labels: Tensor | None) -> tuple[Tensor, ...]:
     """What a model is called with.
 
     Args:
-        first: z for G, x for D.
         labels: y; None for a model that is not conditional.
     """
     return (first,) if labels is None else (first, labels)
@@ -91,7 +89,6 @@ def label_counts(num_classes: int, held: Iterable[Sequence[int]]) -> Tensor:
     """How many samples of each class several workers hold together.
 
     Args:
-        num_classes: K.
         held: by worker, the number of samples of class 0, 1, … as the worker says; what it says of
             classes from K on does not count.
 
@@ -115,8 +112,6 @@ def draw_labels(counts: Tensor, num_samples: int, random: torch.Generator) -> Te
 
     Args:
         counts: int64 [K], not all 0.
-        num_samples: n.
-        random: what they are drawn from.
 
     Returns:
         int64 [n] in [0, K).

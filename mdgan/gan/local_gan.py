@@ -43,15 +43,10 @@ class LocalGAN:
     """Goodfellow et al. 2014, Algorithm 1, on two generated batches as in MD-GAN.
 
     Args:
-        generator: G.
-        learner: D, and the data.
         kappa: κ, how many batches are generated in an iteration.
 
     Attributes:
-        generator: G's model.
-        discriminator: D's model.
         trained: G with its optimizer and its random numbers.
-        learner: D, and the data.
     """
 
     def __init__(self, generator: Generator, learner: DiscriminatorLearner, kappa: int) -> None:
@@ -123,7 +118,6 @@ class LocalGAN:
 
         Args:
             judged: from `generate`; its graph is used up.
-            stage: what the stage `aggregate` runs in.
 
         Returns:
             J_gen, a scalar.
@@ -141,7 +135,6 @@ class LocalGAN:
         """Goes on with batches of another size.
 
         Args:
-            batch_size: b.
             judged_size: samples that the generator learns from; None for b.
         """
         self.learner.rules = replace(self.learner.rules, batch_size=batch_size)

@@ -55,7 +55,6 @@ def with_class_loss(
     """Adds the auxiliary classifier's loss, if there is such a classifier.
 
     Args:
-        loss: of the logits, a scalar.
         labels: y, int64 [b].
         weight: of the cross-entropy, the mean over the batch.
     """

@@ -88,7 +88,6 @@ def load_model(
 
     Args:
         model: takes over the weights and buffers.
-        optimizer: over the model's parameters.
         weights: as `model.state_dict` names them.
         moments: as `optimizer_tensors` names them.
 
@@ -148,11 +147,7 @@ def _sorted_out(model: nn.Module, moments: Mapping[str, Tensor]) -> _OptimizerSt
 
 
 def _of_this_kind(optimizer: torch.optim.Optimizer, state: _OptimizerState) -> _OptimizerState:
-    """The state if it is of such an optimizer; a fresh one if it is of another.
-
-    Raises:
-        KeyError: it is that of none.
-    """
+    """The state if it is of such an optimizer; a fresh one if it is of another."""
     by_parameter, counts = state
     have_slow = {SLOW in own for own in by_parameter.values()}
     kinds = {frozenset(own) - {SLOW} for own in by_parameter.values()} - {frozenset()}

@@ -32,9 +32,6 @@ class TensorVector:
 
     Args:
         finds: give the tensors, one after the other.
-
-    Attributes:
-        shape: of the vector, (number of blocks, BLOCK).
     """
 
     def __init__(self, *finds: Find) -> None:
@@ -72,9 +69,6 @@ class TensorVector:
 
 class ModelVector(TensorVector):
     """The parameters and buffers of some models: weights, then floating-point buffers, then others.
-
-    Args:
-        models: all have float32 weights.
 
     Attributes:
         num_weight_blocks: how many of the first blocks hold weights; the others hold buffers.

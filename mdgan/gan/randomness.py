@@ -18,7 +18,6 @@ def derive_seed(seed: int, *stream: str | int) -> int:
     """The seed of one named stream of random numbers.
 
     Args:
-        seed: the run's seed, `--seed`.
         stream: the stream's name, for example `("discriminator", 3)`.
 
     Returns:
@@ -110,9 +109,6 @@ class RandomState:
 
         If the other's device is of another kind, only the CPU's state is copied: a GPU keeps its
         own, and does not draw what the other would have drawn.
-
-        Args:
-            tensors: what the other's `tensors` returned.
 
         Raises:
             KeyError, RuntimeError: the tensors are not such states; nothing changed.

@@ -19,8 +19,6 @@ def sample_pieces(
 
     Args:
         generator: G; put into evaluation mode meanwhile, so a sample does not depend on the others.
-        num_samples: n.
-        z_dim: the length of G's input.
         seed: decides the noise; sample i is the same whatever n is.
         labels: y, int64 [n], for a conditional generator; by default each class in turn.
 

@@ -25,8 +25,6 @@ class StackedLearners:
 
     Args:
         learners: with models of the same kind; a row is a place among them.
-        stages: the hooks that their stages run in. Each stage is recorded for every learner, with
-            the same beginning and end.
         kind: of the stack of their discriminators.
 
     Raises:
@@ -94,7 +92,6 @@ class StackedLearners:
         """L local steps (Hardy et al. 2019, Algorithm 1, lines 6-8).
 
         Args:
-            rows: of R learners, increasing.
             fake: X^(d) of each, [R, b, C, H, W]; with labels, [R, b], if D is conditional.
 
         Returns:
@@ -132,7 +129,6 @@ class StackedLearners:
         """J_gen of what R learners see, with a graph to the images; the weights are in none.
 
         Args:
-            rows: of the learners, increasing.
             judged: X^(g) of each, [R, b, C, H, W]; with labels, [R, b], if D is conditional.
 
         Returns:

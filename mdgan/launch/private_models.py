@@ -11,8 +11,8 @@ from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
 from mdgan.gan.regularizers.contract import REAL
+from mdgan.models.blocks import MinibatchDiscrimination
 from mdgan.models.check import compares_samples
-from mdgan.models.minibatch_discrimination import MinibatchDiscrimination
 from mdgan.privacy.canaries import most_canaries
 from mdgan.privacy.per_sample import per_sample_gradients, still
 from mdgan.privacy.settings import PrivacySettings

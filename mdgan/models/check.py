@@ -20,7 +20,6 @@ def check_models(models: Models, num_classes: int | None = None) -> None:
     """Runs both models once on a batch of two; warns of a discriminator that gives no logits.
 
     Args:
-        models: what makes them.
         num_classes: K of the data; None if that is not known.
 
     Raises:
@@ -132,10 +131,7 @@ def compares_samples(models: Models) -> bool:
 
 @torch.no_grad()
 def _is_squashed(models: Models, labels: Tensor | None) -> bool:
-    """Whether D's outputs on noise stay within [0, 1] with several random weights.
-
-    Weights as they are at the start would not tell: logits may lie within [0, 1] by chance.
-    """
+    """Whether D's outputs on noise stay within [0, 1] with several random weights."""
     for seed in range(_NUM_WEIGHTS):
         model = build_model(models.discriminator, seed)
         with RandomState(seed, torch.device("cpu")).in_place():

@@ -19,12 +19,8 @@ class Architecture:
 
     Attributes:
         name: what `--architecture` says.
-        source: the paper.
         make: makes the models for a shape (C, H, W), a number of classes K (0 if they are not
             conditional) and a width; raises ValueError with the reason where it cannot.
-        width: without `--width`.
-        defaults: the paper's settings of training, by name.
-        conditional: whether the models are told the class of each sample.
     """
 
     name: str
@@ -38,14 +34,7 @@ class Architecture:
 def training(
     loss: tuple[str, str], rates: tuple[float, float], betas: tuple[float, float], local_steps: int
 ) -> dict[str, Any]:
-    """The settings of training that papers give.
-
-    Args:
-        loss: J_gen and J_disc.
-        rates: learning rates of G and of D.
-        betas: β1 and β2 of Adam.
-        local_steps: updates of D for one of G.
-    """
+    """The settings of training that papers give."""
     return {
         "generator_loss": loss[0],
         "discriminator_loss": loss[1],

@@ -27,10 +27,10 @@ _LABEL_COUNTS = "label_counts"
 
 def alone_form(
     network: str,
-    shape: tuple[int, ...],
-    num_images: int,
-    sample_shape: Sequence[int],
-    num_classes: int | None,
+    shape: tuple[int, ...] = (),
+    num_images: int = 0,
+    sample_shape: Sequence[int] = (),
+    num_classes: int | None = None,
 ) -> AnswerForm:
     """How a worker of a group answers.
 
@@ -68,30 +68,22 @@ def read_images(beside: Mapping[str, Mapping[int, Tensor]], num_classes: int | N
 
 @dataclass(frozen=True)
 class ApartQuestion:
-    """What a host with workers of one group or both is asked.
-
-    Attributes:
-        generated: worker of the generator's group → b, how many images it learns from.
-        learnt: worker of the discriminator's group → what it learns from besides b real samples.
-        weights: of each worker's gradients in the mean of its group.
-        tensors: the weights of networks that the host does not have, by the names of
-            `weight_vectors`.
-        label_counts: how often each class is generated, int64 [K]; None for equally often.
-    """
+    """What a host with workers of one group or both is asked."""
 
     generated: Mapping[int, int]
+    """Worker of the generator's group → b, how many images it learns from."""
     learnt: Mapping[int, Samples]
+    """Worker of the discriminator's group → what it learns from besides b real samples."""
     weights: Mapping[int, float]
+    """Of each worker's gradients in the mean of its group."""
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    """Weights by the names of `weight_vectors`, those that the host does not have."""
     label_counts: Tensor | None = None
+    """How often each class is generated, int64 [K]; None for equally often."""
 
 
 def train_apart(iteration: int, question: ApartQuestion) -> Message:
     """Server → host: find the gradients of one network with these weights.
-
-    Args:
-        iteration: i.
-        question: what the host's workers are asked.
 
     Returns:
         fields `generated` and `learnt`: worker → b; `weights`: worker → weight. Tensors: the
@@ -115,12 +107,7 @@ def train_apart(iteration: int, question: ApartQuestion) -> Message:
 
 
 def read_train_apart(message: Message, device: torch.device) -> ApartQuestion:
-    """Reads what `train_apart` made.
-
-    Args:
-        message: from the server.
-        device: where tensors go.
-    """
+    """Reads what `train_apart` made; tensors go to a device."""
     fields, tensors = message.fields, {n: t.to(device) for n, t in message.tensors.items()}
     sizes = {int(worker): int(size) for worker, size in fields["learnt"].items()}
     learnt: dict[int, Samples] = {}

@@ -46,21 +46,13 @@ class ImageBuffer:
     def exchange(self, made: Samples, lag: int) -> Samples:
         """Takes in what the generator has made, and gives what the discriminator learns from.
 
-        Args:
-            made: of this iteration.
-            lag: K.
-
         Returns:
-            The batch of K iterations ago; the oldest there is, as long as there are fewer. Batches
-            of another size than `made` are dropped: they are of a time with other workers.
+            The batch of K = `lag` iterations ago; the oldest there is, as long as there are fewer.
+            Batches of another size than `made` are dropped: they are of a time with other workers.
         """
-        if lag == 0:
-            self._batches = []
-            return made
-        there = [batch for batch in self._batches if len(batch) == len(made)]
-        self._batches = [*there, made][-lag - 1 :]
-        oldest = self._batches[0]
-        self._batches = self._batches[-lag:]
+        self._batches = [batch for batch in self._batches if len(batch) == len(made)]
+        oldest = [*self._batches, made][-lag - 1 :][0]
+        self.take_in(made, lag)
         return oldest
 
     def oldest(self) -> Samples | None:
@@ -68,13 +60,8 @@ class ImageBuffer:
         return self._batches[0] if self._batches else None
 
     def take_in(self, made: Samples, lag: int) -> None:
-        """Takes in the batch of an iteration, of any size, and keeps those of the last K.
-
-        Args:
-            made: of this iteration.
-            lag: K ≥ 1.
-        """
-        self._batches = [*self._batches, made][-lag:]
+        """Takes in the batch of an iteration, of any size, and keeps those of the last `lag`."""
+        self._batches = [*self._batches, made][-lag:] if lag else []
 
     def state(self) -> dict[str, Tensor]:
         """A copy: `0`, `1`, … are the images, the oldest first, and `labels.0`, … their classes."""
@@ -86,11 +73,7 @@ class ImageBuffer:
         return state
 
     def load_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
-        """Continues where `state` was taken.
-
-        Args:
-            state: what `state` returned.
-            device: where images go.
+        """Continues on a device where `state` was taken.
 
         Raises:
             KeyError, RuntimeError: these are no batches of such samples; nothing changed.
@@ -100,15 +83,12 @@ class ImageBuffer:
         expected = {*numbers, *(f"{_LABELS}{number}" for number in numbers if labelled)}
         if state.keys() != expected:
             raise KeyError(f"no batches of generated samples: {sorted(state)}")
-        batches = []
-        for number in numbers:
-            batch = Samples(state[number], state.get(f"{_LABELS}{number}"))
+        batches = [Samples(state[number], state.get(f"{_LABELS}{number}")) for number in numbers]
+        for batch in batches:
             self._check(batch)
-            batches.append(batch.to(device))
-        self._batches = batches
+        self._batches = [batch.to(device) for batch in batches]
 
     def _check(self, batch: Samples) -> None:
-        """Raises RuntimeError if a batch cannot have been made by the models of the run."""
         images, labels = batch.images, batch.labels
         if images.shape[1:] != self._shape or images.dtype != torch.float32:
             raise RuntimeError(f"no generated images: {images.dtype} {list(images.shape)}")

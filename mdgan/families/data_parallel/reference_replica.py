@@ -1,13 +1,14 @@
-"""A replica that takes the steps: the server's, and in a ring one in every host."""
+"""A replica that takes the steps, the server's or one in every host of a ring, and who has it."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
 from mdgan.families.data_parallel.replica import (
+    DISCRIMINATOR,
     GENERATOR,
     GradientVector,
     Reduction,
@@ -27,15 +28,7 @@ from mdgan.gan.trained_model import TrainedModel
 
 
 class ReferenceReplica:
-    """A replica with optimizers.
-
-    Args:
-        models: both networks, by name.
-        policies: how each is optimized.
-
-    Attributes:
-        models: both networks, by name.
-    """
+    """A replica with optimizers; `models` are both networks, by name."""
 
     def __init__(self, models: Mapping[str, nn.Module], policies: Mapping[str, Policy]) -> None:
         self.models = models
@@ -70,12 +63,7 @@ class ReferenceReplica:
             network.at(iteration, scales[name])
 
     def put(self, reduction: Reduction, *mean: Tensor) -> None:
-        """Puts the mean of all workers' gradients in place, and that of their buffers.
-
-        Args:
-            reduction: which gradients.
-            mean: as for `GradientVector.write`.
-        """
+        """Puts the mean of all workers' gradients in place, and that of their buffers."""
         self.vector(reduction).write(*mean)
 
     def step(self, reduction: Reduction) -> None:
@@ -131,3 +119,50 @@ class ReferenceReplica:
         for name, network in self._networks.items():
             weights, moments = part_of(state, f"{name}."), part_of(state, f"{name}_moments.")
             load_model(network.model, network.optimizer, weights, moments)
+
+
+class SentWeights:
+    """Which weights every host has, so that none is sent twice; in a ring also which moments."""
+
+    def __init__(self, replica: ReferenceReplica) -> None:
+        self._replica = replica
+        self._has: dict[int, set[str]] = {}
+        self._read: dict[str, Tensor] = {}
+
+    def missing(self, host: int, names: Sequence[str]) -> dict[str, Tensor]:
+        """The weights of some names that a host lacks; from here on it has them."""
+        has = self._has.setdefault(host, set())
+        lacking = [name for name in names if name not in has]
+        has.update(lacking)
+        for name in lacking:
+            if name not in self._read:
+                self._read[name] = self._replica.weights(name)
+        return {name: self._read[name] for name in lacking}
+
+    def moments(self, host: int) -> dict[str, dict[str, Tensor]]:
+        """What the optimizers keep whose networks a host could not step with yet, by network."""
+        has = self._has.setdefault(host, set())
+        lacking = [name for name in (GENERATOR, DISCRIMINATOR) if _moments_of(name) not in has]
+        has.update(map(_moments_of, lacking))
+        return {name: self._replica.moments(name) for name in lacking}
+
+    def note_step(self, reduction: Reduction, stepped: Collection[int] = ()) -> None:
+        """The networks in a reduction are others now, but for hosts that took the same step."""
+        changed = reduction.changed
+        for name in changed:
+            self._read.pop(name, None)
+        for host, has in self._has.items():
+            if host not in stepped:
+                has -= {*changed, *map(_moments_of, reduction.networks)}
+
+    def forget(self, host: int) -> None:
+        """A host has nothing any more."""
+        self._has.pop(host, None)
+
+    def keep_only(self, hosts: Collection[int]) -> None:
+        """Forgets hosts that are gone."""
+        self._has = {host: has for host, has in self._has.items() if host in hosts}
+
+
+def _moments_of(network: str) -> str:
+    return f"moments of the {network}"

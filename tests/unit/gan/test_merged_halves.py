@@ -18,8 +18,8 @@ from mdgan.gan.regularizers.augment import Augmentation
 from mdgan.gan.regularizers.contract import Regularizer, Regularizers
 from mdgan.gan.regularizers.gradient_penalty import GradientPenalty
 from mdgan.gan.settings import TrainingSettings
+from mdgan.models.blocks import MinibatchDiscrimination
 from mdgan.models.check import compares_samples
-from mdgan.models.minibatch_discrimination import MinibatchDiscrimination
 from tests.unit.gan import conditional, small
 
 

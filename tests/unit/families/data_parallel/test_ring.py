@@ -12,7 +12,7 @@ from mdgan.engine.host.loop import Host
 from mdgan.engine.parts import HostPart
 from mdgan.errors import Interrupted
 from mdgan.families.data_parallel import ring_host
-from mdgan.families.data_parallel.host import DataParallelHost
+from mdgan.families.data_parallel.host import DataParallelHost, StarEnd
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Replica
 from mdgan.families.data_parallel.ring_host import RingMember
 from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
@@ -31,11 +31,11 @@ class RingStage(ReplicaStage):
 
     def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
         assert isinstance(self.settings, DataParallelSettings)
-        how, member = self.settings.all_reduce, None
+        how, reducer = self.settings.all_reduce, StarEnd()
         if how != STAR:
             policies = {GENERATOR: POLICY, DISCRIMINATOR: POLICY}
-            member = RingMember.of(list(workers.values()), policies, Sums(how), tracer)
-        return DataParallelHost(workers, small.CPU, tracer, member)
+            reducer = RingMember(list(workers.values()), policies, Sums(how), tracer)
+        return DataParallelHost(workers, small.CPU, tracer, reducer)
 
     def host_of(self, *ranks: int, spoils: Mapping[int, Spoil] | None = None) -> Host:
         """A real host; the n-th gradient that its first worker finds may be spoilt."""

@@ -11,8 +11,9 @@ from torch import Tensor
 from mdgan.engine.answers import pack_answers
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
-from mdgan.families.data_parallel.host import DataParallelHost
+from mdgan.families.data_parallel.host import DataParallelHost, StarEnd
 from mdgan.families.data_parallel.messages import TRAIN, gradient_form, read_train
+from mdgan.families.data_parallel.reference_replica import SentWeights
 from mdgan.families.data_parallel.replica import (
     BUFFERS,
     DISCRIMINATOR,
@@ -20,8 +21,10 @@ from mdgan.families.data_parallel.replica import (
     Reduction,
     reductions,
 )
-from mdgan.families.data_parallel.server import DataParallelServer
-from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.families.data_parallel.ring_server import Ring
+from mdgan.families.data_parallel.server import DataParallelServer, Star
+from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
+from mdgan.families.data_parallel.sums import Sums
 from mdgan.gan.weighted_mean import average
 from mdgan.interface import register
 from mdgan.messages import Message
@@ -46,10 +49,14 @@ class ReplicaStage(Stage):
         settings = self.settings
         assert isinstance(settings, DataParallelSettings)
         self.reference = make_reference()
-        return DataParallelServer(self.reference, settings)
+        sent = SentWeights(self.reference)
+        reducer = Star(self.reference, sent)
+        if settings.all_reduce != STAR:
+            reducer = Ring(self.reference, sent, Sums(settings.all_reduce))
+        return DataParallelServer(self.reference, settings, sent, reducer)
 
     def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
-        return DataParallelHost(workers, small.CPU, tracer)
+        return DataParallelHost(workers, small.CPU, tracer, StarEnd())
 
 
 def gradient_of(worker: int, reduction: Reduction) -> Tensor:
@@ -67,7 +74,8 @@ def answer(host: Played) -> set[str]:
 
 
 def answer_to(question: Message) -> Message:
-    reduction, shares, _ = read_train(question)
+    asked = read_train(question, small.CPU)
+    reduction, shares = asked.reduction, asked.shares
     found = {worker: gradient_of(worker, reduction) for worker in shares}
     losses = {worker: torch.tensor([0.5, 0.25]) for worker in shares}
     form = gradient_form(reduction, next(iter(found.values())).shape)
