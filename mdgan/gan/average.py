@@ -21,10 +21,7 @@ class GeneratorAverage:
     power iteration of its own.
 
     Args:
-        model: of the same architecture; becomes G with w̄.
-
-    Attributes:
-        model: G with w̄; the source's weights until the first iteration.
+        model: of the same architecture; becomes G with w̄, after the first iteration.
     """
 
     def __init__(self, source: nn.Module, model: nn.Module, halflife: float) -> None:

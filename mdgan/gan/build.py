@@ -27,19 +27,16 @@ Build = Callable[[], nn.Module]
 
 @dataclass(frozen=True)
 class Models:
-    """What makes the two models of a run.
-
-    Attributes:
-        source: where they are defined, as messages name it: a file, or an architecture.
-        generator: makes G, from z [b, z_dim] to samples [b, C, H, W].
-        discriminator: makes D, from samples [b, C, H, W] to one logit a sample.
-    """
+    """What makes the two models of a run."""
 
     source: str
+    """Where they are defined, as messages name it: a file, or an architecture."""
     shape: tuple[int, int, int]
     z_dim: int
     generator: Build
+    """Makes G, from z [b, z_dim] to samples [b, C, H, W]."""
     discriminator: Build
+    """Makes D, from samples [b, C, H, W] to one logit a sample."""
 
 
 def num_parameters(model: nn.Module) -> int:
@@ -61,12 +58,17 @@ def make_model(
     Args:
         name: `generator` or `discriminator`; with the seed it decides the initial weights.
     """
+    model = build_model(build, derive_seed(settings.seed, name)).to(device)
+    return _prepared(model, settings, compiled=settings.compile)
+
+
+def _prepared(model: nn.Module, settings: TrainingSettings, *, compiled: bool) -> nn.Module:
     return prepare(
-        build_model(build, derive_seed(settings.seed, name)).to(device),
-        device,
+        model,
+        next(model.parameters()).device,
         precision=settings.precision,
         channels_last=settings.channels_last,
-        compiled=settings.compile,
+        compiled=compiled,
         exact=settings.exact_patterns(),
     )
 
@@ -77,15 +79,8 @@ def make_average(
     """What averages a generator in training; None without `--ema`, or with 0."""
     if not settings.ema:
         return None
-    device = next(generator.parameters()).device
-    model = prepare(
-        build_model(build, 0).to(device),
-        device,
-        precision=settings.precision,
-        channels_last=settings.channels_last,
-        compiled=False,  # it is called too seldom
-        exact=settings.exact_patterns(),
-    )
+    model = build_model(build, 0).to(next(generator.parameters()).device)
+    model = _prepared(model, settings, compiled=False)  # it is called too seldom
     return GeneratorAverage(generator, model, settings.ema)
 
 
@@ -103,8 +98,7 @@ def make_discriminator_learner(
     """What one rank trains D with. All begin with the same θ (Hardy et al. 2019, section IV-A).
 
     Args:
-        rank: whose random numbers it draws.
-        stream: more that decides the random numbers, such as a round.
+        rank: whose random numbers it draws; of `stream` as well, such as a round.
     """
     model = model or make_model(build, "discriminator", settings, device)
     policy = settings.policy("discriminator")
@@ -143,12 +137,10 @@ def make_local_gan(
     """Both models in one process, and what trains them.
 
     Args:
-        rank: whose random numbers D's training draws.
-        kappa: κ, how many batches are generated in an iteration.
+        rank: whose random numbers D's training draws; of `stream` as well, such as a round.
         noise: draws z, and y if the models are conditional.
         random_state: of G's dropout and the like; both models live on its device.
         class_counts: of the rank's data, for `--label-prior data`.
-        stream: more that decides the random numbers of D's training, such as a round.
         made: G and D, if they are made already; they keep the weights that they have.
     """
     device = random_state.device

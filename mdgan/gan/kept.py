@@ -11,17 +11,14 @@ SLOW = "slow_params"
 
 
 class Kept(NamedTuple):
-    """What an optimizer keeps.
-
-    Attributes:
-        moments: for each parameter, of its shape.
-        numbers: for each parameter.
-        counts_steps: whether it counts its steps for all parameters together.
-    """
+    """What an optimizer keeps."""
 
     moments: tuple[str, ...]
+    """For each parameter, of its shape."""
     numbers: tuple[str, ...] = ()
+    """For each parameter."""
     counts_steps: bool = False
+    """Whether it counts its steps for all parameters together."""
 
     @property
     def names(self) -> frozenset[str]:

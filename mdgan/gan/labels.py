@@ -14,14 +14,11 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Samples:
-    """Some samples, real or generated.
-
-    Attributes:
-        labels: y, int64 [..], the class of each; None where models do not know classes.
-    """
+    """Some samples, real or generated, [.., C, H, W] in [−1, 1]."""
 
     images: Tensor
     labels: Tensor | None = None
+    """y, int64 [..], the class of each; None where models do not know classes."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -69,11 +66,7 @@ def num_classes_of(model: nn.Module) -> int | None:
 
 
 def inputs(first: Tensor, labels: Tensor | None) -> tuple[Tensor, ...]:
-    """What a model is called with.
-
-    Args:
-        labels: y; None for a model that is not conditional.
-    """
+    """What a model is called with: z or x, and y if it is conditional."""
     return (first,) if labels is None else (first, labels)
 
 

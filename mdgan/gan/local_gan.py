@@ -28,26 +28,16 @@ def resolve_kappa(kappa: int | str, num_workers: int) -> int:
 
 
 class Generated(NamedTuple):
-    """The generated batches of one iteration, [b, C, H, W] each.
-
-    Attributes:
-        judged: what the generator learns from, with its graph.
-        fake: what the discriminator learns from, without one.
-    """
+    """The generated batches of one iteration, [b, C, H, W] each."""
 
     judged: Samples
+    """What the generator learns from, with its graph."""
     fake: Samples
+    """What the discriminator learns from, without one."""
 
 
 class LocalGAN:
-    """Goodfellow et al. 2014, Algorithm 1, on two generated batches as in MD-GAN.
-
-    Args:
-        kappa: κ, how many batches are generated in an iteration.
-
-    Attributes:
-        trained: G with its optimizer and its random numbers.
-    """
+    """Goodfellow et al. 2014, Algorithm 1, on two of κ generated batches as in MD-GAN."""
 
     def __init__(self, generator: Generator, learner: DiscriminatorLearner, kappa: int) -> None:
         self.generator = generator.model
@@ -98,15 +88,10 @@ class LocalGAN:
         for_judging = self._judged_size or for_learning
         if self._kappa == 1:
             return max(for_judging, for_learning)
-        unused = (self._kappa - 2) * for_learning
-        return for_judging + for_learning + unused
+        return for_judging + (self._kappa - 1) * for_learning
 
     def divided(self, samples: Samples) -> Generated:
-        """The two batches in the samples of one iteration.
-
-        Args:
-            samples: `num_generated` of them.
-        """
+        """The two batches in the `num_generated` samples of one iteration."""
         for_learning = self.learner.rules.batch_size
         for_judging = self._judged_size or for_learning
         first = 0 if self._kappa == 1 else for_judging
@@ -114,14 +99,7 @@ class LocalGAN:
         return Generated(samples[:for_judging], fake.detach())
 
     def learn_generator(self, judged: Samples, stage: Stage = unobserved) -> Tensor:
-        """Puts the gradient of J_gen for the generator in place; it does not step, nor does D.
-
-        Args:
-            judged: from `generate`; its graph is used up.
-
-        Returns:
-            J_gen, a scalar.
-        """
+        """Puts the gradient of J_gen for G in place, and returns J_gen; the graph is used up."""
         rules = self.learner.rules
         with stage("aggregate"), self.learner.random_state.in_place():
             verdict = self.learner.judge(judged)
@@ -132,11 +110,7 @@ class LocalGAN:
         return loss.detach()
 
     def use_batch_size(self, batch_size: int, judged_size: int | None = None) -> None:
-        """Goes on with batches of another size.
-
-        Args:
-            judged_size: samples that the generator learns from; None for b.
-        """
+        """Goes on with batches of b samples; of others if G learns from another number."""
         self.learner.rules = replace(self.learner.rules, batch_size=batch_size)
         self._judged_size = judged_size
 

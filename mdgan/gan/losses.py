@@ -65,15 +65,12 @@ def with_class_loss(
 
 @dataclass(frozen=True)
 class DiscriminatorLoss:
-    """J_disc in two terms, each from logits of any shape to a scalar.
-
-    Attributes:
-        real: Ã, small when D calls real samples real.
-        fake: B̃, small when D calls generated samples generated.
-    """
+    """J_disc in two terms, each from logits of any shape to a scalar."""
 
     real: Term
+    """Ã, small when D calls real samples real."""
     fake: Term
+    """B̃, small when D calls generated samples generated."""
 
 
 def _bce_real(logits: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 from mdgan.errors import BadInput
 from mdgan.gan.optimizer_settings import OPTIMIZERS, OptimizerSettings, Policy
 from mdgan.gan.regularizers.registry import RegularizerSettings
-from mdgan.gan.schedules import SCHEDULES, Schedule
+from mdgan.gan.schedules import SCHEDULES, RateSchedule
 from mdgan.settings.declare import (
     flag,
     number,
@@ -174,7 +174,9 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
             own("epsilon", None),
             own("weight_decay", 0.0),
             own("clip_norm", None),
-            Schedule(own("schedule", SCHEDULES[0]), own("warmup_iterations", 0), self.iterations),
+            RateSchedule(
+                own("schedule", SCHEDULES[0]), own("warmup_iterations", 0), self.iterations
+            ),
         )
 
     def exact_patterns(self) -> list[str]:

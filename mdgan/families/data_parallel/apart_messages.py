@@ -35,10 +35,8 @@ def alone_form(
     """How a worker of a group answers.
 
     Args:
-        network: that it trains.
         shape: of the `GradientVector` of `ALONE`.
         num_images: that it generates.
-        sample_shape: (C, H, W).
         num_classes: K of conditional models; None for others.
     """
     form = AnswerForm(KINDS[network], shape)
@@ -132,8 +130,6 @@ def apart_sizes(
     """How large messages can be.
 
     Args:
-        state_bytes: of a worker.
-        weights: bytes of both networks.
         gradients: by network, bytes of one worker's.
         images: by network, bytes of one worker's batch of images.
     """

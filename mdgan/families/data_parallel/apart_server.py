@@ -36,12 +36,7 @@ Shares = Mapping[str, Mapping[int, WorkerShare]]
 
 
 class ApartServer(ReplicaServer):
-    """Averages each network's gradients over its group, and keeps the images that wait.
-
-    Args:
-        ranks: the workers that train the generator.
-        sample_shape: (C, H, W).
-    """
+    """Averages each network's gradients over its group, and keeps the images that wait."""
 
     def __init__(
         self,

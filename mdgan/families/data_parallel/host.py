@@ -53,12 +53,7 @@ class StarEnd:
 
 
 class ReplicaHost(HostPart):
-    """The replicas of one host.
-
-    Args:
-        replicas: by rank.
-        device: where they live.
-    """
+    """The replicas of one host."""
 
     begins = TRAIN
 

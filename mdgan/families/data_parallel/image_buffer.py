@@ -34,7 +34,6 @@ class ImageBuffer:
     """The newest generated batches, of one worker or of several together, without their graphs.
 
     Args:
-        shape: of a sample, (C, H, W).
         num_classes: K of conditional models; None for others.
     """
 

@@ -53,12 +53,7 @@ class ReferenceReplica:
         return self._weights[name].read()
 
     def at(self, iteration: int, scales: Mapping[str, float]) -> None:
-        """Learning rates become those of an iteration.
-
-        Args:
-            iteration: i; the first is 1.
-            scales: what that of each network is multiplied by besides.
-        """
+        """Learning rates become those of an iteration."""
         for name, network in self._networks.items():
             network.at(iteration, scales[name])
 

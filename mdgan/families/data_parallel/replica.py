@@ -125,9 +125,6 @@ class Replica:
 
     Between two iterations it keeps its positions in data, noise and other random numbers. Its
     networks are the server's, which come with the next question.
-
-    Args:
-        shape: of a sample, (C, H, W).
     """
 
     def __init__(self, gan: LocalGAN, shape: Sequence[int]) -> None:
@@ -158,7 +155,6 @@ class Replica:
 
         Args:
             batch_sizes: of this worker in this iteration.
-            lag: K; 0 for synchronous updates.
             stage: what the stages of `LocalGAN.step` run in, but for the steps themselves.
 
         Returns:

@@ -33,8 +33,6 @@ class RingMember(StarEnd):
     Args:
         replicas: of the host's workers, at least one; the first one's networks step, and the
             others follow them.
-        policies: how each network is optimized.
-        sums: what is added up.
     """
 
     def __init__(

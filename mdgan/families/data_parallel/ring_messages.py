@@ -38,7 +38,6 @@ def norms(
 
     Args:
         gradients: by worker, float32 of `GradientVector.shape`.
-        losses: J_disc and J_gen by worker, float32 [2].
 
     Returns:
         As `pack_answers`: the norm, and beside it `largest`, the largest absolute value; 0 where
@@ -54,7 +53,6 @@ def ring(iteration: int, rank: int, size: int, num_threads: int) -> Message:
 
     Args:
         rank: of the host in it; the server is 0.
-        size: the number of members.
         num_threads: with which the server computes. Hosts step with as many: sums over a whole
             tensor, as in clipping, depend on it.
     """
@@ -102,8 +100,6 @@ def with_ring(sizes: MessageSizes, replica_bytes: int, num_workers: int) -> Mess
     """The message sizes of a run whose hosts add gradients up in a ring.
 
     Args:
-        sizes: those of a star.
-        replica_bytes: of the whole replica in a message.
         num_workers: N at the start; twice as many may have come.
     """
     most = 2 * num_workers + 2

@@ -54,12 +54,7 @@ class _MemberReport:
 
 
 class Ring(Star):
-    """The server's part in the ring, which is built anew when hosts come or go.
-
-    Args:
-        replica: what is stepped.
-        sums: what is added up.
-    """
+    """The server's part in the ring, which is built anew when hosts come or go."""
 
     def __init__(self, replica: ReferenceReplica, sent: SentWeights, sums: Sums) -> None:
         super().__init__(replica, sent)

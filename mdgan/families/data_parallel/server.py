@@ -21,12 +21,7 @@ _NUM_REDUCED = "num_reduced"
 
 
 def keeping_up(hosts: Hosts, shares: Collection[int], engine: Engine) -> dict[int, list[int]]:
-    """The hosts that have kept up in this iteration, with those of their workers that have a share.
-
-    Args:
-        hosts: those that the iteration began with.
-        shares: the workers that have one.
-    """
+    """The hosts that have kept up in this iteration, with their workers that have a share."""
     free = engine.members.free()
     carried = {host: [n for n in free.get(host, ()) if n in shares] for host in hosts}
     return {host: workers for host, workers in carried.items() if workers}
@@ -153,11 +148,7 @@ class ReplicaServer(ServerPart):
 
 
 class DataParallelServer(ReplicaServer):
-    """Every worker trains both networks.
-
-    Args:
-        reducer: how gradients are added up.
-    """
+    """Every worker trains both networks."""
 
     def __init__(
         self,

@@ -18,11 +18,7 @@ _ROUGH = dict(zip(ROUGH, (torch.float32, torch.bfloat16), strict=True))
 
 
 class Sums:
-    """How the vectors of all members are added up.
-
-    Args:
-        all_reduce: the value of `--all-reduce`.
-    """
+    """How the vectors of all members are added up."""
 
     def __init__(self, all_reduce: str) -> None:
         self._rough = _ROUGH.get(all_reduce)
@@ -33,7 +29,6 @@ class Sums:
         """What one member adds.
 
         Args:
-            like: what is averaged.
             found: of the member's workers, float32 of its shape; the server has none.
             weights: of each worker in the mean.
 

@@ -6,7 +6,6 @@ Settings declare regularisers, and are read without torch: files here import it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mdgan.errors import BadInput
@@ -87,9 +86,6 @@ class Penalty(Regularizer):
         Args:
             logits: D(x), [.., b].
             slopes: ∇D(x) of each, [.., b, C, H, W]; both with their graph.
-
-        Returns:
-            [..].
         """
         raise NotImplementedError
 
@@ -147,8 +143,7 @@ class Regularizers:
 
     def state(self) -> dict[str, Tensor]:
         """What all keep, each under its name and a dot."""
-        kept = ({f"{one.name}.{n}": t for n, t in one.state().items()} for one in self.all)
-        return dict(chain.from_iterable(part.items() for part in kept))
+        return {f"{one.name}.{n}": t for one in self.all for n, t in one.state().items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `Regularizer`; what is of regularisers that are not here is passed over."""
@@ -178,12 +173,7 @@ def regularized(
 
 
 def mix(real: Tensor, fake: Tensor) -> Tensor:
-    """x̂ = εx + (1 − ε)x̃ with ε ~ U[0, 1] for each sample, from torch's default random numbers.
-
-    Args:
-        real: x, [b, C, H, W].
-        fake: x̃, of the same shape.
-    """
+    """x̂ = εx + (1 − ε)x̃, ε ~ U[0, 1] for each sample from torch's default random numbers."""
     import torch
 
     share = torch.rand(len(real), 1, 1, 1, device=real.device)

@@ -1,12 +1,14 @@
 """How conditional models learn: against textbook steps, and which classes are drawn."""
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
+from mdgan.gan.arithmetic import prepare
 from mdgan.gan.labels import (
     Samples,
     draw_labels,
@@ -32,6 +34,7 @@ from tests.unit.gan.conditional import (
     make_worker,
     samples,
 )
+from tests.unit.gan.stateful import assert_swapping_exchanges_shards
 
 WEIGHT = 0.7
 
@@ -190,30 +193,7 @@ def test_a_learner_goes_on_from_its_state(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_swap_equals_exchanging_the_data(kind: str) -> None:
-    def trained() -> list[tuple[nn.Module, Tensor]]:
-        for iteration in (2, 3):
-            for worker in workers:
-                worker.learn(samples(iteration))
-        return [(w.discriminator.model, w.feedback(samples(9)).feedback) for w in workers]
-
-    workers = [make_worker(KINDS[kind], seed) for seed in (1, 2)]
-    for worker in workers:
-        worker.learn(samples(0))
-    states = [worker.discriminator.state() for worker in workers]
-    for worker, state in zip(workers, reversed(states), strict=True):
-        worker.load_discriminator(state)
-    swapped = trained()
-    workers = [make_worker(KINDS[kind], seed) for seed in (1, 2)]
-    for worker in workers:
-        worker.learn(samples(0))
-    first, second = workers
-    first.batches, second.batches = second.batches, first.batches
-    first.random_state, second.random_state = second.random_state, first.random_state
-    exchanged = trained()
-    for (model, _), (other, _) in zip(swapped, reversed(exchanged), strict=True):
-        pairs = zip(model.state_dict().values(), other.state_dict().values(), strict=True)
-        assert all(small.same_bits(a, b) for a, b in pairs)
-    assert small.same_bits(swapped[0][1], exchanged[1][1])
+    assert_swapping_exchanges_shards(partial(make_worker, KINDS[kind]), draw=samples)
 
 
 def test_samples_are_of_the_classes_asked_for() -> None:
@@ -235,8 +215,6 @@ def test_a_weight_of_0_leaves_classes_out() -> None:
 
 
 def test_16_bits_and_pixel_order_keep_pairs_and_labels() -> None:
-    from mdgan.gan.arithmetic import prepare
-
     for precision in ("fp32", "bf16"):
         for kind in (*KINDS.values(), ConditionalGenerator):
             model = make(kind, 1)
@@ -251,10 +229,3 @@ def test_16_bits_and_pixel_order_keep_pairs_and_labels() -> None:
             output = prepared(first, torch.tensor([0, 1]))
             for part in output if isinstance(output, tuple) else (output,):
                 assert part.dtype == torch.float32
-
-
-def test_cross_entropy_is_torchs() -> None:
-    logits, y = torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
-    none = torch.zeros(6, 1)
-    found = textbook_loss((none, logits), y, 1) - textbook_loss(none, y, 1)
-    torch.testing.assert_close(found, WEIGHT * F.cross_entropy(logits, y))

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import Tensor
 
-from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
@@ -21,8 +20,8 @@ from mdgan.gan.regularizers.gradient_penalty import GradientPenalty
 from mdgan.gan.regularizers.r1 import R1
 from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
 from tests.unit.gan import small, stateful
-from tests.unit.gan.small import all_bits, equal_bits, images, make_learner
-from tests.unit.gan.test_optimizer_state import swap
+from tests.unit.gan.small import equal_bits, images
+from tests.unit.gan.stateful import Run, assert_swapping_exchanges_shards, swap
 
 ITERATIONS = 8
 WASSERSTEIN = {
@@ -71,50 +70,11 @@ def make_worker(name: str, rank: int) -> Worker:
     return worker
 
 
-class Run:
-    """A server and two workers; the workers swap after the second and the fourth iteration.
-
-    Real halves are learnt early, as hosts do, or late.
-    """
-
-    def __init__(self, name: str, early: bool = True) -> None:
-        self.name = name
-        self.early = early
-        self.learner = make_learner()
-        self.workers = {n: make_worker(name, n) for n in (1, 2)}
-
-    def iterate(self, i: int) -> None:
-        generated = self.learner.generate(2)
-        gradient = torch.zeros_like(generated.images)
-        for n, (judge, train) in assign([1, 2], 2).items():
-            self.workers[n].learn(generated[train])
-            gradient[judge] += self.workers[n].feedback(generated[judge]).feedback
-            if self.early:
-                self.workers[n].learn_real_half()
-        self.learner.backward(gradient)
-        self.learner.step()
-        if i in (2, 4):
-            for worker in self.workers.values():
-                worker.undo_real_half()  # as hosts do before they give a discriminator away
-            swap(*self.workers.values())
-
-    def resumed(self) -> "Run":
-        other = Run(self.name, self.early)
-        other.learner.load_state(stateful.through_bytes(self.learner.state()))
-        for n, worker in other.workers.items():
-            assert worker.load_state(stateful.through_bytes(self.workers[n].state()))
-        return other
-
-    def bits(self) -> list[Tensor]:
-        bits = all_bits(self.learner.model, self.learner.optimizer)
-        for worker in self.workers.values():
-            bits += [tensor for _, tensor in sorted(worker.state().items())]
-        return bits
-
-
 @cases
 def test_stopped_and_resumed_equals_never_stopped(name: str) -> None:
-    whole, broken, late = Run(name), Run(name), Run(name, early=False)
+    whole, broken, late = (
+        Run(partial(make_worker, name), swaps=(2, 4), early=early) for early in (True, True, False)
+    )
     for i in range(1, ITERATIONS + 1):
         if i in (1, 3, 4, 6):
             broken = broken.resumed()
@@ -122,17 +82,6 @@ def test_stopped_and_resumed_equals_never_stopped(name: str) -> None:
             run.iterate(i)
     assert equal_bits(whole.bits(), broken.bits())
     assert equal_bits(whole.bits(), late.bits())
-
-
-MOVED = ("batches", "random_state", "regularizers")
-"""What belongs to a shard."""
-
-
-def exchange_shards(first: Worker, second: Worker) -> None:
-    for part in MOVED:
-        own, other = getattr(first, part), getattr(second, part)
-        setattr(first, part, other)
-        setattr(second, part, own)
 
 
 def swap_by_reference(first: Worker, second: Worker) -> None:
@@ -146,23 +95,7 @@ def swap_by_reference(first: Worker, second: Worker) -> None:
 def test_swapping_equals_exchanging_the_shards(
     name: str, way: Callable[[Worker, Worker], None]
 ) -> None:
-    swapped, stayed = ([make_worker(name, n) for n in (1, 2)] for _ in range(2))
-    for i in range(1, ITERATIONS + 1):
-        for workers in (swapped, stayed):
-            # Who has which shard now gets the batch of that shard.
-            shards = reversed(workers) if workers is stayed and i > 3 else workers
-            for place, worker in enumerate(shards):
-                worker.learn(Samples(images(10 * i + place)))
-                worker.feedback(Samples(images(10 * i + place + 5)))
-        if i == 3:
-            way(swapped[0], swapped[1])
-            exchange_shards(stayed[0], stayed[1])
-    bits = [
-        [all_bits(w.discriminator.model, w.discriminator.optimizer) for w in workers]
-        for workers in (swapped, reversed(stayed))
-    ]
-    assert all(equal_bits(*pair) for pair in zip(*bits, strict=True))
-    assert not equal_bits(bits[0][0], bits[0][1])
+    assert_swapping_exchanges_shards(partial(make_worker, name), way)
 
 
 @cases

@@ -6,13 +6,9 @@ from torch import Tensor
 
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import assign
-from mdgan.gan.generator import Generator
-from mdgan.gan.local_gan import LocalGAN, resolve_kappa
+from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.losses import GENERATOR_LOSSES
-from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan.small import (
-    CPU,
-    Z_DIM,
     adam,
     all_bits,
     equal_bits,
@@ -21,29 +17,18 @@ from tests.unit.gan.small import (
     make_worker,
     same_bits,
 )
+from tests.unit.gan.stateful import make_standalone
 
 ITERATIONS = 30
 
 
 def run_standalone(kappa: int, local_steps: int, loss: str) -> tuple[list[Tensor], list[Tensor]]:
     """The losses of every iteration, and everything that there is in the end."""
-    generator = make_generator()
-    optimizer = adam(generator)
     worker = make_worker(1, local_steps=local_steps, generator_loss=loss)
-    gan = LocalGAN(
-        Generator(
-            generator,
-            optimizer,
-            z_dim=Z_DIM,
-            noise=generator_for(0, "noise"),
-            random_state=RandomState(1000, CPU),
-        ),
-        worker,
-        kappa,
-    )
+    gan = make_standalone(worker, kappa)
     losses = [loss for _ in range(ITERATIONS) for loss in gan.step()]
     discriminator = worker.discriminator
-    bits = all_bits(generator, optimizer)
+    bits = all_bits(gan.generator, gan.trained.optimizer)
     return losses, bits + all_bits(discriminator.model, discriminator.optimizer)
 
 

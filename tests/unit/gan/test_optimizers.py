@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy
 from mdgan.gan.optimizers import kept_by, make_optimizer, weights_replaced
-from mdgan.gan.schedules import Schedule
+from mdgan.gan.schedules import RateSchedule
 from mdgan.gan.trained_model import TrainedModel
 from tests.unit.gan.small import all_bits, equal_bits, make_generator
 
@@ -147,7 +147,7 @@ def test_its_steps_are_those_of_the_paper(name: str, decay: float) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_within_training_are_those_of_the_optimizer_to_the_last_bit(name: str) -> None:
     """Also where a parameter has no gradient for a while, and where the state was loaded."""
-    chosen = policy(name, weight_decay=0.3, schedule=Schedule("cosine", 0, STEPS))
+    chosen = policy(name, weight_decay=0.3, schedule=RateSchedule("cosine", 0, STEPS))
     models = [make_generator(), make_generator()]
     theirs, ours = (make_optimizer(model, chosen) for model in models)
     network = Discriminator(models[1], ours, chosen)
@@ -230,7 +230,7 @@ def test_weights_that_others_replace_begin_a_window_and_leave_moments(name: str)
 
 @pytest.mark.parametrize("name", ["adam", "lookahead:lamb"])
 def test_the_rate_is_that_of_the_iteration_alone(name: str) -> None:
-    chosen = policy(name, schedule=Schedule("linear", 0, 10))
+    chosen = policy(name, schedule=RateSchedule("linear", 0, 10))
     model = nn.Linear(4, 3)
     optimizer = make_optimizer(model, chosen)
     rates = []
