@@ -146,15 +146,7 @@ class DiscriminatorLearner:
         return loss
 
     def learn_both_halves(self, fake: Samples, stage: Stage = unobserved) -> Tensor:
-        """Puts the gradient of one local step in place; the optimizer has not stepped yet.
-
-        Args:
-            fake: X^(d), [b, C, H, W].
-            stage: what the stages `real half` and `fake half` run in, or `both halves`.
-
-        Returns:
-            J_disc, a scalar.
-        """
+        """Puts the gradient of one local step in place, and returns J_disc; see `learn`."""
         if self.rules.merges_halves:
             with stage("both halves"), self.random_state.in_place():
                 fake_loss = self._learn_merged(fake)
@@ -250,23 +242,15 @@ class DiscriminatorLearner:
         return mix(self._real.images.to(fake.device), fake)
 
     def keep_real_half(self, loss: Tensor, logits: Tensor) -> None:
-        """The gradient of the real half is in place.
-
-        Args:
-            loss: Ã, a scalar without a graph.
-            logits: D's of the real batch, without a graph.
-        """
+        """The gradient of the real half is in place; its loss is Ã. Neither has a graph."""
         self._real_logits = logits
         self._real_loss = loss
 
     def end_local_step(self, fake_loss: Tensor) -> Tensor:
         """The gradient of both halves is in place; a real half learnt next begins anew.
 
-        Args:
-            fake_loss: B̃, a scalar without a graph.
-
         Returns:
-            J_disc before the step, a scalar.
+            J_disc before the step, a scalar, from B̃ without a graph.
         """
         loss = self.real_loss + fake_loss
         self.regularizers.note_real(self._real_logits)

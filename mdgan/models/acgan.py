@@ -32,9 +32,6 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
     Args:
         width: channels of D's first layer; each of its five others has twice as many as the one
             before. G's last map has six times as many.
-
-    Raises:
-        ValueError: no picture of that shape can be made.
     """
     side, doublings = growth_of(shape)
     channels = [_TIMES_WIDTH * width * min(_MOST, 1 << level) for level in range(doublings)]

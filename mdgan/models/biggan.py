@@ -44,9 +44,6 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
     Args:
         width: channels of the layers nearest to a large picture; a small one has four times as
             many.
-
-    Raises:
-        ValueError: no picture of that shape can be made.
     """
     side, doublings = growth_of(shape)
     if doublings > max(_UP):

@@ -20,11 +20,7 @@ _SLOPE = 0.2
 
 
 def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
-    """The models for pictures of a shape; see `Architecture.make`.
-
-    Raises:
-        ValueError: no picture of that shape can be made.
-    """
+    """The models for pictures of a shape; see `Architecture.make`."""
     del num_classes
     side, doublings = growth_of(shape)
     channels = [width * min(_MOST, 1 << level) for level in range(doublings)]

@@ -47,9 +47,6 @@ def make_cnn(shape: tuple[int, int, int], num_classes: int, width: int) -> Model
     Args:
         width: channels of D's first layer; each of its five others has twice as many as the one
             before. G's last map has six times as many, or twice as many for sides of 7·2ᵏ pixels.
-
-    Raises:
-        ValueError: no picture of that shape can be made.
     """
     side, doublings = growth_of(shape)
     last, noise_size = _TIMES_WIDTH[side] * width, _noise_size(num_classes)

@@ -29,9 +29,6 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
     Args:
         width: channels of the layers nearest to a large picture; a small one has four times as many
             in G and twice as many in D.
-
-    Raises:
-        ValueError: no picture of that shape can be made.
     """
     del num_classes
     side, doublings = growth_of(shape)

@@ -9,10 +9,8 @@ from mdgan.families.mdgan.algorithm import assign
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.losses import GENERATOR_LOSSES
 from tests.unit.gan.small import (
-    adam,
     all_bits,
     equal_bits,
-    make_generator,
     make_learner,
     make_worker,
     same_bits,
@@ -66,27 +64,4 @@ def test_standalone_equals_mdgan_with_one_worker_bit_for_bit(
     assert equal_bits(alone[0], distributed[0])
     assert equal_bits(alone[1], distributed[1])
     assert len(alone[0]) == 2 * ITERATIONS
-
-
-def test_every_setting_makes_a_difference() -> None:
-    runs = [
-        run_standalone(2, 1, "non-saturating")[1],
-        run_standalone(1, 1, "non-saturating")[1],
-        run_standalone(2, 2, "non-saturating")[1],
-        run_standalone(2, 1, "hinge")[1],
-        make_everything_at_the_start(),
-    ]
-    assert all(not equal_bits(one, other) for one, other in pairwise(runs))
-
-
-def make_everything_at_the_start() -> list[Tensor]:
-    generator, worker = make_generator(), make_worker(1)
-    discriminator = worker.discriminator
-    bits = all_bits(generator, adam(generator))
-    return bits + all_bits(discriminator.model, discriminator.optimizer)
-
-
-def test_losses_are_scalars_without_a_graph() -> None:
-    losses, _ = run_standalone(2, 1, "non-saturating")
-    assert all(loss.shape == () and not loss.requires_grad for loss in losses)
-    assert all(not same_bits(one, other) for one, other in pairwise(losses))
+    assert all(not same_bits(one, other) for one, other in pairwise(alone[0]))

@@ -52,6 +52,12 @@ def wholes(*values: int) -> Whole:
     return Whole(counts=torch.tensor(values))
 
 
+def assert_copied(sources: Sequence[nn.Module], targets: Sequence[nn.Module]) -> None:
+    """The targets become the sources, bit for bit."""
+    ModelVector(*targets).write(ModelVector(*sources).read())
+    assert equal_bits(bits(*sources), bits(*targets))
+
+
 def mean_of(vectors: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     scaled = [w * vector.double() for w, vector in zip(weights, vectors, strict=True)]
     return torch.stack(scaled).sum(0)
@@ -99,8 +105,7 @@ def test_a_full_block_needs_no_second_one() -> None:
         vector = ModelVector(model)
         assert vector.shape == (blocks, BLOCK)
         other = nn.Linear(size, 1, bias=False)
-        ModelVector(other).write(vector.read())
-        assert equal_bits(bits(model), bits(other))
+        assert_copied([model], [other])
 
 
 @pytest.mark.parametrize("value", STRANGE)
@@ -109,8 +114,7 @@ def test_numbers_that_are_none_survive(value: float) -> None:
     with torch.no_grad():
         for tensor in (next(source[0].parameters()), source[1].state_dict()["2.running_var"]):
             tensor.view(-1)[-1] = value
-    ModelVector(*target).write(ModelVector(*source).read())
-    assert equal_bits(bits(*source), bits(*target))
+    assert_copied(source, target)
 
 
 @quick
@@ -134,8 +138,7 @@ def test_whole_numbers_of_either_sign_survive(values: list[int]) -> None:
 )
 def test_buffers_of_other_types(buffer: Tensor) -> None:
     source, target = Whole(kept=buffer), Whole(kept=torch.zeros_like(buffer))
-    ModelVector(target).write(ModelVector(source).read())
-    assert equal_bits(bits(source), bits(target))
+    assert_copied([source], [target])
 
 
 def test_a_buffer_that_the_model_has_replaced_since() -> None:
@@ -154,8 +157,7 @@ def test_models_without_buffers_and_buffers_that_do_not_last() -> None:
         model.register_buffer("passing", torch.zeros(3), persistent=False)
     vector = ModelVector(source)
     assert vector.shape == (1, BLOCK)
-    ModelVector(target).write(vector.read())
-    assert equal_bits(bits(source), bits(target))
+    assert_copied([source], [target])
 
 
 def test_weights_that_two_layers_share_travel_once() -> None:
@@ -166,8 +168,7 @@ def test_weights_that_two_layers_share_travel_once() -> None:
         return nn.Sequential(first, second)
 
     source, target = tied(1), tied(2)
-    ModelVector(target).write(ModelVector(source).read())
-    assert equal_bits(bits(source), bits(target))
+    assert_copied([source], [target])
     assert int(ModelVector(source).read().count_nonzero()) == 9 + 3 + 3
 
 

@@ -5,8 +5,6 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.gan.arithmetic import prepare
-from mdgan.gan.labels import Samples
-from mdgan.gan.losses import DISCRIMINATOR_LOSSES
 from mdgan.gan.randomness import RandomState
 from mdgan.gan.regularizers.contract import Penalty, Regularizers, mix
 from mdgan.gan.regularizers.gradient_penalty import GradientPenalty
@@ -84,50 +82,6 @@ def test_mixtures_lie_between_each_real_and_its_generated_sample() -> None:
     assert 0.95 < float(shares.max()) <= 1
     with RandomState(3, small.CPU).in_place():
         assert torch.equal(mixed, mix(real, fake))
-
-
-@pytest.mark.parametrize("local_steps", [1, 2])
-@pytest.mark.parametrize("early", [False, True])
-@pytest.mark.parametrize(("r1", "between"), [(2.0, 0.0), (0.0, 5.0), (2.0, 5.0)])
-def test_a_local_step_is_the_textbooks_with_the_penalty(
-    local_steps: int, early: bool, r1: float, between: float
-) -> None:
-    loss = "wasserstein" if between else "bce"
-    penalties = [*([R1(r1)] if r1 else []), *([GradientPenalty(between)] if between else [])]
-    worker = small.make_worker(
-        1, local_steps=local_steps, discriminator_loss=loss, regularizers=penalties
-    )
-    model, data, state = small.make_model(1), small.RealData(1), RandomState(2001, small.CPU)
-    optimizer, terms = small.adam(model), DISCRIMINATOR_LOSSES[loss]
-    for iteration in range(3):
-        fake = small.images(iteration)
-        if early:
-            worker.learn_real_half()
-        told = worker.learn(Samples(fake))
-        for _ in range(local_steps):
-            optimizer.zero_grad()
-            with state.in_place():
-                real = data.next_batch(small.BATCH_SIZE).images.requires_grad_()
-                logits = model(real)
-                total = terms.real(logits)
-                if r1:
-                    (own,) = torch.autograd.grad(logits.sum(), real, create_graph=True)
-                    torch.autograd.backward(total + r1 / 2 * own.pow(2).sum() / len(real))
-                else:
-                    torch.autograd.backward(total)
-                total = total.detach() + (generated := terms.fake(model(fake))).detach()
-                torch.autograd.backward(generated)
-                if between:
-                    share = torch.rand(len(real), 1, 1, 1)
-                    mixed = (share * real.detach() + (1 - share) * fake).requires_grad_()
-                    (own,) = torch.autograd.grad(model(mixed).sum(), mixed, create_graph=True)
-                    norms = own.flatten(1).norm(dim=1)
-                    torch.autograd.backward(between * (norms - 1).pow(2).mean())
-            optimizer.step()
-        torch.testing.assert_close(told, total, rtol=1e-6, atol=1e-6)
-    for own, other in zip(worker.discriminator.model.parameters(), model.parameters(), strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-6)
-    assert worker.batches.state()["generator"].equal(data.state()["generator"])
 
 
 def normalized() -> nn.Module:

@@ -39,6 +39,7 @@ from tests.unit.families.data_parallel.replicas import (
     make_reference,
     plain_discriminator,
     plain_generator,
+    step,
 )
 from tests.unit.gan import small
 
@@ -130,14 +131,6 @@ class Apart:
         """Is gone as soon as it has been asked."""
         self.host.take(TRAIN)
         self.host.die()
-
-
-def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    parameters = list(model.parameters())
-    gradients = torch.autograd.grad(loss, parameters)
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = gradient
-    optimizer.step()
 
 
 class Loop:

@@ -1,19 +1,14 @@
 """Workers that are lost within an iteration cost their share of it, and no more."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from mdgan.engine.answers import pack_answers
-from mdgan.engine.parts import HostPart, ServerPart
-from mdgan.engine.settings import RunSettings
-from mdgan.families.data_parallel.host import DataParallelHost, StarEnd
 from mdgan.families.data_parallel.messages import TRAIN, gradient_form, read_train
-from mdgan.families.data_parallel.reference_replica import SentWeights
 from mdgan.families.data_parallel.replica import (
     BUFFERS,
     DISCRIMINATOR,
@@ -21,42 +16,16 @@ from mdgan.families.data_parallel.replica import (
     Reduction,
     reductions,
 )
-from mdgan.families.data_parallel.ring_server import Ring
-from mdgan.families.data_parallel.server import DataParallelServer, Star
-from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
-from mdgan.families.data_parallel.sums import Sums
 from mdgan.gan.weighted_mean import average
 from mdgan.interface import register
 from mdgan.messages import Message
-from mdgan.observe.tracer import Tracer
 from tests.registered import forget_registered  # noqa: F401 - a fixture for every test here
 from tests.unit.engine.played import Played
-from tests.unit.engine.stage import Stage
-from tests.unit.families.data_parallel.replicas import all_values, make_reference
+from tests.unit.families.data_parallel.replicas import ReplicaStage, all_values, make_reference
 from tests.unit.gan import small
 
 OF_DISCRIMINATOR, OF_GENERATOR = reductions(0)
 EVERYTHING = {GENERATOR, DISCRIMINATOR, BUFFERS}
-
-
-class ReplicaStage(Stage):
-    """A stage on which ParaGAN is trained."""
-
-    def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
-        return DataParallelSettings.read({"generator_lr": 2e-3, "discriminator_lr": 2e-3, **given})
-
-    def bring(self) -> ServerPart:
-        settings = self.settings
-        assert isinstance(settings, DataParallelSettings)
-        self.reference = make_reference()
-        sent = SentWeights(self.reference)
-        reducer = Star(self.reference, sent)
-        if settings.all_reduce != STAR:
-            reducer = Ring(self.reference, sent, Sums(settings.all_reduce))
-        return DataParallelServer(self.reference, settings, sent, reducer)
-
-    def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
-        return DataParallelHost(workers, small.CPU, tracer, StarEnd())
 
 
 def gradient_of(worker: int, reduction: Reduction) -> Tensor:
