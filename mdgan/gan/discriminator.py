@@ -1,9 +1,7 @@
 """What moves in a swap: a discriminator's weights and buffers, and its optimizer's state."""
 
-import hashlib
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
@@ -11,6 +9,7 @@ from torch import Tensor, nn
 from mdgan.gan.labels import num_classes_of
 from mdgan.gan.model_state import (
     check_names,
+    digest_of,
     is_finite,
     load_model,
     load_weights,
@@ -53,12 +52,7 @@ class Discriminator(TrainedModel):
 
     def digest(self, *, weights_only: bool = False) -> str:
         """SHA-256 of everything, or of `weights`: names, shapes, types and bits."""
-        digest = hashlib.sha256()
-        tensors = self._weights() if weights_only else self._tensors()
-        for name, tensor in sorted(tensors.items()):
-            digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-            digest.update(np.asarray(tensor.detach().cpu().reshape(-1).view(torch.uint8)).data)
-        return digest.hexdigest()
+        return digest_of(self._weights() if weights_only else self._tensors())
 
     def is_finite(self) -> bool:
         """Whether nothing of `state` is NaN or Inf."""

@@ -6,14 +6,15 @@ Most optimizers keep everything by parameter. Those of pytorch-optimizer count s
 `param_groups`, and Lookahead holds the optimizer within as another object. All of it is here.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mdgan.gan.kept import COUNTS, KEPT, NUMBERS, SLOW, kept_of
-from mdgan.gan.optimizers import within
+from mdgan.gan.optimizers import COUNTS, KEPT, NUMBERS, SLOW, kept_of, within
 
 _NEVER_NEGATIVE = (".exp_avg_sq", ".exp_avg_var", ".running_var", ".step")
 _MISFIT = "the optimizer state is incomplete, or of another model"
@@ -31,6 +32,15 @@ def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same tensors, with a prefix before every name."""
     return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+
+
+def digest_of(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of names, shapes, types and bits."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(np.asarray(tensor.detach().cpu().reshape(-1).view(torch.uint8)).data)
+    return digest.hexdigest()
 
 
 def is_finite(tensors: Mapping[str, Tensor]) -> bool:

@@ -15,7 +15,7 @@ from mdgan.gan.build import Models, build_model
 from mdgan.gan.labels import num_classes_of
 from mdgan.gan.losses import check_losses
 from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, OptimizerSettings
-from mdgan.gan.registered_optimizers import kept_by_registered
+from mdgan.gan.optimizers import kept_by_registered
 from mdgan.gan.regularizers.contract import regularized
 from mdgan.gan.regularizers.registry import SETTINGS_OF_MODELS
 from mdgan.launch.private_models import check_discriminator

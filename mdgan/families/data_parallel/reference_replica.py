@@ -1,8 +1,6 @@
 """A replica that takes the steps, the server's or one in every host of a ring, and who has it."""
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +14,7 @@ from mdgan.families.data_parallel.replica import (
 )
 from mdgan.gan.model_state import (
     check_names,
+    digest_of,
     load_model,
     load_moments,
     optimizer_tensors,
@@ -73,22 +72,15 @@ class ReferenceReplica:
             `generator.…` and `discriminator.…`: weights and buffers; `generator_moments.…` and
             `discriminator_moments.…`: what the optimizers keep.
         """
-        parts = chain.from_iterable(
-            (
-                under(f"{name}.", network.model.state_dict()),
-                under(f"{name}_moments.", self.moments(name)),
-            )
-            for name, network in self._networks.items()
-        )
-        return {name: t.detach().clone() for part in parts for name, t in part.items()}
+        state: dict[str, Tensor] = {}
+        for name, network in self._networks.items():
+            state |= under(f"{name}.", network.model.state_dict())
+            state |= under(f"{name}_moments.", self.moments(name))
+        return {name: tensor.detach().clone() for name, tensor in state.items()}
 
     def digest(self) -> str:
         """A fingerprint of everything that the next iteration depends on, to the last bit."""
-        told = hashlib.blake2b(digest_size=16)
-        for name, tensor in sorted(self.state().items()):
-            told.update(f"{name} {tensor.dtype} {list(tensor.shape)};".encode())
-            told.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-        return told.hexdigest()
+        return digest_of(self.state())
 
     def moments(self, name: str) -> dict[str, Tensor]:
         """What the optimizer of a network keeps: the tensors themselves."""
