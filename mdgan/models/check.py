@@ -57,20 +57,16 @@ def _labels_for(
     models: Models, generator: nn.Module, discriminator: nn.Module, num_classes: int | None
 ) -> Tensor | None:
     """What conditional models are tried with, int64 [2]; None for models that are not."""
-    found = {
-        "Generator": num_classes_of(generator),
-        "Discriminator": num_classes_of(discriminator),
-    }
-    if found["Generator"] is None and found["Discriminator"] is None:
+    wanted, other = num_classes_of(generator), num_classes_of(discriminator)
+    if wanted is None and other is None:
         return None
     said = " and ".join(
         f"{name} has {'no num_classes' if k is None else f'num_classes = {k!r:.80}'}"
-        for name, k in found.items()
+        for name, k in (("Generator", wanted), ("Discriminator", other))
     )
-    wanted = found["Generator"]
-    if type(wanted) is not int or type(found["Discriminator"]) is not int or wanted < 1:
+    if type(wanted) is not int or type(other) is not int or wanted < 1:
         raise BadInput(f"{models.source}: {said}; both must be the same whole number, or neither")
-    if wanted != found["Discriminator"]:
+    if wanted != other:
         raise BadInput(f"{models.source}: {said}; both must have the same")
     if wanted != num_classes:
         known = "says none" if num_classes is None else f"says NUM_CLASSES = {num_classes}"

@@ -7,11 +7,7 @@ SMALLEST = (4, 7)
 
 
 class Growth(NamedTuple):
-    """From a small square to a picture.
-
-    Attributes:
-        doublings: k; the picture has sides of `side`·2ᵏ.
-    """
+    """From a small square to a picture, whose sides have `side`·2ᵏ pixels with k doublings."""
 
     side: int
     doublings: int

@@ -100,7 +100,7 @@ class Star:
         """No other hosts are left."""
 
 
-@dataclass
+@dataclass(eq=False)
 class ReplicaServer(ServerPart):
     """What every server of this family has: the reference replica, and who knows what of it."""
 
