@@ -135,11 +135,11 @@ class LocalGAN:
         Raises:
             KeyError, RuntimeError: the state does not fit; nothing changed.
         """
-        own = {name: state[name] for name in state if not name.startswith("worker.")}
+        of_generator = {name: state[name] for name in state if not name.startswith("worker.")}
         before = self.learner.state()
         same_data = self.learner.load_state(part_of(state, "worker."))
         try:
-            self.trained.load_state(own)
+            self.trained.load_state(of_generator)
         except BaseException:
             self.learner.load_state(before)
             raise

@@ -107,15 +107,15 @@ class ModelStack:
         chosen = []
         for row in rows:
             owner = self._owners[row]
-            parameters, own = self._named[owner].values(), owner.optimizer
+            parameters, optimizer = self._named[owner].values(), owner.optimizer
             finite_or_zero([p.grad for p in parameters if p.grad is not None], scale)
             owner.clip()
             for parameter in parameters:
                 chosen.append(parameter)
                 # The state stays in its own optimizer, which may have loaded another one since.
-                self._optimizer.state[parameter] = own.state[parameter]
+                self._optimizer.state[parameter] = optimizer.state[parameter]
         self._optimizer.param_groups[0]["params"] = chosen
-        self._optimizer.param_groups[0]["lr"] = own.param_groups[0]["lr"]  # that of the iteration
+        self._optimizer.param_groups[0]["lr"] = optimizer.param_groups[0]["lr"]  # of now
         self._optimizer.step()
 
     def outputs(self, weights: Weights, read: Callable[..., Any], *inputs: Tensor) -> Any:
@@ -135,9 +135,9 @@ class ModelStack:
         def one(
             parameters: dict[str, Tensor], buffers: dict[str, Tensor], *given: Tensor
         ) -> tuple[Any, dict[str, Tensor]]:
-            own = {**parameters, **buffers}
-            made = torch.func.functional_call(self._template, own, given)
-            return read(made, *given), {name: own[name] for name in buffers}
+            state = {**parameters, **buffers}
+            made = torch.func.functional_call(self._template, state, given)
+            return read(made, *given), {name: state[name] for name in buffers}
 
         vectorized: Any = torch.vmap(one, randomness="different")
         results, after = vectorized(*weights, *inputs)
@@ -249,7 +249,7 @@ class FreshStack(ModelStack):
 def _stacked(tensors: Sequence[dict[str, Tensor]]) -> TensorDict:
     """Copies of tensors of the same names, [W, …] each."""
     names = tensors[0].keys()
-    stacks = {name: torch.stack([own[name].detach() for own in tensors]) for name in names}
+    stacks = {name: torch.stack([one[name].detach() for one in tensors]) for name in names}
     return TensorDict(stacks, batch_size=[len(tensors)])
 
 
@@ -287,7 +287,7 @@ def _one_for_all(owners: Sequence[TrainedModel]) -> torch.optim.Optimizer:
     if (kind := kinds.pop()) not in _STACKABLE:
         raise CannotStack(f"{kind.__name__} steps one model at a time")
     settings = _group_of(optimizers[0])
-    if any(_group_of(own) != settings for own in optimizers):
+    if any(_group_of(one) != settings for one in optimizers):
         raise CannotStack("their optimizers have several settings")
     parameters = [p for owner in owners for p in owner.model.parameters()]
     make: Callable[..., torch.optim.Optimizer] = kind

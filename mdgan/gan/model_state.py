@@ -124,10 +124,10 @@ def load_moments(
     _put(model, optimizer, _of_this_kind(optimizer, _sorted_out(model, moments)))
 
 
-def _check_weights(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    if given.keys() != own.keys():
-        raise KeyError(f"tensors that do not fit: {sorted(given.keys() ^ own.keys())}")
-    for name, tensor in own.items():
+def _check_weights(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    if given.keys() != expected.keys():
+        raise KeyError(f"tensors that do not fit: {sorted(given.keys() ^ expected.keys())}")
+    for name, tensor in expected.items():
         if given[name].shape != tensor.shape or given[name].dtype != tensor.dtype:
             raise RuntimeError(f"{name} is {_kind(given[name])}, not {_kind(tensor)}")
 
@@ -169,10 +169,10 @@ def _of_this_kind(optimizer: torch.optim.Optimizer, state: _OptimizerState) -> _
     if not kinds:  # fresh, or of an optimizer without momentum that has counted its steps
         kept_counts = {k: n for k, n in counts.items() if k != "step" or kept.counts_steps}
         return state._replace(counts=kept_counts)
-    found = (kinds.pop(), "step" in counts)
-    if found == (kept.names, kept.counts_steps):
+    kind = (kinds.pop(), "step" in counts)
+    if kind == (kept.names, kept.counts_steps):
         return state
-    if found in [(other.names, other.counts_steps) for other in KEPT.values()]:
+    if kind in [(other.names, other.counts_steps) for other in KEPT.values()]:
         return _OptimizerState({}, {})
     raise KeyError(_MISFIT)
 

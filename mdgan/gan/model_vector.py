@@ -48,8 +48,8 @@ class TensorVector:
         Returns:
             float32 `shape`, a copy, on the tensors' device.
         """
-        found = [flat for tensors in self._groups() for flat in _filled_up(tensors)]
-        return torch.cat(found).view(self.shape) if found else torch.empty(self.shape)
+        parts = [flat for tensors in self._groups() for flat in _filled_up(tensors)]
+        return torch.cat(parts).view(self.shape) if parts else torch.empty(self.shape)
 
     @torch.no_grad()
     def write(self, *vectors: Tensor) -> None:

@@ -67,9 +67,9 @@ def kept_of(optimizer: torch.optim.Optimizer) -> Kept | None:
 
 def kept_by(policy: Policy) -> Kept:
     """What the optimizer of a policy keeps, with Lookahead's slow weights."""
-    own = policy.inner in KEPT
-    kept = KEPT[policy.inner] if own else kept_by_registered(policy)
-    if own and kept.moments == MOMENTUM and not policy.betas[0]:
+    is_known = policy.inner in KEPT
+    kept = KEPT[policy.inner] if is_known else kept_by_registered(policy)
+    if is_known and kept.moments == MOMENTUM and not policy.betas[0]:
         kept = kept._replace(moments=())
     return kept._replace(moments=(*kept.moments, SLOW)) if policy.looks_ahead else kept
 

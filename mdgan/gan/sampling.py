@@ -38,8 +38,8 @@ def sample_pieces(
         generator.eval()
         try:
             with state.in_place():
-                own = None if labels is None else labels[begin : begin + count].to(device)
-                piece = call(generator, z.to(device), own).float().cpu()
+                own_labels = None if labels is None else labels[begin : begin + count].to(device)
+                piece = call(generator, z.to(device), own_labels).float().cpu()
         finally:
             for module, training in was_training.items():
                 module.training = training

@@ -107,7 +107,9 @@ class StackedLearners:
             with self.stage(rows, "local step"):
                 self._models.step(rows, self._rules.loss_scale)
             ended = zip(rows, losses, strict=True)
-            losses_before = torch.stack([self._learners[r].end_local_step(own) for r, own in ended])
+            losses_before = torch.stack(
+                [self._learners[r].end_local_step(loss) for r, loss in ended]
+            )
         return losses_before
 
     def learn_real_halves(self, rows: Sequence[int]) -> None:
@@ -122,8 +124,8 @@ class StackedLearners:
             images = torch.stack([batch.images for batch in drawn])
             real = Samples(images, torch.stack(labels) if labels else None).to(self._models.device)
             losses, logits = self._learn(rows, REAL, real, self._rules.discriminator_loss.real)
-            for learner, own, said in zip(learners, losses, logits, strict=True):
-                learner.keep_real_half(own, said)
+            for learner, loss, of_real in zip(learners, losses, logits, strict=True):
+                learner.keep_real_half(loss, of_real)
 
     def judge(self, rows: Sequence[int], judged: Samples) -> tuple[Tensor, Tensor]:
         """J_gen of what R learners see, with a graph to the images; the weights are in none.

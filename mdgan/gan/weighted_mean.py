@@ -126,9 +126,9 @@ def _part_by_part(
 ) -> Tensor:
     """Computes a new tensor from some of one shape, value by value."""
     first = tensors[0]
-    found = torch.empty(first.shape, dtype=dtype, device=first.device)
+    result = torch.empty(first.shape, dtype=dtype, device=first.device)
     size = _PART if first.is_cpu else max(1, first.numel())
-    cut = (torch.split(tensor.reshape(-1), size) for tensor in (found, *tensors))
+    cut = (torch.split(tensor.reshape(-1), size) for tensor in (result, *tensors))
     for into, *parts in zip(*cut, strict=True):
         into.copy_(compute(*parts))
-    return found
+    return result

@@ -31,9 +31,9 @@ class UpBlock(nn.Module):
 
     def forward(self, maps: Tensor, *condition: Tensor) -> Tensor:
         """Doubles the side."""
-        found = _doubled(F.relu(self.norm_1(maps, *condition)))
-        found = F.relu(self.norm_2(self.conv_1(found), *condition))
-        return torch.add(self.conv_2(found), self.shortcut(_doubled(maps)))
+        inner = _doubled(F.relu(self.norm_1(maps, *condition)))
+        inner = F.relu(self.norm_2(self.conv_1(inner), *condition))
+        return torch.add(self.conv_2(inner), self.shortcut(_doubled(maps)))
 
 
 class DownBlock(nn.Module):
@@ -56,13 +56,13 @@ class DownBlock(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """Halves the side."""
-        found = self.conv_1(maps if self._first else F.relu(maps))
-        found = self.conv_2(F.relu(found))
+        inner = self.conv_1(maps if self._first else F.relu(maps))
+        inner = self.conv_2(F.relu(inner))
         if not self._halves:
-            return torch.add(found, self.shortcut(maps))
+            return torch.add(inner, self.shortcut(maps))
         # On the picture a mean before the 1×1 convolution gives the same for less work.
         short = self.shortcut(_halved(maps)) if self._first else _halved(self.shortcut(maps))
-        return torch.add(_halved(found), short)
+        return torch.add(_halved(inner), short)
 
 
 def _doubled(maps: Tensor) -> Tensor:
@@ -126,8 +126,8 @@ class SelfAttention(nn.Module):
         keys = F.max_pool2d(self.key(maps), 2).flatten(2)
         values = F.max_pool2d(self.value(maps), 2).flatten(2)
         weights = torch.bmm(queries.transpose(1, 2), keys).softmax(-1)
-        found = torch.bmm(values, weights.transpose(1, 2)).view(len(maps), -1, *maps.shape[2:])
-        attended: Tensor = maps + self.gamma * self.output(found)
+        inner = torch.bmm(values, weights.transpose(1, 2)).view(len(maps), -1, *maps.shape[2:])
+        attended: Tensor = maps + self.gamma * self.output(inner)
         return attended
 
 

@@ -22,7 +22,7 @@ from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
 
-Found = Mapping[int, tuple[Tensor, Tensor]]
+LocalGradients = Mapping[int, tuple[Tensor, Tensor]]
 """By worker, what `Replica.gradients` gives: gradients and losses."""
 
 
@@ -36,16 +36,16 @@ class StarEnd:
     def refusal(self, iteration: int, question: TrainQuestion) -> Message | None:
         """What to answer instead of finding gradients; None if the question can be answered."""
 
-    def known(self, question: TrainQuestion) -> Found | None:
+    def known(self, question: TrainQuestion) -> LocalGradients | None:
         """What was found before, if the question is for that."""
 
-    def answer(self, iteration: int, question: TrainQuestion, found: Found) -> Message:
+    def answer(self, iteration: int, question: TrainQuestion, local: LocalGradients) -> Message:
         """The answer, once weights are in place; gradients of three workers are added up."""
-        gradients = {rank: found[rank][0] for rank in question.shares}
+        gradients = {rank: local[rank][0] for rank in question.shares}
         return pack_answers(
             iteration,
             gradients,
-            {rank: found[rank][1] for rank in question.shares},
+            {rank: local[rank][1] for rank in question.shares},
             dict.fromkeys(gradients, 0),
             gradient_form(question.reduction, next(iter(gradients.values())).shape),
             add_up=partial(weighted_sum, weights=question.weights),
@@ -102,9 +102,9 @@ class DataParallelHost(ReplicaHost):
             transport.send(refusal)
             return
         self._take_over(question.tensors)
-        found = self._reducer.known(question)
-        if found is None:
-            found = {
+        local = self._reducer.known(question)
+        if local is None:
+            local = {
                 rank: self._replicas[rank].gradients(
                     question.reduction,
                     share.batch_sizes,
@@ -113,7 +113,7 @@ class DataParallelHost(ReplicaHost):
                 )
                 for rank, share in question.shares.items()
             }
-        self._send(self._reducer.answer(i, question, found), transport)
+        self._send(self._reducer.answer(i, question, local), transport)
 
 
 class ApartHost(ReplicaHost):

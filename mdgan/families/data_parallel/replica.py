@@ -214,8 +214,8 @@ class Replica:
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the worker's next answer depends on, besides the networks."""
-        own = self._gan.state()
-        kept = {name: own[name] for name in own if not name.startswith(_OF_MODELS)}
+        now = self._gan.state()
+        kept = {name: now[name] for name in now if not name.startswith(_OF_MODELS)}
         return {**kept, **under(_IMAGES, self._images.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
@@ -230,8 +230,8 @@ class Replica:
         check_names(state, "noise", "random.", "worker.", _IMAGES)
         images = self._no_images()
         images.load_state(part_of(state, _IMAGES), self._gan.trained.device)
-        own = self._gan.state()
-        models = {name: own[name] for name in own if name.startswith(_OF_MODELS)}
+        now = self._gan.state()
+        models = {name: now[name] for name in now if name.startswith(_OF_MODELS)}
         kept = {name: state[name] for name in state if not name.startswith(_IMAGES)}
         same_data = self._gan.load_state({**kept, **models})
         self._images, self._generated = images, None

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 
 from mdgan.engine.parts import HostHandler
-from mdgan.families.data_parallel.host import Found, StarEnd
+from mdgan.families.data_parallel.host import LocalGradients, StarEnd
 from mdgan.families.data_parallel.messages import TrainQuestion
 from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import ALL, Replica
@@ -43,13 +43,13 @@ class RingMember(StarEnd):
         tracer: Tracer,
     ) -> None:
         first, *self._others = replicas
-        self._own = ReferenceReplica(first.models, policies)
+        self._replica = ReferenceReplica(first.models, policies)
         self._sums = sums
         self._tracer = tracer
         self._collective: Collective | None = None
         self._num_threads = 1
         self._question: TrainQuestion | None = None
-        self._found: Found = {}
+        self._local: LocalGradients = {}
         self._has_missed = False
         """Whether the last sum did not come, so that nothing changed."""
 
@@ -66,21 +66,21 @@ class RingMember(StarEnd):
         self._has_missed &= not (question.is_again or comes_whole)
         return behind(iteration) if self._has_missed else None
 
-    def known(self, question: TrainQuestion) -> Found | None:
+    def known(self, question: TrainQuestion) -> LocalGradients | None:
         """See `StarEnd`."""
-        has_all = question.shares.keys() <= self._found.keys()
-        return self._found if question.is_again and has_all else None
+        has_all = question.shares.keys() <= self._local.keys()
+        return self._local if question.is_again and has_all else None
 
-    def answer(self, iteration: int, question: TrainQuestion, found: Found) -> Message:
+    def answer(self, iteration: int, question: TrainQuestion, local: LocalGradients) -> Message:
         """See `StarEnd`; keeps what was found until the server says what becomes of it."""
-        self._found = found
+        self._local = local
         if question.rates is None:
-            return super().answer(iteration, question, found)
+            return super().answer(iteration, question, local)
         self._question = question
         for name, moments in question.moments.items():
-            self._own.load_moments(name, moments)
-        gradients = {rank: found[rank][0] for rank in question.shares}
-        losses = {rank: found[rank][1] for rank in question.shares}
+            self._replica.load_moments(name, moments)
+        gradients = {rank: local[rank][0] for rank in question.shares}
+        losses = {rank: local[rank][1] for rank in question.shares}
         return norms(iteration, question.reduction, gradients, losses)
 
     def _join(self, message: Message, transport: HostTransport) -> None:
@@ -102,7 +102,7 @@ class RingMember(StarEnd):
         weights = {int(n): float(weight) for n, weight in message.fields["weights"].items()}
         self._has_missed = not self._step(message.iteration, weights)
         if message.fields["digest"]:
-            report = {} if self._has_missed else {"digest": self._own.digest()}
+            report = {} if self._has_missed else {"digest": self._replica.digest()}
             transport.send(member(message.iteration, **report))
             transport.send(done(message.iteration))
 
@@ -112,17 +112,17 @@ class RingMember(StarEnd):
         if self._collective is None or question is None or question.rates is None:
             return False
         reduction = question.reduction
-        own = {n: self._found[n][0] for n in question.shares if n in weights}
+        vectors = {n: self._local[n][0] for n in question.shares if n in weights}
         with self._tracer.span("reduce"):
-            sums = self._sums.addends(self._own.vector(reduction), own, weights)
+            sums = self._sums.addends(self._replica.vector(reduction), vectors, weights)
             mean = self._sums.mean(sums, weights) if self._collective.add_up(*sums) else None
         if mean is None:
             return False
         with self._tracer.span("step"), _threads(self._num_threads):
-            self._own.at(iteration, question.rates)
-            self._own.put(reduction, *mean)
-            self._own.step(reduction)
-        changed = {name: self._own.weights(name) for name in reduction.changed if self._others}
+            self._replica.at(iteration, question.rates)
+            self._replica.put(reduction, *mean)
+            self._replica.step(reduction)
+        changed = {name: self._replica.weights(name) for name in reduction.changed if self._others}
         for replica in self._others:
             replica.take_over(changed)
         return True

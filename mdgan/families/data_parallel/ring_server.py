@@ -86,20 +86,20 @@ class Ring(Star):
         if self._stands(asked) or hosts == self._cannot or num_workers < _LEAST_WORKERS:
             return
         self._drop()
-        own = Collective(0, len(hosts) + 1, engine.transport.own_address)
+        collective = Collective(0, len(hosts) + 1, engine.transport.own_address)
         ranks = {host: rank for rank, host in enumerate(sorted(hosts), start=1)}
         size, num_threads = len(ranks) + 1, torch.get_num_threads()
         with engine.span("ring"):
             self._order(i, hosts, lambda host: ring(i, ranks[host], size, num_threads), engine)
-            by_rank = [own.place, *(self._reports[host].place for host in ranks)]
+            by_rank = [collective.place, *(self._reports[host].place for host in ranks)]
             message = places(i, by_rank)
             connected = self._order(
-                i, hosts, lambda _: message, engine, meanwhile=lambda: own.connect(by_rank)
+                i, hosts, lambda _: message, engine, meanwhile=lambda: collective.connect(by_rank)
             )
         if connected and all(report.connected for report in self._reports.values()):
-            self._collective, self._hosts = own, hosts
+            self._collective, self._hosts = collective, hosts
             return
-        own.close()
+        collective.close()
         if hosts <= engine.members.hosts().keys():
             self._cannot = hosts
             engine.observer.note(

@@ -148,8 +148,10 @@ class Regularizers:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `Regularizer`; what is of regularisers that are not here is passed over."""
         for each in self.all:
-            own = f"{each.name}."
-            each.load_state({n.removeprefix(own): state[n] for n in state if n.startswith(own)})
+            prefix = f"{each.name}."
+            each.load_state(
+                {n.removeprefix(prefix): state[n] for n in state if n.startswith(prefix)}
+            )
 
 
 def regularized(

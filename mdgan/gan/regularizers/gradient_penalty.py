@@ -50,8 +50,8 @@ class GradientPenalty(Penalty):
     @classmethod
     def of(cls, settings: GradientPenaltySettings) -> GradientPenalty | None:
         """See `Regularizer`."""
-        found = settings.gradient_penalty
-        return None if found is None else cls(found)
+        weight = settings.gradient_penalty
+        return None if weight is None else cls(weight)
 
     def check(self, training: TrainingSettings) -> None:
         """Refuses losses that are not of critics."""

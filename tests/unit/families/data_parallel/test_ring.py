@@ -184,10 +184,10 @@ def test_a_replica_that_differs_is_named_and_replaced(
 
     def step(member: RingMember, iteration: int, weights: Mapping[int, float]) -> bool:
         stepped = honest(member, iteration, weights)
-        if 2 in member._found and not spoilt:
+        if 2 in member._local and not spoilt:
             spoilt.append(iteration)
             with torch.no_grad():
-                next(member._own.models[GENERATOR].parameters()).view(-1)[0] += 1e-6
+                next(member._replica.models[GENERATOR].parameters()).view(-1)[0] += 1e-6
         return stepped
 
     monkeypatch.setattr(RingMember, "_step", step)
