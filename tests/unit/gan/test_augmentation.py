@@ -8,6 +8,7 @@ from mdgan.gan.augmentation import augment
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import RandomState
 from mdgan.gan.regularizers.augment import Augmentation
+from mdgan.gan.regularizers.registry import RegularizerSettings
 from tests.unit.gan import small
 
 DOUBLE = torch.float64
@@ -121,3 +122,24 @@ def test_logits_that_are_no_numbers_leave_a_state_that_can_be_loaded() -> None:
     augmentation = Augmentation(target=0.6)
     augmentation.note_real(torch.full((5,), float("nan")))
     augmentation.load_state(augmentation.state())
+
+
+@pytest.mark.parametrize(("target", "p"), [(None, 200 / 500_000), (0.6, 200 / 500_000), (0.8, 0.0)])
+def test_ada_has_the_numbers_of_its_paper_unless_a_target_is_given(
+    target: float | None, p: float
+) -> None:
+    settings = RegularizerSettings(augment="ada", ada_target=target)
+    (first,), (other,) = (settings.regularizers().all for _ in range(2))
+    assert isinstance(first, Augmentation)
+    assert isinstance(other, Augmentation)
+    for _ in range(4):
+        first.note_real(torch.tensor([1.0] * 43 + [-1.0] * 7))  # a mean sign of 0.72
+    assert first.p == pytest.approx(p)
+    assert other.p == 0, "each learner has its own"
+
+
+def test_without_settings_there_are_none() -> None:
+    assert not RegularizerSettings().regularizers().all
+    (fixed,) = RegularizerSettings(augment="diffaugment").regularizers().all
+    fixed.note_real(torch.ones(9))
+    assert not fixed.state()
