@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import inf, isinf
 
 from mdgan.errors import BadInput
+from mdgan.gan.regularizers.contract import REAL, Penalty
 from mdgan.gan.settings import TrainingSettings
 from mdgan.privacy.accountant import MOST_NOISE
 from mdgan.settings.declare import (
@@ -262,17 +263,19 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
 
     def _check_alone(self) -> None:
         """Refuses what reads real samples besides, or not one by one."""
-        asked = self.poisson_flag
+        asked, those = self.poisson_flag, self.regularizers().all
+        penalties = [each for each in those if isinstance(each, Penalty) and each.place == REAL]
+        changing = [each for each in those if each.changes_images and not each.reads_real_samples]
         given = {
             "--merge-halves": (self.merge_halves, "real samples are judged by themselves"),
             **{
-                regularizer.flag: (bool(reason := regularizer.reads_real_samples), reason)
-                for regularizer in self.regularizers().all
+                each.flag: (bool(each.reads_real_samples), each.reads_real_samples)
+                for each in those
             },
-            f"--r1 {self.r1} --augment {self.augment}": (
-                self.r1 is not None and self.augment is not None,
-                "the penalty is taken at samples as they are, and augmentation changes them; leave "
-                "out one of the two",
+            " and ".join(each.flag for each in (*penalties, *changing)): (
+                bool(penalties) and bool(changing),
+                "penalties are taken at samples as they are, and augmentation changes them; leave "
+                "out one of them",
             ),
             f"--precision {self.precision}": (
                 self.precision != "fp32",
