@@ -18,12 +18,8 @@ def augment(samples: Tensor, probability: Tensor | float = 1.0) -> Tensor:
     [0.5, 1.5]; the picture moves by up to an eighth of its size, zeros following; and a rectangle
     of half its height and width becomes zero.
 
-    Args:
-        samples: [b, C, H, W].
-        probability: p, with which each of the three happens to a sample; 1 in DiffAugment.
-
-    Returns:
-        [b, C, H, W], with the graph to `samples`, which may be differentiated twice.
+    Each happens to a sample with a probability, 1 in DiffAugment. The graph to the samples may be
+    differentiated twice.
     """
     for transform in (_recoloured, _translated, _cut_out):
         changed = transform(samples)

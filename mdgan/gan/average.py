@@ -50,7 +50,6 @@ class GeneratorAverage:
 
         Args:
             before: the last iteration that was taken in; 0 at first.
-            iteration: i > `before`, just done.
         """
         share = self._sum(iteration - before) / self._sum(iteration)
         theirs, ours = self._source.state_dict(), self.model.state_dict()

@@ -120,11 +120,7 @@ class DiscriminatorLearner:
         self._real_logits = torch.zeros(0)
 
     def judge(self, samples: Samples) -> DiscriminatorOutput:
-        """What D says of samples as regularisers let it see them, with the random numbers in place.
-
-        Args:
-            samples: [b, C, H, W]; with labels if D is conditional, else without.
-        """
+        """What D says of samples as regularisers let it see them; draws random numbers in place."""
         seen = self.regularizers.see(samples.images)
         return as_output(call(self.discriminator.model, seen, samples.labels))
 
@@ -161,7 +157,7 @@ class DiscriminatorLearner:
         return self.end_local_step(fake_loss)
 
     def _learn(self, place: str, samples: Samples, term: Term | None) -> tuple[Tensor, Tensor]:
-        """Adds the gradient of a term, and of penalties at a place, to that which is there."""
+        """Adds gradients of a term and of penalties; returns the term and the logits of samples."""
         if self.regularizers.at(place):
             samples = samples.of(samples.images.detach().requires_grad_())
         output = self.judge(samples)
@@ -220,10 +216,7 @@ class DiscriminatorLearner:
         return self._real_loss
 
     def draw_real(self) -> Samples:
-        """The real batch of the next gradient, [b, C, H, W] on the CPU; labels if D takes them.
-
-        The gradient is put in place next, and `keep_real_half` called.
-        """
+        """The real batch of the gradient that `keep_real_half` is called for, on the CPU."""
         real = self.batches.next_batch(self.rules.batch_size)
         if not self.discriminator.is_conditional:
             real = real.without_labels()
@@ -260,12 +253,7 @@ class DiscriminatorLearner:
         return loss
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of everything that the next local step depends on, at any time between two.
-
-        Returns:
-            `discriminator.…` as `Discriminator.state`, `random.…` as `RandomState.tensors`,
-            `shard.…` as `Shard.state`, and what regularisers keep under their names.
-        """
+        """A copy of everything that the next local step depends on, at any time between two."""
         now = {
             **under("discriminator.", self.discriminator.state()),
             **under("random.", self.random_state.tensors()),

@@ -65,20 +65,12 @@ class Generator(TrainedModel):
         return z, draw_labels(self.label_counts, num_samples, self._noise).to(self.device)
 
     def put_gradients(self, gradients: Sequence[Tensor]) -> None:
-        """Puts gradients in place for `step`.
-
-        Args:
-            gradients: one for each of `parameters`; kept, not copied.
-        """
+        """Puts gradients, one for each of `parameters`, in place for `step`; not copies."""
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of everything that the next step depends on, besides the gradient.
-
-        Returns:
-            `generator.…`, `optimizer.<parameter>.<key>`, `noise` and `random.…`.
-        """
+        """A copy of everything that the next step depends on, besides the gradient."""
         state = {
             **under("generator.", self.model.state_dict()),
             **under("optimizer.", optimizer_tensors(self.model, self.optimizer)),

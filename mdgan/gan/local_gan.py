@@ -119,11 +119,7 @@ class LocalGAN:
         self.trained.label_counts = counts.cpu()
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of everything that the next iteration depends on.
-
-        Returns:
-            As `Generator.state`, and `worker.…` as `DiscriminatorLearner.state`.
-        """
+        """A copy of everything that the next iteration depends on; the learner's is `worker.…`."""
         return {**self.trained.state(), **under("worker.", self.learner.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:

@@ -137,13 +137,9 @@ def check_losses(settings: Any) -> None:
 
 
 def finite_means(losses: Tensor) -> Tensor:
-    """The means over workers, without what is not finite: a worker may claim any loss.
+    """The means of losses, [N, K], over N workers, without what is not finite; NaN if none is.
 
-    Args:
-        losses: float32 [N, K], K losses of each of N workers.
-
-    Returns:
-        float32 [K]; NaN where no worker's loss is finite.
+    A worker may claim any loss.
     """
     means = losses.mean(dim=0)
     if bool(means.isfinite().all()):

@@ -171,12 +171,10 @@ class ModelStack:
     def learn(
         self, rows: Sequence[int], weights: Weights, loss: Tensor, *, begin: bool = True
     ) -> None:
-        """Puts the gradient of a loss in place, or adds it to the gradient that is there.
+        """Adds the gradient of a loss, a scalar, to that which is there, unless it `begin`s anew.
 
         Args:
             weights: of these models, which `learnt` was called with.
-            loss: a scalar with a graph to the weights.
-            begin: whether to replace the gradients that are there.
         """
         learnt = [weights.parameters[name] for name in self._learnt]
         # backward(), unlike grad(), gives gradients the memory layout of the weights.

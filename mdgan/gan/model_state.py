@@ -97,8 +97,6 @@ def load_model(
     things, as with and without Lookahead.
 
     Args:
-        model: takes over the weights and buffers.
-        weights: as `model.state_dict` names them.
         moments: as `optimizer_tensors` names them.
 
     Raises:

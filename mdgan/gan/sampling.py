@@ -15,15 +15,12 @@ _AT_ONCE = 256
 def sample_pieces(
     generator: nn.Module, num_samples: int, z_dim: int, seed: int, labels: Tensor | None = None
 ) -> Iterator[Tensor]:
-    """Yields samples piece by piece; leaves the generator and all random states as they were.
+    """Yields samples by 256, on the CPU; leaves the generator and random states as they were.
+
+    Sample i follows from the seed alone: G is in evaluation mode meanwhile.
 
     Args:
-        generator: G; put into evaluation mode meanwhile, so a sample does not depend on the others.
-        seed: decides the noise; sample i is the same whatever n is.
         labels: y, int64 [n], for a conditional generator; by default each class in turn.
-
-    Yields:
-        float32 [at most 256, C, H, W] in [−1, 1], on the CPU.
     """
     device = next(generator.parameters()).device
     num_classes = num_classes_of(generator)

@@ -23,9 +23,6 @@ def refresh_buffers(
 
     So means and variances of BatchNorm become those of generated samples, and vectors of spectral
     norm those of the present weights. Weights stay as they are, and no real sample is needed.
-
-    Args:
-        iteration: i, which decides the noise, too.
     """
     if not any(True for model in (generator, discriminator) for _ in model.buffers()):
         return

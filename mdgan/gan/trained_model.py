@@ -8,11 +8,9 @@ from mdgan.gan.optimizer_settings import Policy
 
 
 class TrainedModel:
-    """A model with its optimizer.
+    """A model in training mode, with the optimizer over its parameters.
 
     Args:
-        model: in training mode.
-        optimizer: over its parameters.
         policy: that the optimizer was made by; None for a constant rate and gradients of any norm.
     """
 

@@ -32,13 +32,7 @@ def alone_form(
     sample_shape: Sequence[int] = (),
     num_classes: int | None = None,
 ) -> AnswerForm:
-    """How a worker of a group answers.
-
-    Args:
-        shape: of the `GradientVector` of `ALONE`.
-        num_images: that it generates.
-        num_classes: K of conditional models; None for others.
-    """
+    """How a worker answers that trains a network alone, and generates so many images."""
     form = AnswerForm(KINDS[network], shape)
     if network == DISCRIMINATOR:
         return form
@@ -47,14 +41,11 @@ def alone_form(
 
 
 def read_images(beside: Mapping[str, Mapping[int, Tensor]], num_classes: int | None) -> Samples:
-    """What the generator's group has made, from what its workers sent beside their gradients.
+    """What the generator's group has made, in increasing worker; a label becomes a class.
 
     Args:
         beside: name → worker → float32, of the shapes of `alone_form`, finite; at least one worker.
         num_classes: K of conditional models; None for others.
-
-    Returns:
-        The images of all workers, in increasing worker; a label that is no class is the nearest.
     """
     workers = sorted(beside[IMAGES])
     images = torch.cat([beside[IMAGES][worker] for worker in workers])

@@ -11,16 +11,10 @@ _LABELS = "labels."
 
 
 def deal(images: Samples, sizes: Mapping[int, int]) -> dict[int, Samples]:
-    """Deals generated images out to workers, like cards.
+    """Deals generated images out to workers, like cards: each gets as many as `sizes` says.
 
-    Args:
-        images: of an iteration, [M, C, H, W], M ≥ 1.
-        sizes: how many each worker gets.
-
-    Returns:
-        For each worker, in the order of `sizes`, the images that follow those of the worker before;
-        after the last comes the first again. So each is given out as often as any other, or once
-        more; if there are more than all workers get, the last ones are left out.
+    After the last image comes the first again. So each is given out as often as any other, or once
+    more; if there are more than all workers get, the last ones are left out.
     """
     dealt, first = {}, 0
     for worker, size in sizes.items():
@@ -43,11 +37,9 @@ class ImageBuffer:
         self._batches: list[Samples] = []
 
     def exchange(self, made: Samples, lag: int) -> Samples:
-        """Takes in what the generator has made, and gives what the discriminator learns from.
+        """Takes in what G has made, and gives the batch of `lag` iterations ago, or the oldest.
 
-        Returns:
-            The batch of K = `lag` iterations ago; the oldest there is, as long as there are fewer.
-            Batches of another size than `made` are dropped: they are of a time with other workers.
+        Batches of another size than `made` are dropped: they are of a time with other workers.
         """
         self._batches = [batch for batch in self._batches if len(batch) == len(made)]
         oldest = [*self._batches, made][-lag - 1 :][0]

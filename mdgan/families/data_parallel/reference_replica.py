@@ -66,12 +66,7 @@ class ReferenceReplica:
             self._networks[name].step()
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of everything that the next iteration depends on.
-
-        Returns:
-            `generator.…` and `discriminator.…`: weights and buffers; `generator_moments.…` and
-            `discriminator_moments.…`: what the optimizers keep.
-        """
+        """A copy of everything that the next iteration depends on, by network and `…_moments`."""
         state: dict[str, Tensor] = {}
         for name, network in self._networks.items():
             state |= under(f"{name}.", network.model.state_dict())
@@ -88,11 +83,7 @@ class ReferenceReplica:
         return optimizer_tensors(network.model, network.optimizer)
 
     def load_moments(self, name: str, moments: Mapping[str, Tensor]) -> None:
-        """The optimizer of a network goes on with what `moments` returned; weights stay.
-
-        Raises:
-            KeyError, RuntimeError: this does not fit the network.
-        """
+        """The optimizer of a network goes on with what `moments` returned; weights stay."""
         load_moments(self._networks[name].model, self._networks[name].optimizer, moments)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:

@@ -183,9 +183,6 @@ class Replica:
     ) -> tuple[Tensor, Tensor, Samples]:
         """The share of a worker that trains the generator alone, through D as it is.
 
-        Args:
-            label_counts: how often each class is generated, int64 [K]; None for equally often.
-
         Returns:
             What is averaged, as `gradients`; J_gen, a scalar; and the images that it learnt from,
             without their graph.
@@ -200,11 +197,7 @@ class Replica:
     def discriminator_alone(
         self, fake: Samples, stage: Stage = unobserved
     ) -> tuple[Tensor, Tensor]:
-        """The share of a worker that trains the discriminator alone, on others' generated images.
-
-        Returns:
-            What is averaged, as `gradients`; and J_disc, a scalar.
-        """
+        """The share of a worker that trains D alone on others' images: the gradient, and J_disc."""
         self._gan.use_batch_size(len(fake))
         loss = self._gan.learner.learn_both_halves(fake, stage)
         return self._read(ALONE[DISCRIMINATOR]), loss

@@ -125,7 +125,7 @@ class Regularizers:
 
         Args:
             logits: D(x), [.., b]; a sample's logit depends on that sample alone.
-            images: x, [.., b, C, H, W]; want gradients if there are penalties.
+            images: x, [.., b, C, H, W], which want gradients if there are penalties.
         """
         if not self.at(place):
             return loss
@@ -157,13 +157,10 @@ class Regularizers:
 def regularized(
     build: Callable[[], nn.Module], those: Iterable[Regularizer], source: str
 ) -> nn.Module:
-    """Builds a discriminator as regularisers want it; random numbers are drawn in this order.
-
-    Args:
-        source: where it is defined, for the message.
+    """Builds a discriminator, and has regularisers change it.
 
     Raises:
-        BadInput: one of them cannot change it.
+        BadInput: one of them cannot; `source` says where the discriminator is defined.
     """
     model = build()
     for each in those:
