@@ -17,6 +17,7 @@ from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, derive_seed
+from mdgan.gan.regularizers.registry import make_regularizers
 from mdgan.gan.settings import TrainingSettings
 
 Learner = TypeVar("Learner", bound=DiscriminatorLearner)
@@ -115,7 +116,7 @@ def make_discriminator_learner(
             1.0 if settings.class_weight is None else settings.class_weight,
             settings.merge_halves,
         ),
-        settings.regularizers(),
+        make_regularizers(settings),
         real_half,
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from mdgan.errors import BadInput
 from mdgan.gan.optimizer_settings import OPTIMIZERS, OptimizerSettings, Policy
-from mdgan.gan.regularizers.registry import RegularizerSettings
+from mdgan.gan.regularizers.registry import RegularizerSettings, make_regularizers
 from mdgan.gan.schedules import SCHEDULES, RateSchedule
 from mdgan.settings.declare import (
     flag,
@@ -153,7 +153,7 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
                 f"--discriminator-loss {critic} and --generator-loss {generator}: the Wasserstein "
                 f"distance needs both; give {_CRITIC} twice"
             )
-        for regularizer in self.regularizers().all:
+        for regularizer in make_regularizers(self).all:
             regularizer.check(self)
 
     def policy(self, network: str) -> Policy:

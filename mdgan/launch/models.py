@@ -17,7 +17,7 @@ from mdgan.gan.losses import check_losses
 from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, OptimizerSettings
 from mdgan.gan.optimizers import kept_by_registered
 from mdgan.gan.regularizers.contract import regularized
-from mdgan.gan.regularizers.registry import SETTINGS_OF_MODELS
+from mdgan.gan.regularizers.registry import SETTINGS_OF_MODELS, make_regularizers
 from mdgan.launch.private_models import check_discriminator
 from mdgan.models.check import check_models, compares_samples, tells_classes
 from mdgan.models.group_norm import with_group_norm
@@ -88,7 +88,7 @@ def models_of(settings: RunSettings, dataset: DatasetFile) -> Models:
     models = _chosen(settings, dataset)
     if settings.norm == "group":
         models = replace(models, discriminator=partial(with_group_norm, models.discriminator))
-    if those := settings.regularizers().all:
+    if those := make_regularizers(settings).all:
         built = partial(regularized, models.discriminator, those, models.source)
         models = replace(models, discriminator=built)
     return models
@@ -130,7 +130,7 @@ def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
     if settings.architecture not in ARCHITECTURES:  # those are tested, and the large take minutes
         check_models(chosen, dataset.num_classes)
     _check_labels(settings, chosen)
-    for regularizer in settings.regularizers().all:
+    for regularizer in make_regularizers(settings).all:
         regularizer.check_shape(dataset.shape, dataset.name)
     models = models_of(settings, dataset)
     build_model(models.discriminator, 0)

@@ -11,6 +11,7 @@ from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
 from mdgan.gan.regularizers.contract import REAL
+from mdgan.gan.regularizers.registry import make_regularizers
 from mdgan.models.blocks import MinibatchDiscrimination
 from mdgan.models.check import compares_samples
 from mdgan.privacy.canaries import most_canaries
@@ -67,7 +68,7 @@ def _check_gradients(
         DISCRIMINATOR_LOSSES[settings.discriminator_loss],
         GENERATOR_LOSSES[settings.generator_loss],
     )
-    penalties = settings.regularizers().at(REAL)
+    penalties = make_regularizers(settings).at(REAL)
     num_classes = num_classes_of(model)
     labels = None if num_classes is None else torch.arange(_NUM_TRIED) % num_classes
     with RandomState(0, torch.device("cpu")).in_place():

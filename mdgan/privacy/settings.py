@@ -5,6 +5,7 @@ from math import inf, isinf
 
 from mdgan.errors import BadInput
 from mdgan.gan.regularizers.contract import REAL, Penalty
+from mdgan.gan.regularizers.registry import make_regularizers
 from mdgan.gan.settings import TrainingSettings
 from mdgan.privacy.accountant import MOST_NOISE
 from mdgan.settings.declare import (
@@ -263,7 +264,7 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
 
     def _check_alone(self) -> None:
         """Refuses what reads real samples besides, or not one by one."""
-        asked, those = self.poisson_flag, self.regularizers().all
+        asked, those = self.poisson_flag, make_regularizers(self).all
         penalties = [each for each in those if isinstance(each, Penalty) and each.place == REAL]
         changing = [each for each in those if each.changes_images and not each.reads_real_samples]
         given = {

@@ -27,9 +27,10 @@ class RegularizerSettings(
     The last base comes first in `--help`.
     """
 
-    def regularizers(self) -> Regularizers:
-        """Those that the settings ask for, new ones for one learner."""
-        return Regularizers(made for kind in REGULARIZERS if (made := kind.of(self)) is not None)
+
+def make_regularizers(settings: RegularizerSettings) -> Regularizers:
+    """Those that settings ask for, new ones for one learner."""
+    return Regularizers(made for kind in REGULARIZERS if (made := kind.of(settings)) is not None)
 
 
 SETTINGS_OF_MODELS = RegularizerSettings.names() - AugmentationSettings.names()

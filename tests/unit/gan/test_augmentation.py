@@ -8,7 +8,7 @@ from mdgan.gan.augmentation import augment
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import RandomState
 from mdgan.gan.regularizers.augment import Augmentation
-from mdgan.gan.regularizers.registry import RegularizerSettings
+from mdgan.gan.regularizers.registry import RegularizerSettings, make_regularizers
 from tests.unit.gan import small
 
 DOUBLE = torch.float64
@@ -129,7 +129,7 @@ def test_ada_has_the_numbers_of_its_paper_unless_a_target_is_given(
     target: float | None, p: float
 ) -> None:
     settings = RegularizerSettings(augment="ada", ada_target=target)
-    (first,), (other,) = (settings.regularizers().all for _ in range(2))
+    (first,), (other,) = (make_regularizers(settings).all for _ in range(2))
     assert isinstance(first, Augmentation)
     assert isinstance(other, Augmentation)
     for _ in range(4):
@@ -139,7 +139,7 @@ def test_ada_has_the_numbers_of_its_paper_unless_a_target_is_given(
 
 
 def test_without_settings_there_are_none() -> None:
-    assert not RegularizerSettings().regularizers().all
-    (fixed,) = RegularizerSettings(augment="diffaugment").regularizers().all
+    assert not make_regularizers(RegularizerSettings()).all
+    (fixed,) = make_regularizers(RegularizerSettings(augment="diffaugment")).all
     fixed.note_real(torch.ones(9))
     assert not fixed.state()
