@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mdgan.gan.labels import Samples, num_classes_of
-from mdgan.gan.losses import Term, Verdict, as_verdict, with_class_loss
+from mdgan.gan.losses import DiscriminatorOutput, Term, as_output, with_class_loss
 
 _RATE = 0.1
 _SMOOTH = 1e-3
@@ -52,7 +52,7 @@ class Attacked(NamedTuple):
         labels = None if num_classes_of(self.model) is None else samples.labels
         given = (samples.images,) if labels is None else (samples.images, labels)
         output = functional_call(self.model, weights or {}, given)
-        verdict: Verdict = as_verdict(output)
+        verdict: DiscriminatorOutput = as_output(output)
         return with_class_loss(term(verdict.logits), verdict, labels, self.class_weight)
 
     def gradient(self, term: Term, samples: Samples) -> dict[str, Tensor]:

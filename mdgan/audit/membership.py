@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mdgan.audit.separation import separate_alike
 from mdgan.audit.target import Target
 from mdgan.gan.labels import Samples, call, num_classes_of
-from mdgan.gan.losses import as_verdict
+from mdgan.gan.losses import as_output
 from mdgan.gan.randomness import generator_for
 from mdgan.records.audit import Judged
 from mdgan.records.rows import Swap
@@ -78,7 +78,7 @@ def logits(discriminator: nn.Module, samples: Samples) -> Tensor:
     judged = torch.empty(len(samples))
     for places in torch.split(order, _AT_ONCE):
         labels = samples.labels[places] if labelled and samples.labels is not None else None
-        verdict = as_verdict(call(discriminator, samples.images[places], labels))
+        verdict = as_output(call(discriminator, samples.images[places], labels))
         judged[places] = verdict.logits.flatten().float()
     return judged
 

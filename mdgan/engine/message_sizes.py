@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from mdgan.engine.secret_sharing import SECRET_BYTES
-from mdgan.gan.kept import COUNTS
 from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.optimizers import kept_by
+from mdgan.gan.optimizers import COUNTS, kept_by
 from mdgan.messages import Kind
 from mdgan.transport.limits import Most
 

@@ -28,18 +28,11 @@ def prepare(
     compiled: bool,
     exact: Sequence[str] = (),
 ) -> nn.Module:
-    """Makes a model compute in a given precision and memory layout.
+    """Makes a model, which it returns, compute in a precision and layout; in- and output: float32.
 
     Args:
-        model: already on `device`.
-        device: where the model is.
-        precision: fp32, bf16 or fp16.
         channels_last: whether images lie in memory pixel by pixel instead of plane by plane.
-        compiled: whether torch compiles it; the first call then takes long.
         exact: patterns of the names of layers that compute in float32 whatever the precision is.
-
-    Returns:
-        The same model. Its weights keep their names; it takes and returns float32.
     """
     if channels_last:
         model.to(memory_format=torch.channels_last)
@@ -65,12 +58,7 @@ def loss_scale(precision: str) -> float:
 
 
 def finite_or_zero(gradients: Sequence[Tensor], scale: float) -> None:
-    """Divides gradients by the loss scale, in place; if one has overflowed, all become zero.
-
-    Args:
-        gradients: of a loss that was multiplied by `scale`.
-        scale: as `loss_scale` gave it; with 1 nothing changes.
-    """
+    """Divides gradients by a loss scale, in place; if one has overflowed, all become zero."""
     if scale == 1.0:
         return
     torch._foreach_div_(list(gradients), scale)

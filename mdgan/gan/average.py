@@ -21,12 +21,7 @@ class GeneratorAverage:
     power iteration of its own.
 
     Args:
-        source: G, in training.
-        model: of the same architecture; becomes G with w̄.
-        halflife: H, above 0.
-
-    Attributes:
-        model: G with w̄; the source's weights until the first iteration.
+        model: of the same architecture; becomes G with w̄, after the first iteration.
     """
 
     def __init__(self, source: nn.Module, model: nn.Module, halflife: float) -> None:
@@ -34,7 +29,7 @@ class GeneratorAverage:
         self._source = source
         self._halflife = halflife
         self._normed = [each for each in model.modules() if parametrize.is_parametrized(each)]
-        self._own = {
+        self._power_vectors = {
             f"{name}.{buffer}"
             for name, part in model.named_modules()
             if isinstance(part, parametrize.ParametrizationList)
@@ -55,16 +50,15 @@ class GeneratorAverage:
 
         Args:
             before: the last iteration that was taken in; 0 at first.
-            iteration: i > `before`, just done.
         """
         share = self._sum(iteration - before) / self._sum(iteration)
-        theirs, own = self._source.state_dict(), self.model.state_dict()
-        shared = own.keys() - self._own
-        floating = [n for n in own if n in shared and own[n].is_floating_point()]
-        means = [own[name] for name in floating]
+        theirs, ours = self._source.state_dict(), self.model.state_dict()
+        shared = ours.keys() - self._power_vectors
+        floating = [n for n in ours if n in shared and ours[n].is_floating_point()]
+        means = [ours[name] for name in floating]
         torch._foreach_lerp_(means, [theirs[name] for name in floating], share)
         for name in shared - set(floating):  # such as BatchNorm's count of batches
-            own[name].copy_(theirs[name])
+            ours[name].copy_(theirs[name])
         for layer in self._normed:
             _ = layer.weight  # a step of power iteration, as the model is in training mode
 

@@ -8,16 +8,16 @@ import torch
 from torch import nn
 
 from mdgan.gan.arithmetic import loss_scale, prepare
-from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.average import GeneratorAverage
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import Batches, DiscriminatorLearner, RealHalf, Rules
+from mdgan.gan.discriminator_learner import Batches, DiscriminatorLearner, LearningRules, RealHalf
 from mdgan.gan.generator import Generator
 from mdgan.gan.labels import label_counts, num_classes_of
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, derive_seed
+from mdgan.gan.regularizers.registry import make_regularizers
 from mdgan.gan.settings import TrainingSettings
 
 Learner = TypeVar("Learner", bound=DiscriminatorLearner)
@@ -28,21 +28,16 @@ Build = Callable[[], nn.Module]
 
 @dataclass(frozen=True)
 class Models:
-    """What makes the two models of a run.
-
-    Attributes:
-        source: where they are defined, as messages name it: a file, or an architecture.
-        shape: of a sample, (C, H, W).
-        z_dim: the length of G's input.
-        generator: makes G, from z [b, z_dim] to samples [b, C, H, W].
-        discriminator: makes D, from samples [b, C, H, W] to one logit a sample.
-    """
+    """What makes the two models of a run."""
 
     source: str
+    """Where they are defined, as messages name it: a file, or an architecture."""
     shape: tuple[int, int, int]
     z_dim: int
     generator: Build
+    """Makes G, from z [b, z_dim] to samples [b, C, H, W]."""
     discriminator: Build
+    """Makes D, from samples [b, C, H, W] to one logit a sample."""
 
 
 def num_parameters(model: nn.Module) -> int:
@@ -62,17 +57,19 @@ def make_model(
     """A model of the run on its device, in the precision and layout that the settings say.
 
     Args:
-        build: makes it.
         name: `generator` or `discriminator`; with the seed it decides the initial weights.
-        settings: of the run.
-        device: where it lives.
     """
+    model = build_model(build, derive_seed(settings.seed, name)).to(device)
+    return _prepared(model, settings, compiled=settings.compile)
+
+
+def _prepared(model: nn.Module, settings: TrainingSettings, *, compiled: bool) -> nn.Module:
     return prepare(
-        build_model(build, derive_seed(settings.seed, name)).to(device),
-        device,
+        model,
+        next(model.parameters()).device,
         precision=settings.precision,
         channels_last=settings.channels_last,
-        compiled=settings.compile,
+        compiled=compiled,
         exact=settings.exact_patterns(),
     )
 
@@ -80,24 +77,11 @@ def make_model(
 def make_average(
     build: Build, generator: nn.Module, settings: TrainingSettings
 ) -> GeneratorAverage | None:
-    """What averages a generator in training; None without `--ema`, or with 0.
-
-    Args:
-        build: makes another G.
-        generator: G, in training.
-        settings: of the run.
-    """
+    """What averages a generator in training; None without `--ema`, or with 0."""
     if not settings.ema:
         return None
-    device = next(generator.parameters()).device
-    model = prepare(
-        build_model(build, 0).to(device),
-        device,
-        precision=settings.precision,
-        channels_last=settings.channels_last,
-        compiled=False,  # it is called too seldom
-        exact=settings.exact_patterns(),
-    )
+    model = build_model(build, 0).to(next(generator.parameters()).device)
+    model = _prepared(model, settings, compiled=False)  # it is called too seldom
     return GeneratorAverage(generator, model, settings.ema)
 
 
@@ -115,15 +99,7 @@ def make_discriminator_learner(
     """What one rank trains D with. All begin with the same θ (Hardy et al. 2019, section IV-A).
 
     Args:
-        kind: the class of the learner.
-        rank: whose random numbers it draws.
-        build: makes D.
-        settings: of the run.
-        batches: the rank's data.
-        device: where D lives.
-        stream: more that decides the random numbers, such as a round.
-        model: D, if it is made already.
-        real_half: see `DiscriminatorLearner`.
+        rank: whose random numbers it draws; of `stream` as well, such as a round.
     """
     model = model or make_model(build, "discriminator", settings, device)
     policy = settings.policy("discriminator")
@@ -131,18 +107,16 @@ def make_discriminator_learner(
         Discriminator(model, make_optimizer(model, policy), policy),
         batches,
         RandomState(derive_seed(settings.seed, "worker", rank, *stream), device),
-        Rules(
+        LearningRules(
             settings.batch_size,
             settings.local_steps,
             DISCRIMINATOR_LOSSES[settings.discriminator_loss],
             GENERATOR_LOSSES[settings.generator_loss],
             loss_scale(settings.precision),
-            settings.r1 or 0.0,
-            settings.gradient_penalty or 0.0,
             1.0 if settings.class_weight is None else settings.class_weight,
             settings.merge_halves,
         ),
-        Augmentation(settings.augmentation_rules()),
+        make_regularizers(settings),
         real_half,
     )
 
@@ -164,17 +138,11 @@ def make_local_gan(
     """Both models in one process, and what trains them.
 
     Args:
-        rank: whose random numbers D's training draws.
-        models: make G and D.
-        settings: of the run.
-        batches: the rank's data.
-        kappa: κ, how many batches are generated in an iteration.
+        rank: whose random numbers D's training draws; of `stream` as well, such as a round.
         noise: draws z, and y if the models are conditional.
         random_state: of G's dropout and the like; both models live on its device.
         class_counts: of the rank's data, for `--label-prior data`.
-        stream: more that decides the random numbers of D's training, such as a round.
         made: G and D, if they are made already; they keep the weights that they have.
-        real_half: see `DiscriminatorLearner`.
     """
     device = random_state.device
     generator, discriminator = made or (

@@ -1,7 +1,4 @@
-"""How a discriminator learns: L local steps on real and generated batches.
-
-Shapes are written [b, C, H, W]: b samples.
-"""
+"""How a discriminator learns: L local steps on real and generated batches, [b, C, H, W] each."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -12,16 +9,24 @@ import torch
 from torch import Tensor
 
 from mdgan.gan.arithmetic import finite_or_zero
-from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples, call
-from mdgan.gan.losses import DiscriminatorLoss, Term, Verdict, as_verdict, with_class_loss
+from mdgan.gan.losses import (
+    DiscriminatorLoss,
+    DiscriminatorOutput,
+    Term,
+    as_output,
+    with_class_loss,
+)
 from mdgan.gan.model_state import check_names, part_of, under
 from mdgan.gan.randomness import RandomState
-from mdgan.gan.regularizers import gradient_penalty, mix, r1_penalty
+from mdgan.gan.regularizers.contract import BETWEEN, FAKE, REAL, Regularizers, mix
+from mdgan.gan.regularizers.registry import REGULARIZERS
 
 Stage = Callable[[str], AbstractContextManager[Any]]
 """Takes a stage's name, and returns the context manager in which the stage runs."""
+
+_PREFIXES = ("discriminator.", "random.", "shard.", *(f"{kind.name}." for kind in REGULARIZERS))
 
 
 def unobserved(_name: str) -> AbstractContextManager[None]:
@@ -50,7 +55,7 @@ class RealHalf(Protocol):
     """Another way to make the half of a gradient that needs only real data."""
 
     def learn(
-        self, discriminator: Discriminator, rules: "Rules", augmentation: Augmentation
+        self, discriminator: Discriminator, rules: "LearningRules", regularizers: Regularizers
     ) -> Tensor:
         """Puts it in place, and returns Ã as it may be told, a scalar without a graph."""
 
@@ -63,51 +68,35 @@ class RealHalf(Protocol):
 
 
 @dataclass(frozen=True)
-class Rules:
-    """How a discriminator learns and judges; the same for all of a run.
-
-    Attributes:
-        batch_size: b.
-        local_steps: L.
-        discriminator_loss: J_disc.
-        generator_loss: J_gen.
-        loss_scale: what losses are multiplied by; see `arithmetic.loss_scale`.
-        r1: γ of `regularizers.r1_penalty`; 0 for none.
-        gradient_penalty: λ of `regularizers.gradient_penalty`; 0 for none.
-        class_weight: of `losses.with_class_loss`.
-        merges_halves: whether D judges the real and the generated batch in one pass.
-    """
+class LearningRules:
+    """How a discriminator learns and judges; the same for all of a run."""
 
     batch_size: int
     local_steps: int
     discriminator_loss: DiscriminatorLoss
     generator_loss: Term
     loss_scale: float = 1.0
-    r1: float = 0.0
-    gradient_penalty: float = 0.0
+    """What losses are multiplied by; see `arithmetic.loss_scale`."""
     class_weight: float = 1.0
+    """Of `losses.with_class_loss`."""
     merges_halves: bool = False
+    """Whether D judges the real and the generated batch in one pass."""
 
-    def loss(self, term: Term, verdict: Verdict, labels: Tensor | None) -> Tensor:
-        """One of the losses of a batch, a scalar, with the auxiliary classifier's if there is one.
+    def loss(self, term: Term, output: DiscriminatorOutput, labels: Tensor | None) -> Tensor:
+        """Ã, B̃ or J_gen of a batch, a scalar, with the auxiliary classifier's if there is one.
 
         Args:
-            term: Ã, B̃ or J_gen.
-            verdict: D's.
             labels: y; None if D is not conditional.
         """
-        return with_class_loss(term(verdict.logits), verdict, labels, self.class_weight)
+        return with_class_loss(term(output.logits), output, labels, self.class_weight)
 
 
 class DiscriminatorLearner:
     """A discriminator, the private data that it learns from, and its random numbers.
 
-    Attributes:
-        discriminator: D.
+    Args:
         batches: B, the shard.
-        random_state: of dropout and the like.
-        augmentation: what all samples go through before D sees them; belongs to the shard.
-        rules: how it learns and judges.
+        regularizers: what it calls in each pass; their state belongs to the shard.
         real_half: makes the real half of gradients; None for a pass over the next batch.
     """
 
@@ -116,46 +105,24 @@ class DiscriminatorLearner:
         discriminator: Discriminator,
         batches: Batches,
         random_state: RandomState,
-        rules: Rules,
-        augmentation: Augmentation | None = None,
+        rules: LearningRules,
+        regularizers: Regularizers | None = None,
         real_half: RealHalf | None = None,
     ) -> None:
         self.discriminator = discriminator
         self.batches = batches
         self.random_state = random_state
         self.rules = rules
-        self.augmentation = augmentation or Augmentation()
+        self.regularizers = regularizers or Regularizers()
         self.real_half = real_half
         self._real_loss: Tensor | None = None
         self._real: Samples | None = None
         self._real_logits = torch.zeros(0)
 
-    def _learn_real_half(self) -> None:
-        """The half of the next gradient that needs only real data."""
-        if self.real_half is not None:
-            loss = self.real_half.learn(self.discriminator, self.rules, self.augmentation)
-            self.keep_real_half(loss, torch.zeros(0))
-            return
-        real = self.draw_real().to(self.discriminator.device)
-        with self.random_state.in_place():
-            self.discriminator.zero_grad()
-            if self.rules.r1:
-                real = real.of(real.images.detach().requires_grad_())
-            verdict = self.judge(real)
-            logits = verdict.logits
-            loss = self.rules.loss(self.rules.discriminator_loss.real, verdict, real.labels)
-            penalty = r1_penalty(logits, real.images, self.rules.r1) if self.rules.r1 else 0.0
-            ((loss + penalty) * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
-        self.keep_real_half(loss.detach(), logits.detach())
-
-    def judge(self, samples: Samples) -> Verdict:
-        """What D says of samples that are augmented first, with the random numbers in place.
-
-        Args:
-            samples: [b, C, H, W]; with labels if D is conditional, else without.
-        """
-        seen = self.augmentation(samples.images)
-        return as_verdict(call(self.discriminator.model, seen, samples.labels))
+    def judge(self, samples: Samples) -> DiscriminatorOutput:
+        """What D says of samples as regularisers let it see them; draws random numbers in place."""
+        seen = self.regularizers.see(samples.images)
+        return as_output(call(self.discriminator.model, seen, samples.labels))
 
     def learn(self, fake: Samples, stage: Stage = unobserved) -> Tensor:
         """L local steps of J_disc = Ã(X_r) + B̃(X^(d)) (Algorithm 1, lines 6-8).
@@ -175,55 +142,65 @@ class DiscriminatorLearner:
         return loss
 
     def learn_both_halves(self, fake: Samples, stage: Stage = unobserved) -> Tensor:
-        """Puts the gradient of one local step in place; the optimizer has not stepped yet.
+        """Puts the gradient of one local step in place, and returns J_disc; see `learn`."""
+        if self.rules.merges_halves:
+            with stage("both halves"), self.random_state.in_place():
+                fake_loss = self._learn_merged(fake)
+                self._end_gradient(fake)
+        else:
+            if not self.has_real_half:
+                with stage("real half"):
+                    self._learn_real_half()
+            with stage("fake half"), self.random_state.in_place():
+                fake_loss, _ = self._learn(FAKE, fake, self.rules.discriminator_loss.fake)
+                self._end_gradient(fake)
+        return self.end_local_step(fake_loss)
 
-        Args:
-            fake: X^(d), [b, C, H, W].
-            stage: what the stages `real half` and `fake half` run in, or `both halves`.
+    def _learn(self, place: str, samples: Samples, term: Term | None) -> tuple[Tensor, Tensor]:
+        """Adds gradients of a term and of penalties; returns the term and the logits of samples."""
+        if self.regularizers.at(place):
+            samples = samples.of(samples.images.detach().requires_grad_())
+        output = self.judge(samples)
+        logits = output.logits
+        loss = logits.new_zeros(())
+        if term is not None:
+            loss = self.rules.loss(term, output, samples.labels)
+        whole = self.regularizers.penalized(place, loss, logits.flatten(), samples.images)
+        (whole * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        return loss.detach(), logits.detach()
 
-        Returns:
-            J_disc, a scalar.
-        """
-        merges = self.rules.merges_halves
-        if not merges and not self.has_real_half:
-            with stage("real half"):
-                self._learn_real_half()
-        with stage("both halves" if merges else "fake half"), self.random_state.in_place():
-            if merges:
-                loss, fake_loss = self._both_losses(fake)
-            else:
-                term = self.rules.discriminator_loss.fake
-                loss = fake_loss = self.rules.loss(term, self.judge(fake), fake.labels)
-            (loss * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
-            if self.rules.gradient_penalty:
-                self._learn_gradient_penalty(fake)
-            if self.rules.loss_scale != 1.0:
-                finite_or_zero(self.discriminator.gradients(), self.rules.loss_scale)
-        return self.end_local_step(fake_loss.detach())
+    def _learn_real_half(self) -> None:
+        """The half of the next gradient that needs only real data."""
+        if self.real_half is not None:
+            loss = self.real_half.learn(self.discriminator, self.rules, self.regularizers)
+            self.keep_real_half(loss, torch.zeros(0))
+            return
+        real = self.draw_real().to(self.discriminator.device)
+        with self.random_state.in_place():
+            self.discriminator.zero_grad()
+            self.keep_real_half(*self._learn(REAL, real, self.rules.discriminator_loss.real))
 
-    def _both_losses(self, fake: Samples) -> tuple[Tensor, Tensor]:
-        """J_disc and its term B̃, scalars with their graph, from one pass over X_r and X^(d).
-
-        Inputs that meet the same weights are joined (ParaGAN, section 4.2). Each half is augmented
-        by itself, with the random numbers that it would get in a pass of its own.
-        """
+    def _learn_merged(self, fake: Samples) -> Tensor:
+        """The gradient of J_disc from one pass over X_r and X^(d); returns B̃."""
         self.discriminator.zero_grad()
         real = self.draw_real().to(self.discriminator.device)
         terms = self.rules.discriminator_loss
-        seen = [half.of(self.augmentation(half.images)) for half in (real, fake)]
+        seen = [half.of(self.regularizers.see(half.images)) for half in (real, fake)]
         both = seen[0].and_then(seen[1])
-        output = call(self.discriminator.model, both.images, both.labels)
-        of_real, of_fake = as_verdict(output).split(len(real))
+        output = as_output(call(self.discriminator.model, both.images, both.labels))
+        of_real, of_fake = output.split(len(real))
         real_loss = self.rules.loss(terms.real, of_real, real.labels)
         fake_loss = self.rules.loss(terms.fake, of_fake, fake.labels)
         self.keep_real_half(real_loss.detach(), of_real.logits.detach())
-        return real_loss + fake_loss, fake_loss
+        ((real_loss + fake_loss) * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        return fake_loss.detach()
 
-    def _learn_gradient_penalty(self, fake: Samples) -> None:
-        mixed = fake.of(self.mixed(fake.images).requires_grad_())
-        logits = self.judge(mixed).logits
-        penalty = gradient_penalty(logits, mixed.images, self.rules.gradient_penalty)
-        (penalty * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+    def _end_gradient(self, fake: Samples) -> None:
+        """Adds penalties between both batches, and takes the loss scale out of the gradient."""
+        if self.regularizers.at(BETWEEN):
+            self._learn(BETWEEN, fake.of(self.mixed(fake.images)), None)
+        if self.rules.loss_scale != 1.0:
+            finite_or_zero(self.discriminator.gradients(), self.rules.loss_scale)
 
     # What `learn` consists of, for code that computes the gradients of several learners at once.
 
@@ -239,96 +216,74 @@ class DiscriminatorLearner:
         return self._real_loss
 
     def draw_real(self) -> Samples:
-        """The real batch of the next gradient, [b, C, H, W] on the CPU; labels if D takes them.
-
-        The gradient is put in place next, and `keep_real_half` called.
-        """
+        """The real batch of the gradient that `keep_real_half` is called for, on the CPU."""
         real = self.batches.next_batch(self.rules.batch_size)
         if not self.discriminator.is_conditional:
             real = real.without_labels()
-        if self.rules.gradient_penalty:
+        if self.regularizers.at(BETWEEN):
             self._real = real
         return real
 
     def mixed(self, fake: Tensor) -> Tensor:
-        """x̂ of the gradient penalty, between the real batch of this local step and X^(d).
+        """x̂ of `mix`, between the real batch of this local step and X^(d), [b, C, H, W].
 
         Draws from the random state that is in place. A conditional D judges it with the label of
         the generated sample: a worker may hold few classes, and D must be kept from growing without
         bound for all that are generated.
-
-        Args:
-            fake: X^(d), [b, C, H, W].
         """
         assert self._real is not None, "the real half comes first"
         return mix(self._real.images.to(fake.device), fake)
 
     def keep_real_half(self, loss: Tensor, logits: Tensor) -> None:
-        """The gradient of the real half is in place.
-
-        Args:
-            loss: Ã, a scalar without a graph.
-            logits: D's of the real batch, without a graph.
-        """
+        """The gradient of the real half is in place; its loss is Ã. Neither has a graph."""
         self._real_logits = logits
         self._real_loss = loss
 
     def end_local_step(self, fake_loss: Tensor) -> Tensor:
         """The gradient of both halves is in place; a real half learnt next begins anew.
 
-        Args:
-            fake_loss: B̃, a scalar without a graph.
-
         Returns:
-            J_disc before the step, a scalar.
+            J_disc before the step, a scalar, from B̃ without a graph.
         """
         loss = self.real_loss + fake_loss
-        self.augmentation.note_real(self._real_logits)
+        self.regularizers.note_real(self._real_logits)
         self._real_loss, self._real = None, None
         if self.real_half is not None:
             self.real_half.taken()
         return loss
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of everything that the next local step depends on, at any time between two.
-
-        Returns:
-            `discriminator.…` as `Discriminator.state`, `random.…` as `RandomState.tensors`, and
-            `shard.…` as `Shard.state`; where augmentation adapts, `augmentation.…`.
-        """
+        """A copy of everything that the next local step depends on, at any time between two."""
         now = {
             **under("discriminator.", self.discriminator.state()),
             **under("random.", self.random_state.tensors()),
             **under("shard.", self.batches.state()),
-            **under("augmentation.", self.augmentation.state()),
+            **self.regularizers.state(),
         }
         return {name: tensor.clone() for name, tensor in now.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Continues where `state` was taken.
-
-        Args:
-            state: what `state` of a learner of the same architecture returned.
+        """Continues where `state` of a learner of the same architecture was taken.
 
         Returns:
-            Whether the shard is the same size; if not, it and its augmentation stay as they are.
+            Whether the shard is the same size; if not, it and its regularisers stay as they are.
 
         Raises:
             KeyError, RuntimeError: the state does not fit; nothing changed.
         """
-        check_names(state, "discriminator.", "random.", "shard.", "augmentation.")
-        augmentation_before = self.augmentation.state()
+        check_names(state, *_PREFIXES)
+        regularizers_before = self.regularizers.state()
         random_before, batches_before = self.random_state.tensors(), self.batches.state()
         try:
             same_shard = self.batches.load_state(part_of(state, "shard."))
             if same_shard:
-                self.augmentation.load_state(part_of(state, "augmentation."))
+                self.regularizers.load_state(state)
             self.random_state.restore(part_of(state, "random."))
             self.discriminator.load_state(part_of(state, "discriminator."))
         except BaseException:
             self.random_state.restore(random_before)
             self.batches.load_state(batches_before)
-            self.augmentation.load_state(augmentation_before)
+            self.regularizers.load_state(regularizers_before)
             raise
         self.drop_real_half()
         return same_shard

@@ -8,29 +8,15 @@ from torch import Tensor, nn
 from mdgan.gan.labels import Samples, draw_labels, inputs, num_classes_of, uniform_counts
 from mdgan.gan.model_state import check_names, load_model, optimizer_tensors, part_of, under
 from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.optimizers import clip, take_step, use_rate_of
 from mdgan.gan.randomness import RandomState, restore_generator
+from mdgan.gan.trained_model import TrainedModel
 
 
-class Generator:
-    """G, its optimizer, and the random numbers that they draw.
+class Generator(TrainedModel):
+    """G with its optimizer over w, and the random numbers that they draw.
 
     Args:
-        model: G, in training mode.
-        optimizer: over G's parameters w.
-        z_dim: the length of G's input.
         noise: draws z, and y if G is conditional.
-        random_state: of dropout and the like.
-        policy: that the optimizer was made by; None for a constant rate and gradients of any norm.
-
-    Attributes:
-        model: G.
-        optimizer: over w.
-        parameters: the trainable ones of w, in G's order.
-        random_state: of dropout and the like.
-        z_dim: the length of G's input.
-        label_counts: how often each class is generated, int64 [K]: in proportion to these, equally
-            often unless the algorithm sets others; None if G is not conditional.
     """
 
     def __init__(
@@ -43,26 +29,19 @@ class Generator:
         random_state: RandomState,
         policy: Policy | None = None,
     ) -> None:
-        self.model = model
-        self.optimizer = optimizer
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        super().__init__(model, optimizer, policy)
         num_classes = num_classes_of(model)
         self.label_counts = None if num_classes is None else uniform_counts(num_classes)
+        """How often each class is generated, int64 [K]: in proportion to these, equally often
+        unless the algorithm sets others; None if G is not conditional."""
         self.z_dim = z_dim
         self._noise = noise
         self.random_state = random_state
-        self._policy = policy
-
-    @property
-    def device(self) -> torch.device:
-        """Where G lives."""
-        return self.parameters[0].device
 
     def draw(self, num_samples: int, weights: Mapping[str, Tensor] | None = None) -> Samples:
         """X = G(z), z ~ N(0, I), with its graph; G(z, y) if G is conditional.
 
         Args:
-            num_samples: how many.
             weights: used in place of w, by name.
 
         Returns:
@@ -86,33 +65,12 @@ class Generator:
         return z, draw_labels(self.label_counts, num_samples, self._noise).to(self.device)
 
     def put_gradients(self, gradients: Sequence[Tensor]) -> None:
-        """Puts gradients in place for `step`.
-
-        Args:
-            gradients: one for each of `parameters`; kept, not copied.
-        """
+        """Puts gradients, one for each of `parameters`, in place for `step`; not copies."""
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
 
-    def at(self, iteration: int, scale: float = 1.0) -> None:
-        """The learning rate becomes that of an iteration, the first is 1, times a scale."""
-        use_rate_of(iteration, self.optimizer, self._policy, scale)
-
-    def clip(self) -> None:
-        """Scales the gradients that are in place down to the policy's norm."""
-        clip(self.parameters, self._policy)
-
-    def step(self) -> None:
-        """One optimizer step with the gradients that are in place."""
-        self.clip()
-        take_step(self.optimizer, self._policy)
-
     def state(self) -> dict[str, Tensor]:
-        """A copy of everything that the next step depends on, besides the gradient.
-
-        Returns:
-            `generator.…`, `optimizer.<parameter>.<key>`, `noise` and `random.…`.
-        """
+        """A copy of everything that the next step depends on, besides the gradient."""
         state = {
             **under("generator.", self.model.state_dict()),
             **under("optimizer.", optimizer_tensors(self.model, self.optimizer)),

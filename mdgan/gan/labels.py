@@ -14,15 +14,11 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Samples:
-    """Some samples, real or generated.
-
-    Attributes:
-        images: [.., C, H, W] in [−1, 1].
-        labels: y, int64 [..], the class of each; None where models do not know classes.
-    """
+    """Some samples, real or generated, [.., C, H, W] in [−1, 1]."""
 
     images: Tensor
     labels: Tensor | None = None
+    """y, int64 [..], the class of each; None where models do not know classes."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -70,12 +66,7 @@ def num_classes_of(model: nn.Module) -> int | None:
 
 
 def inputs(first: Tensor, labels: Tensor | None) -> tuple[Tensor, ...]:
-    """What a model is called with.
-
-    Args:
-        first: z for G, x for D.
-        labels: y; None for a model that is not conditional.
-    """
+    """What a model is called with: z or x, and y if it is conditional."""
     return (first,) if labels is None else (first, labels)
 
 
@@ -88,15 +79,10 @@ def call(model: nn.Module, first: Tensor, labels: Tensor | None) -> Any:
 
 
 def label_counts(num_classes: int, held: Iterable[Sequence[int]]) -> Tensor:
-    """How many samples of each class several workers hold together.
+    """How many samples of each class workers hold together, int64 [K]; 1 each if they say nothing.
 
     Args:
-        num_classes: K.
-        held: by worker, the number of samples of class 0, 1, … as the worker says; what it says of
-            classes from K on does not count.
-
-    Returns:
-        int64 [K]; 1 for each class if the workers say nothing.
+        held: what each says of class 0, 1, …; what it says of classes from K on does not count.
     """
     total = torch.zeros(num_classes, dtype=torch.int64)
     for counts in held:
@@ -111,15 +97,9 @@ def uniform_counts(num_classes: int) -> Tensor:
 
 
 def draw_labels(counts: Tensor, num_samples: int, random: torch.Generator) -> Tensor:
-    """Draws classes in proportion to counts, in whole numbers, so the same on every machine.
+    """Draws n classes in proportion to counts, int64 [K], not all 0: int64 [n] in [0, K).
 
-    Args:
-        counts: int64 [K], not all 0.
-        num_samples: n.
-        random: what they are drawn from.
-
-    Returns:
-        int64 [n] in [0, K).
+    In whole numbers, so the same on every machine.
     """
     ends = counts.cumsum(0)
     drawn = torch.randint(int(ends[-1]), (num_samples,), generator=random)
@@ -127,15 +107,10 @@ def draw_labels(counts: Tensor, num_samples: int, random: torch.Generator) -> Te
 
 
 def even_labels(counts: Tensor, num_samples: int) -> Tensor:
-    """Classes in proportion to counts, as evenly as whole numbers can be; nothing is drawn.
+    """Classes in proportion to counts, int64 [K], as evenly as can be; nothing is drawn.
 
-    Args:
-        counts: int64 [K], not all 0.
-        num_samples: n; the first labels are the same whatever it is.
-
-    Returns:
-        int64 [n] in [0, K): the j-th sample of a class with share p comes at (j + ½)/p, as in the
-        divisor method of Webster; with equal counts 0, 1, …, K − 1, 0, 1, ….
+    The j-th sample of a class with share p comes at (j + ½)/p, as in the divisor method of Webster;
+    with equal counts 0, 1, …, K − 1, 0, 1, …. The first labels are the same whatever n is.
     """
     shares = counts.double() / counts.sum()
     enough = (shares * (num_samples + len(counts) / 2)).ceil().long() + (counts > 0)

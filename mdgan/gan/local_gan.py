@@ -28,31 +28,16 @@ def resolve_kappa(kappa: int | str, num_workers: int) -> int:
 
 
 class Generated(NamedTuple):
-    """The generated batches of one iteration, [b, C, H, W] each.
-
-    Attributes:
-        judged: what the generator learns from, with its graph.
-        fake: what the discriminator learns from, without one.
-    """
+    """The generated batches of one iteration, [b, C, H, W] each."""
 
     judged: Samples
+    """What the generator learns from, with its graph."""
     fake: Samples
+    """What the discriminator learns from, without one."""
 
 
 class LocalGAN:
-    """Goodfellow et al. 2014, Algorithm 1, on two generated batches as in MD-GAN.
-
-    Args:
-        generator: G.
-        learner: D, and the data.
-        kappa: κ, how many batches are generated in an iteration.
-
-    Attributes:
-        generator: G's model.
-        discriminator: D's model.
-        trained: G with its optimizer and its random numbers.
-        learner: D, and the data.
-    """
+    """Goodfellow et al. 2014, Algorithm 1, on two of κ generated batches as in MD-GAN."""
 
     def __init__(self, generator: Generator, learner: DiscriminatorLearner, kappa: int) -> None:
         self.generator = generator.model
@@ -103,15 +88,10 @@ class LocalGAN:
         for_judging = self._judged_size or for_learning
         if self._kappa == 1:
             return max(for_judging, for_learning)
-        unused = (self._kappa - 2) * for_learning
-        return for_judging + for_learning + unused
+        return for_judging + (self._kappa - 1) * for_learning
 
     def divided(self, samples: Samples) -> Generated:
-        """The two batches in the samples of one iteration.
-
-        Args:
-            samples: `num_generated` of them.
-        """
+        """The two batches in the `num_generated` samples of one iteration."""
         for_learning = self.learner.rules.batch_size
         for_judging = self._judged_size or for_learning
         first = 0 if self._kappa == 1 else for_judging
@@ -119,15 +99,7 @@ class LocalGAN:
         return Generated(samples[:for_judging], fake.detach())
 
     def learn_generator(self, judged: Samples, stage: Stage = unobserved) -> Tensor:
-        """Puts the gradient of J_gen for the generator in place; it does not step, nor does D.
-
-        Args:
-            judged: from `generate`; its graph is used up.
-            stage: what the stage `aggregate` runs in.
-
-        Returns:
-            J_gen, a scalar.
-        """
+        """Puts the gradient of J_gen for G in place, and returns J_gen; the graph is used up."""
         rules = self.learner.rules
         with stage("aggregate"), self.learner.random_state.in_place():
             verdict = self.learner.judge(judged)
@@ -138,12 +110,7 @@ class LocalGAN:
         return loss.detach()
 
     def use_batch_size(self, batch_size: int, judged_size: int | None = None) -> None:
-        """Goes on with batches of another size.
-
-        Args:
-            batch_size: b.
-            judged_size: samples that the generator learns from; None for b.
-        """
+        """Goes on with batches of b samples; of others if G learns from another number."""
         self.learner.rules = replace(self.learner.rules, batch_size=batch_size)
         self._judged_size = judged_size
 
@@ -152,11 +119,7 @@ class LocalGAN:
         self.trained.label_counts = counts.cpu()
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of everything that the next iteration depends on.
-
-        Returns:
-            As `Generator.state`, and `worker.…` as `DiscriminatorLearner.state`.
-        """
+        """A copy of everything that the next iteration depends on; the learner's is `worker.…`."""
         return {**self.trained.state(), **under("worker.", self.learner.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
@@ -168,11 +131,11 @@ class LocalGAN:
         Raises:
             KeyError, RuntimeError: the state does not fit; nothing changed.
         """
-        own = {name: state[name] for name in state if not name.startswith("worker.")}
+        of_generator = {name: state[name] for name in state if not name.startswith("worker.")}
         before = self.learner.state()
         same_data = self.learner.load_state(part_of(state, "worker."))
         try:
-            self.trained.load_state(own)
+            self.trained.load_state(of_generator)
         except BaseException:
             self.learner.load_state(before)
             raise

@@ -12,9 +12,6 @@ class Lookahead(pytorch_optimizer.Lookahead):
     At the end of a window the slow weights φ are the weights θ. So they are kept, and travel, only
     within windows, and a window begins with the weights as they are then: those of the seed, or
     others that were loaded since.
-
-    Args:
-        optimizer: takes the steps within a window.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:

@@ -22,58 +22,55 @@ from mdgan.errors import BadInput, reason_of
 Term = Callable[[Tensor], Tensor]
 
 
-class Verdict(NamedTuple):
-    """What a discriminator says of b samples.
-
-    Attributes:
-        logits: of each sample, [b] or [b, 1] and the like; high means real.
-        classes: the logits of its classes, [b, K]; None if the discriminator tells none.
-    """
+class DiscriminatorOutput(NamedTuple):
+    """What a discriminator says of b samples."""
 
     logits: Tensor
+    """Of each sample, [b] or [b, 1] and the like; high means real."""
     classes: Tensor | None = None
+    """The logits of its classes, [b, K]; None if the discriminator tells none."""
 
-    def split(self, first: int) -> "tuple[Verdict, Verdict]":
+    def split(self, first: int) -> "tuple[DiscriminatorOutput, DiscriminatorOutput]":
         """What it says of the first samples, and of the others."""
-        classes = (None, None) if self.classes is None else _split(self.classes, first)
-        first_logits, other_logits = _split(self.logits, first)
-        return Verdict(first_logits, classes[0]), Verdict(other_logits, classes[1])
+        parts = (slice(first), slice(first, None))
+        one, other = (
+            DiscriminatorOutput(
+                self.logits[part], None if self.classes is None else self.classes[part]
+            )
+            for part in parts
+        )
+        return one, other
 
 
-def _split(values: Tensor, first: int) -> tuple[Tensor, Tensor]:
-    return values[:first], values[first:]
-
-
-def as_verdict(output: Tensor | tuple[Tensor, Tensor]) -> Verdict:
+def as_output(returned: Tensor | tuple[Tensor, Tensor]) -> DiscriminatorOutput:
     """What a discriminator has returned: logits, or logits and those of classes."""
-    return Verdict(output) if isinstance(output, Tensor) else Verdict(*output)
+    if isinstance(returned, Tensor):
+        return DiscriminatorOutput(returned)
+    return DiscriminatorOutput(*returned)
 
 
-def with_class_loss(loss: Tensor, verdict: Verdict, labels: Tensor | None, weight: float) -> Tensor:
+def with_class_loss(
+    loss: Tensor, output: DiscriminatorOutput, labels: Tensor | None, weight: float
+) -> Tensor:
     """Adds the auxiliary classifier's loss, if there is such a classifier.
 
     Args:
-        loss: of the logits, a scalar.
-        verdict: whose `classes` are compared with the labels.
         labels: y, int64 [b].
         weight: of the cross-entropy, the mean over the batch.
     """
-    if verdict.classes is None or labels is None:
+    if output.classes is None or labels is None:
         return loss
-    return loss + weight * F.cross_entropy(verdict.classes, labels)
+    return loss + weight * F.cross_entropy(output.classes, labels)
 
 
 @dataclass(frozen=True)
 class DiscriminatorLoss:
-    """J_disc in two terms, each from logits of any shape to a scalar.
-
-    Attributes:
-        real: Ã, small when D calls real samples real.
-        fake: B̃, small when D calls generated samples generated.
-    """
+    """J_disc in two terms, each from logits of any shape to a scalar."""
 
     real: Term
+    """Ã, small when D calls real samples real."""
     fake: Term
+    """B̃, small when D calls generated samples generated."""
 
 
 def _bce_real(logits: Tensor) -> Tensor:
@@ -140,13 +137,9 @@ def check_losses(settings: Any) -> None:
 
 
 def finite_means(losses: Tensor) -> Tensor:
-    """The means over workers, without what is not finite: a worker may claim any loss.
+    """The means of losses, [N, K], over N workers, without what is not finite; NaN if none is.
 
-    Args:
-        losses: float32 [N, K], K losses of each of N workers.
-
-    Returns:
-        float32 [K]; NaN where no worker's loss is finite.
+    A worker may claim any loss.
     """
     means = losses.mean(dim=0)
     if bool(means.isfinite().all()):

@@ -4,13 +4,15 @@ Shapes are written [R, …]: something for each of R of the models.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
 
+from mdgan.errors import one_line
 from mdgan.gan.arithmetic import finite_or_zero
+from mdgan.gan.trained_model import TrainedModel
 
 _STACKABLE = (torch.optim.Adam, torch.optim.RAdam, torch.optim.SGD)
 """Optimizers that keep all their state by parameter, so that one can step with the state of many.
@@ -21,21 +23,6 @@ Others count steps for all their parameters together, and models may have taken 
 
 class CannotStack(ValueError):
     """These models must be computed one by one; the text says why."""
-
-
-class Trained(Protocol):
-    """A model with its optimizer.
-
-    Attributes:
-        model: in training mode.
-        optimizer: over its parameters.
-    """
-
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-
-    def clip(self) -> None:
-        """Scales the gradients that are in place down to the policy's norm."""
 
 
 class Weights(NamedTuple):
@@ -51,21 +38,18 @@ class ModelStack:
     After `adopt` every model's parameters and buffers are views of its row. Code that reads them or
     writes to them in place, such as `Discriminator.load_state`, works as before.
 
-    Args:
-        owners: the models with their optimizers, at least one.
-
     Raises:
-        CannotStack: they differ, or their optimizer is none that `_STACKABLE` lists.
+        CannotStack: the models differ, or their optimizer is none that `_STACKABLE` lists.
     """
 
-    def __init__(self, owners: Sequence[Trained]) -> None:
-        _check_alike([owner.model for owner in owners])
+    def __init__(self, owners: Sequence[TrainedModel]) -> None:
+        models = [owner.model for owner in owners]
+        _check_alike(models)
         self._owners = list(owners)
         # Kept, because looking parameters up in a model takes as long as computing a small one.
         self._named = {owner: dict(owner.model.named_parameters()) for owner in owners}
         # Not a copy: the copy of a model from `arithmetic.prepare` would call the original.
-        self._template = owners[0].model
-        models = [owner.model for owner in owners]
+        self._template = models[0]
         self._parameters = _stacked([dict(model.named_parameters()) for model in models])
         self._buffers = _stacked([dict(model.named_buffers()) for model in models])
         self._learnt = [n for n, p in self._template.named_parameters() if p.requires_grad]
@@ -74,7 +58,7 @@ class ModelStack:
     @property
     def device(self) -> torch.device:
         """Where the models live."""
-        return next(self._template.parameters()).device
+        return self._owners[0].device
 
     def rehearse(self, compute: Callable[[Weights], Tensor], *others: Tensor) -> None:
         """Computes gradients with copies of all weights, to see whether that works.
@@ -93,8 +77,7 @@ class ModelStack:
         except CannotStack:
             raise
         except Exception as error:  # torch may refuse a model with any error
-            reason = (str(error).splitlines() or [""])[0]
-            raise CannotStack(f"{type(error).__name__}: {reason}") from error
+            raise CannotStack(f"{type(error).__name__}: {one_line(error)}") from error
 
     def adopt(self) -> None:
         """Makes every model's weights views of the stack."""
@@ -104,12 +87,8 @@ class ModelStack:
             for name, buffer in owner.model.named_buffers():
                 buffer.data = self._buffers[name][row]
 
-    def arrange(self, owners: Sequence[Trained]) -> None:
-        """Puts the rows in another order, and adopts.
-
-        Args:
-            owners: the same ones, in the new order of their rows.
-        """
+    def arrange(self, owners: Sequence[TrainedModel]) -> None:
+        """Puts the rows of the same owners in another order, and adopts."""
         if self._owners == list(owners):
             return
         place = {owner: row for row, owner in enumerate(self._owners)}
@@ -122,29 +101,27 @@ class ModelStack:
         """One step of these models' own optimizers, computed at once.
 
         Args:
-            rows: of the models.
             scale: of the losses; gradients are divided by it first. A model with a gradient that
                 is not finite steps with zeros.
         """
         chosen = []
         for row in rows:
             owner = self._owners[row]
-            parameters, own = self._named[owner].values(), owner.optimizer
+            parameters, optimizer = self._named[owner].values(), owner.optimizer
             finite_or_zero([p.grad for p in parameters if p.grad is not None], scale)
             owner.clip()
             for parameter in parameters:
                 chosen.append(parameter)
                 # The state stays in its own optimizer, which may have loaded another one since.
-                self._optimizer.state[parameter] = own.state[parameter]
+                self._optimizer.state[parameter] = optimizer.state[parameter]
         self._optimizer.param_groups[0]["params"] = chosen
-        self._optimizer.param_groups[0]["lr"] = own.param_groups[0]["lr"]  # that of the iteration
+        self._optimizer.param_groups[0]["lr"] = optimizer.param_groups[0]["lr"]  # of now
         self._optimizer.step()
 
     def outputs(self, weights: Weights, read: Callable[..., Any], *inputs: Tensor) -> Any:
-        """What the models make of inputs of their own; buffers change in place.
+        """What R models make of inputs of their own; buffers change in place.
 
         Args:
-            weights: of R models.
             read: takes what one model gives, and its inputs; gives a tensor or a tuple of tensors.
             inputs: [R, …] each.
 
@@ -158,19 +135,22 @@ class ModelStack:
         def one(
             parameters: dict[str, Tensor], buffers: dict[str, Tensor], *given: Tensor
         ) -> tuple[Any, dict[str, Tensor]]:
-            own = {**parameters, **buffers}
-            made = torch.func.functional_call(self._template, own, given)
-            return read(made, *given), {name: own[name] for name in buffers}
+            state = {**parameters, **buffers}
+            made = torch.func.functional_call(self._template, state, given)
+            return read(made, *given), {name: state[name] for name in buffers}
 
         vectorized: Any = torch.vmap(one, randomness="different")
-        found, after = vectorized(*weights, *inputs)
+        results, after = vectorized(*weights, *inputs)
         for name, buffer in weights.buffers.items():
             if after[name].data_ptr() != buffer.data_ptr():
                 raise CannotStack(f"{name} is replaced, not written to")
-        return found
+        return results
 
     def chosen(self, rows: Sequence[int]) -> Weights:
-        """The weights of some rows without a graph: all of the stack, or copies of some rows."""
+        """The weights of some models; the stack's own if it is all of them, else copies.
+
+        Parameters have no graph.
+        """
         parameters, buffers = self._parameters, self._buffers
         if len(rows) < len(self._owners):
             chosen = torch.tensor(rows, device=self.device)
@@ -191,13 +171,10 @@ class ModelStack:
     def learn(
         self, rows: Sequence[int], weights: Weights, loss: Tensor, *, begin: bool = True
     ) -> None:
-        """Puts the gradient of a loss in place, or adds it to the gradient that is there.
+        """Adds the gradient of a loss, a scalar, to that which is there, unless it `begin`s anew.
 
         Args:
-            rows: of some models.
-            weights: theirs, which `learnt` was called with.
-            loss: a scalar with a graph to the weights.
-            begin: whether to replace the gradients that are there.
+            weights: of these models, which `learnt` was called with.
         """
         learnt = [weights.parameters[name] for name in self._learnt]
         # backward(), unlike grad(), gives gradients the memory layout of the weights.
@@ -207,36 +184,30 @@ class ModelStack:
 
     @torch.no_grad()
     def _put_gradients(self, rows: Sequence[int], weights: Weights, *, begin: bool) -> None:
-        there: list[Tensor] = []
+        present: list[Tensor] = []
         more: list[Tensor] = []
-        found = {name: weights.parameters[name].grad for name in self._learnt}
-        by_row = {name: g.unbind(0) for name, g in found.items() if g is not None}
+        stacks = {name: weights.parameters[name].grad for name in self._learnt}
+        by_row = {name: g.unbind(0) for name, g in stacks.items() if g is not None}
         for place, row in enumerate(rows):
             for name, parameter in self._named[self._owners[row]].items():
                 gradient = by_row[name][place] if name in by_row else None
                 if begin or parameter.grad is None:
                     parameter.grad = gradient
                 elif gradient is not None:
-                    there.append(parameter.grad)
+                    present.append(parameter.grad)
                     more.append(gradient)
-        if there:
-            torch._foreach_add_(there, more)
+        if present:
+            torch._foreach_add_(present, more)
 
 
 class FreshStack(ModelStack):
     """A stack in which all rows always learn together, with moments that begin at zero.
 
     So gradients and moments are stacks, too, and one optimizer steps with all. The models' own
-    optimizers say only how.
-
-    Args:
-        owners: see `ModelStack`; none of them clips gradients.
-
-    Raises:
-        CannotStack: see `ModelStack`.
+    optimizers, which must not clip, say only how.
     """
 
-    def __init__(self, owners: Sequence[Trained]) -> None:
+    def __init__(self, owners: Sequence[TrainedModel]) -> None:
         super().__init__(owners)
         for name, stack in _tensors(self._parameters).items():
             if stack.dim() == len(("row", "outputs", "inputs")):
@@ -244,10 +215,8 @@ class FreshStack(ModelStack):
                 self._parameters[name] = stack.mT.contiguous().mT
         stacks = _tensors(self._parameters)
         self._leaves = {name: nn.Parameter(stacks[name]) for name in self._learnt}
-        group = self._optimizer.param_groups[0]
-        settings = {name: value for name, value in group.items() if name != "params"}
         make: Callable[..., torch.optim.Optimizer] = type(self._optimizer)
-        self._optimizer = make([{"params": [*self._leaves.values()], **settings}])
+        self._optimizer = make([{**_group_of(self._optimizer), "params": [*self._leaves.values()]}])
 
     def learnt(self, weights: Weights) -> list[Tensor]:
         """See `ModelStack`; the weights become those that the optimizer steps with."""
@@ -278,45 +247,46 @@ class FreshStack(ModelStack):
 def _stacked(tensors: Sequence[dict[str, Tensor]]) -> TensorDict:
     """Copies of tensors of the same names, [W, …] each."""
     names = tensors[0].keys()
-    stacks = {name: torch.stack([own[name].detach() for own in tensors]) for name in names}
+    stacks = {name: torch.stack([one[name].detach() for one in tensors]) for name in names}
     return TensorDict(stacks, batch_size=[len(tensors)])
 
 
 def _tensors(stacks: TensorDict) -> dict[str, Tensor]:
-    """The same tensors as a dict by name."""
     tensors: dict[str, Tensor] = stacks.to_dict()
     return tensors
 
 
+def _group_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The settings of an optimizer."""
+    (group,) = optimizer.param_groups
+    return {name: value for name, value in group.items() if name != "params"}
+
+
 def _check_alike(models: Sequence[nn.Module]) -> None:
-    first, *others = map(_described, models)
+    """All must have in common layers, their settings, names, shapes and types."""
+
+    def described(model: nn.Module) -> tuple[str, list[tuple[Any, ...]]]:
+        named = [*model.named_parameters(), *model.named_buffers()]
+        return repr(model), [(n, t.shape, t.dtype, t.device, t.requires_grad) for n, t in named]
+
+    first, *others = map(described, models)
     if any(other != first for other in others):
         raise CannotStack("their models differ")
     if not first[1]:
         raise CannotStack("their models have no weights")
 
 
-def _described(model: nn.Module) -> tuple[str, list[tuple[Any, ...]]]:
-    """What all models must have in common: layers, their settings, names, shapes and types."""
-    named = [*model.named_parameters(), *model.named_buffers()]
-    return repr(model), [(n, t.shape, t.dtype, t.device, t.requires_grad) for n, t in named]
-
-
-def _one_for_all(owners: Sequence[Trained]) -> torch.optim.Optimizer:
+def _one_for_all(owners: Sequence[TrainedModel]) -> torch.optim.Optimizer:
     """An optimizer of the same kind and settings as each one's own, for all parameters."""
     optimizers = [owner.optimizer for owner in owners]
     kinds = {type(optimizer) for optimizer in optimizers}
-    settings = [
-        {name: value for name, value in group.items() if name != "params"}
-        for optimizer in optimizers
-        for group in optimizer.param_groups
-    ]
     if len(kinds) > 1:
         raise CannotStack("their optimizers differ")
     if (kind := kinds.pop()) not in _STACKABLE:
         raise CannotStack(f"{kind.__name__} steps one model at a time")
-    if len(settings) > len(optimizers) or any(own != settings[0] for own in settings):
+    settings = _group_of(optimizers[0])
+    if any(_group_of(one) != settings for one in optimizers):
         raise CannotStack("their optimizers have several settings")
     parameters = [p for owner in owners for p in owner.model.parameters()]
-    make: Callable[..., torch.optim.Optimizer] = type(optimizers[0])
-    return make([{"params": parameters, **settings[0]}])
+    make: Callable[..., torch.optim.Optimizer] = kind
+    return make([{"params": parameters, **settings}])

@@ -6,14 +6,15 @@ Most optimizers keep everything by parameter. Those of pytorch-optimizer count s
 `param_groups`, and Lookahead holds the optimizer within as another object. All of it is here.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mdgan.gan.kept import COUNTS, KEPT, NUMBERS, SLOW, kept_of
-from mdgan.gan.optimizers import within
+from mdgan.gan.optimizers import COUNTS, KEPT, NUMBERS, SLOW, kept_of, within
 
 _NEVER_NEGATIVE = (".exp_avg_sq", ".exp_avg_var", ".running_var", ".step")
 _MISFIT = "the optimizer state is incomplete, or of another model"
@@ -31,6 +32,15 @@ def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same tensors, with a prefix before every name."""
     return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+
+
+def digest_of(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of names, shapes, types and bits."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(np.asarray(tensor.detach().cpu().reshape(-1).view(torch.uint8)).data)
+    return digest.hexdigest()
 
 
 def is_finite(tensors: Mapping[str, Tensor]) -> bool:
@@ -87,9 +97,6 @@ def load_model(
     things, as with and without Lookahead.
 
     Args:
-        model: takes over the weights and buffers.
-        optimizer: over the model's parameters.
-        weights: as `model.state_dict` names them.
         moments: as `optimizer_tensors` names them.
 
     Raises:
@@ -115,10 +122,10 @@ def load_moments(
     _put(model, optimizer, _of_this_kind(optimizer, _sorted_out(model, moments)))
 
 
-def _check_weights(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    if given.keys() != own.keys():
-        raise KeyError(f"tensors that do not fit: {sorted(given.keys() ^ own.keys())}")
-    for name, tensor in own.items():
+def _check_weights(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    if given.keys() != expected.keys():
+        raise KeyError(f"tensors that do not fit: {sorted(given.keys() ^ expected.keys())}")
+    for name, tensor in expected.items():
         if given[name].shape != tensor.shape or given[name].dtype != tensor.dtype:
             raise RuntimeError(f"{name} is {_kind(given[name])}, not {_kind(tensor)}")
 
@@ -148,11 +155,7 @@ def _sorted_out(model: nn.Module, moments: Mapping[str, Tensor]) -> _OptimizerSt
 
 
 def _of_this_kind(optimizer: torch.optim.Optimizer, state: _OptimizerState) -> _OptimizerState:
-    """The state if it is of such an optimizer; a fresh one if it is of another.
-
-    Raises:
-        KeyError: it is that of none.
-    """
+    """The state if it is of such an optimizer; a fresh one if it is of another."""
     by_parameter, counts = state
     have_slow = {SLOW in own for own in by_parameter.values()}
     kinds = {frozenset(own) - {SLOW} for own in by_parameter.values()} - {frozenset()}
@@ -164,10 +167,10 @@ def _of_this_kind(optimizer: torch.optim.Optimizer, state: _OptimizerState) -> _
     if not kinds:  # fresh, or of an optimizer without momentum that has counted its steps
         kept_counts = {k: n for k, n in counts.items() if k != "step" or kept.counts_steps}
         return state._replace(counts=kept_counts)
-    found = (kinds.pop(), "step" in counts)
-    if found == (kept.names, kept.counts_steps):
+    kind = (kinds.pop(), "step" in counts)
+    if kind == (kept.names, kept.counts_steps):
         return state
-    if found in [(other.names, other.counts_steps) for other in KEPT.values()]:
+    if kind in [(other.names, other.counts_steps) for other in KEPT.values()]:
         return _OptimizerState({}, {})
     raise KeyError(_MISFIT)
 

@@ -32,9 +32,6 @@ class TensorVector:
 
     Args:
         finds: give the tensors, one after the other.
-
-    Attributes:
-        shape: of the vector, (number of blocks, BLOCK).
     """
 
     def __init__(self, *finds: Find) -> None:
@@ -51,8 +48,8 @@ class TensorVector:
         Returns:
             float32 `shape`, a copy, on the tensors' device.
         """
-        found = [flat for tensors in self._groups() for flat in _filled_up(tensors)]
-        return torch.cat(found).view(self.shape) if found else torch.empty(self.shape)
+        parts = [flat for tensors in self._groups() for flat in _filled_up(tensors)]
+        return torch.cat(parts).view(self.shape) if parts else torch.empty(self.shape)
 
     @torch.no_grad()
     def write(self, *vectors: Tensor) -> None:
@@ -72,9 +69,6 @@ class TensorVector:
 
 class ModelVector(TensorVector):
     """The parameters and buffers of some models: weights, then floating-point buffers, then others.
-
-    Args:
-        models: all have float32 weights.
 
     Attributes:
         num_weight_blocks: how many of the first blocks hold weights; the others hold buffers.

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from mdgan.errors import BadInput
-from mdgan.gan.schedules import SCHEDULES, Schedule
+from mdgan.gan.schedules import SCHEDULES, RateSchedule
 from mdgan.settings.declare import Settings, flag, number, one_of, setting, whole
 from mdgan.settings.names import Names
 
@@ -36,7 +36,7 @@ class Policy:
     epsilon: float | None = None
     weight_decay: float = 0.0
     clip_norm: float | None = None
-    schedule: Schedule = field(default_factory=Schedule)
+    schedule: RateSchedule = field(default_factory=RateSchedule)
 
     @property
     def inner(self) -> str:

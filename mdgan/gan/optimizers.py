@@ -1,25 +1,75 @@
-"""From a policy to an optimizer: torch's own where torch has it, else pytorch-optimizer's.
+"""From a policy to an optimizer: torch's own, pytorch-optimizer's, or one that the user registers.
 
-How its state becomes tensors is in `model_state.py`.
+All that an optimizer keeps must move in swaps and lie in checkpoints (`model_state.py`). So it is
+known here of each, and a registered one is tried on a few weights first.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.optim.adam import adam
 
-from mdgan.gan.kept import KEPT, MOMENTUM, SLOW, Kept
+from mdgan.errors import BadInput, reason_of
 from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, Policy
-from mdgan.gan.registered_optimizers import kept_by_registered, make_registered
+from mdgan.gan.randomness import RandomState
+
+COUNTS = ("step", "counter")
+"""What optimizers count in `param_groups`: steps, and those of a Lookahead window."""
+SLOW = "slow_params"
+"""Lookahead's weights at the beginning of a window."""
+MakeOptimizer = Callable[..., torch.optim.Optimizer]
+"""Called with the parameters, `lr`, `betas`, `weight_decay`, and `eps` if the user gave one."""
+
+_STEPS = 7
+"""Enough for what begins late, such as the end of a short window."""
+
+
+class Kept(NamedTuple):
+    """What an optimizer keeps."""
+
+    moments: tuple[str, ...]
+    """For each parameter, of its shape."""
+    numbers: tuple[str, ...] = ()
+    """For each parameter."""
+    counts_steps: bool = False
+    """Whether it counts its steps for all parameters together."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of what it keeps for each parameter."""
+        return frozenset((*self.moments, *self.numbers))
+
+
+_ADAM = Kept(("exp_avg", "exp_avg_sq"), ("step",))
+MOMENTUM = ("momentum_buffer",)
+KEPT = {
+    "adam": _ADAM,
+    "radam": _ADAM,
+    "adabelief": Kept(("exp_avg", "exp_avg_var"), counts_steps=True),
+    "lars": Kept(MOMENTUM, counts_steps=True),
+    "lamb": Kept(_ADAM.moments, ("weight_norm", "adam_norm", "trust_ratio"), counts_steps=True),
+    "sgd": Kept(MOMENTUM),
+}
+"""By the optimizer's name, which is that of its class in small letters."""
+NUMBERS = frozenset(name for kept in KEPT.values() for name in kept.numbers)
+"""What optimizers keep of each parameter that has no shape."""
+
+_OWN_HOMES = ("torch", "pytorch_optimizer")
+
+
+def kept_of(optimizer: torch.optim.Optimizer) -> Kept | None:
+    """What an optimizer keeps, if it is one that mdgan knows."""
+    kind = type(optimizer)
+    known = kind.__module__.partition(".")[0] in _OWN_HOMES
+    return KEPT.get(kind.__name__.lower()) if known else None
 
 
 def kept_by(policy: Policy) -> Kept:
     """What the optimizer of a policy keeps, with Lookahead's slow weights."""
-    own = policy.inner in KEPT
-    kept = KEPT[policy.inner] if own else kept_by_registered(policy)
-    if own and kept.moments == MOMENTUM and not policy.betas[0]:
+    is_known = policy.inner in KEPT
+    kept = KEPT[policy.inner] if is_known else kept_by_registered(policy)
+    if is_known and kept.moments == MOMENTUM and not policy.betas[0]:
         kept = kept._replace(moments=())
     return kept._replace(moments=(*kept.moments, SLOW)) if policy.looks_ahead else kept
 
@@ -35,13 +85,14 @@ def make_optimizer(model: nn.Module, policy: Policy) -> torch.optim.Optimizer:
 
 
 def _make(policy: Policy, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    if policy.inner in OPTIMIZER_NAMES.registered:
-        return make_registered(parameters, policy)
     rates: dict[str, Any] = {"lr": policy.learning_rate, "weight_decay": policy.weight_decay}
     momentum: dict[str, Any] = {"momentum": policy.betas[0]}
     adaptive: dict[str, Any] = {"betas": policy.betas}
     if policy.epsilon is not None:
         adaptive["eps"] = policy.epsilon
+    if policy.inner in OPTIMIZER_NAMES.registered:
+        make: MakeOptimizer = OPTIMIZER_NAMES.registered[policy.inner]
+        return make(parameters, **rates, **adaptive)
     if policy.inner == "adam":  # its whole update fused into one kernel
         return torch.optim.Adam(parameters, **rates, **adaptive, fused=True)
     if policy.inner == "radam":
@@ -59,66 +110,6 @@ def _make(policy: Policy, parameters: Iterable[nn.Parameter]) -> torch.optim.Opt
     return Lamb(parameters, **rates, **adaptive, weight_decouple=False, adam_debias=True)
 
 
-def take_step(optimizer: torch.optim.Optimizer, policy: Policy | None) -> None:
-    """One step with the gradients that are in place: what `optimizer.step` does, to the last bit.
-
-    In small models `Adam.step` takes longer than its kernel. So after the first step, which makes
-    the moments, Adam's function is called as `Adam.step` would call it.
-
-    Args:
-        optimizer: takes the step.
-        policy: that it was made by; None if it was made in another way.
-    """
-    group = optimizer.param_groups[0]
-    trained = [p for p in group["params"] if p.grad is not None]
-    if policy is None or policy.optimizer != "adam" or not all(map(optimizer.state.get, trained)):
-        optimizer.step()
-        return
-    states = [optimizer.state[p] for p in trained]
-    beta1, beta2 = group["betas"]
-    with torch.no_grad():
-        adam(
-            trained,
-            [p.grad for p in trained],
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],  # of the variant amsgrad
-            [state["step"] for state in states],
-            amsgrad=False,
-            beta1=beta1,
-            beta2=beta2,
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=False,
-            fused=True,
-        )
-
-
-def use_rate_of(
-    iteration: int, optimizer: torch.optim.Optimizer, policy: Policy | None, scale: float = 1.0
-) -> None:
-    """Sets the learning rate to that of an iteration; the first is 1.
-
-    Args:
-        iteration: i.
-        optimizer: whose rate it is.
-        policy: has the rate and its schedule; with None nothing changes.
-        scale: what the rate is multiplied by besides.
-    """
-    if policy is None:
-        return
-    rate = scale * policy.learning_rate * policy.schedule.factor(iteration)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-
-
-def clip(parameters: Iterable[nn.Parameter], policy: Policy | None) -> None:
-    """Scales gradients down to the policy's norm, all parameters' together, in place."""
-    if policy is not None and policy.clip_norm is not None:
-        nn.utils.clip_grad_norm_(parameters, policy.clip_norm)
-
-
 def weights_replaced(optimizer: torch.optim.Optimizer) -> None:
     """The weights were replaced by others; moments stay, a Lookahead window begins anew."""
     if within(optimizer) is not optimizer:
@@ -129,3 +120,65 @@ def within(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """The optimizer that takes single steps: of Lookahead the one inside, else itself."""
     inner: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
     return inner
+
+
+def kept_by_registered(policy: Policy) -> Kept:
+    """What a registered optimizer keeps, found by steps with a few weights.
+
+    Raises:
+        BadInput: it fails, or keeps something that could not move in a swap.
+    """
+    name = policy.inner
+    try:
+        with RandomState(0, torch.device("cpu")).in_place():
+            weights = [nn.Parameter(torch.ones(3, 2)), nn.Parameter(torch.ones(2))]
+            optimizer = _make(policy, weights)
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise BadInput(f"optimizer {name}: gives {type(optimizer).__name__}, no Optimizer")
+            before = _settings(optimizer)
+            for _ in range(_STEPS):
+                for weight in weights:
+                    weight.grad = torch.full_like(weight, 0.1)
+                optimizer.step()
+            after = _settings(optimizer)
+    except BadInput:
+        raise
+    except Exception as error:  # the user's own code may raise anything
+        raise BadInput(
+            f"optimizer {name}: fails: {type(error).__name__}: {reason_of(error)}"
+        ) from error
+    moved = sorted(key for key in after if after[key] != before.get(key))
+    if moved:
+        raise BadInput(
+            f"optimizer {name}: keeps {moved[0]!r} in param_groups, which does not move in a swap; "
+            f"keep it in `state` of each parameter as a tensor, or call it {COUNTS[0]!r} if it "
+            "counts steps"
+        )
+    _check_state(name, weights, optimizer)
+    shapes = [(key, value.shape) for key, value in optimizer.state[weights[0]].items()]
+    return Kept(
+        tuple(key for key, shape in shapes if shape != ()),
+        tuple(key for key, shape in shapes if shape == ()),
+        COUNTS[0] in optimizer.param_groups[0],
+    )
+
+
+def _settings(optimizer: torch.optim.Optimizer) -> Mapping[str, Any]:
+    (group,) = optimizer.param_groups
+    return {key: repr(value) for key, value in group.items() if key not in ("params", COUNTS[0])}
+
+
+def _check_state(name: str, weights: list[nn.Parameter], optimizer: torch.optim.Optimizer) -> None:
+    known = set(weights)
+    for key in optimizer.state:
+        if key not in known:
+            raise BadInput(f"optimizer {name}: its state belongs to no parameter; keep it by those")
+    for weight in weights:
+        for key, value in optimizer.state[weight].items():
+            tensor = isinstance(value, torch.Tensor) and value.is_floating_point()
+            if not tensor or value.shape not in ((), weight.shape):
+                raise BadInput(
+                    f"optimizer {name}: keeps {key!r} as {type(value).__name__}, which does not "
+                    "move in a swap; keep floating-point tensors, one number or of the "
+                    "parameter's shape"
+                )

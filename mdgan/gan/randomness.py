@@ -15,15 +15,7 @@ from torch import Tensor
 
 
 def derive_seed(seed: int, *stream: str | int) -> int:
-    """The seed of one named stream of random numbers.
-
-    Args:
-        seed: the run's seed, `--seed`.
-        stream: the stream's name, for example `("discriminator", 3)`.
-
-    Returns:
-        An integer in [0, 2^63), equal on every machine and in every process.
-    """
+    """The seed of a stream with a name such as ("worker", 3), in [0, 2^63), equal everywhere."""
     text = "/".join(str(part) for part in (seed, *stream))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
@@ -34,11 +26,7 @@ def generator_for(seed: int, *stream: str | int) -> torch.Generator:
 
 
 def restore_generator(generator: torch.Generator, state: Tensor) -> None:
-    """Puts a generator into the state of another of the same kind.
-
-    Args:
-        generator: draws from now on what the other would have drawn next.
-        state: the other's `get_state`, uint8.
+    """Puts a generator into the state of another of the same kind, its `get_state`.
 
     Raises:
         RuntimeError: it is not the state of such a generator; nothing changed.
@@ -67,11 +55,7 @@ def default_generator(device: torch.device) -> torch.Generator:
 
 
 class RandomState:
-    """A private state of torch's default generators (the CPU's, and the GPU's if there is one).
-
-    Attributes:
-        device: the device whose default generator is kept beside the CPU's.
-    """
+    """A private state of torch's default generators: the CPU's, and that of another device."""
 
     # The default generator belongs to the process: one `RandomState` at a time is in place.
     _in_place = threading.RLock()
@@ -110,9 +94,6 @@ class RandomState:
 
         If the other's device is of another kind, only the CPU's state is copied: a GPU keeps its
         own, and does not draw what the other would have drawn.
-
-        Args:
-            tensors: what the other's `tensors` returned.
 
         Raises:
             KeyError, RuntimeError: the tensors are not such states; nothing changed.

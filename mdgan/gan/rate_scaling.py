@@ -18,14 +18,10 @@ SCALING_RULE_NAMES = Names("scaling rule", *_OWN)
 
 
 def rate_factor(rule: str, ratio: float) -> float:
-    """What learning rates are multiplied by.
+    """What a rule of `SCALING_RULE_NAMES` multiplies rates by: 1, k, √k, or what the user's gives.
 
     Args:
-        rule: one of `SCALING_RULE_NAMES`.
         ratio: k > 0, for k times the samples that rates are given for.
-
-    Returns:
-        1, k or √k; or what the user's own rule gives.
 
     Raises:
         BadInput: the user's own rule fails, or gives no number above 0.

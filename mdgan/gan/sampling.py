@@ -15,17 +15,12 @@ _AT_ONCE = 256
 def sample_pieces(
     generator: nn.Module, num_samples: int, z_dim: int, seed: int, labels: Tensor | None = None
 ) -> Iterator[Tensor]:
-    """Yields samples piece by piece; leaves the generator and all random states as they were.
+    """Yields samples by 256, on the CPU; leaves the generator and random states as they were.
+
+    Sample i follows from the seed alone: G is in evaluation mode meanwhile.
 
     Args:
-        generator: G; put into evaluation mode meanwhile, so a sample does not depend on the others.
-        num_samples: n.
-        z_dim: the length of G's input.
-        seed: decides the noise; sample i is the same whatever n is.
         labels: y, int64 [n], for a conditional generator; by default each class in turn.
-
-    Yields:
-        float32 [at most 256, C, H, W] in [−1, 1], on the CPU.
     """
     device = next(generator.parameters()).device
     num_classes = num_classes_of(generator)
@@ -40,8 +35,8 @@ def sample_pieces(
         generator.eval()
         try:
             with state.in_place():
-                own = None if labels is None else labels[begin : begin + count].to(device)
-                piece = call(generator, z.to(device), own).float().cpu()
+                own_labels = None if labels is None else labels[begin : begin + count].to(device)
+                piece = call(generator, z.to(device), own_labels).float().cpu()
         finally:
             for module, training in was_training.items():
                 module.training = training

@@ -6,15 +6,14 @@ from typing import Any
 
 from mdgan.errors import BadInput
 from mdgan.gan.optimizer_settings import OPTIMIZERS, OptimizerSettings, Policy
-from mdgan.gan.regularizer_settings import RegularizerSettings
-from mdgan.gan.schedules import SCHEDULES, Schedule
+from mdgan.gan.regularizers.registry import RegularizerSettings, make_regularizers
+from mdgan.gan.schedules import SCHEDULES, RateSchedule
 from mdgan.settings.declare import (
     flag,
     number,
     one_of,
     own_setting,
     setting,
-    shortest,
     switch,
     text,
     whole,
@@ -28,8 +27,6 @@ DISCRIMINATOR_LOSS_NAMES = Names(
     "discriminator loss", "bce", "least-squares", "hinge", "wasserstein"
 )
 _CRITIC = "wasserstein"
-_GUESSING_AT_0 = ("bce", "hinge")
-"""Discriminator losses whose logits are above 0 for what is called real."""
 
 
 @dataclass(frozen=True)
@@ -142,11 +139,6 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
                 f"--exact-layers {self.exact_layers}: all layers compute in fp32; leave it out, or "
                 "add --precision bf16"
             )
-        if self.merge_halves and self.r1 is not None:
-            raise BadInput(
-                f"--merge-halves: --r1 {shortest(self.r1)} needs a pass over real samples alone; "
-                "leave out one of the two"
-            )
         for network in ("generator", "discriminator"):
             policy = self.policy(network)
             if policy.inner == "adabelief" and policy.betas[0] == 0:
@@ -161,18 +153,8 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
                 f"--discriminator-loss {critic} and --generator-loss {generator}: the Wasserstein "
                 f"distance needs both; give {_CRITIC} twice"
             )
-        if self.gradient_penalty is not None and critic != _CRITIC:
-            raise BadInput(
-                f"--gradient-penalty {shortest(self.gradient_penalty)}: is for the Wasserstein "
-                f"losses; add --discriminator-loss {_CRITIC} --generator-loss {_CRITIC}, or use "
-                "--r1"
-            )
-        if self.augment == "ada" and critic not in _GUESSING_AT_0:
-            raise BadInput(
-                f"--augment ada: asks how many real samples have a logit above 0, which means "
-                f"little with --discriminator-loss {critic}; use one of {', '.join(_GUESSING_AT_0)}"
-                ", or --augment diffaugment"
-            )
+        for regularizer in make_regularizers(self).all:
+            regularizer.check(self)
 
     def policy(self, network: str) -> Policy:
         """How one of the networks is optimized.
@@ -192,7 +174,9 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
             own("epsilon", None),
             own("weight_decay", 0.0),
             own("clip_norm", None),
-            Schedule(own("schedule", SCHEDULES[0]), own("warmup_iterations", 0), self.iterations),
+            RateSchedule(
+                own("schedule", SCHEDULES[0]), own("warmup_iterations", 0), self.iterations
+            ),
         )
 
     def exact_patterns(self) -> list[str]:

@@ -73,11 +73,7 @@ class StackedGANs:
         self._learners.adopt()
 
     def step(self) -> Tensor:
-        """One iteration of each, as `LocalGAN.step`.
-
-        Returns:
-            J_disc and J_gen of each, [R, 2].
-        """
+        """One iteration of each, as `LocalGAN.step`; returns J_disc and J_gen of each, [R, 2]."""
         weights = self._generators.chosen(self._rows)
         self._generators.learnt(weights)
         generated = self._generate(weights)

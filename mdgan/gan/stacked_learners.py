@@ -5,17 +5,15 @@ Shapes are written [R, b, C, H, W]: a batch of b samples for each of R of the le
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from mdgan.gan.discriminator_learner import DiscriminatorLearner, Rules, Stage
-from mdgan.gan.discriminator_stack import DiscriminatorStack, Penalty
-from mdgan.gan.labels import Samples, num_classes_of
-from mdgan.gan.losses import Verdict
-from mdgan.gan.model_stack import CannotStack, ModelStack
-from mdgan.gan.regularizers import gradient_penalty, r1_penalty
+from mdgan.gan.discriminator_learner import DiscriminatorLearner, Stage
+from mdgan.gan.labels import Samples, inputs
+from mdgan.gan.losses import Term, as_output
+from mdgan.gan.model_stack import CannotStack, ModelStack, Weights
+from mdgan.gan.regularizers.contract import BETWEEN, FAKE, REAL
 
 
 class StackedLearners:
@@ -27,8 +25,6 @@ class StackedLearners:
 
     Args:
         learners: with models of the same kind; a row is a place among them.
-        stages: the hooks that their stages run in. Each stage is recorded for every learner, with
-            the same beginning and end.
         kind: of the stack of their discriminators.
 
     Raises:
@@ -41,14 +37,18 @@ class StackedLearners:
         stages: Sequence[Stage],
         kind: type[ModelStack] = ModelStack,
     ) -> None:
+        first = learners[0]
         self._learners = learners
         self._stages = stages
-        self._rules, self._random_state = learners[0].rules, learners[0].random_state
-        self._r1, self._gradient_penalty = _penalties(self._rules)
+        self._rules, self._random_state = first.rules, first.random_state
+        self._regularizers = first.regularizers
+        self._is_conditional = first.discriminator.is_conditional
+        for each in self._regularizers.all:
+            if not each.can_be_stacked:
+                raise CannotStack(f"{each.flag} regularises one model at a time")
         if any(learner.rules != self._rules for learner in learners):
             raise CannotStack("they learn in different ways")
         self._models = kind([learner.discriminator for learner in learners])
-        self._stack = DiscriminatorStack(self._models)
 
     def rehearse(self, sample_shape: Sequence[int]) -> None:
         """Sees with copies whether they can be computed at once.
@@ -60,16 +60,20 @@ class StackedLearners:
             CannotStack: they cannot.
         """
         before = self._random_state.tensors()
-        penalty = self._r1 or self._gradient_penalty
         shape = (len(self._learners), self._rules.batch_size, *sample_shape)
-        batch = Samples(torch.zeros(shape, device=self._models.device))
-        if num_classes_of(self._learners[0].discriminator.model) is not None:
-            labels = torch.zeros(shape[:2], dtype=torch.int64, device=self._models.device)
-            batch = Samples(batch.images, labels)
-        loss = partial(self._rules.loss, self._rules.discriminator_loss.real)
+        images = torch.zeros(shape, device=self._models.device, requires_grad=True)
+        labels = torch.zeros(shape[:2], dtype=torch.int64, device=self._models.device)
+        batch = Samples(images, labels if self._is_conditional else None)
+
+        def compute(weights: Weights) -> Tensor:
+            losses, logits = self._losses(weights, batch, self._rules.discriminator_loss.real)
+            for place in (REAL, FAKE, BETWEEN):
+                losses = self._regularizers.penalized(place, losses, logits, images)
+            return losses.sum()
+
         try:
             with self._random_state.in_place():
-                self._stack.rehearse(batch, loss, penalty)
+                self._models.rehearse(compute, images)
         finally:
             self._random_state.restore(before)
 
@@ -88,27 +92,24 @@ class StackedLearners:
         """L local steps (Hardy et al. 2019, Algorithm 1, lines 6-8).
 
         Args:
-            rows: of R learners, increasing.
             fake: X^(d) of each, [R, b, C, H, W]; with labels, [R, b], if D is conditional.
 
         Returns:
             J_disc before the last step, [R].
         """
-        loss = partial(self._rules.loss, self._rules.discriminator_loss.fake)
-        scale = self._rules.loss_scale
         losses_before = torch.zeros(len(rows))
         for _ in range(self._rules.local_steps):
             self.learn_real_halves(rows)
             with self.stage(rows, "fake half"):
-                seen = fake.of(self._augmented(rows, fake.images))
-                with self._random_state.in_place():
-                    losses, _ = self._stack.learn(rows, seen, loss, scale, begin=False)
-                if self._gradient_penalty is not None:
-                    self._learn_gradient_penalty(rows, fake)
+                losses, _ = self._learn(rows, FAKE, fake, self._rules.discriminator_loss.fake)
+                if self._regularizers.at(BETWEEN):
+                    self._learn(rows, BETWEEN, self._mixed(rows, fake), None)
             with self.stage(rows, "local step"):
-                self._models.step(rows, scale)
+                self._models.step(rows, self._rules.loss_scale)
             ended = zip(rows, losses, strict=True)
-            losses_before = torch.stack([self._learners[r].end_local_step(own) for r, own in ended])
+            losses_before = torch.stack(
+                [self._learners[r].end_local_step(loss) for r, loss in ended]
+            )
         return losses_before
 
     def learn_real_halves(self, rows: Sequence[int]) -> None:
@@ -118,37 +119,29 @@ class StackedLearners:
             return
         learners = [self._learners[row] for row in rows]
         with self.stage(rows, "real half"):
-            real = _stacked([learner.draw_real() for learner in learners]).to(self._models.device)
-            real.images.requires_grad_(self._r1 is not None)
-            seen = real.of(self._augmented(rows, real.images))
-            loss = partial(self._rules.loss, self._rules.discriminator_loss.real)
-            with self._random_state.in_place():
-                losses, logits = self._stack.learn(
-                    rows,
-                    seen,
-                    loss,
-                    self._rules.loss_scale,
-                    begin=True,
-                    penalty=self._r1,
-                    source=real.images,
-                )
-            for learner, own, said in zip(learners, losses, logits, strict=True):
-                learner.keep_real_half(own, said)
+            drawn = [learner.draw_real() for learner in learners]
+            labels = [batch.labels for batch in drawn if batch.labels is not None]
+            images = torch.stack([batch.images for batch in drawn])
+            real = Samples(images, torch.stack(labels) if labels else None).to(self._models.device)
+            losses, logits = self._learn(rows, REAL, real, self._rules.discriminator_loss.real)
+            for learner, loss, of_real in zip(learners, losses, logits, strict=True):
+                learner.keep_real_half(loss, of_real)
 
     def judge(self, rows: Sequence[int], judged: Samples) -> tuple[Tensor, Tensor]:
         """J_gen of what R learners see, with a graph to the images; the weights are in none.
 
         Args:
-            rows: of the learners, increasing.
             judged: X^(g) of each, [R, b, C, H, W]; with labels, [R, b], if D is conditional.
 
         Returns:
             The losses, [R], and the logits, [R, b].
         """
-        seen = judged.of(self._augmented(rows, judged.images))
-        loss = partial(self._rules.loss, self._rules.generator_loss)
+        seen = self._seen(rows, judged)
+        weights = self._models.chosen(rows)
         with self._random_state.in_place():
-            return self._stack.judge(rows, seen, loss)
+            judgement = self._losses(weights, seen, self._rules.generator_loss)
+        self._models.put_back(rows, weights)
+        return judgement
 
     @contextmanager
     def stage(self, rows: Sequence[int], name: str) -> Iterator[None]:
@@ -158,56 +151,53 @@ class StackedLearners:
                 stages.enter_context(self._stages[row](name))
             yield
 
-    def _learn_gradient_penalty(self, rows: Sequence[int], fake: Samples) -> None:
+    def _learn(
+        self, rows: Sequence[int], place: str, batch: Samples, term: Term | None
+    ) -> tuple[Tensor, Tensor]:
+        """As `DiscriminatorLearner._learn`: losses, [R], and logits, [R, b]; without graphs."""
+        if self._regularizers.at(place):
+            batch = batch.of(batch.images.detach().requires_grad_())
+        seen = self._seen(rows, batch)
+        weights = self._models.chosen(rows)
+        self._models.learnt(weights)
+        with self._random_state.in_place():
+            losses, logits = self._losses(weights, seen, term)
+            whole = self._regularizers.penalized(place, losses, logits, batch.images)
+            loss = (whole * self._rules.loss_scale).sum()
+            self._models.learn(rows, weights, loss, begin=place == REAL)
+        return losses.detach(), logits.detach()
+
+    def _losses(self, weights: Weights, seen: Samples, term: Term | None) -> tuple[Tensor, Tensor]:
+        """Losses, [R], and logits, [R, b], with their graph; losses are 0 without a term."""
+
+        def read(
+            returned: Tensor | tuple[Tensor, Tensor], _images: Tensor, labels: Tensor | None = None
+        ) -> tuple[Tensor, Tensor]:
+            output = as_output(returned)
+            loss = output.logits.new_zeros(())
+            if term is not None:
+                loss = self._rules.loss(term, output, labels)
+            return loss, output.logits.flatten()
+
+        losses, logits = self._models.outputs(weights, read, *inputs(seen.images, seen.labels))
+        return losses, logits
+
+    def _mixed(self, rows: Sequence[int], fake: Samples) -> Samples:
+        """What `DiscriminatorLearner.mixed` gives; each draws its own numbers."""
         mixed = []
         for row, batch in zip(rows, fake.images, strict=True):
             learner = self._learners[row]
             with learner.random_state.in_place():
                 mixed.append(learner.mixed(batch))
-        source = torch.stack(mixed).requires_grad_()
-        seen = fake.of(self._augmented(rows, source))
-        with self._random_state.in_place():
-            self._stack.learn(
-                rows,
-                seen,
-                _nothing,
-                self._rules.loss_scale,
-                begin=False,
-                penalty=self._gradient_penalty,
-                source=source,
-            )
+        return fake.of(torch.stack(mixed))
 
-    def _augmented(self, rows: Sequence[int], batch: Tensor) -> Tensor:
-        """What discriminators see of a batch each, [R, b, C, H, W]; each draws its own numbers."""
-        learners = [self._learners[row] for row in rows]
-        if not learners[0].augmentation.on:
+    def _seen(self, rows: Sequence[int], batch: Samples) -> Samples:
+        """What regularisers let each see of its batch; each draws its own numbers."""
+        if not self._regularizers.change_images:
             return batch
         seen = []
-        for learner, samples in zip(learners, batch, strict=True):
+        for row, images in zip(rows, batch.images, strict=True):
+            learner = self._learners[row]
             with learner.random_state.in_place():
-                seen.append(learner.augmentation(samples))
-        return torch.stack(seen)
-
-
-def _penalties(rules: Rules) -> tuple[Penalty | None, Penalty | None]:
-    """R1 and the gradient penalty; None where there is none."""
-
-    def r1(logits: Tensor, batch: Tensor) -> Tensor:
-        return r1_penalty(logits, batch, rules.r1)
-
-    def between(logits: Tensor, batch: Tensor) -> Tensor:
-        return gradient_penalty(logits, batch, rules.gradient_penalty)
-
-    return r1 if rules.r1 else None, between if rules.gradient_penalty else None
-
-
-def _nothing(verdict: Verdict, _labels: Tensor | None) -> Tensor:
-    """A loss that is always 0."""
-    return verdict.logits.new_zeros(())
-
-
-def _stacked(batches: Sequence[Samples]) -> Samples:
-    """Batches of samples, all with labels or none, as one with one more dimension."""
-    labels = [batch.labels for batch in batches if batch.labels is not None]
-    images = torch.stack([batch.images for batch in batches])
-    return Samples(images, torch.stack(labels) if labels else None)
+                seen.append(learner.regularizers.see(images))
+        return batch.of(torch.stack(seen))

@@ -23,14 +23,6 @@ def refresh_buffers(
 
     So means and variances of BatchNorm become those of generated samples, and vectors of spectral
     norm those of the present weights. Weights stay as they are, and no real sample is needed.
-
-    Args:
-        generator: G.
-        discriminator: D.
-        z_dim: the length of G's input.
-        batch_size: b.
-        seed: of the run.
-        iteration: i, which decides the noise, too.
     """
     if not any(True for model in (generator, discriminator) for _ in model.buffers()):
         return

@@ -28,30 +28,19 @@ MOST_EXACT = 512.0
 
 
 def weighted_sum(tensors: Mapping[int, Tensor], weights: Mapping[int, float]) -> Tensor:
-    """Σ w_k · x_k.
-
-    Args:
-        tensors: x_k by worker, float32, all of one shape; at least one.
-        weights: w_k of each.
-
-    Returns:
-        float64, a new tensor.
-    """
+    """Σ w_k · x_k, float64, of x_k by worker, float32, all of one shape; at least one."""
     return _weighted(torch.float64, tensors, weights, lambda steps: steps.div_(STEPS_PER_UNIT))
 
 
 def average(
     tensors: Mapping[int, Tensor], sums: Sequence[PartialSum], weights: Mapping[int, float]
 ) -> Tensor:
-    """Σ w_k · x_k / Σ w_k over all workers that answered.
+    """Σ w_k · x_k / Σ w_k over all workers that answered, float64.
 
     Args:
         tensors: x_k of the workers that answered for themselves, float32.
         sums: of the tensors of the others, from `weighted_sum`.
         weights: w_k of all; those of the workers that answered add up to more than 0.
-
-    Returns:
-        float64, of one tensor's shape.
     """
     if len(tensors) == 1 and not sums:
         (tensor,) = tensors.values()
@@ -68,17 +57,7 @@ def total(
     weights: Mapping[int, float],
     divisor: float = 1.0,
 ) -> Tensor:
-    """Σ w_k · x_k over all workers that answered, at least one; see `average`.
-
-    Args:
-        tensors: x_k of the workers that answered for themselves, float32.
-        sums: of the tensors of the others, from `weighted_sum`.
-        weights: w_k of those that answered for themselves.
-        divisor: by which the sum is divided.
-
-    Returns:
-        float64, of one tensor's shape.
-    """
+    """Σ w_k · x_k / divisor over all workers that answered, at least one; see `average`."""
     workers = sorted(tensors)
 
     def add_up(*parts: Tensor) -> Tensor:
@@ -97,27 +76,15 @@ def total_weight(weights: Mapping[int, float]) -> float:
 
 
 def sum_in_steps(tensors: Mapping[int, Tensor], weights: Mapping[int, float]) -> Tensor:
-    """Σ w_k · x_k, each addend a whole number of steps of 2⁻⁴⁴.
-
-    Args:
-        tensors: x_k by worker, float32, all of one shape; at least one.
-        weights: w_k of each; Σ w_k · |x_k| is below `MOST_EXACT`.
-
-    Returns:
-        int64, a new tensor.
-    """
+    """As `weighted_sum`, int64 in steps of 2⁻⁴⁴; Σ w_k · |x_k| must be below `MOST_EXACT`."""
     return _weighted(torch.int64, tensors, weights, lambda steps: steps)
 
 
 def mean_of_steps(total: Tensor, weight: float) -> Tensor:
-    """The mean from a sum of what `sum_in_steps` gives.
+    """What `average` gives for two workers or more, float64, from what `sum_in_steps` gives.
 
     Args:
-        total: int64, of the tensors of all workers.
-        weight: `total_weight` of these workers.
-
-    Returns:
-        float64: what `average` gives for the same tensors of two workers or more.
+        weight: `total_weight` of all these workers.
     """
     return _part_by_part(
         torch.float64, [total], lambda part: part.double().div_(STEPS_PER_UNIT).div_(weight)
@@ -159,9 +126,9 @@ def _part_by_part(
 ) -> Tensor:
     """Computes a new tensor from some of one shape, value by value."""
     first = tensors[0]
-    found = torch.empty(first.shape, dtype=dtype, device=first.device)
+    result = torch.empty(first.shape, dtype=dtype, device=first.device)
     size = _PART if first.is_cpu else max(1, first.numel())
-    cut = (torch.split(tensor.reshape(-1), size) for tensor in (found, *tensors))
+    cut = (torch.split(tensor.reshape(-1), size) for tensor in (result, *tensors))
     for into, *parts in zip(*cut, strict=True):
         into.copy_(compute(*parts))
-    return found
+    return result

@@ -11,13 +11,13 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.gan.arithmetic import layers_of
-from mdgan.gan.augmentation import SMALLEST
 from mdgan.gan.build import Models, build_model
 from mdgan.gan.labels import num_classes_of
 from mdgan.gan.losses import check_losses
 from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, OptimizerSettings
-from mdgan.gan.registered_optimizers import kept_by_registered
-from mdgan.gan.regularizers import with_spectral_norm
+from mdgan.gan.optimizers import kept_by_registered
+from mdgan.gan.regularizers.contract import regularized
+from mdgan.gan.regularizers.registry import SETTINGS_OF_MODELS, make_regularizers
 from mdgan.launch.private_models import check_discriminator
 from mdgan.models.check import check_models, compares_samples, tells_classes
 from mdgan.models.group_norm import with_group_norm
@@ -28,7 +28,7 @@ _OF_MODELS = {
     *ModelSettings.names(),
     *OptimizerSettings.names(),
     *("generator_loss", "discriminator_loss", "local_steps"),
-    *("r1", "gradient_penalty", "spectral_norm"),
+    *SETTINGS_OF_MODELS,
 }
 """Settings of which the best values depend on the models."""
 
@@ -65,8 +65,9 @@ def models_of(settings: RunSettings, dataset: DatasetFile) -> Models:
     models = _chosen(settings, dataset)
     if settings.norm == "group":
         models = replace(models, discriminator=partial(with_group_norm, models.discriminator))
-    if settings.spectral_norm:
-        models = replace(models, discriminator=partial(with_spectral_norm, models.discriminator))
+    if those := make_regularizers(settings).all:
+        built = partial(regularized, models.discriminator, those, models.source)
+        models = replace(models, discriminator=built)
     return models
 
 
@@ -102,20 +103,10 @@ def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
     if settings.architecture not in ARCHITECTURES:  # those are tested, and the large take minutes
         check_models(chosen, dataset.num_classes)
     _check_labels(settings, chosen)
-    if settings.augment is not None and min(dataset.shape[1:]) < SMALLEST:
-        raise BadInput(
-            f"--augment {settings.augment}: pictures of {dataset.name} have {dataset.shape[1]}×"
-            f"{dataset.shape[2]} pixels, which cannot move by an eighth; leave it out (at least "
-            f"{SMALLEST}×{SMALLEST})"
-        )
+    for regularizer in make_regularizers(settings).all:
+        regularizer.check_shape(dataset.shape, dataset.name)
     models = models_of(settings, dataset)
-    if settings.spectral_norm:
-        try:
-            build_model(models.discriminator, 0)
-        except ValueError as error:
-            raise BadInput(
-                f"--spectral-norm: the discriminator of {models.source}: {error}"
-            ) from error
+    build_model(models.discriminator, 0)
     _check_exact_layers(settings, models)
     check_discriminator(settings, models)
     if settings.merge_halves and compares_samples(models):

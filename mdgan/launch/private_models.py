@@ -6,12 +6,14 @@ from torch import nn
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput, reason_of
 from mdgan.gan.build import Models, build_model, num_parameters
-from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
+from mdgan.gan.regularizers.contract import REAL
+from mdgan.gan.regularizers.registry import make_regularizers
+from mdgan.models.blocks import MinibatchDiscrimination
 from mdgan.models.check import compares_samples
-from mdgan.models.minibatch_discrimination import MinibatchDiscrimination
 from mdgan.privacy.canaries import most_canaries
 from mdgan.privacy.per_sample import per_sample_gradients, still
 from mdgan.privacy.settings import PrivacySettings
@@ -56,13 +58,13 @@ def _check_gradients(
     asked: str, settings: PrivacySettings, model: nn.Module, models: Models
 ) -> None:
     """Takes gradients of single samples: their mean must be that of the batch."""
-    rules = Rules(
+    rules = LearningRules(
         _NUM_TRIED,
         1,
         DISCRIMINATOR_LOSSES[settings.discriminator_loss],
         GENERATOR_LOSSES[settings.generator_loss],
-        r1=settings.r1 or 0.0,
     )
+    penalties = make_regularizers(settings).at(REAL)
     num_classes = num_classes_of(model)
     labels = None if num_classes is None else torch.arange(_NUM_TRIED) % num_classes
     with RandomState(0, torch.device("cpu")).in_place():
@@ -70,7 +72,7 @@ def _check_gradients(
         try:
             with still(model):
                 before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-                per_sample_gradients(model, rules, real)
+                per_sample_gradients(model, rules, real, penalties)
                 model(real.images, *(() if labels is None else (labels,)))
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(

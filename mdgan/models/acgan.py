@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mdgan.gan.build import Models
-from mdgan.models.minibatch_discrimination import NUM_KERNELS, MinibatchDiscrimination
+from mdgan.models.blocks import NUM_KERNELS, MinibatchDiscrimination
 from mdgan.models.shapes import growth_of
 
 NOISE_SIZE = 100
@@ -30,13 +30,8 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
     """The models for pictures of a shape; see `Architecture.make`.
 
     Args:
-        shape: (C, H, W).
-        num_classes: K.
         width: channels of D's first layer; each of its five others has twice as many as the one
             before. G's last map has six times as many.
-
-    Raises:
-        ValueError: no picture of that shape can be made.
     """
     side, doublings = growth_of(shape)
     channels = [_TIMES_WIDTH * width * min(_MOST, 1 << level) for level in range(doublings)]
@@ -44,8 +39,8 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
         "--architecture acgan",
         shape,
         NOISE_SIZE,
-        partial(Generator, NOISE_SIZE, num_classes, side, channels[::-1], shape[0]),
-        partial(Discriminator, shape, num_classes, width),
+        partial(ACGANGenerator, NOISE_SIZE, num_classes, side, channels[::-1], shape[0]),
+        partial(ACGANDiscriminator, shape, num_classes, width),
     )
 
 
@@ -54,15 +49,11 @@ def with_classes(z: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     return torch.cat([z, F.one_hot(labels, num_classes).to(z.dtype)], 1)
 
 
-class Generator(nn.Module):
+class ACGANGenerator(nn.Module):
     """From z [b, n] and classes y [b] to samples [b, C, H, W] in [−1, 1].
 
     Args:
-        noise_size: n.
-        num_classes: K.
-        side: of the first map, in pixels.
         channels: of the maps, each of which has twice the side of the one before.
-        image_channels: C.
     """
 
     def __init__(
@@ -86,26 +77,18 @@ class Generator(nn.Module):
         _draw_weights(self)
 
     def forward(self, z: Tensor, labels: Tensor) -> Tensor:
-        """Makes samples.
-
-        Args:
-            z: noise, [b, n].
-            labels: y, int64 [b] in [0, K).
-        """
+        """Makes samples."""
         samples: Tensor = self.layers(with_classes(z, labels, self.num_classes))
         return samples
 
 
-class Discriminator(nn.Module):
+class ACGANDiscriminator(nn.Module):
     """From samples [b, C, H, W] to logits [b], and logits of classes [b, K].
 
     Every second layer halves the side, but pictures of less than three doublings are halved to the
     square that they grow from: then the last map of 28·28 pixels has 7·7, as MD-GAN's counts say.
 
     Args:
-        shape: (C, H, W).
-        num_classes: K.
-        width: channels of the first of six layers.
         sees_batch: whether there is mini-batch discrimination before the last layer.
     """
 
@@ -140,12 +123,7 @@ class Discriminator(nn.Module):
         _draw_weights(self)
 
     def forward(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Judges samples.
-
-        Args:
-            samples: [b, C, H, W] in [−1, 1].
-            labels: not looked at: D has to find them.
-        """
+        """Judges samples."""
         del labels
         return first_and_others(self.layers(samples))
 

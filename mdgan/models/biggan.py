@@ -12,10 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mdgan.gan.build import Models
-from mdgan.gan.regularizers import add_spectral_norm
-from mdgan.models.attention import SelfAttention
-from mdgan.models.conditional_norm import ConditionalBatchNorm
-from mdgan.models.residual_blocks import UpBlock, down_blocks
+from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
+from mdgan.models.blocks import ConditionalBatchNorm, SelfAttention, UpBlock, down_blocks
 from mdgan.models.shapes import growth_of
 
 _CHUNK = 20
@@ -44,13 +42,8 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
     """The models for pictures of a shape; see `Architecture.make`.
 
     Args:
-        shape: (C, H, W).
-        num_classes: K.
         width: channels of the layers nearest to a large picture; a small one has four times as
             many.
-
-    Raises:
-        ValueError: no picture of that shape can be made.
     """
     side, doublings = growth_of(shape)
     if doublings > max(_UP):
@@ -66,10 +59,15 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
         shape,
         _CHUNK * (doublings + 1),
         partial(
-            Generator, side, [width * times for times in up], from_square, shape[0], num_classes
+            BigGANGenerator,
+            side,
+            [width * times for times in up],
+            from_square,
+            shape[0],
+            num_classes,
         ),
         partial(
-            Discriminator,
+            BigGANDiscriminator,
             shape[0],
             [width * times for times in down[:num_halving]],
             [width * times for times in down[num_halving:]],
@@ -79,15 +77,12 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
     )
 
 
-class Generator(nn.Module):
+class BigGANGenerator(nn.Module):
     """From z [b, 20 (k + 1)] and classes y [b] to samples [b, C, H, W] in [−1, 1].
 
     Args:
-        side: of the first map, in pixels.
         channels: of the first map, and after each of k blocks, all of which double the side.
         attends_at: after how many blocks there is self-attention.
-        image_channels: C.
-        num_classes: K.
     """
 
     def __init__(
@@ -116,12 +111,7 @@ class Generator(nn.Module):
             add_spectral_norm(part)
 
     def forward(self, z: Tensor, labels: Tensor) -> Tensor:
-        """Makes samples.
-
-        Args:
-            z: noise, [b, 20 (k + 1)].
-            labels: y, int64 [b] in [0, K).
-        """
+        """Makes samples."""
         classes = self.classes(labels)
         first, *chunks = torch.split(z, _CHUNK, 1)
         maps = self.linear(first).view(-1, *self._first)
@@ -133,18 +123,16 @@ class Generator(nn.Module):
         return samples
 
 
-class Discriminator(nn.Module):
+class BigGANDiscriminator(nn.Module):
     """From samples [b, C, H, W] and their classes to logits [b, 1], by projection.
 
     The logit is that of the features alone plus their inner product with the embedding of the class
     (Miyato and Koyama 2018).
 
     Args:
-        image_channels: C.
         down: channels that the blocks make which halve the side.
         flat: channels that the blocks after them make.
         attends_at: after how many blocks there is self-attention.
-        num_classes: K.
     """
 
     def __init__(
@@ -165,12 +153,7 @@ class Discriminator(nn.Module):
         add_spectral_norm(self)
 
     def forward(self, samples: Tensor, labels: Tensor) -> Tensor:
-        """Judges samples.
-
-        Args:
-            samples: [b, C, H, W] in [−1, 1].
-            labels: y, int64 [b] in [0, K).
-        """
+        """Judges samples."""
         features = F.relu(self.blocks(samples)).sum((2, 3))
         projected = (self.classes(labels) * features).sum(1, keepdim=True)
         logits: Tensor = self.linear(features) + projected

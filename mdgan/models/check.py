@@ -9,7 +9,7 @@ from mdgan.data.readable import warn_once
 from mdgan.errors import BadInput, reason_of
 from mdgan.gan.build import Build, Models, build_model
 from mdgan.gan.labels import call, num_classes_of
-from mdgan.gan.losses import as_verdict
+from mdgan.gan.losses import as_output
 from mdgan.gan.randomness import RandomState
 
 _NUM_WEIGHTS = 8
@@ -20,7 +20,6 @@ def check_models(models: Models, num_classes: int | None = None) -> None:
     """Runs both models once on a batch of two; warns of a discriminator that gives no logits.
 
     Args:
-        models: what makes them.
         num_classes: K of the data; None if that is not known.
 
     Raises:
@@ -58,20 +57,16 @@ def _labels_for(
     models: Models, generator: nn.Module, discriminator: nn.Module, num_classes: int | None
 ) -> Tensor | None:
     """What conditional models are tried with, int64 [2]; None for models that are not."""
-    found = {
-        "Generator": num_classes_of(generator),
-        "Discriminator": num_classes_of(discriminator),
-    }
-    if found["Generator"] is None and found["Discriminator"] is None:
+    wanted, other = num_classes_of(generator), num_classes_of(discriminator)
+    if wanted is None and other is None:
         return None
     said = " and ".join(
         f"{name} has {'no num_classes' if k is None else f'num_classes = {k!r:.80}'}"
-        for name, k in found.items()
+        for name, k in (("Generator", wanted), ("Discriminator", other))
     )
-    wanted = found["Generator"]
-    if type(wanted) is not int or type(found["Discriminator"]) is not int or wanted < 1:
+    if type(wanted) is not int or type(other) is not int or wanted < 1:
         raise BadInput(f"{models.source}: {said}; both must be the same whole number, or neither")
-    if wanted != found["Discriminator"]:
+    if wanted != other:
         raise BadInput(f"{models.source}: {said}; both must have the same")
     if wanted != num_classes:
         known = "says none" if num_classes is None else f"says NUM_CLASSES = {num_classes}"
@@ -105,7 +100,7 @@ def tells_classes(models: Models) -> bool:
     discriminator = build_model(models.discriminator, 0)
     labels = None if num_classes_of(discriminator) is None else torch.zeros(2, dtype=torch.int64)
     output = call(discriminator, torch.zeros(2, *models.shape), labels)
-    return as_verdict(output).classes is not None
+    return as_output(output).classes is not None
 
 
 def compares_samples(models: Models) -> bool:
@@ -120,7 +115,7 @@ def compares_samples(models: Models) -> bool:
     with RandomState(0, torch.device("cpu")).in_place():
         # Near each other: mini-batch discrimination does not see samples that are far apart.
         samples = torch.rand(1, *models.shape) + 1e-2 * torch.rand(num_samples, *models.shape)
-        verdict = as_verdict(call(discriminator, samples.requires_grad_(), labels))
+        verdict = as_output(call(discriminator, samples.requires_grad_(), labels))
         parts = [part for part in verdict if part is not None]
         for sample, row in enumerate(zip(*parts, strict=True)):
             judged = torch.stack([part.sum() for part in row]).sum()
@@ -132,10 +127,7 @@ def compares_samples(models: Models) -> bool:
 
 @torch.no_grad()
 def _is_squashed(models: Models, labels: Tensor | None) -> bool:
-    """Whether D's outputs on noise stay within [0, 1] with several random weights.
-
-    Weights as they are at the start would not tell: logits may lie within [0, 1] by chance.
-    """
+    """Whether D's outputs on noise stay within [0, 1] with several random weights."""
     for seed in range(_NUM_WEIGHTS):
         model = build_model(models.discriminator, seed)
         with RandomState(seed, torch.device("cpu")).in_place():
@@ -143,7 +135,7 @@ def _is_squashed(models: Models, labels: Tensor | None) -> bool:
             for weights in model.parameters():
                 weights.add_(torch.randn(weights.shape))
             output = call(model, torch.rand(2, *models.shape) * 2 - 1, labels)
-        logits = as_verdict(output).logits
+        logits = as_output(output).logits
         if not (logits.ge(0) & logits.le(1)).all():
             return False
     return True

@@ -20,16 +20,7 @@ _SLOPE = 0.2
 
 
 def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
-    """The models for pictures of a shape; see `Architecture.make`.
-
-    Args:
-        shape: (C, H, W).
-        num_classes: not needed.
-        width: channels of the layers nearest to the picture.
-
-    Raises:
-        ValueError: no picture of that shape can be made.
-    """
+    """The models for pictures of a shape; see `Architecture.make`."""
     del num_classes
     side, doublings = growth_of(shape)
     channels = [width * min(_MOST, 1 << level) for level in range(doublings)]
@@ -39,13 +30,7 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
 
 
 def _generator(side: int, channels: list[int], image_channels: int) -> nn.Module:
-    """From z [b, 100] to samples [b, C, H, W] in [−1, 1].
-
-    Args:
-        side: of the first map, in pixels.
-        channels: of the maps, the smallest map first.
-        image_channels: C.
-    """
+    """From z [b, 100] to samples [b, C, H, W] in [−1, 1]."""
     layers: list[nn.Module] = [
         nn.Unflatten(1, (Z_DIM, 1, 1)),
         nn.ConvTranspose2d(Z_DIM, channels[0], side, bias=False),
@@ -63,13 +48,7 @@ def _generator(side: int, channels: list[int], image_channels: int) -> nn.Module
 
 
 def _discriminator(side: int, channels: list[int], image_channels: int) -> nn.Module:
-    """From samples [b, C, H, W] to logits [b, 1].
-
-    Args:
-        side: of the last map, in pixels.
-        channels: of the maps, the largest map first.
-        image_channels: C.
-    """
+    """From samples [b, C, H, W] to logits [b, 1]."""
     layers: list[nn.Module] = [
         nn.Conv2d(image_channels, channels[0], 4, 2, 1, bias=False),
         nn.LeakyReLU(_SLOPE),

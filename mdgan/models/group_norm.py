@@ -10,11 +10,7 @@ _MOST_GROUPS, _LEAST_IN_A_GROUP = 32, 4
 
 
 def with_group_norm(build: Callable[[], nn.Module]) -> nn.Module:
-    """Builds a model, and puts GroupNorm where it has BatchNorm, with the same scale and shift.
-
-    Args:
-        build: makes the model.
-    """
+    """Builds a model, and puts GroupNorm where it has BatchNorm, with the same scale and shift."""
     model = build()
     for module in list(model.modules()):
         for name, layer in list(module.named_children()):

@@ -10,8 +10,12 @@ from math import prod
 from torch import Tensor, nn
 
 from mdgan.gan.build import Models
-from mdgan.models import acgan
-from mdgan.models.acgan import first_and_others, with_classes
+from mdgan.models.acgan import (
+    ACGANDiscriminator,
+    ACGANGenerator,
+    first_and_others,
+    with_classes,
+)
 from mdgan.models.shapes import growth_of
 
 _INPUT_SIZE = 100
@@ -26,13 +30,7 @@ _MOST = 4
 
 
 def make_mlp(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
-    """The MLPs for samples of a shape; see `Architecture.make`.
-
-    Args:
-        shape: (C, H, W), any.
-        num_classes: K.
-        width: neurons of each of the two hidden layers.
-    """
+    """The MLPs for samples of a shape; see `Architecture.make`."""
     noise_size = _noise_size(num_classes)
     return Models(
         "--architecture md-gan-mlp",
@@ -47,13 +45,8 @@ def make_cnn(shape: tuple[int, int, int], num_classes: int, width: int) -> Model
     """The CNNs for pictures of a shape; see `Architecture.make`.
 
     Args:
-        shape: (C, H, W).
-        num_classes: K.
         width: channels of D's first layer; each of its five others has twice as many as the one
             before. G's last map has six times as many, or twice as many for sides of 7·2ᵏ pixels.
-
-    Raises:
-        ValueError: no picture of that shape can be made.
     """
     side, doublings = growth_of(shape)
     last, noise_size = _TIMES_WIDTH[side] * width, _noise_size(num_classes)
@@ -62,8 +55,8 @@ def make_cnn(shape: tuple[int, int, int], num_classes: int, width: int) -> Model
         "--architecture md-gan-cnn",
         shape,
         noise_size,
-        partial(acgan.Generator, noise_size, num_classes, side, channels[::-1], shape[0]),
-        partial(acgan.Discriminator, shape, num_classes, width, sees_batch=True),
+        partial(ACGANGenerator, noise_size, num_classes, side, channels[::-1], shape[0]),
+        partial(ACGANDiscriminator, shape, num_classes, width, sees_batch=True),
     )
 
 
@@ -73,14 +66,7 @@ def _noise_size(num_classes: int) -> int:
 
 
 class MLPGenerator(nn.Module):
-    """From z [b, n] and classes y [b] to samples [b, C, H, W] in [−1, 1].
-
-    Args:
-        noise_size: n.
-        num_classes: K.
-        width: neurons of each hidden layer.
-        shape: (C, H, W).
-    """
+    """From z [b, n] and classes y [b] to samples [b, C, H, W] in [−1, 1]."""
 
     def __init__(
         self, noise_size: int, num_classes: int, width: int, shape: tuple[int, int, int]
@@ -98,24 +84,13 @@ class MLPGenerator(nn.Module):
         )
 
     def forward(self, z: Tensor, labels: Tensor) -> Tensor:
-        """Makes samples.
-
-        Args:
-            z: noise, [b, n].
-            labels: y, int64 [b] in [0, K).
-        """
+        """Makes samples."""
         samples: Tensor = self.layers(with_classes(z, labels, self.num_classes))
         return samples
 
 
 class MLPDiscriminator(nn.Module):
-    """From samples [b, C, H, W] to logits [b], and logits of classes [b, K].
-
-    Args:
-        shape: (C, H, W).
-        num_classes: K.
-        width: neurons of each hidden layer.
-    """
+    """From samples [b, C, H, W] to logits [b], and logits of classes [b, K]."""
 
     def __init__(self, shape: tuple[int, int, int], num_classes: int, width: int) -> None:
         super().__init__()
@@ -130,11 +105,6 @@ class MLPDiscriminator(nn.Module):
         )
 
     def forward(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Judges samples.
-
-        Args:
-            samples: [b, C, H, W] in [−1, 1].
-            labels: not looked at: D has to find them.
-        """
+        """Judges samples."""
         del labels
         return first_and_others(self.layers(samples))

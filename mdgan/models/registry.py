@@ -15,78 +15,42 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Architecture:
-    """Models for samples of many shapes.
-
-    Attributes:
-        name: what `--architecture` says.
-        source: the paper.
-        make: makes the models for a shape (C, H, W), a number of classes K (0 if they are not
-            conditional) and a width; raises ValueError with the reason where it cannot.
-        width: without `--width`.
-        defaults: the paper's settings of training, by name.
-        conditional: whether the models are told the class of each sample.
-    """
+    """Models for samples of many shapes."""
 
     name: str
     source: str
+    """The paper."""
     make: Callable[[Shape, int, int], Models]
+    """Makes the models for a shape (C, H, W), a number of classes K (0 if they are not conditional)
+    and a width; raises ValueError with the reason where it cannot."""
     width: int
+    """Without `--width`."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     conditional: bool = False
 
 
-def training(
+def _adam(
     loss: tuple[str, str], rates: tuple[float, float], betas: tuple[float, float], local_steps: int
 ) -> dict[str, Any]:
-    """The settings of training that papers give.
-
-    Args:
-        loss: J_gen and J_disc.
-        rates: learning rates of G and of D.
-        betas: β1 and β2 of Adam.
-        local_steps: updates of D for one of G.
-    """
-    return {
-        "generator_loss": loss[0],
-        "discriminator_loss": loss[1],
-        "generator_lr": rates[0],
-        "discriminator_lr": rates[1],
-        "beta1": betas[0],
-        "beta2": betas[1],
-        "local_steps": local_steps,
-    }
+    names = ("generator_loss", "discriminator_loss", "generator_lr", "discriminator_lr")
+    given = (*loss, *rates, *betas, local_steps)
+    return dict(zip((*names, "beta1", "beta2", "local_steps"), given, strict=True))
 
 
-_GUESSING = ("non-saturating", "bce")
 _HINGE = ("hinge", "hinge")
-_DCGAN = training(_GUESSING, (2e-4, 2e-4), (0.5, 0.999), 1)
+_DCGAN = _adam(("non-saturating", "bce"), (2e-4, 2e-4), (0.5, 0.999), 1)
+_SNGAN = _adam(_HINGE, (2e-4, 2e-4), (0.0, 0.9), 5)
+_BIGGAN = _adam(_HINGE, (5e-5, 2e-4), (0.0, 0.999), 2)
 
 _ARCHITECTURES = {
     entry.name: entry
     for entry in (
         Architecture("dcgan", "Radford et al. 2016", dcgan.make, 128, _DCGAN),
-        Architecture(
-            "sngan",
-            "Miyato et al. 2018",
-            sngan.make,
-            64,
-            training(_HINGE, (2e-4, 2e-4), (0.0, 0.9), 5),
-        ),
-        Architecture(
-            "biggan",
-            "Brock et al. 2019",
-            biggan.make,
-            96,
-            training(_HINGE, (5e-5, 2e-4), (0.0, 0.999), 2),
-            conditional=True,
-        ),
-        Architecture("acgan", "Odena et al. 2017", acgan.make, 16, _DCGAN, conditional=True),
-        Architecture(
-            "md-gan-mlp", "Hardy et al. 2019", md_gan.make_mlp, 512, _DCGAN, conditional=True
-        ),
-        Architecture(
-            "md-gan-cnn", "Hardy et al. 2019", md_gan.make_cnn, 16, _DCGAN, conditional=True
-        ),
+        Architecture("sngan", "Miyato et al. 2018", sngan.make, 64, _SNGAN),
+        Architecture("biggan", "Brock et al. 2019", biggan.make, 96, _BIGGAN, True),
+        Architecture("acgan", "Odena et al. 2017", acgan.make, 16, _DCGAN, True),
+        Architecture("md-gan-mlp", "Hardy et al. 2019", md_gan.make_mlp, 512, _DCGAN, True),
+        Architecture("md-gan-cnn", "Hardy et al. 2019", md_gan.make_cnn, 16, _DCGAN, True),
     )
 }
 

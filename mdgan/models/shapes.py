@@ -7,12 +7,7 @@ SMALLEST = (4, 7)
 
 
 class Growth(NamedTuple):
-    """From a small square to a picture.
-
-    Attributes:
-        side: of the square, in pixels.
-        doublings: k; the picture has sides of `side`·2ᵏ.
-    """
+    """From a small square to a picture, whose sides have `side`·2ᵏ pixels with k doublings."""
 
     side: int
     doublings: int
@@ -20,9 +15,6 @@ class Growth(NamedTuple):
 
 def growth_of(shape: tuple[int, int, int]) -> Growth:
     """How pictures of a shape grow.
-
-    Args:
-        shape: (C, H, W).
 
     Raises:
         ValueError: it is no square with sides of 4·2ᵏ or 7·2ᵏ pixels, k ≥ 1.

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mdgan.gan.build import Models
-from mdgan.gan.regularizers import add_spectral_norm
-from mdgan.models.residual_blocks import UpBlock, down_blocks
+from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
+from mdgan.models.blocks import UpBlock, down_blocks
 from mdgan.models.shapes import growth_of
 
 Z_DIM = 128
@@ -27,13 +27,8 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
     """The models for pictures of a shape; see `Architecture.make`.
 
     Args:
-        shape: (C, H, W).
-        num_classes: not needed.
         width: channels of the layers nearest to a large picture; a small one has four times as many
             in G and twice as many in D.
-
-    Raises:
-        ValueError: no picture of that shape can be made.
     """
     del num_classes
     side, doublings = growth_of(shape)
@@ -46,18 +41,16 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
         "--architecture sngan",
         shape,
         Z_DIM,
-        partial(Generator, side, up, shape[0]),
-        partial(Discriminator, shape[0], down, flat),
+        partial(SNGANGenerator, side, up, shape[0]),
+        partial(SNGANDiscriminator, shape[0], down, flat),
     )
 
 
-class Generator(nn.Module):
+class SNGANGenerator(nn.Module):
     """From z [b, 128] to samples [b, C, H, W] in [−1, 1].
 
     Args:
-        side: of the first map, in pixels.
         channels: that the blocks make, each doubling the side.
-        image_channels: C.
     """
 
     def __init__(self, side: int, channels: list[int], image_channels: int) -> None:
@@ -71,21 +64,16 @@ class Generator(nn.Module):
         _draw_weights(self)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Makes samples.
-
-        Args:
-            z: noise, [b, 128].
-        """
+        """Makes samples."""
         maps = self.blocks(self.linear(z).view(-1, *self._first))
         samples: Tensor = self.conv(F.relu(self.norm(maps))).tanh()
         return samples
 
 
-class Discriminator(nn.Module):
+class SNGANDiscriminator(nn.Module):
     """From samples [b, C, H, W] to logits [b, 1], with spectral norm on every layer.
 
     Args:
-        image_channels: C.
         down: channels that the blocks make which halve the side.
         flat: channels that the blocks after them make.
     """
@@ -98,11 +86,7 @@ class Discriminator(nn.Module):
         add_spectral_norm(self)
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Judges samples.
-
-        Args:
-            samples: [b, C, H, W] in [−1, 1].
-        """
+        """Judges samples."""
         logits: Tensor = self.linear(F.relu(self.blocks(samples)).sum((2, 3)))
         return logits
 

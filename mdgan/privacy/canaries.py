@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.errors import BadInput, cannot_write
-from mdgan.gan.augmentation import Augmentation
-from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.randomness import generator_for
+from mdgan.gan.regularizers.contract import REAL, Regularizers
 from mdgan.privacy.noise_structure import find_structure
 from mdgan.privacy.per_sample import clipped_sum, per_sample_gradients, still
 from mdgan.privacy.random_stream import uniform
@@ -79,8 +79,8 @@ class Planted:
     """
 
     model: nn.Module
-    rules: Rules
-    augmentation: Augmentation
+    rules: LearningRules
+    regularizers: Regularizers
     like: Samples
     clip: float
 
@@ -94,7 +94,7 @@ class Planted:
         images = torch.stack(made) if made else torch.empty(0, *shape)
         labels = None if classes is None else places % classes
         seen = Samples(images, labels).to(self.like.images.device)
-        return seen.of(self.augmentation(seen.images)) if made else seen
+        return seen.of(self.regularizers.see(seen.images)) if made else seen
 
     def summed(self, places: Tensor) -> Tensor:
         """The sum of some of their gradients, made and cut as those of real samples are.
@@ -108,7 +108,9 @@ class Planted:
             float64 [d], on the CPU.
         """
         samples = self._samples(places).padded(max(1, len(places)))
-        total, _ = clipped_sum(self.model, self.rules, samples, len(places), self.clip)
+        total, _ = clipped_sum(
+            self.model, self.rules, samples, len(places), self.clip, self.regularizers.at(REAL)
+        )
         return torch.cat([each.detach().double().flatten().cpu() for each in total.values()])
 
     def directions(self, number: int) -> Tensor:
@@ -119,7 +121,10 @@ class Planted:
         """
         with still(self.model):
             found, _ = per_sample_gradients(
-                self.model, self.rules, self._samples(torch.arange(number))
+                self.model,
+                self.rules,
+                self._samples(torch.arange(number)),
+                self.regularizers.at(REAL),
             )
         gradients = torch.cat([each.detach().flatten(1).cpu() for each in found.values()], dim=1)
         gradients = gradients.nan_to_num(0.0, 0.0, 0.0)  # as in a clipped sum

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.grad import conv2d_weight
 
-from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples, call
-from mdgan.gan.losses import Verdict, as_verdict
+from mdgan.gan.losses import DiscriminatorOutput, as_output
 
 _KNOWN = (nn.Linear, nn.Conv2d, nn.GroupNorm, nn.LayerNorm)
 _ROUNDINGS = 100.0
@@ -57,7 +57,7 @@ def _is_known(layer: nn.Module) -> bool:
 
 
 def clipped_sum_by_layer(
-    model: nn.Module, rules: Rules, real: Samples, count: int, clip: float
+    model: nn.Module, rules: LearningRules, real: Samples, count: int, clip: float
 ) -> tuple[dict[str, Tensor], Tensor] | None:
     """As `per_sample.clipped_sum`; None if a layer is not met once by each sample.
 
@@ -77,7 +77,7 @@ def clipped_sum_by_layer(
     handles = [layer.register_forward_hook(record) for layer in layers]
     try:
         with torch.enable_grad():
-            verdict = as_verdict(call(model, real.images.clone(), real.labels))
+            verdict = as_output(call(model, real.images.clone(), real.labels))
             losses = rules.loss(rules.discriminator_loss.real, verdict, real.labels) * len(real)
             calls = [id(one.layer) for one in met]
             if not len(set(calls)) == len(calls) == len(layers):  # some twice, or not at all
@@ -131,7 +131,9 @@ def _beside(factors: Tensor, values: Tensor) -> Tensor:
     return factors.view(-1, *[1] * (values.dim() - 1))
 
 
-def loss_of(rules: Rules, verdict: Verdict, labels: Tensor | None, count: int) -> Tensor:
+def loss_of(
+    rules: LearningRules, verdict: DiscriminatorOutput, labels: Tensor | None, count: int
+) -> Tensor:
     """The sum of Ã over the first samples, a scalar without a graph."""
     if not count:
         return verdict.logits.new_zeros(())

@@ -3,7 +3,7 @@
 Shapes are written [b, C, H, W]: b samples.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.utils import parametrize
 
-from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples, inputs
-from mdgan.gan.losses import as_verdict
+from mdgan.gan.losses import as_output
+from mdgan.gan.regularizers.contract import Penalty
 from mdgan.privacy.layer_norms import (
     clipped_sum_by_layer,
     factors_of,
@@ -40,7 +41,12 @@ def num_at_once(model: nn.Module) -> int:
 
 
 def clipped_sum(
-    model: nn.Module, rules: Rules, real: Samples, count: int, clip: float
+    model: nn.Module,
+    rules: LearningRules,
+    real: Samples,
+    count: int,
+    clip: float,
+    penalties: Sequence[Penalty] = (),
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Σ_i g_i · min(1, C / ‖g_i‖₂), g_i being the gradient of Ã of sample i over all parameters.
 
@@ -51,11 +57,12 @@ def clipped_sum(
         model: D, in training mode; spectral norm takes its step, whatever the samples are.
         real: [b, C, H, W], b ≥ 1.
         count: how many of them count, the first ones.
+        penalties: that are taken at real samples.
 
     Returns:
         The sum, by name and of the parameter's shape; and the sum of Ã, a scalar.
     """
-    if not rules.r1 and layers_with_weights(model) is not None:
+    if not penalties and layers_with_weights(model) is not None:
         outside = torch.get_rng_state()
         found = clipped_sum_by_layer(model, rules, real, count, clip)
         if found is not None:
@@ -67,21 +74,22 @@ def clipped_sum(
         for first in range(0, len(real), num_at_once(model)):
             some = real[first : first + num_at_once(model)]
             counted = min(max(0, count - first), len(some))
-            gradients, of_each = per_sample_gradients(model, rules, some)
+            gradients, of_each = per_sample_gradients(model, rules, some, penalties)
             add_clipped(total, gradients, counted, clip)
             losses = losses + of_each[:counted].sum()
     return total, losses
 
 
 def per_sample_gradients(
-    model: nn.Module, rules: Rules, real: Samples
+    model: nn.Module, rules: LearningRules, real: Samples, penalties: Sequence[Penalty] = ()
 ) -> tuple[dict[str, Tensor], Tensor]:
     """g_i of each sample, by name: [b, *shape of the parameter]; and Ã of each, [b].
 
     Args:
         real: [b, C, H, W], b ≥ 1.
+        penalties: that are taken at real samples.
     """
-    gradients = grad(_loss_of_one(model, rules), has_aux=True)
+    gradients = grad(_loss_of_one(model, rules, penalties), has_aux=True)
     labels = () if real.labels is None else (real.labels,)
     over = (None, *(0 for _ in range(1 + len(labels))))
     found: tuple[dict[str, Tensor], Tensor] = vmap(gradients, over, randomness="different")(
@@ -90,7 +98,9 @@ def per_sample_gradients(
     return found
 
 
-def _loss_of_one(model: nn.Module, rules: Rules) -> Callable[..., tuple[Tensor, Tensor]]:
+def _loss_of_one(
+    model: nn.Module, rules: LearningRules, penalties: Sequence[Penalty]
+) -> Callable[..., tuple[Tensor, Tensor]]:
     """From weights, an image [C, H, W] and its label, if any, to what is minimised, and to Ã."""
     kept = {
         **{name: p.detach() for name, p in model.named_parameters() if not p.requires_grad},
@@ -100,7 +110,7 @@ def _loss_of_one(model: nn.Module, rules: Rules) -> Callable[..., tuple[Tensor, 
     def judged(weights: Gradients, image: Tensor, *label: Tensor) -> tuple[Tensor, Tensor]:
         y = label[0].unsqueeze(0) if label else None
         state = {**kept, **weights}
-        verdict = as_verdict(functional_call(model, state, inputs(image.unsqueeze(0), y)))
+        verdict = as_output(functional_call(model, state, inputs(image.unsqueeze(0), y)))
         return rules.loss(rules.discriminator_loss.real, verdict, y), verdict.logits.sum()
 
     def loss(weights: Gradients, image: Tensor, *label: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,14 +118,17 @@ def _loss_of_one(model: nn.Module, rules: Rules) -> Callable[..., tuple[Tensor, 
         return of_one, of_one
 
     def penalised(weights: Gradients, image: Tensor, *label: Tensor) -> tuple[Tensor, Tensor]:
-        def logit(x: Tensor) -> tuple[Tensor, Tensor]:
+        def logit(x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
             of_one, summed = judged(weights, x, *label)
-            return summed, of_one
+            return summed, (of_one, summed)
 
-        slope, of_one = grad(logit, has_aux=True)(image)
-        return of_one + 0.5 * rules.r1 * slope.square().sum(), of_one
+        slope, (of_one, summed) = grad(logit, has_aux=True)(image)
+        whole = of_one
+        for penalty in penalties:
+            whole = whole + penalty.of_samples(summed.unsqueeze(0), slope.unsqueeze(0))
+        return whole, of_one
 
-    return penalised if rules.r1 else loss
+    return penalised if penalties else loss
 
 
 def add_clipped(total: Mapping[str, Tensor], gradients: Gradients, count: int, clip: float) -> None:

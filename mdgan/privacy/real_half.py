@@ -14,12 +14,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples, call
-from mdgan.gan.losses import as_verdict
-from mdgan.gan.regularizers import r1_penalty
+from mdgan.gan.losses import as_output
+from mdgan.gan.regularizers.contract import REAL, Regularizers
 from mdgan.privacy.canaries import Canaries, Planted
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.per_sample import clipped_sum
@@ -155,7 +154,7 @@ class PoissonHalf:
         return padded.padded(self._physical), number
 
     def learn(
-        self, discriminator: Discriminator, rules: Rules, augmentation: Augmentation
+        self, discriminator: Discriminator, rules: LearningRules, regularizers: Regularizers
     ) -> Tensor:
         """Puts the real half of a local step's gradient in place.
 
@@ -164,7 +163,7 @@ class PoissonHalf:
         """
         learn = self._learn_batch if isinf(self._clip) else self._learn_samples
         discriminator.zero_grad()
-        loss = learn(discriminator, rules, augmentation)
+        loss = learn(discriminator, rules, regularizers)
         return loss if self._tells_loss else torch.zeros_like(loss)
 
     def _ready(self, real: Samples, discriminator: Discriminator) -> Samples:
@@ -202,37 +201,40 @@ class PoissonHalf:
         return True
 
     def _learn_batch(
-        self, discriminator: Discriminator, rules: Rules, augmentation: Augmentation
+        self, discriminator: Discriminator, rules: LearningRules, regularizers: Regularizers
     ) -> Tensor:
         """The gradient of Σ Ã / b by one pass over the batch."""
         real = self._ready(self.next_batch(rules.batch_size), discriminator)
         if not len(real):
             return torch.zeros((), device=discriminator.device)
-        if rules.r1:
+        if regularizers.at(REAL):
             real = real.of(real.images.detach().requires_grad_())
         with self._random_state(discriminator):
-            seen = augmentation(real.images)
-            verdict = as_verdict(call(discriminator.model, seen, real.labels))
+            seen = regularizers.see(real.images)
+            verdict = as_output(call(discriminator.model, seen, real.labels))
             loss = rules.loss(rules.discriminator_loss.real, verdict, real.labels)
-            penalty = r1_penalty(verdict.logits, real.images, rules.r1) if rules.r1 else 0.0
+            logits = verdict.logits.flatten()
+            whole = regularizers.penalized(REAL, loss, logits, real.images)
             share = len(real) / self._expected
-            ((loss + penalty) * share).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+            (whole * share).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         return loss.detach() * share
 
     def _learn_samples(
-        self, discriminator: Discriminator, rules: Rules, augmentation: Augmentation
+        self, discriminator: Discriminator, rules: LearningRules, regularizers: Regularizers
     ) -> Tensor:
         """The gradients of single samples, each cut, added up, and noise."""
         padded, number = self._next_padded()
         model, real = discriminator.model, self._ready(padded, discriminator)
         with self._random_state(discriminator):
-            seen = real.of(augmentation(real.images))
-            total, losses = clipped_sum(model, rules, seen, number, self._clip)
+            seen = real.of(regularizers.see(real.images))
+            total, losses = clipped_sum(
+                model, rules, seen, number, self._clip, regularizers.at(REAL)
+            )
             summed = self._joined(total.values())
             if self._canaries is None:
                 summed = self._released(summed)
             else:
-                planted = Planted(model, rules, augmentation, real, self._clip)
+                planted = Planted(model, rules, regularizers, real, self._clip)
                 others = summed.double().cpu()
                 summed = others.clone()
                 self._canaries.add_to(summed, self._steps.key("canaries"), planted)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from math import inf, isinf
 
 from mdgan.errors import BadInput
+from mdgan.gan.regularizers.contract import REAL, Penalty
+from mdgan.gan.regularizers.registry import make_regularizers
 from mdgan.gan.settings import TrainingSettings
 from mdgan.privacy.accountant import MOST_NOISE
 from mdgan.settings.declare import (
@@ -239,22 +241,19 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
 
     def _check_alone(self) -> None:
         """Refuses what reads real samples besides, or not one by one."""
-        asked = self.poisson_flag
+        asked, those = self.poisson_flag, make_regularizers(self).all
+        penalties = [each for each in those if isinstance(each, Penalty) and each.place == REAL]
+        changing = [each for each in those if each.changes_images and not each.reads_real_samples]
         given = {
             "--merge-halves": (self.merge_halves, "real samples are judged by themselves"),
-            f"--gradient-penalty {self.gradient_penalty}": (
-                self.gradient_penalty is not None,
-                "it mixes real samples with generated ones, one for one; --r1 or --spectral-norm "
-                "do without",
-            ),
-            "--augment ada": (
-                self.augment == "ada",
-                "it counts the logits of real samples; --augment diffaugment does not",
-            ),
-            f"--r1 {self.r1} --augment {self.augment}": (
-                self.r1 is not None and self.augment is not None,
-                "the penalty is taken at samples as they are, and augmentation changes them; leave "
-                "out one of the two",
+            **{
+                each.flag: (bool(each.reads_real_samples), each.reads_real_samples)
+                for each in those
+            },
+            " and ".join(each.flag for each in (*penalties, *changing)): (
+                bool(penalties) and bool(changing),
+                "penalties are taken at samples as they are, and augmentation changes them; leave "
+                "out one of them",
             ),
             f"--precision {self.precision}": (
                 self.precision != "fp32",

@@ -348,7 +348,10 @@ def merged(layers: Iterable[Mapping[str, Any]], declared: Iterable["Field[Any]"]
     return found
 
 
-_RETIRED = {"join_token": "give credentials instead (`mdgan credentials new FILE` makes them)"}
+_RETIRED = {
+    "join_token": "give credentials instead (`mdgan credentials new FILE` makes them)",
+    "ada_images": "it is 500000 always; leave it out",
+}
 """What earlier versions wrote, and what to do; None in a file of theirs means nothing."""
 
 

@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 
 from mdgan.models.settings import ARCHITECTURES
-from tests.integration.test_little_data import AVERAGE, whole_and_resumed
-from tests.integration.test_optimizers import FAMILIES, IN_MEMORY
-from tests.processes import QUICK, ended_well, read_status, run, run_here
+from tests.integration.exactness import (
+    FAMILIES,
+    IN_MEMORY,
+    mostly_slow,
+    one_worker_and_a_single_process,
+    spread_and_together,
+    whole_and_resumed,
+)
+from tests.integration.test_little_data import AVERAGE
+from tests.processes import QUICK, read_status, run_here
 
-SLOW = pytest.mark.slow
 SMALL = ["--width", "4", "--batch-size", "4"]
 SPREAD = ["train", *QUICK, "--world-size", "5", "--swap-interval", "3"]
 
@@ -19,37 +25,27 @@ def flags(name: str) -> list[str]:
     return ["--architecture", name, *SMALL]
 
 
-@pytest.mark.parametrize(
-    ("family", "name"),
-    [
-        pytest.param(family, name, marks=() if (family, name) == ("mdgan", "acgan") else SLOW)
-        for family in FAMILIES
-        for name in ARCHITECTURES
-    ],
-)
+PAIRS = [(family, name) for family in FAMILIES for name in ARCHITECTURES]
+
+
+@pytest.mark.parametrize(("family", "name"), mostly_slow(PAIRS, [("mdgan", "acgan")]))
 def test_resumed_equals_never_stopped(tmp_path: Path, family: str, name: str) -> None:
     """The run's folder alone says which models it has."""
     whole, resumed = whole_and_resumed(family, flags(name), tmp_path)
     assert resumed == whole
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name == "acgan" else SLOW) for name in ARCHITECTURES],
-)
+@pytest.mark.parametrize("name", mostly_slow(ARCHITECTURES, ["acgan"]))
 def test_one_worker_equals_a_single_process(tmp_path: Path, name: str) -> None:
-    alone = run_here("standalone", *QUICK, *flags(name), "--out", "alone", cwd=tmp_path)
-    one = ["train", *QUICK, *IN_MEMORY, "--world-size", "2", *flags(name)]
-    worker = run_here(*one, "--out", "worker", cwd=tmp_path)
-    assert ended_well(worker, tmp_path / "worker") == ended_well(alone, tmp_path / "alone")
+    worker, alone = one_worker_and_a_single_process(flags(name), tmp_path)
+    assert worker == alone
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_any_spread_gives_the_same_generator(tmp_path: Path, name: str) -> None:
-    spread = run(*SPREAD, *flags(name), "--workers-per-host", "2", "--out", "spread", cwd=tmp_path)
-    here = run_here(*SPREAD, *flags(name), *IN_MEMORY, "--out", "here", cwd=tmp_path)
-    assert ended_well(spread, tmp_path / "spread") == ended_well(here, tmp_path / "here")
+    spread, together = spread_and_together(flags(name), tmp_path)
+    assert spread == together
 
 
 WAYS = {

@@ -165,17 +165,25 @@ def test_a_server_that_was_killed(tmp_path: Path) -> None:
     assert ended_well(whole, tmp_path / "whole", end) == ours
 
 
-@pytest.mark.slow
-def test_workers_die_and_join(tmp_path: Path) -> None:
-    running = training(tmp_path, *FOR_LONG)
+def a_worker_is_replaced(folder: Path, *flags: str, more: int = 5) -> Path:
+    """Host 1 is killed, another joins, and training goes on for some iterations; the run."""
+    running = training(folder, *FOR_LONG, *flags)
     wait_until(lambda: bool(read_metrics(running.folder)), "first iterations")
     os.kill(running.hosts()[0], signal.SIGKILL)
     wait_until(lambda: bool(read_events(running.folder, "lost")), "the loss is noticed")
-    newcomer = start([*MDGAN, "join", "run", "--threads", "1"], tmp_path)
+    newcomer = start([*MDGAN, "join", "run", "--threads", "1"], folder)
     wait_until(lambda: bool(read_events(running.folder, "joined")), "the newcomer trains")
+    last = read_metrics(running.folder)[-1]["iteration"]
+    wait_until(lambda: read_metrics(running.folder)[-1]["iteration"] > last + more, "it goes on")
     running.process.terminate()
     assert finish(running.process).status == 128 + signal.SIGTERM
     assert "Traceback" not in finish(newcomer).errors
+    return running.folder
+
+
+@pytest.mark.slow
+def test_workers_die_and_join(tmp_path: Path) -> None:
+    a_worker_is_replaced(tmp_path)
 
 
 def test_workers_of_the_generator_hold_no_data(tmp_path: Path) -> None:
@@ -202,20 +210,9 @@ def test_scores_compare_with_all_samples_though_some_workers_hold_none(tmp_path:
 def test_the_only_worker_of_a_group_dies_and_another_takes_its_rank(
     tmp_path: Path, group: str
 ) -> None:
-    apart = ["--updates", "async", "--generator-ranks", group]
-    running = training(tmp_path, *FOR_LONG, *apart)
-    wait_until(lambda: bool(read_metrics(running.folder)), "first iterations")
-    os.kill(running.hosts()[0], signal.SIGKILL)
-    wait_until(lambda: bool(read_events(running.folder, "lost")), "the loss is noticed")
-    newcomer = start([*MDGAN, "join", "run", "--threads", "1"], tmp_path)
-    wait_until(lambda: bool(read_events(running.folder, "joined")), "the newcomer trains")
-    (joined,) = read_events(running.folder, "joined")
+    run = a_worker_is_replaced(tmp_path, "--updates", "async", "--generator-ranks", group)
+    (joined,) = read_events(run, "joined")
     assert joined["workers"] == [1]
-    last = read_metrics(running.folder)[-1]["iteration"]
-    wait_until(lambda: read_metrics(running.folder)[-1]["iteration"] > last + 5, "training goes on")
-    running.process.terminate()
-    assert finish(running.process).status == 128 + signal.SIGTERM
-    assert "Traceback" not in finish(newcomer).errors
 
 
 @pytest.mark.slow
@@ -300,20 +297,8 @@ def test_a_member_that_dies_while_gradients_are_added_up(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_newcomer_in_a_ring(tmp_path: Path) -> None:
-    running = training(tmp_path, *FOR_LONG, "--all-reduce", "ring")
-    wait_until(lambda: bool(read_metrics(running.folder)), "first iterations")
-    os.kill(running.hosts()[0], signal.SIGKILL)
-    wait_until(lambda: bool(read_events(running.folder, "lost")), "the loss is noticed")
-    newcomer = start([*MDGAN, "join", "run", "--threads", "1"], tmp_path)
-    wait_until(lambda: bool(read_events(running.folder, "joined")), "the newcomer trains")
-    joined = read_events(running.folder, "joined")[0]["iteration"]
-    wait_until(
-        lambda: read_metrics(running.folder)[-1]["iteration"] > joined + 25, "replicas are compared"
-    )
-    running.process.terminate()
-    assert finish(running.process).status == 128 + signal.SIGTERM
-    assert "Traceback" not in finish(newcomer).errors
-    assert not read_events(running.folder, "replica")
+    run = a_worker_is_replaced(tmp_path, "--all-reduce", "ring", more=25)  # replicas are compared
+    assert not read_events(run, "replica")
 
 
 @pytest.mark.slow

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import REPOSITORY, finish, read_status, run_here, start_anew
+from tests.processes import (
+    REPOSITORY,
+    finish,
+    generator_bytes,
+    read_status,
+    run_here,
+    start_anew,
+)
 from tests.registered import forget_registered  # noqa: F401 - a fixture for every test here
 
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -49,27 +56,50 @@ def patch(folder: Path, path: str, diff: str) -> None:
     (folder / path).write_text(text.replace(before, after), encoding="utf-8")
 
 
-@pytest.mark.slow
-def test_a_partition_and_a_tracker(tmp_path: Path) -> None:
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """mdgan and its data sets, to be changed."""
     unchanged = shutil.ignore_patterns("__pycache__")
     for folder in ("mdgan", "datasets"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=unchanged)
+    return tmp_path
+
+
+def trained(folder: Path, *flags: str) -> bytes:
+    """The generator of a run with the mdgan in a folder."""
+    begun = [sys.executable, "-m", "mdgan", "train", *flags, *FEW]
+    result = finish(start_anew(begun, folder, PYTHONPATH=str(folder)))
+    assert result.status == 0, result
+    assert read_status(folder / "run")["iteration"] == 3
+    return generator_bytes(folder / "run")
+
+
+@pytest.mark.slow
+def test_a_partition_and_a_tracker(copied: Path) -> None:
     for recipe in ("A partition", "A tracker"):
         for path, diff in blocks(recipe, "diff"):
-            patch(tmp_path, path, diff)
+            patch(copied, path, diff)
     partition = command("A partition")
     flags = partition[partition.index("--partition") :][:2]
-    tracker = command("A tracker")[-2:]
-    begun = start_anew(
-        [sys.executable, "-m", "mdgan", "train", *flags, *tracker, *FEW],
-        tmp_path,
-        PYTHONPATH=str(tmp_path),
-    )
-    result = finish(begun)
-    assert result.status == 0, result
-    assert read_status(tmp_path / "run")["iteration"] == 3
-    table = (tmp_path / "run" / "numbers.csv").read_text(encoding="utf-8")
+    trained(copied, *flags, *command("A tracker")[-2:])
+    table = (copied / "run" / "numbers.csv").read_text(encoding="utf-8")
     assert re.search(r"^3,loss/generator,[0-9.]+$", table, re.MULTILINE)
+
+
+def test_a_regulariser(copied: Path) -> None:
+    ((path, code),) = blocks("A regulariser", "python")
+    (copied / path).write_text(code, encoding="utf-8")
+    for path, diff in blocks("A regulariser", "diff"):
+        patch(copied, path, diff)
+    program, *flags = command("A regulariser")
+    assert program == "train"
+    regularised = trained(copied, *flags)
+    plain = run_here("train", "--vectorize", *FEW[:-1], "plain", cwd=copied)
+    assert plain.status == 0, plain
+    assert generator_bytes(copied / "plain") != regularised
+    merged = ["train", "--r2", "1", "--merge-halves", *FEW]
+    begun = start_anew([sys.executable, "-m", "mdgan", *merged], copied, PYTHONPATH=str(copied))
+    assert "--r2 1 needs a pass over generated samples alone" in finish(begun).errors
 
 
 def test_the_parts_of_a_family_are_those_of_the_toy() -> None:

@@ -8,7 +8,14 @@ import pytest
 from PIL import Image
 
 import mdgan
-from tests.integration.test_optimizers import FAMILIES, IN_MEMORY
+from tests.integration.exactness import (
+    FAMILIES,
+    IN_MEMORY,
+    mostly_slow,
+    one_worker_and_a_single_process,
+    spread_and_together,
+    whole_and_resumed,
+)
 from tests.processes import (
     QUICK,
     REPOSITORY,
@@ -80,43 +87,30 @@ HELP = ["--r1", "1", "--augment", "diffaugment", "--label-prior", "data", "--ema
 
 @pytest.mark.parametrize("name", RETURN)
 def test_one_worker_equals_a_single_process(folder: Path, tmp_path: Path, name: str) -> None:
-    flags = [*QUICK, *OWN, name, "--local-steps", "2", *HELP]
-    alone = run_here("standalone", *flags, "--out", str(tmp_path / "alone"), cwd=folder)
-    one = ["train", *IN_MEMORY, "--world-size", "2", *flags]
-    worker = run_here(*one, "--out", str(tmp_path / "worker"), cwd=folder)
-    assert ended_well(worker, tmp_path / "worker") == ended_well(alone, tmp_path / "alone")
+    flags = [*OWN, name, "--local-steps", "2", *HELP]
+    worker, alone = one_worker_and_a_single_process(flags, tmp_path, folder)
+    assert worker == alone
 
 
 QUICK_ONES = {("mdgan", "auxiliary"), ("fl-gan", "projection")}
 
 
 @pytest.mark.parametrize(
-    ("family", "name"),
-    [
-        pytest.param(family, name, marks=() if (family, name) in QUICK_ONES else pytest.mark.slow)
-        for family in FAMILIES
-        for name in RETURN
-    ],
+    ("family", "name"), mostly_slow([(f, n) for f in FAMILIES for n in RETURN], QUICK_ONES)
 )
 def test_resumed_equals_never_stopped(folder: Path, tmp_path: Path, family: str, name: str) -> None:
-    command = [*FAMILIES[family], *OWN, name, "--label-prior", "data", "--gradient-penalty", "2"]
-    command += ["--discriminator-loss", "wasserstein", "--generator-loss", "wasserstein"]
-    whole = run_here(*command, "--out", str(tmp_path / "whole"), cwd=folder)
-    short = [*command, "--iterations", "8", "--out", str(tmp_path / "cut")]
-    assert run_here(*short, cwd=folder).status == 0
-    more = ["--resume", str(tmp_path / "cut"), "--iterations", "12"]
-    resumed = run_here(command[0], *more, cwd=folder)
-    assert ended_well(resumed, tmp_path / "cut") == ended_well(whole, tmp_path / "whole")
+    flags = [*OWN, name, "--label-prior", "data", "--gradient-penalty", "2"]
+    flags += ["--discriminator-loss", "wasserstein", "--generator-loss", "wasserstein"]
+    whole, resumed = whole_and_resumed(family, flags, tmp_path, folder)
+    assert resumed == whole
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RETURN)
 def test_any_spread_gives_the_same_generator(folder: Path, tmp_path: Path, name: str) -> None:
-    flags = ["train", *QUICK, *OWN, name, "--world-size", "5", "--swap-interval", "3"]
-    flags += ["--label-prior", "data"]
-    spread = run(*flags, "--workers-per-host", "2", "--out", str(tmp_path / "spread"), cwd=folder)
-    here = run_here(*flags, *IN_MEMORY, "--out", str(tmp_path / "here"), cwd=folder)
-    assert ended_well(spread, tmp_path / "spread") == ended_well(here, tmp_path / "here")
+    flags = [*OWN, name, "--label-prior", "data"]
+    spread, together = spread_and_together(flags, tmp_path, folder)
+    assert spread == together
 
 
 @pytest.mark.slow

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_optimizers import FAMILIES, IN_MEMORY
-from tests.processes import (
-    QUICK,
-    ended_well,
-    generator_bytes,
-    read_events,
-    run,
-    run_here,
+from tests.integration.exactness import (
+    FAMILIES,
+    IN_MEMORY,
+    mostly_slow,
+    one_worker_and_a_single_process,
+    spread_and_together,
+    whole_and_resumed,
 )
+from tests.processes import QUICK, ended_well, generator_bytes, read_events, run_here
 
 AVERAGE = "generator-average.safetensors"
 AVERAGED = ["standalone", *QUICK, "--ema", "4"]
@@ -22,23 +22,12 @@ def average_bytes(folder: Path) -> bytes:
     return (folder / AVERAGE).read_bytes()
 
 
-def whole_and_resumed(family: str, flags: list[str], cwd: Path) -> tuple[bytes, bytes]:
-    """Runs to the end at once, and again with a stop; in the folders `whole` and `cut`."""
-    command = [*FAMILIES[family], *flags]
-    whole = run_here(*command, "--out", "whole", cwd=cwd)
-    cut = run_here(*command, "--iterations", "8", "--out", "cut", cwd=cwd)
-    assert cut.status == 0, cut
-    resumed = run_here(command[0], "--resume", "cut", "--iterations", "12", cwd=cwd)
-    assert "from iteration 8" in resumed.errors
-    return ended_well(whole, cwd / "whole"), ended_well(resumed, cwd / "cut")
-
-
 WASSERSTEIN = ["--discriminator-loss", "wasserstein", "--generator-loss", "wasserstein"]
 HELP = {
     "penalties": [*WASSERSTEIN, "--r1", "1", "--gradient-penalty", "10"],
     "spectral norm": ["--spectral-norm", "--r1", "1"],
     "diffaugment": ["--augment", "diffaugment", "--ema", "5"],
-    "ada": ["--augment", "ada", "--ada-images", "64", "--ada-target", "-0.5", "--r1", "1"],
+    "ada": ["--augment", "ada", "--ada-target", "-0.5", "--r1", "1"],
 }
 """Two of them at once, where they go together."""
 QUICK_ONES = {
@@ -47,41 +36,26 @@ QUICK_ONES = {
 
 
 @pytest.mark.parametrize(
-    ("family", "name"),
-    [
-        pytest.param(family, name, marks=() if (family, name) in QUICK_ONES else pytest.mark.slow)
-        for family in FAMILIES
-        for name in HELP
-    ],
+    ("family", "name"), mostly_slow([(f, n) for f in FAMILIES for n in HELP], QUICK_ONES)
 )
 def test_resumed_equals_never_stopped(tmp_path: Path, family: str, name: str) -> None:
     whole, resumed = whole_and_resumed(family, HELP[name], tmp_path)
     assert resumed == whole
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name == "ada" else pytest.mark.slow) for name in HELP],
-)
+@pytest.mark.parametrize("name", mostly_slow(HELP, ["ada"]))
 def test_one_worker_equals_a_single_process(tmp_path: Path, name: str) -> None:
-    flags = [*QUICK, *HELP[name], "--local-steps", "2"]
-    alone = run_here("standalone", *flags, "--out", "alone", cwd=tmp_path)
-    one = ["train", *IN_MEMORY, "--world-size", "2", *flags]
-    worker = run_here(*one, "--out", "worker", cwd=tmp_path)
-    assert ended_well(worker, tmp_path / "worker") == ended_well(alone, tmp_path / "alone")
-    plain = run_here("standalone", *QUICK, "--local-steps", "2", "--out", "plain", cwd=tmp_path)
-    assert ended_well(plain, tmp_path / "plain") != generator_bytes(tmp_path / "alone")
+    flags = ["--local-steps", "2"]
+    worker, alone = one_worker_and_a_single_process([*HELP[name], *flags], tmp_path)
+    assert worker == alone
+    plain = run_here("standalone", *QUICK, *flags, "--out", "plain", cwd=tmp_path)
+    assert ended_well(plain, tmp_path / "plain") != alone
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "ada" else pytest.mark.slow) for name in HELP]
-)
+@pytest.mark.parametrize("name", mostly_slow(HELP, ["ada"]))
 def test_any_spread_gives_the_same_generator(tmp_path: Path, name: str) -> None:
-    """Discriminators move over links, and by reference."""
-    flags = ["train", *QUICK, "--world-size", "5", "--swap-interval", "3", *HELP[name]]
-    spread = run(*flags, "--workers-per-host", "2", "--out", "spread", cwd=tmp_path)
-    here = run_here(*flags, *IN_MEMORY, "--out", "here", cwd=tmp_path)
-    assert ended_well(spread, tmp_path / "spread") == ended_well(here, tmp_path / "here")
+    spread, together = spread_and_together(HELP[name], tmp_path)
+    assert spread == together
 
 
 def test_spectral_norm_cannot_be_stacked(tmp_path: Path) -> None:
@@ -91,13 +65,7 @@ def test_spectral_norm_cannot_be_stacked(tmp_path: Path) -> None:
     ended_well(asked, tmp_path / "asked")
 
 
-@pytest.mark.parametrize(
-    "family",
-    [
-        pytest.param(family, marks=() if family in ("mdgan", "fl-gan") else pytest.mark.slow)
-        for family in FAMILIES
-    ],
-)
+@pytest.mark.parametrize("family", mostly_slow(FAMILIES, ["mdgan", "fl-gan"]))
 def test_an_average_changes_no_training_and_survives_a_stop(tmp_path: Path, family: str) -> None:
     whole, resumed = whole_and_resumed(family, ["--ema", "4"], tmp_path)
     assert resumed == whole
@@ -109,11 +77,8 @@ def test_an_average_changes_no_training_and_survives_a_stop(tmp_path: Path, fami
 
 
 def test_one_worker_has_the_average_of_a_single_process(tmp_path: Path) -> None:
-    flags = [*QUICK, "--ema", "3"]
-    alone = run_here("standalone", *flags, "--out", "alone", cwd=tmp_path)
-    one = ["train", *IN_MEMORY, "--world-size", "2", *flags]
-    worker = run_here(*one, "--out", "worker", cwd=tmp_path)
-    assert ended_well(worker, tmp_path / "worker") == ended_well(alone, tmp_path / "alone")
+    worker, alone = one_worker_and_a_single_process(["--ema", "3"], tmp_path)
+    assert worker == alone
     assert average_bytes(tmp_path / "worker") == average_bytes(tmp_path / "alone")
 
 

@@ -5,22 +5,15 @@ from pathlib import Path
 import pytest
 
 from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS
-from tests.processes import QUICK, ended_well, run, run_here
-
-IN_MEMORY = ["--transport", "memory"]
-FAMILIES = {
-    # Swaps after 3, 6 and 9 iterations: within Lookahead windows of five steps.
-    "mdgan": ["train", *QUICK, *IN_MEMORY, "--world-size", "3", "--swap-interval", "3"],
-    "standalone": ["standalone", *QUICK],
-    "fl-gan": [
-        *("train", "--algorithm", "fl-gan", *QUICK, *IN_MEMORY, "--world-size", "3"),
-        *("--round-iterations", "4"),
-    ],
-    "fegan": [
-        *("train", "--algorithm", "fegan", *QUICK, *IN_MEMORY, "--world-size", "3"),
-        *("--round-iterations", "4", "--participation", "0.5"),
-    ],
-}
+from tests.integration.exactness import (
+    FAMILIES,
+    IN_MEMORY,
+    mostly_slow,
+    one_worker_and_a_single_process,
+    spread_and_together,
+    whole_and_resumed,
+)
+from tests.processes import QUICK, ended_well, run_here
 
 
 def with_optimizers(generator: str, discriminator: str) -> list[str]:
@@ -39,12 +32,7 @@ QUICK_ONES = {("mdgan", "lookahead:adabelief"), ("standalone", "lamb"), ("fl-gan
 
 
 @pytest.mark.parametrize(
-    ("family", "name"),
-    [
-        pytest.param(family, name, marks=() if (family, name) in QUICK_ONES else pytest.mark.slow)
-        for family in FAMILIES
-        for name in NAMES
-    ],
+    ("family", "name"), mostly_slow([(f, n) for f in FAMILIES for n in NAMES], QUICK_ONES)
 )
 def test_resumed_within_a_window_equals_never_stopped(
     tmp_path: Path, family: str, name: str
@@ -55,32 +43,20 @@ def test_resumed_within_a_window_equals_never_stopped(
         *("--generator-clip-norm", "0.5", "--generator-lr", "0.01"),
         *("--discriminator-optimizer", name, "--discriminator-weight-decay", "0.01"),
     ]
-    command = [*FAMILIES[family], *flags]
-    whole = run_here(*command, "--out", "whole", cwd=tmp_path)
-    cut = run_here(*command, "--iterations", "8", "--out", "cut", cwd=tmp_path)
-    assert cut.status == 0, cut
-    resumed = run_here(command[0], "--resume", "cut", "--iterations", "12", cwd=tmp_path)
-    assert "from iteration 8" in resumed.errors
-    assert ended_well(resumed, tmp_path / "cut") == ended_well(whole, tmp_path / "whole")
+    whole, resumed = whole_and_resumed(family, flags, tmp_path)
+    assert resumed == whole
 
 
-@pytest.mark.parametrize(
-    ("generator", "discriminator"),
-    [
-        ("lookahead:lamb", "adabelief"),
-        pytest.param("lars", "lookahead:radam", marks=pytest.mark.slow),
-        pytest.param("sgd", "lookahead:lamb", marks=pytest.mark.slow),
-    ],
-)
+PAIRS = [("lookahead:lamb", "adabelief"), ("lars", "lookahead:radam"), ("sgd", "lookahead:lamb")]
+
+
+@pytest.mark.parametrize(("generator", "discriminator"), mostly_slow(PAIRS, PAIRS[:1]))
 def test_one_worker_equals_a_single_process(
     tmp_path: Path, generator: str, discriminator: str
 ) -> None:
-    flags = [*QUICK, *with_optimizers(generator, discriminator)]
-    alone = run_here("standalone", *flags, "--out", "alone", cwd=tmp_path)
-    worker = run_here(
-        "train", *IN_MEMORY, "--world-size", "2", *flags, "--out", "worker", cwd=tmp_path
-    )
-    assert ended_well(worker, tmp_path / "worker") == ended_well(alone, tmp_path / "alone")
+    flags = with_optimizers(generator, discriminator)
+    worker, alone = one_worker_and_a_single_process(flags, tmp_path)
+    assert worker == alone
 
 
 def test_rates_do_not_depend_on_how_rounds_are_cut(tmp_path: Path) -> None:
@@ -97,15 +73,8 @@ def test_rates_do_not_depend_on_how_rounds_are_cut(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["lookahead:adabelief", "lookahead:lars", "lamb"])
 def test_any_spread_gives_the_same_generator(tmp_path: Path, name: str) -> None:
-    """Discriminators move over links, and by reference."""
-    flags = [*QUICK, "--world-size", "5", "--swap-interval", "3", *with_optimizers("adam", name)]
-    spreads = {"1": [], "2": ["--workers-per-host", "2"], "memory": IN_MEMORY}
-    found = set()
-    for out, spread in spreads.items():
-        start = run_here if spread == IN_MEMORY else run
-        result = start("train", *flags, *spread, "--out", out, cwd=tmp_path)
-        found.add(ended_well(result, tmp_path / out))
-    assert len(found) == 1
+    spread, together = spread_and_together(with_optimizers("adam", name), tmp_path)
+    assert spread == together
 
 
 def test_what_cannot_be_stacked_goes_one_by_one(tmp_path: Path) -> None:

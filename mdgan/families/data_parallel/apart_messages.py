@@ -27,20 +27,12 @@ _LABEL_COUNTS = "label_counts"
 
 def alone_form(
     network: str,
-    shape: tuple[int, ...],
-    num_images: int,
-    sample_shape: Sequence[int],
-    num_classes: int | None,
+    shape: tuple[int, ...] = (),
+    num_images: int = 0,
+    sample_shape: Sequence[int] = (),
+    num_classes: int | None = None,
 ) -> AnswerForm:
-    """How a worker of a group answers.
-
-    Args:
-        network: that it trains.
-        shape: of the `GradientVector` of `ALONE`.
-        num_images: that it generates.
-        sample_shape: (C, H, W).
-        num_classes: K of conditional models; None for others.
-    """
+    """How a worker answers that trains a network alone, and generates so many images."""
     form = AnswerForm(KINDS[network], shape)
     if network == DISCRIMINATOR:
         return form
@@ -49,14 +41,11 @@ def alone_form(
 
 
 def read_images(beside: Mapping[str, Mapping[int, Tensor]], num_classes: int | None) -> Samples:
-    """What the generator's group has made, from what its workers sent beside their gradients.
+    """What the generator's group has made, in increasing worker; a label becomes a class.
 
     Args:
         beside: name → worker → float32, of the shapes of `alone_form`, finite; at least one worker.
         num_classes: K of conditional models; None for others.
-
-    Returns:
-        The images of all workers, in increasing worker; a label that is no class is the nearest.
     """
     workers = sorted(beside[IMAGES])
     images = torch.cat([beside[IMAGES][worker] for worker in workers])
@@ -68,30 +57,22 @@ def read_images(beside: Mapping[str, Mapping[int, Tensor]], num_classes: int | N
 
 @dataclass(frozen=True)
 class ApartQuestion:
-    """What a host with workers of one group or both is asked.
-
-    Attributes:
-        generated: worker of the generator's group → b, how many images it learns from.
-        learnt: worker of the discriminator's group → what it learns from besides b real samples.
-        weights: of each worker's gradients in the mean of its group.
-        tensors: the weights of networks that the host does not have, by the names of
-            `weight_vectors`.
-        label_counts: how often each class is generated, int64 [K]; None for equally often.
-    """
+    """What a host with workers of one group or both is asked."""
 
     generated: Mapping[int, int]
+    """Worker of the generator's group → b, how many images it learns from."""
     learnt: Mapping[int, Samples]
+    """Worker of the discriminator's group → what it learns from besides b real samples."""
     weights: Mapping[int, float]
+    """Of each worker's gradients in the mean of its group."""
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    """Weights by the names of `weight_vectors`, those that the host does not have."""
     label_counts: Tensor | None = None
+    """How often each class is generated, int64 [K]; None for equally often."""
 
 
 def train_apart(iteration: int, question: ApartQuestion) -> Message:
     """Server → host: find the gradients of one network with these weights.
-
-    Args:
-        iteration: i.
-        question: what the host's workers are asked.
 
     Returns:
         fields `generated` and `learnt`: worker → b; `weights`: worker → weight. Tensors: the
@@ -115,12 +96,7 @@ def train_apart(iteration: int, question: ApartQuestion) -> Message:
 
 
 def read_train_apart(message: Message, device: torch.device) -> ApartQuestion:
-    """Reads what `train_apart` made.
-
-    Args:
-        message: from the server.
-        device: where tensors go.
-    """
+    """Reads what `train_apart` made; tensors go to a device."""
     fields, tensors = message.fields, {n: t.to(device) for n, t in message.tensors.items()}
     sizes = {int(worker): int(size) for worker, size in fields["learnt"].items()}
     learnt: dict[int, Samples] = {}
@@ -145,8 +121,6 @@ def apart_sizes(
     """How large messages can be.
 
     Args:
-        state_bytes: of a worker.
-        weights: bytes of both networks.
         gradients: by network, bytes of one worker's.
         images: by network, bytes of one worker's batch of images.
     """

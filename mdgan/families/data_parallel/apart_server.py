@@ -17,15 +17,10 @@ from mdgan.families.data_parallel.apart_messages import (
 )
 from mdgan.families.data_parallel.groups import GeneratorRanks
 from mdgan.families.data_parallel.image_buffer import ImageBuffer, deal
-from mdgan.families.data_parallel.messages import Share
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica
-from mdgan.families.data_parallel.replica import (
-    ALONE,
-    BUFFERS,
-    DISCRIMINATOR,
-    GENERATOR,
-)
-from mdgan.families.data_parallel.server import DataParallelServer, keeping_up
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica, SentWeights
+from mdgan.families.data_parallel.replica import ALONE, BUFFERS, DISCRIMINATOR, GENERATOR
+from mdgan.families.data_parallel.scaling import WorkerShare
+from mdgan.families.data_parallel.server import ReplicaServer, keeping_up
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.labels import Samples, label_counts, num_classes_of
 from mdgan.gan.losses import finite_means
@@ -36,33 +31,32 @@ _IMAGES = "images."
 _GROUPS = (DISCRIMINATOR, GENERATOR)
 """In the order of their losses."""
 
-Shares = Mapping[str, Mapping[int, Share]]
+Shares = Mapping[str, Mapping[int, WorkerShare]]
 """By network, the shares of the workers that train it."""
 
 
-class ApartServer(DataParallelServer):
-    """Averages each network's gradients over its group, and keeps the images that wait.
-
-    Args:
-        replica: both networks and their optimizers.
-        settings: of the run.
-        ranks: the workers that train the generator.
-        sample_shape: (C, H, W).
-    """
+class ApartServer(ReplicaServer):
+    """Averages each network's gradients over its group, and keeps the images that wait."""
 
     def __init__(
         self,
         replica: ReferenceReplica,
         settings: DataParallelSettings,
+        sent: SentWeights,
         ranks: GeneratorRanks,
         sample_shape: Sequence[int],
     ) -> None:
-        super().__init__(replica, settings)
+        super().__init__(replica, settings, sent)
         self._ranks = ranks
         self._sample_shape = sample_shape
         self._num_classes = num_classes_of(replica.models[GENERATOR])
         self._images = ImageBuffer(sample_shape, self._num_classes)
-        self._forms = {ALONE[network]: self._form(network) for network in _GROUPS}
+        self.form = self._form(DISCRIMINATOR)
+
+    @property
+    def forms(self) -> Sequence[AnswerForm]:
+        """See `ServerPart`."""
+        return [self._form(network) for network in _GROUPS]
 
     def lacking(self, workers: Collection[int]) -> str:
         """A group that is empty; see `ServerPart`."""
@@ -83,38 +77,37 @@ class ApartServer(DataParallelServer):
         with engine.span("scale"):
             groups = self._ranks.groups(workers_of(hosts))
             shares = {
-                GENERATOR: self._shares(groups.generator, GENERATOR),
-                DISCRIMINATOR: self._shares(groups.discriminator, DISCRIMINATOR),
+                GENERATOR: self.scaling.shares(groups.generator, GENERATOR),
+                DISCRIMINATOR: self.scaling.shares(groups.discriminator, DISCRIMINATOR),
             }
-            self._replica.at(i, self._rate_factors(shares))
+            self.replica.at(i, self.scaling.rates(shares))
 
         # 2. Ask both groups at once; D learns from older images. As long as there are none, ask
         #    G's group first, and D learns from what that has just made.
         fake = self._images.oldest()
+        answers: dict[str, Answers] = {}
+        rest: Shares = shares
         if fake is None:
-            found = self._ask_for(i, hosts, {GENERATOR: shares[GENERATOR]}, None, engine)
-            fake = self._made(found)
+            answers = self._ask_for(i, hosts, {GENERATOR: shares[GENERATOR]}, None, engine)
+            fake = self._made(answers)
             rest = {DISCRIMINATOR: shares[DISCRIMINATOR]}
-        else:
-            found, rest = {}, shares
         if fake is not None:
-            found |= self._ask_for(i, hosts, rest, fake, engine)
-        made = self._made(found)
-        if made is None or not found.get(DISCRIMINATOR, Answers()).losses:
+            answers |= self._ask_for(i, hosts, rest, fake, engine)
+        made = self._made(answers)
+        if made is None or not answers.get(DISCRIMINATOR, Answers()).losses:
             return None  # a group was lost: the iteration begins again with newcomers
 
         # 3. Average each gradient in its group, and step with the means.
         with engine.span("aggregate"):
-            for network, answers in found.items():
+            for network, group in answers.items():
                 weights = {worker: share.weight for worker, share in shares[network].items()}
-                mean = average(answers.singles, answers.sums, weights)
-                self._replica.put(ALONE[network], mean)
+                self.replica.put(ALONE[network], average(group.singles, group.sums, weights))
         with engine.span("step"):
             for network in _GROUPS:
-                self._replica.step(ALONE[network])
-                self._sent.note_step(ALONE[network])
-        self._images.take_in(made, self._settings.lag_at(i))
-        return Advance(i, *_losses(found))
+                self.replica.step(ALONE[network])
+                self.sent.note_step(ALONE[network])
+        self._images.take_in(made, self.settings.lag_at(i))
+        return Advance(i, *_losses(answers))
 
     def state(self) -> dict[str, Tensor]:
         """See `ServerPart`; with the images that wait."""
@@ -126,76 +119,54 @@ class ApartServer(DataParallelServer):
         self._images.load_state(part_of(state, _IMAGES), self.device)
 
     def _form(self, network: str, num_images: int = 0) -> AnswerForm:
-        shape = self._replica.vector(ALONE[network]).shape
+        shape = self.replica.vector(ALONE[network]).shape
         return alone_form(network, shape, num_images, self._sample_shape, self._num_classes)
 
-    def _made(self, found: Mapping[str, Answers]) -> Samples | None:
+    def _made(self, answers: Mapping[str, Answers]) -> Samples | None:
         """The images of the generator's group; None if it did not answer."""
-        answers = found.get(GENERATOR, Answers())
-        return read_images(answers.beside, self._num_classes) if answers.singles else None
+        group = answers.get(GENERATOR, Answers())
+        return read_images(group.beside, self._num_classes) if group.singles else None
 
     def _ask_for(
         self, i: int, hosts: Hosts, shares: Shares, fake: Samples | None, engine: Engine
     ) -> dict[str, Answers]:
-        """Asks the hosts that have kept up in this iteration for their shares.
-
-        Args:
-            i: the iteration.
-            hosts: that take part in it.
-            shares: of the groups that are asked.
-            fake: what the discriminator's group learns from.
-            engine: asks, and waits.
-
-        Returns:
-            The answers of each group that was asked.
-        """
+        """Asks the hosts that have kept up for the shares of some groups; by group."""
         every = {n: share for group in shares.values() for n, share in group.items()}
         asked = keeping_up(hosts, every, engine)
         sizes = {n: s.batch_sizes.discriminator for n, s in shares.get(DISCRIMINATOR, {}).items()}
-        cards = {} if fake is None else deal(fake, sizes)
+        dealt = {} if fake is None else deal(fake, sizes)
         generated = {n: s.batch_sizes.generator for n, s in shares.get(GENERATOR, {}).items()}
         weights = {n: share.weight for n, share in every.items()}
-        counts = self._label_counts(engine)
+        counts = None
+        if self._num_classes is not None and self.settings.label_prior == "data":
+            held = [own["classes"] for own in engine.members.holdings().values()]
+            counts = label_counts(self._num_classes, held)
 
         def question(host: int) -> ApartQuestion:
             trains_generator = {n: generated[n] for n in asked[host] if n in generated}
             names = [*([GENERATOR] if trains_generator else []), DISCRIMINATOR, BUFFERS]
             return ApartQuestion(
                 trains_generator,
-                {n: cards[n] for n in asked[host] if n in cards},
+                {n: dealt[n] for n in asked[host] if n in dealt},
                 {n: weights[n] for n in asked[host]},
-                self._sent.missing(host, names),
+                self.sent.missing(host, names),
                 counts if trains_generator else None,
             )
 
         engine.ask(i, asked, lambda host: train_apart(i, question(host)))
         forms = {n: self._form(GENERATOR, generated[n]) for n in generated}
-        forms |= dict.fromkeys(cards, self._form(DISCRIMINATOR))
+        forms |= dict.fromkeys(dealt, self._form(DISCRIMINATOR))
         answers = engine.barrier.collect(i, asked, weights, forms=forms)
         return {network: answers.of(group) for network, group in shares.items()}
 
-    def _label_counts(self, engine: Engine) -> Tensor | None:
-        """How often each class is generated, if as often as the workers hold it."""
-        if self._num_classes is None or self._settings.label_prior != "data":
-            return None
-        held = [own["classes"] for own in engine.members.holdings().values()]
-        return label_counts(self._num_classes, held)
 
-
-def _losses(found: Mapping[str, Answers]) -> tuple[Tensor, list[int]]:
-    """J_disc and J_gen of every worker: its own, and the mean of the group that it is not in.
-
-    Args:
-        found: by network.
-
-    Returns:
-        float32 [N, 2], and the workers in the same order.
-    """
-    each = [found[network].mean_losses()[:, column] for column, network in enumerate(_GROUPS)]
+def _losses(answers: Mapping[str, Answers]) -> tuple[Tensor, list[int]]:
+    """J_disc and J_gen of every worker, [N, 2]: its own, and the mean of the other group."""
+    each = [answers[network].mean_losses()[:, column] for column, network in enumerate(_GROUPS)]
     means = torch.stack([finite_means(losses[:, None])[0] for losses in each])
     rows = {}
     for column, network in enumerate(_GROUPS):
-        for worker, losses in found[network].losses.items():
+        for worker, losses in answers[network].losses.items():
             rows[worker] = means.clone()
             rows[worker][column] = losses[column]
     workers = sorted(rows)

@@ -8,13 +8,12 @@ import torch
 from mdgan.data.shard import Shard
 from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning
-from mdgan.families.data_parallel.apart_host import ApartHost
 from mdgan.families.data_parallel.apart_messages import apart_sizes
 from mdgan.families.data_parallel.apart_server import ApartServer
-from mdgan.families.data_parallel.host import DataParallelHost
+from mdgan.families.data_parallel.host import ApartHost, DataParallelHost, StarEnd
 from mdgan.families.data_parallel.messages import KINDS, TRAIN
 from mdgan.families.data_parallel.planning import planning
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica, SentWeights
 from mdgan.families.data_parallel.replica import (
     ALONE,
     DISCRIMINATOR,
@@ -24,7 +23,8 @@ from mdgan.families.data_parallel.replica import (
 )
 from mdgan.families.data_parallel.ring_host import RingMember
 from mdgan.families.data_parallel.ring_messages import with_ring
-from mdgan.families.data_parallel.server import DataParallelServer
+from mdgan.families.data_parallel.ring_server import Ring
+from mdgan.families.data_parallel.server import DataParallelServer, Star
 from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
 from mdgan.families.data_parallel.sums import Sums
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model
@@ -37,14 +37,14 @@ _STATE_BYTES = 1 << 20
 _LABEL_BYTES = 8
 
 
-class _DataParallel(Builder[DataParallelSettings]):
+class _ParaGANBuilder(Builder[DataParallelSettings]):
     def server(
         self,
         settings: DataParallelSettings,
         models: Models,
         device: torch.device,
         shards: Mapping[int, Shard],
-    ) -> DataParallelServer:
+    ) -> DataParallelServer | ApartServer:
         """The server's part, with both networks drawn from the seed."""
         del shards
         networks = {
@@ -53,22 +53,26 @@ class _DataParallel(Builder[DataParallelSettings]):
         }
         policies = {name: settings.policy(name) for name in networks}
         replica = ReferenceReplica(networks, policies)
-        if settings.generator_ranks is None:
-            return DataParallelServer(replica, settings)
-        return ApartServer(replica, settings, settings.generator_ranks, models.shape)
+        sent = SentWeights(replica)
+        if settings.generator_ranks is not None:
+            return ApartServer(replica, settings, sent, settings.generator_ranks, models.shape)
+        reducer = Star(replica, sent)
+        if settings.all_reduce != STAR:
+            reducer = Ring(replica, sent, Sums(settings.all_reduce))
+        return DataParallelServer(replica, settings, sent, reducer)
 
-    def host(self, needs: HostNeeds[DataParallelSettings]) -> DataParallelHost:
+    def host(self, needs: HostNeeds[DataParallelSettings]) -> DataParallelHost | ApartHost:
         """The part of a host, with a replica for each of its shards."""
         replicas = {rank: make_replica(rank, needs) for rank in needs.shards}
         settings, tracer = needs.settings, needs.tracer
         if settings.generator_ranks is not None:
             return ApartHost(replicas, needs.device, tracer)
-        member = None
+        reducer = StarEnd()
         if settings.all_reduce != STAR:
             policies = {name: settings.policy(name) for name in (GENERATOR, DISCRIMINATOR)}
             sums = Sums(settings.all_reduce)
-            member = RingMember.of(list(replicas.values()), policies, sums, tracer)
-        return DataParallelHost(replicas, needs.device, tracer, member)
+            reducer = RingMember(list(replicas.values()), policies, sums, tracer)
+        return DataParallelHost(replicas, needs.device, tracer, reducer)
 
     def message_sizes(self, settings: DataParallelSettings, models: Models) -> MessageSizes:
         """Weights on the way out, gradients on the way back."""
@@ -163,4 +167,4 @@ def make_replica(rank: int, needs: HostNeeds[DataParallelSettings]) -> Replica:
     )
 
 
-BUILDER = _DataParallel()
+BUILDER = _ParaGANBuilder()

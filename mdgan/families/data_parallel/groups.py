@@ -17,12 +17,7 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True)
 class GeneratorRanks:
-    """The workers that train the generator alone; all others train the discriminator alone.
-
-    Attributes:
-        first: the lowest rank, 1 or higher.
-        last: the highest rank.
-    """
+    """The workers that train the generator alone; all others train the discriminator alone."""
 
     first: int
     last: int

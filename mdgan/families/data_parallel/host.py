@@ -6,102 +6,161 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mdgan.engine.answers import pack_answers
+from mdgan.engine.answers import in_one_message, pack_answers
 from mdgan.engine.parts import HostHandler, HostPart
-from mdgan.families.data_parallel.messages import (
-    TRAIN,
-    Share,
-    gradient_form,
-    is_again,
-    read_for_ring,
-    read_train,
-    read_weights,
+from mdgan.families.data_parallel.apart_messages import (
+    IMAGES,
+    LABELS,
+    ApartQuestion,
+    alone_form,
+    read_train_apart,
 )
-from mdgan.families.data_parallel.replica import Reduction, Replica
-from mdgan.families.data_parallel.ring_host import RingMember
-from mdgan.families.data_parallel.ring_messages import behind, norms
+from mdgan.families.data_parallel.messages import TRAIN, TrainQuestion, gradient_form, read_train
+from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Replica
 from mdgan.gan.weighted_mean import weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
 
+LocalGradients = Mapping[int, tuple[Tensor, Tensor]]
+"""By worker, what `Replica.gradients` gives: gradients and losses."""
 
-class DataParallelHost(HostPart):
-    """The workers of one host.
 
-    Args:
-        replicas: by rank.
-        device: where they live.
-        tracer: records what they do when.
-        member: the host's part in the ring, if gradients are added up in one.
-    """
+class StarEnd:
+    """A host's part in adding gradients up: it sends them to the server."""
+
+    def handlers(self) -> Mapping[str, HostHandler]:
+        """By kind of message besides TRAIN, what carries it out."""
+        return {}
+
+    def refusal(self, iteration: int, question: TrainQuestion) -> Message | None:
+        """What to answer instead of finding gradients; None if the question can be answered."""
+
+    def known(self, question: TrainQuestion) -> LocalGradients | None:
+        """What was found before, if the question is for that."""
+
+    def answer(self, iteration: int, question: TrainQuestion, local: LocalGradients) -> Message:
+        """The answer, once weights are in place; gradients of three workers are added up."""
+        gradients = {rank: local[rank][0] for rank in question.shares}
+        return pack_answers(
+            iteration,
+            gradients,
+            {rank: local[rank][1] for rank in question.shares},
+            dict.fromkeys(gradients, 0),
+            gradient_form(question.reduction, next(iter(gradients.values())).shape),
+            add_up=partial(weighted_sum, weights=question.weights),
+        )
+
+
+class ReplicaHost(HostPart):
+    """The replicas of one host."""
 
     begins = TRAIN
 
     def __init__(
-        self,
-        replicas: Mapping[int, Replica],
-        device: torch.device,
-        tracer: Tracer,
-        member: RingMember | None = None,
+        self, replicas: Mapping[int, Replica], device: torch.device, tracer: Tracer
     ) -> None:
         self._replicas = replicas
         self._device = device
         self._tracer = tracer
-        self._member = member
-        self._kept: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property
     def learners(self) -> Mapping[int, Replica]:
         """By rank."""
         return self._replicas
 
-    def handlers(self) -> Mapping[str, HostHandler]:
-        """By kind of message, what carries it out."""
-        of_ring = {} if self._member is None else self._member.handlers()
-        return {TRAIN: self._train, **of_ring}
-
-    def _train(self, message: Message, transport: HostTransport) -> None:
-        reduction, shares, lag = read_train(message)
-        if self._member is not None and self._member.lacks(message):
-            transport.send(behind(message.iteration))
-            return
-        weights = {name: vector.to(self._device) for name, vector in read_weights(message).items()}
+    def _take_over(self, weights: Mapping[str, Tensor]) -> None:
         for replica in self._replicas.values():  # also of workers that are not asked this time
             replica.take_over(weights)
-        found = self._kept
-        if not (is_again(message) and shares.keys() <= found.keys()):
-            found = self._find(reduction, shares, lag)
-        self._kept = {} if self._member is None else found
+
+    def _send(self, answer: Message, transport: HostTransport) -> None:
         with self._tracer.span("send") as span:
-            span.num_bytes = transport.send(self._answer(message, found))
+            span.num_bytes = transport.send(answer)
 
-    def _find(
-        self, reduction: Reduction, shares: Mapping[int, Share], lag: int
-    ) -> dict[int, tuple[Tensor, Tensor]]:
-        """Gradients and losses by worker."""
-        return {
-            rank: self._replicas[rank].gradients(
-                reduction, share.batch_sizes, lag, self._tracer.of_worker(rank)
+
+class DataParallelHost(ReplicaHost):
+    """Its workers train both networks."""
+
+    def __init__(
+        self,
+        replicas: Mapping[int, Replica],
+        device: torch.device,
+        tracer: Tracer,
+        reducer: StarEnd,
+    ) -> None:
+        super().__init__(replicas, device, tracer)
+        self._reducer = reducer
+
+    def handlers(self) -> Mapping[str, HostHandler]:
+        """By kind of message, what carries it out."""
+        return {TRAIN: self._train, **self._reducer.handlers()}
+
+    def _train(self, message: Message, transport: HostTransport) -> None:
+        i, question = message.iteration, read_train(message, self._device)
+        refusal = self._reducer.refusal(i, question)
+        if refusal is not None:
+            transport.send(refusal)
+            return
+        self._take_over(question.tensors)
+        local = self._reducer.known(question)
+        if local is None:
+            local = {
+                rank: self._replicas[rank].gradients(
+                    question.reduction,
+                    share.batch_sizes,
+                    question.lag,
+                    self._tracer.of_worker(rank),
+                )
+                for rank, share in question.shares.items()
+            }
+        self._send(self._reducer.answer(i, question, local), transport)
+
+
+class ApartHost(ReplicaHost):
+    """Its workers, of one group or of both, train one network each (ParaGAN, section 5.1)."""
+
+    def handlers(self) -> Mapping[str, HostHandler]:
+        """By kind of message, what carries it out."""
+        return {TRAIN: self._train}
+
+    def _train(self, message: Message, transport: HostTransport) -> None:
+        question = read_train_apart(message, self._device)
+        self._take_over(question.tensors)
+        answers = []
+        if question.generated:
+            answers.append(self._train_generator(message.iteration, question))
+        if question.learnt:
+            answers.append(self._train_discriminator(message.iteration, question))
+        self._send(in_one_message(answers), transport)
+
+    def _train_generator(self, iteration: int, question: ApartQuestion) -> Message:
+        gradients, losses = {}, {}
+        images: dict[int, Tensor] = {}
+        labels: dict[int, Tensor] = {}
+        for rank, num_images in question.generated.items():
+            gradients[rank], loss, made = self._replicas[rank].generator_alone(
+                num_images, question.label_counts, self._tracer.of_worker(rank)
             )
-            for rank, share in shares.items()
-        }
+            losses[rank] = torch.stack([torch.zeros_like(loss), loss])
+            images[rank] = made.images
+            if made.labels is not None:
+                labels[rank] = made.labels
+        beside = {IMAGES: images, **({LABELS: labels} if labels else {})}
+        form = alone_form(GENERATOR, num_classes=1 if labels else None)
+        return pack_answers(iteration, gradients, losses, dict.fromkeys(gradients, 0), form, beside)
 
-    def _answer(self, message: Message, found: Mapping[int, tuple[Tensor, Tensor]]) -> Message:
-        reduction, shares, _ = read_train(message)
-        gradients = {rank: found[rank][0] for rank in shares}
-        losses = {rank: found[rank][1] for rank in shares}
-        given = read_for_ring(message)
-        if self._member is not None and given is not None:
-            self._member.keep(given, reduction, gradients)
-            return norms(message.iteration, reduction, gradients, losses)
+    def _train_discriminator(self, iteration: int, question: ApartQuestion) -> Message:
+        gradients, losses = {}, {}
+        for rank, fake in question.learnt.items():
+            gradients[rank], loss = self._replicas[rank].discriminator_alone(
+                fake, self._tracer.of_worker(rank)
+            )
+            losses[rank] = torch.stack([loss, torch.zeros_like(loss)])
         return pack_answers(
-            message.iteration,
+            iteration,
             gradients,
             losses,
             dict.fromkeys(gradients, 0),  # three or more are added up
-            gradient_form(reduction, next(iter(gradients.values())).shape),
-            add_up=partial(
-                weighted_sum, weights={rank: share.weight for rank, share in shares.items()}
-            ),
+            alone_form(DISCRIMINATOR),
+            add_up=partial(weighted_sum, weights=question.weights),
         )

@@ -11,16 +11,10 @@ _LABELS = "labels."
 
 
 def deal(images: Samples, sizes: Mapping[int, int]) -> dict[int, Samples]:
-    """Deals generated images out to workers, like cards.
+    """Deals generated images out to workers, like cards: each gets as many as `sizes` says.
 
-    Args:
-        images: of an iteration, [M, C, H, W], M ≥ 1.
-        sizes: how many each worker gets.
-
-    Returns:
-        For each worker, in the order of `sizes`, the images that follow those of the worker before;
-        after the last comes the first again. So each is given out as often as any other, or once
-        more; if there are more than all workers get, the last ones are left out.
+    After the last image comes the first again. So each is given out as often as any other, or once
+    more; if there are more than all workers get, the last ones are left out.
     """
     dealt, first = {}, 0
     for worker, size in sizes.items():
@@ -34,7 +28,6 @@ class ImageBuffer:
     """The newest generated batches, of one worker or of several together, without their graphs.
 
     Args:
-        shape: of a sample, (C, H, W).
         num_classes: K of conditional models; None for others.
     """
 
@@ -44,23 +37,13 @@ class ImageBuffer:
         self._batches: list[Samples] = []
 
     def exchange(self, made: Samples, lag: int) -> Samples:
-        """Takes in what the generator has made, and gives what the discriminator learns from.
+        """Takes in what G has made, and gives the batch of `lag` iterations ago, or the oldest.
 
-        Args:
-            made: of this iteration.
-            lag: K.
-
-        Returns:
-            The batch of K iterations ago; the oldest there is, as long as there are fewer. Batches
-            of another size than `made` are dropped: they are of a time with other workers.
+        Batches of another size than `made` are dropped: they are of a time with other workers.
         """
-        if lag == 0:
-            self._batches = []
-            return made
-        there = [batch for batch in self._batches if len(batch) == len(made)]
-        self._batches = [*there, made][-lag - 1 :]
-        oldest = self._batches[0]
-        self._batches = self._batches[-lag:]
+        self._batches = [batch for batch in self._batches if len(batch) == len(made)]
+        oldest = [*self._batches, made][-lag - 1 :][0]
+        self.take_in(made, lag)
         return oldest
 
     def oldest(self) -> Samples | None:
@@ -68,13 +51,8 @@ class ImageBuffer:
         return self._batches[0] if self._batches else None
 
     def take_in(self, made: Samples, lag: int) -> None:
-        """Takes in the batch of an iteration, of any size, and keeps those of the last K.
-
-        Args:
-            made: of this iteration.
-            lag: K ≥ 1.
-        """
-        self._batches = [*self._batches, made][-lag:]
+        """Takes in the batch of an iteration, of any size, and keeps those of the last `lag`."""
+        self._batches = [*self._batches, made][-lag:] if lag else []
 
     def state(self) -> dict[str, Tensor]:
         """A copy: `0`, `1`, … are the images, the oldest first, and `labels.0`, … their classes."""
@@ -86,11 +64,7 @@ class ImageBuffer:
         return state
 
     def load_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
-        """Continues where `state` was taken.
-
-        Args:
-            state: what `state` returned.
-            device: where images go.
+        """Continues on a device where `state` was taken.
 
         Raises:
             KeyError, RuntimeError: these are no batches of such samples; nothing changed.
@@ -100,15 +74,12 @@ class ImageBuffer:
         expected = {*numbers, *(f"{_LABELS}{number}" for number in numbers if labelled)}
         if state.keys() != expected:
             raise KeyError(f"no batches of generated samples: {sorted(state)}")
-        batches = []
-        for number in numbers:
-            batch = Samples(state[number], state.get(f"{_LABELS}{number}"))
+        batches = [Samples(state[number], state.get(f"{_LABELS}{number}")) for number in numbers]
+        for batch in batches:
             self._check(batch)
-            batches.append(batch.to(device))
-        self._batches = batches
+        self._batches = [batch.to(device) for batch in batches]
 
     def _check(self, batch: Samples) -> None:
-        """Raises RuntimeError if a batch cannot have been made by the models of the run."""
         images, labels = batch.images, batch.labels
         if images.shape[1:] != self._shape or images.dtype != torch.float32:
             raise RuntimeError(f"no generated images: {images.dtype} {list(images.shape)}")

@@ -59,8 +59,8 @@ def _notes(settings: DataParallelSettings, both: int) -> dict[str, tuple[str, fl
     }
     if settings.all_reduce != STAR:
         size = _ADDEND_BYTES[settings.all_reduce]
-        told = f"of a star; by {settings.all_reduce} up to {{}}, 2·{size} bytes·(|θ| + |w|)"
-        notes = dict.fromkeys(notes, (told, 2 * size * (both // _FLOAT_BYTES)))
+        text = f"of a star; by {settings.all_reduce} up to {{}}, 2·{size} bytes·(|θ| + |w|)"
+        notes = dict.fromkeys(notes, (text, 2 * size * (both // _FLOAT_BYTES)))
     return notes
 
 
@@ -69,9 +69,9 @@ def _notes_apart(
 ) -> dict[str, tuple[str, float]]:
     """Bytes of g workers that train G with b_G images each, and of h that train D with b_D."""
     (generator, discriminator), (makers, learners) = weights, settings.groups()
-    own = settings.scaling()
-    made = image * sum(size.generator for size in own.batch_sizes(makers).values())
-    learnt = image * sum(size.discriminator for size in own.batch_sizes(learners).values())
+    scaling = settings.scaling()
+    made = image * sum(size.generator for size in scaling.batch_sizes(makers).values())
+    learnt = image * sum(size.discriminator for size in scaling.batch_sizes(learners).values())
     g, h = len(makers), len(learners)
     sent = (g + h) * discriminator + g * generator + learnt
     return {

@@ -42,15 +42,12 @@ _OF_MODELS = ("generator.", "optimizer.", "worker.discriminator.")
 
 @dataclass(frozen=True)
 class Reduction:
-    """Gradients that are averaged at one time.
-
-    Attributes:
-        networks: whose gradients: `discriminator`, `generator`, or both.
-        buffered: of which networks buffers are averaged, too; an iteration ends with it then.
-    """
+    """Gradients that are averaged at one time."""
 
     networks: tuple[str, ...]
+    """Whose gradients: `discriminator`, `generator`, or both."""
     buffered: tuple[str, ...] = ()
+    """Of which networks buffers are averaged, too; an iteration ends with it then."""
 
     @property
     def last(self) -> bool:
@@ -63,11 +60,7 @@ class Reduction:
         return {*self.networks, *([BUFFERS] if self.last else [])}
 
     def vector(self, models: Mapping[str, nn.Module]) -> "GradientVector":
-        """What is averaged, as one tensor.
-
-        Args:
-            models: both, by name.
-        """
+        """What is averaged, as one tensor."""
         return GradientVector(
             [models[name] for name in self.networks], [models[name] for name in self.buffered]
         )
@@ -85,25 +78,15 @@ def reductions(lag: int, local_steps: int = 1) -> list[Reduction]:
 
     Args:
         lag: 0 for synchronous updates; else both networks take one step at once.
-        local_steps: L.
     """
-    if lag:
-        return [OF_BOTH]
-    return [*[OF_DISCRIMINATOR] * local_steps, OF_GENERATOR]
+    return [OF_BOTH] if lag else [*[OF_DISCRIMINATOR] * local_steps, OF_GENERATOR]
 
 
 class GradientVector(TensorVector):
-    """Gradients of some models as one tensor, and buffers.
+    """Gradients of some models as one tensor, and buffers of some, which follow them.
 
     Whole numbers, such as BatchNorm's count of batches, are scaled down so that they do not drown
     gradients where the server looks at how long answers are.
-
-    Args:
-        trained: the models whose gradients are in it.
-        buffered: those whose buffers are in it.
-
-    Attributes:
-        num_gradient_blocks: how many blocks are gradients; those of buffers follow.
     """
 
     def __init__(self, trained: list[nn.Module], buffered: list[nn.Module]) -> None:
@@ -128,11 +111,7 @@ class GradientVector(TensorVector):
 
 
 def weight_vectors(models: Mapping[str, nn.Module]) -> dict[str, TensorVector]:
-    """What the server sends: the weights of each network, and the buffers of both.
-
-    Args:
-        models: both, by name.
-    """
+    """What the server sends: the weights of each network, and the buffers of both."""
     generator, discriminator = models[GENERATOR], models[DISCRIMINATOR]
     return {
         GENERATOR: TensorVector(weights_of(generator)),
@@ -146,13 +125,6 @@ class Replica:
 
     Between two iterations it keeps its positions in data, noise and other random numbers. Its
     networks are the server's, which come with the next question.
-
-    Args:
-        gan: both networks, and the worker's data.
-        shape: of a sample, (C, H, W).
-
-    Attributes:
-        models: both networks, by name.
     """
 
     def __init__(self, gan: LocalGAN, shape: Sequence[int]) -> None:
@@ -163,15 +135,10 @@ class Replica:
         self._vectors = weight_vectors(self.models)
         self._answers: dict[Reduction, GradientVector] = {}
         self._generated: Generated | None = None
-        self._device = next(gan.generator.parameters()).device
-        self._discriminator_loss = torch.zeros((), device=self._device)
+        self._discriminator_loss = torch.zeros((), device=gan.trained.device)
 
     def take_over(self, weights: Mapping[str, Tensor]) -> None:
-        """Becomes equal to the server's replica.
-
-        Args:
-            weights: by the names of `weight_vectors`, those that have changed.
-        """
+        """Takes over what has changed in the server's replica, by the names of `weight_vectors`."""
         for name, vector in weights.items():
             self._vectors[name].write(vector)
         if GENERATOR in weights:
@@ -187,9 +154,7 @@ class Replica:
         """One worker's share of a reduction.
 
         Args:
-            reduction: which gradients.
-            batch_sizes: b of each network, of this worker in this iteration.
-            lag: K; 0 for synchronous updates.
+            batch_sizes: of this worker in this iteration.
             stage: what the stages of `LocalGAN.step` run in, but for the steps themselves.
 
         Returns:
@@ -208,7 +173,7 @@ class Replica:
             generator_loss = self._gan.learn_generator(self._generated.judged, stage)
         if reduction.last:
             self._generated = None
-        return self._found(reduction), torch.stack([self._discriminator_loss, generator_loss])
+        return self._read(reduction), torch.stack([self._discriminator_loss, generator_loss])
 
     def generator_alone(
         self,
@@ -217,11 +182,6 @@ class Replica:
         stage: Stage = unobserved,
     ) -> tuple[Tensor, Tensor, Samples]:
         """The share of a worker that trains the generator alone, through D as it is.
-
-        Args:
-            num_images: b.
-            label_counts: how often each class is generated, int64 [K]; None for equally often.
-            stage: see `gradients`.
 
         Returns:
             What is averaged, as `gradients`; J_gen, a scalar; and the images that it learnt from,
@@ -232,31 +192,23 @@ class Replica:
             self._gan.use_label_counts(label_counts)
         made = self._gan.generate(stage)
         loss = self._gan.learn_generator(made.judged, stage)
-        return self._found(ALONE[GENERATOR]), loss, made.judged.detach()
+        return self._read(ALONE[GENERATOR]), loss, made.judged.detach()
 
     def discriminator_alone(
         self, fake: Samples, stage: Stage = unobserved
     ) -> tuple[Tensor, Tensor]:
-        """The share of a worker that trains the discriminator alone.
-
-        Args:
-            fake: what others have generated, [b, C, H, W]; b real samples are drawn.
-            stage: see `gradients`.
-
-        Returns:
-            What is averaged, as `gradients`; and J_disc, a scalar.
-        """
+        """The share of a worker that trains D alone on others' images: the gradient, and J_disc."""
         self._gan.use_batch_size(len(fake))
         loss = self._gan.learner.learn_both_halves(fake, stage)
-        return self._found(ALONE[DISCRIMINATOR]), loss
+        return self._read(ALONE[DISCRIMINATOR]), loss
 
-    def _found(self, reduction: Reduction) -> Tensor:
+    def _read(self, reduction: Reduction) -> Tensor:
         return self._answers.setdefault(reduction, reduction.vector(self.models)).read()
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the worker's next answer depends on, besides the networks."""
-        own = self._gan.state()
-        kept = {name: own[name] for name in own if not name.startswith(_OF_MODELS)}
+        now = self._gan.state()
+        kept = {name: now[name] for name in now if not name.startswith(_OF_MODELS)}
         return {**kept, **under(_IMAGES, self._images.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
@@ -270,9 +222,9 @@ class Replica:
         """
         check_names(state, "noise", "random.", "worker.", _IMAGES)
         images = self._no_images()
-        images.load_state(part_of(state, _IMAGES), self._device)
-        own = self._gan.state()
-        models = {name: own[name] for name in own if name.startswith(_OF_MODELS)}
+        images.load_state(part_of(state, _IMAGES), self._gan.trained.device)
+        now = self._gan.state()
+        models = {name: now[name] for name in now if name.startswith(_OF_MODELS)}
         kept = {name: state[name] for name in state if not name.startswith(_IMAGES)}
         same_data = self._gan.load_state({**kept, **models})
         self._images, self._generated = images, None

@@ -31,72 +31,59 @@ def norm_form(reduction: Reduction) -> AnswerForm:
 def norms(
     iteration: int,
     reduction: Reduction,
-    found: Mapping[int, Tensor],
+    gradients: Mapping[int, Tensor],
     losses: Mapping[int, Tensor],
 ) -> Message:
     """Host → server: how long the gradients of its workers are, and what is largest in each.
 
     Args:
-        iteration: i.
-        reduction: which gradients.
-        found: by worker, float32 of `GradientVector.shape`.
-        losses: J_disc and J_gen by worker, float32 [2].
+        gradients: by worker, float32 of `GradientVector.shape`.
 
     Returns:
         As `pack_answers`: the norm, and beside it `largest`, the largest absolute value; 0 where
         that is not finite, since the norm says it.
     """
-    largest = {n: vector.abs().max().nan_to_num(0, 0, 0).view(1) for n, vector in found.items()}
-    return pack_answers(
-        iteration,
-        {n: torch.linalg.vector_norm(vector).view(1) for n, vector in found.items()},
-        losses,
-        {},
-        norm_form(reduction),
-        {LARGEST: largest},
-    )
+    lengths = {n: torch.linalg.vector_norm(vector).view(1) for n, vector in gradients.items()}
+    largest = {n: v.abs().max().nan_to_num(0, 0, 0).view(1) for n, v in gradients.items()}
+    return pack_answers(iteration, lengths, losses, {}, norm_form(reduction), {LARGEST: largest})
 
 
 def ring(iteration: int, rank: int, size: int, num_threads: int) -> Message:
     """Server → host: be a member of a ring.
 
     Args:
-        iteration: i.
         rank: of the host in it; the server is 0.
-        size: the number of members.
         num_threads: with which the server computes. Hosts step with as many: sums over a whole
             tensor, as in clipping, depend on it.
     """
     return Message(RING, iteration, {"rank": rank, "size": size, "threads": num_threads})
 
 
-def places(iteration: int, found: Sequence[bytes]) -> Message:
+def places(iteration: int, by_rank: Sequence[bytes]) -> Message:
     """Server → host: where the members listen, by rank; connect with them."""
-    return Message(PLACES, iteration, {"places": [place.hex() for place in found]})
+    return Message(PLACES, iteration, {"places": [place.hex() for place in by_rank]})
 
 
 def add_up(iteration: int, weights: Mapping[int, float], *, wants_digest: bool) -> Message:
     """Server → host: add up the gradients that you have found, and step with the mean.
 
     Args:
-        iteration: i.
         weights: of the workers whose gradients count, all hosts' together.
         wants_digest: whether to answer with the digest of the replica after the step; else
             the host answers nothing.
     """
-    told = {str(worker): weight for worker, weight in weights.items()}
-    return Message(SUM, iteration, {"weights": told, "digest": wants_digest})
+    by_worker = {str(worker): weight for worker, weight in weights.items()}
+    return Message(SUM, iteration, {"weights": by_worker, "digest": wants_digest})
 
 
-def member(iteration: int, **told: Any) -> Message:
+def member(iteration: int, **report: Any) -> Message:
     """Host → server, before DONE: what became of it.
 
     Args:
-        iteration: i.
-        told: `place`, where it listens, in hexadecimal digits; or `connected`; or the `digest` of
+        report: `place`, where it listens, in hexadecimal digits; or `connected`; or the `digest` of
             its replica, if it has stepped.
     """
-    return Message(MEMBER, iteration, told)
+    return Message(MEMBER, iteration, report)
 
 
 def behind(iteration: int) -> Message:
@@ -113,8 +100,6 @@ def with_ring(sizes: MessageSizes, replica_bytes: int, num_workers: int) -> Mess
     """The message sizes of a run whose hosts add gradients up in a ring.
 
     Args:
-        sizes: those of a star.
-        replica_bytes: of the whole replica in a message.
         num_workers: N at the start; twice as many may have come.
     """
     most = 2 * num_workers + 2

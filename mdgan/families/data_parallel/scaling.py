@@ -4,7 +4,7 @@ Both are functions of the workers that train now. Nothing is remembered, so they
 when workers come or go, and a run that is resumed needs nothing from before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,9 +14,7 @@ from mdgan.gan.rate_scaling import rate_factor
 class BatchSizes(NamedTuple):
     """How many samples the networks of a worker learn from in an iteration.
 
-    Attributes:
-        discriminator: real ones, and as many generated ones.
-        generator: generated ones.
+    Of the discriminator's, as many are real, and as many generated.
     """
 
     discriminator: int
@@ -27,27 +25,28 @@ class BatchSizes(NamedTuple):
         return self.generator if network == "generator" else self.discriminator
 
 
+class WorkerShare(NamedTuple):
+    """A worker's share of an iteration: b_n, and the weight of its gradients in their mean."""
+
+    batch_sizes: BatchSizes
+    weight: float
+
+
 @dataclass(frozen=True)
 class Scaling:
-    """How hyper-parameters that are good for one worker become those of N.
-
-    Attributes:
-        own: b of each worker, unless there is a global batch size.
-        global_batch_size: B, of all workers together; None for N·b.
-        rule: of `rate_scaling.rate_factor`.
-        reference_batch_size: the samples of an iteration for which the learning rates are given.
-    """
+    """How hyper-parameters that are good for one worker become those of N."""
 
     own: BatchSizes
+    """b of each worker, unless there is a global batch size."""
     global_batch_size: int | None = None
+    """B, of all workers together; None for N·b."""
     rule: str = "none"
+    """Of `rate_scaling.rate_factor`."""
     reference_batch_size: int = 1
+    """The samples of an iteration for which the learning rates are given."""
 
     def batch_sizes(self, workers: Sequence[int]) -> dict[int, BatchSizes]:
-        """b_n of each worker.
-
-        Args:
-            workers: those that train, in increasing order.
+        """b_n of the workers that train, given in increasing order.
 
         Returns:
             B / N each, and one more for each of the first ones until the remainder of the division
@@ -59,11 +58,23 @@ class Scaling:
         sizes = {worker: each + (n < remainder) for n, worker in enumerate(workers)}
         return {worker: BatchSizes(size, size) for worker, size in sizes.items() if size}
 
-    def rate_factor(self, num_samples: int) -> float:
-        """What learning rates are multiplied by.
+    def shares(self, workers: Sequence[int], network: str) -> dict[int, WorkerShare]:
+        """The shares of workers, which weigh as much as a network's samples; all add up to 1."""
+        sizes = self.batch_sizes(workers)
+        total = sum(size.of(network) for size in sizes.values())
+        return {n: WorkerShare(size, size.of(network) / total) for n, size in sizes.items()}
 
-        Args:
-            num_samples: that the network learns from in an iteration.
+    def rates(self, shares: Mapping[str, Mapping[int, WorkerShare]]) -> dict[str, float]:
+        """What learning rates are multiplied by: network → shares of those that train it."""
+        return {
+            network: self.rate_factor(
+                sum(share.batch_sizes.of(network) for share in group.values())
+            )
+            for network, group in shares.items()
+        }
+
+    def rate_factor(self, num_samples: int) -> float:
+        """What the rate of a network is multiplied by that learns from so many samples.
 
         Raises:
             BadInput: the user's own rule gives no number above 0.

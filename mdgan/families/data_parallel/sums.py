@@ -18,23 +18,18 @@ _ROUGH = dict(zip(ROUGH, (torch.float32, torch.bfloat16), strict=True))
 
 
 class Sums:
-    """How the vectors of all members are added up.
-
-    Args:
-        all_reduce: the value of `--all-reduce`.
-    """
+    """How the vectors of all members are added up."""
 
     def __init__(self, all_reduce: str) -> None:
         self._rough = _ROUGH.get(all_reduce)
 
     def addends(
-        self, like: GradientVector, found: Mapping[int, Tensor], weights: Mapping[int, float]
+        self, like: GradientVector, vectors: Mapping[int, Tensor], weights: Mapping[int, float]
     ) -> list[Tensor]:
         """What one member adds.
 
         Args:
-            like: what is averaged.
-            found: of the member's workers, float32 of its shape; the server has none.
+            vectors: of the member's workers, float32 of its shape; the server has none.
             weights: of each worker in the mean.
 
         Returns:
@@ -44,14 +39,14 @@ class Sums:
         cut = 0 if self._rough is None else like.num_gradient_blocks
         dtype = self._rough or torch.float32
         blocks, width = like.shape
-        if not found:
+        if not vectors:
             exact = torch.zeros(blocks - cut, width, dtype=torch.int64)
             return [torch.zeros(cut, width, dtype=dtype), exact]
-        first, *others = found
-        rough = found[first][:cut] * weights[first]
+        first, *others = vectors
+        rough = vectors[first][:cut] * weights[first]
         for worker in others:
-            rough.add_(found[worker][:cut], alpha=weights[worker])
-        exact = sum_in_steps({n: vector[cut:] for n, vector in found.items()}, weights)
+            rough.add_(vectors[worker][:cut], alpha=weights[worker])
+        exact = sum_in_steps({n: vector[cut:] for n, vector in vectors.items()}, weights)
         return [rough.to(dtype).cpu(), exact.cpu()]
 
     def mean(self, sums: Sequence[Tensor], weights: Mapping[int, float]) -> list[Tensor] | None:

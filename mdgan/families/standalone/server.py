@@ -19,12 +19,7 @@ from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 
 
 class StandaloneServer(ServerPart):
-    """Goodfellow et al. 2014, Algorithm 1, on all data.
-
-    Args:
-        gan: both models.
-        class_counts: of the data, for the report.
-    """
+    """Goodfellow et al. 2014, Algorithm 1, on all data."""
 
     form = AnswerForm("NONE", ())
     role = "standalone"

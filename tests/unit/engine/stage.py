@@ -30,7 +30,7 @@ from mdgan.families.mdgan.server import MDGANServer
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Judgement, OneByOne, Worker
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.model_state import part_of
@@ -72,7 +72,7 @@ def make_worker(rank: int, *, local_steps: int = 1, model_seed: int = 0) -> Work
         Discriminator(model, small.adam(model)),
         make_shard(rank),
         RandomState(rank + 2000, small.CPU),
-        Rules(
+        LearningRules(
             small.BATCH_SIZE,
             local_steps,
             DISCRIMINATOR_LOSSES["bce"],

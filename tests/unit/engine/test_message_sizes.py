@@ -37,7 +37,7 @@ from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.build import Models
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.model_vector import ModelVector
@@ -78,7 +78,7 @@ def worker(num_samples: int) -> Worker:
         Discriminator(network, torch.optim.Adam(network.parameters())),
         Shard(Noise(num_samples), torch.arange(num_samples), torch.Generator()),
         RandomState(1, torch.device("cpu")),
-        Rules(
+        LearningRules(
             BATCH,
             1,
             DISCRIMINATOR_LOSSES["bce"],

@@ -1,5 +1,6 @@
 """Small conditional models, and workers and learners that train them."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
@@ -10,6 +11,7 @@ from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import RandomState, generator_for
+from mdgan.gan.regularizers.contract import Regularizer, Regularizers
 from tests.unit.gan import small
 
 NUM_CLASSES = 3
@@ -77,7 +79,12 @@ class LabelledData(small.RealData):
         return Samples(images, torch.randint(NUM_CLASSES, (batch_size,), generator=self._random))
 
 
-def make_worker(kind: type[nn.Module], seed: int = 0, **rules: float) -> Worker:
+def make_worker(
+    kind: type[nn.Module],
+    seed: int = 0,
+    regularizers: Iterable[Regularizer] = (),
+    **rules: float,
+) -> Worker:
     model = make(kind, seed)
     own = small.make_worker(seed)
     return Worker(
@@ -85,6 +92,7 @@ def make_worker(kind: type[nn.Module], seed: int = 0, **rules: float) -> Worker:
         LabelledData(seed),
         RandomState(seed + 2000, small.CPU),
         replace(own.rules, **rules),  # type: ignore[arg-type] # by name
+        Regularizers(regularizers),
     )
 
 

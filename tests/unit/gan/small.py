@@ -1,6 +1,6 @@
 """Small models with everything that makes bits differ: dropout, BatchNorm, Adam."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -8,12 +8,13 @@ from torch import Tensor, nn
 from mdgan.families.mdgan.algorithm import GeneratorLearner
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, generator_for
+from mdgan.gan.regularizers.contract import Regularizer, Regularizers
 
 SHAPE = (1, 4, 4)
 Z_DIM = 6
@@ -91,18 +92,20 @@ def make_worker(
     local_steps: int = 1,
     generator_loss: str = "non-saturating",
     discriminator_loss: str = "bce",
+    regularizers: Iterable[Regularizer] = (),
 ) -> Worker:
     model = make_model(seed if model_seed is None else model_seed)
     return Worker(
         Discriminator(model, adam(model)),
         RealData(seed),
         RandomState(seed + 2000, CPU),
-        Rules(
+        LearningRules(
             BATCH_SIZE,
             local_steps,
             DISCRIMINATOR_LOSSES[discriminator_loss],
             GENERATOR_LOSSES[generator_loss],
         ),
+        Regularizers(regularizers),
     )
 
 

@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan.gan.augmentation import BATCHES_BETWEEN, Augmentation, augment
+from mdgan.gan.augmentation import augment
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import RandomState
-from mdgan.gan.regularizer_settings import AugmentationRules
+from mdgan.gan.regularizers.augment import Augmentation
+from mdgan.gan.regularizers.registry import RegularizerSettings, make_regularizers
 from tests.unit.gan import small
 
 DOUBLE = torch.float64
@@ -87,8 +88,7 @@ def test_both_its_derivatives_are_those_of_finite_differences() -> None:
 
 
 def test_feedback_is_the_gradient_through_the_augmentation() -> None:
-    worker, judged = small.make_worker(1), small.images(3)
-    worker.augmentation = Augmentation(AugmentationRules())
+    worker, judged = small.make_worker(1, regularizers=[Augmentation()]), small.images(3)
     model, state = small.make_model(1), RandomState(2001, small.CPU)
     leaf = judged.clone().requires_grad_()
     with state.in_place():
@@ -100,8 +100,7 @@ def test_feedback_is_the_gradient_through_the_augmentation() -> None:
 
 def test_p_follows_the_mean_sign_of_real_logits() -> None:
     """By formula (1) of Karras et al., at most 4b/images at a time, in [0, 1]."""
-    rules = AugmentationRules(adapts=True, target=0.5, images=200)
-    augmentation, b = Augmentation(rules), 10
+    augmentation, b = Augmentation(target=0.5, samples=200), 10
     random = torch.Generator().manual_seed(2)
     signs: list[float] = []
     p, seen = 0.0, set()
@@ -110,7 +109,7 @@ def test_p_follows_the_mean_sign_of_real_logits() -> None:
         logits = torch.randn(b, 1, generator=random) + shift
         augmentation.note_real(logits)
         signs += [1.0 if x > 0 else -1.0 for x in logits.flatten().tolist()]
-        if len(signs) == BATCHES_BETWEEN * b:
+        if len(signs) == 4 * b:
             over = sum(signs) / len(signs) - 0.5
             p += (1 if over > 0 else -1 if over < 0 else 0) * len(signs) / 200
             p, signs = min(max(p, 0.0), 1.0), []
@@ -119,17 +118,28 @@ def test_p_follows_the_mean_sign_of_real_logits() -> None:
     assert {0.0, 0.2, 0.4, 0.6, 0.8, 1.0} <= seen
 
 
-def test_without_rules_nothing_happens_and_nothing_is_drawn() -> None:
-    augmentation, samples = Augmentation(), small.images(0)
-    with RandomState(5, small.CPU).in_place():
-        before = torch.get_rng_state()
-        assert augmentation(samples) is samples
-        assert torch.equal(torch.get_rng_state(), before)
-    assert not augmentation.on
-    assert not augmentation.state()
-
-
 def test_logits_that_are_no_numbers_leave_a_state_that_can_be_loaded() -> None:
-    augmentation = Augmentation(AugmentationRules(adapts=True))
+    augmentation = Augmentation(target=0.6)
     augmentation.note_real(torch.full((5,), float("nan")))
     augmentation.load_state(augmentation.state())
+
+
+@pytest.mark.parametrize(("target", "p"), [(None, 200 / 500_000), (0.6, 200 / 500_000), (0.8, 0.0)])
+def test_ada_has_the_numbers_of_its_paper_unless_a_target_is_given(
+    target: float | None, p: float
+) -> None:
+    settings = RegularizerSettings(augment="ada", ada_target=target)
+    (first,), (other,) = (make_regularizers(settings).all for _ in range(2))
+    assert isinstance(first, Augmentation)
+    assert isinstance(other, Augmentation)
+    for _ in range(4):
+        first.note_real(torch.tensor([1.0] * 43 + [-1.0] * 7))  # a mean sign of 0.72
+    assert first.p == pytest.approx(p)
+    assert other.p == 0, "each learner has its own"
+
+
+def test_without_settings_there_are_none() -> None:
+    assert not make_regularizers(RegularizerSettings()).all
+    (fixed,) = make_regularizers(RegularizerSettings(augment="diffaugment")).all
+    fixed.note_real(torch.ones(9))
+    assert not fixed.state()

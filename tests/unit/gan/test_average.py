@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from mdgan.gan.average import GeneratorAverage
-from mdgan.gan.regularizers import with_spectral_norm
+from mdgan.gan.regularizers.contract import regularized
+from mdgan.gan.regularizers.spectral_norm import SpectralNorm
 from tests.unit.gan.small import Z_DIM, equal_bits, make_generator
 
 
@@ -52,16 +53,6 @@ def test_it_is_the_weighted_mean_of_all_generators(lengths: list[int], halflife:
         assert torch.allclose(mean.double(), wanted, rtol=1e-6, atol=1e-6), name
 
 
-def test_after_a_halflife_half_is_left() -> None:
-    source = nn.Linear(1, 1, bias=False)
-    average = GeneratorAverage(source, nn.Linear(1, 1, bias=False), 10.0)
-    weight = average.model.get_parameter("weight").detach()
-    for value, before, i, wanted in ((4.0, 0, 1000, 4.0), (8.0, 1000, 1010, 6.0)):
-        nn.init.constant_(source.weight, value)
-        average.take_in(before, i)
-        assert float(weight) == pytest.approx(wanted)
-
-
 def test_the_first_generator_is_the_average_whatever_was_before() -> None:
     source = make_generator()
     average = GeneratorAverage(source, make_generator(1), 1e9)
@@ -93,7 +84,7 @@ def test_a_state_of_another_model_is_refused() -> None:
 
 def test_spectral_norm_holds_for_the_average_too() -> None:
     torch.manual_seed(0)
-    source, other = (with_spectral_norm(make_generator) for _ in range(2))
+    source, other = (regularized(make_generator, [SpectralNorm()], "") for _ in range(2))
     average = GeneratorAverage(source, other, halflife=40.0)
     for iteration in range(60):
         with torch.no_grad():

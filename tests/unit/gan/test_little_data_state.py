@@ -1,25 +1,27 @@
 """With penalties, spectral norm and the like: stopping, going on and swapping change no bit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import Tensor
 
-from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.worker import Worker
-from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
-from mdgan.gan.regularizer_settings import AugmentationRules
-from mdgan.gan.regularizers import with_spectral_norm
+from mdgan.gan.regularizers.augment import Augmentation
+from mdgan.gan.regularizers.contract import Regularizer, Regularizers
+from mdgan.gan.regularizers.gradient_penalty import GradientPenalty
+from mdgan.gan.regularizers.r1 import R1
+from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
 from tests.unit.gan import small, stateful
-from tests.unit.gan.small import all_bits, equal_bits, images, make_learner
-from tests.unit.gan.test_optimizer_state import swap
+from tests.unit.gan.small import equal_bits, images
+from tests.unit.gan.stateful import Run, assert_swapping_exchanges_shards, swap
 
 ITERATIONS = 8
 WASSERSTEIN = {
@@ -29,27 +31,28 @@ WASSERSTEIN = {
 
 
 class Case(NamedTuple):
-    """Rules that differ from those of other runs, whether layers are normalised, and so on."""
+    """Regularisers of a new learner, whether layers are normalised, and so on."""
 
-    rules: dict[str, Any]
+    regularizers: Callable[[], list[Regularizer]]
     spectral_norm: bool = False
     local_steps: int = 1
-    augment: AugmentationRules | None = None
+    rules: Mapping[str, Any] = MappingProxyType({})
 
 
-QUICK_ADA = AugmentationRules(adapts=True, target=-0.9, images=60)
-"""p rises by a third with every change, since almost any batch is above the target."""
+def quick_ada() -> Augmentation:
+    """p rises by a third with every change, since almost any batch is above the target."""
+    return Augmentation(target=-0.9, samples=60)
+
+
 CASES = {
-    "r1": Case({"r1": 5.0}),
-    "gradient penalty": Case({**WASSERSTEIN, "gradient_penalty": 10.0}, local_steps=2),
-    "spectral norm": Case({}, spectral_norm=True),
-    "all penalties": Case({**WASSERSTEIN, "r1": 1.0, "gradient_penalty": 1.0}, True),
-    "diffaugment": Case({}, augment=AugmentationRules()),
-    "ada": Case({}, augment=QUICK_ADA),
-    "ada and r1": Case({"r1": 1.0}, True, 2, QUICK_ADA),
-    "all but ada": Case(
-        {**WASSERSTEIN, "r1": 1.0, "gradient_penalty": 1.0}, augment=AugmentationRules()
-    ),
+    "r1": Case(lambda: [R1(5.0)]),
+    "gradient penalty": Case(lambda: [GradientPenalty(10.0)], local_steps=2, rules=WASSERSTEIN),
+    "spectral norm": Case(list, spectral_norm=True),
+    "all penalties": Case(lambda: [R1(1.0), GradientPenalty(1.0)], True, rules=WASSERSTEIN),
+    "diffaugment": Case(lambda: [Augmentation()]),
+    "ada": Case(lambda: [quick_ada()]),
+    "ada and r1": Case(lambda: [quick_ada(), R1(1.0)], True, 2),
+    "all but ada": Case(lambda: [Augmentation(), R1(1.0), GradientPenalty(1.0)], rules=WASSERSTEIN),
 }
 cases = pytest.mark.parametrize("name", CASES)
 
@@ -58,58 +61,20 @@ def make_worker(name: str, rank: int) -> Worker:
     case = CASES[name]
     worker = stateful.make_worker(rank, local_steps=case.local_steps)
     worker.rules = replace(worker.rules, **case.rules)
-    worker.augmentation = Augmentation(case.augment)
+    worker.regularizers = Regularizers(case.regularizers())
     if case.spectral_norm:
         with RandomState(0, small.CPU).in_place():
-            model = with_spectral_norm(small.make_model)
+            model = small.make_model()
+            add_spectral_norm(model)
         worker.discriminator = Discriminator(model, small.adam(model))
     return worker
 
 
-class Run:
-    """A server and two workers; the workers swap after the second and the fourth iteration.
-
-    Real halves are learnt early, as hosts do, or late.
-    """
-
-    def __init__(self, name: str, early: bool = True) -> None:
-        self.name = name
-        self.early = early
-        self.learner = make_learner()
-        self.workers = {n: make_worker(name, n) for n in (1, 2)}
-
-    def iterate(self, i: int) -> None:
-        generated = self.learner.generate(2)
-        gradient = torch.zeros_like(generated.images)
-        for n, (judge, train) in assign([1, 2], 2).items():
-            self.workers[n].learn(generated[train])
-            gradient[judge] += self.workers[n].feedback(generated[judge]).feedback
-            if self.early:
-                self.workers[n].learn_real_half()
-        self.learner.backward(gradient)
-        self.learner.step()
-        if i in (2, 4):
-            for worker in self.workers.values():
-                worker.undo_real_half()  # as hosts do before they give a discriminator away
-            swap(*self.workers.values())
-
-    def resumed(self) -> "Run":
-        other = Run(self.name, self.early)
-        other.learner.load_state(stateful.through_bytes(self.learner.state()))
-        for n, worker in other.workers.items():
-            assert worker.load_state(stateful.through_bytes(self.workers[n].state()))
-        return other
-
-    def bits(self) -> list[Tensor]:
-        bits = all_bits(self.learner.model, self.learner.optimizer)
-        for worker in self.workers.values():
-            bits += [tensor for _, tensor in sorted(worker.state().items())]
-        return bits
-
-
 @cases
 def test_stopped_and_resumed_equals_never_stopped(name: str) -> None:
-    whole, broken, late = Run(name), Run(name), Run(name, early=False)
+    whole, broken, late = (
+        Run(partial(make_worker, name), swaps=(2, 4), early=early) for early in (True, True, False)
+    )
     for i in range(1, ITERATIONS + 1):
         if i in (1, 3, 4, 6):
             broken = broken.resumed()
@@ -117,17 +82,6 @@ def test_stopped_and_resumed_equals_never_stopped(name: str) -> None:
             run.iterate(i)
     assert equal_bits(whole.bits(), broken.bits())
     assert equal_bits(whole.bits(), late.bits())
-
-
-MOVED = ("batches", "random_state", "augmentation")
-"""What belongs to a shard."""
-
-
-def exchange_shards(first: Worker, second: Worker) -> None:
-    for part in MOVED:
-        own, other = getattr(first, part), getattr(second, part)
-        setattr(first, part, other)
-        setattr(second, part, own)
 
 
 def swap_by_reference(first: Worker, second: Worker) -> None:
@@ -141,23 +95,7 @@ def swap_by_reference(first: Worker, second: Worker) -> None:
 def test_swapping_equals_exchanging_the_shards(
     name: str, way: Callable[[Worker, Worker], None]
 ) -> None:
-    swapped, stayed = ([make_worker(name, n) for n in (1, 2)] for _ in range(2))
-    for i in range(1, ITERATIONS + 1):
-        for workers in (swapped, stayed):
-            # Who has which shard now gets the batch of that shard.
-            shards = reversed(workers) if workers is stayed and i > 3 else workers
-            for place, worker in enumerate(shards):
-                worker.learn(Samples(images(10 * i + place)))
-                worker.feedback(Samples(images(10 * i + place + 5)))
-        if i == 3:
-            way(swapped[0], swapped[1])
-            exchange_shards(stayed[0], stayed[1])
-    bits = [
-        [all_bits(w.discriminator.model, w.discriminator.optimizer) for w in workers]
-        for workers in (swapped, reversed(stayed))
-    ]
-    assert all(equal_bits(*pair) for pair in zip(*bits, strict=True))
-    assert not equal_bits(bits[0][0], bits[0][1])
+    assert_swapping_exchanges_shards(partial(make_worker, name), way)
 
 
 @cases
@@ -183,6 +121,12 @@ def test_the_real_batch_is_forgotten_with_its_half() -> None:
     assert not any(name.startswith("real") for name in worker.state())
 
 
+def p_of(worker: Worker) -> float:
+    (augmentation,) = worker.regularizers.all
+    assert isinstance(augmentation, Augmentation)
+    return augmentation.p
+
+
 def adapted(steps: int) -> Worker:
     worker = make_worker("ada", 1)
     for i in range(steps):
@@ -193,25 +137,25 @@ def adapted(steps: int) -> Worker:
 @pytest.mark.parametrize("steps", [0, 3, 4, 6])
 def test_what_ada_knows_is_kept_with_the_worker_and_does_not_move(steps: int) -> None:
     worker, other = adapted(steps), make_worker("ada", 2)
-    assert (worker.augmentation.p > 0) is (steps >= 4)
+    assert (p_of(worker) > 0) is (steps >= 4)
     other.load_discriminator(worker.discriminator.state())
-    assert other.augmentation.p == 0
+    assert p_of(other) == 0
     assert other.load_state(stateful.through_bytes(worker.state()))
-    assert other.augmentation.p == worker.augmentation.p
+    assert p_of(other) == p_of(worker)
 
 
 def test_a_run_may_go_on_with_and_without_ada() -> None:
     plain, worker = stateful.make_worker(1), adapted(4)
     assert plain.load_state(worker.state())
     assert worker.load_state(plain.state())
-    assert worker.augmentation.p == 0
+    assert p_of(worker) == 0
 
 
 def test_with_another_shard_ada_stays_as_it_is() -> None:
     worker, smaller = adapted(4), stateful.make_worker(1, shard_size=7)
-    smaller.augmentation = Augmentation(QUICK_ADA)
+    smaller.regularizers = Regularizers([quick_ada()])
     assert not smaller.load_state(worker.state())
-    assert smaller.augmentation.p == 0
+    assert p_of(smaller) == 0
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-from math import log
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -69,11 +67,6 @@ def test_the_gradient_of_a_loss_equals_that_of_its_formula(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TERMS)
-def test_the_gradient_of_a_loss_equals_finite_differences(name: str) -> None:
-    assert torch.autograd.gradcheck(TERMS[name], some_logits(16).requires_grad_())
-
-
-@pytest.mark.parametrize("name", TERMS)
 @pytest.mark.parametrize("shape", [(6,), (6, 1), (6, 1, 1, 1), (2, 3)])
 def test_a_loss_is_a_mean_whatever_the_shape(name: str, shape: tuple[int, ...]) -> None:
     logits = some_logits(6)
@@ -109,16 +102,3 @@ def test_logarithms_are_not_clamped(name: str, wrong_side: float) -> None:
     (gradient,) = torch.autograd.grad(loss, logits)
     assert loss.abs().item() == pytest.approx(100.0)
     assert gradient.abs().sum().item() == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("name", ["bce real", "bce fake", "non-saturating generator"])
-def test_an_undecided_discriminator_costs_log_two(name: str) -> None:
-    assert TERMS[name](torch.zeros(3, 1)).item() == pytest.approx(log(2))
-
-
-@pytest.mark.parametrize("name", TERMS)
-def test_minimising_moves_logits_the_right_way(name: str) -> None:
-    logits = torch.zeros(3, 1, requires_grad=True)
-    (gradient,) = torch.autograd.grad(TERMS[name](logits + 0.25), logits)
-    should_rise = not name.endswith("fake")
-    assert ((gradient < 0) == should_rise).all()

@@ -9,16 +9,17 @@ from torch import Tensor, nn
 
 from mdgan.errors import BadInput
 from mdgan.families.mdgan.worker import Worker
-from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.build import Models
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES
 from mdgan.gan.randomness import RandomState
-from mdgan.gan.regularizer_settings import AugmentationRules
+from mdgan.gan.regularizers.augment import Augmentation
+from mdgan.gan.regularizers.contract import Regularizer, Regularizers
+from mdgan.gan.regularizers.gradient_penalty import GradientPenalty
 from mdgan.gan.settings import TrainingSettings
+from mdgan.models.blocks import MinibatchDiscrimination
 from mdgan.models.check import compares_samples
-from mdgan.models.minibatch_discrimination import MinibatchDiscrimination
 from tests.unit.gan import conditional, small
 
 
@@ -37,14 +38,14 @@ def _model(kind: str) -> nn.Module:
     return model
 
 
-def _worker(kind: str, augment: str | None = None, **rules: Any) -> Worker:
+def _worker(kind: str, *regularizers: Regularizer, **rules: Any) -> Worker:
     model = _model(kind)
     return Worker(
         Discriminator(model, small.adam(model)),
         small.RealData() if kind == "plain" else conditional.LabelledData(),
         RandomState(7, small.CPU),
         replace(small.make_worker().rules, **rules),
-        Augmentation(None if augment is None else AugmentationRules(adapts=augment == "ada")),
+        Regularizers(regularizers),
     )
 
 
@@ -68,11 +69,14 @@ def _learnt(worker: Worker, fakes: list[Samples]) -> tuple[list[Tensor], list[Te
         ("plain", {}),
         ("projection", {}),
         ("auxiliary", {"class_weight": 0.5}),
-        ("plain", {"augment": "diffaugment"}),
-        ("plain", {"augment": "ada", "loss_scale": 1024.0}),
+        ("plain", {"regularizer": Augmentation}),
+        ("plain", {"regularizer": lambda: Augmentation(0.6), "loss_scale": 1024.0}),
         (
             "projection",
-            {"gradient_penalty": 10.0, "discriminator_loss": DISCRIMINATOR_LOSSES["wasserstein"]},
+            {
+                "regularizer": lambda: GradientPenalty(10.0),
+                "discriminator_loss": DISCRIMINATOR_LOSSES["wasserstein"],
+            },
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value) or "nothing",
@@ -80,12 +84,17 @@ def _learnt(worker: Worker, fakes: list[Samples]) -> tuple[list[Tensor], list[Te
 def test_one_pass_gives_the_gradients_of_two(
     kind: str, given: dict[str, Any], num_fake: int
 ) -> None:
-    if "gradient_penalty" in given:
+    given = dict(given)
+    make = given.pop("regularizer", None)
+    if "discriminator_loss" in given:
         num_fake = small.BATCH_SIZE  # it mixes real and generated samples one by one
     fakes = [conditional.samples(seed, num_fake) for seed in range(4)]
     if kind == "plain":
         fakes = [fake.without_labels() for fake in fakes]
-    apart, merged = _worker(kind, **given), _worker(kind, **given, merges_halves=True)
+    apart, merged = (
+        _worker(kind, *([make()] if make else []), **given, merges_halves=merges)
+        for merges in (False, True)
+    )
     expected, found = _learnt(apart, fakes), _learnt(merged, fakes)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     assert any(gradient.abs().max() > 1e-3 for gradient in expected[1])

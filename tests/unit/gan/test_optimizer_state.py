@@ -2,22 +2,26 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from mdgan.engine.message_sizes import state_bytes, training_bytes
-from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import optimizer_tensors
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import make_optimizer
-from mdgan.gan.schedules import Schedule
-from tests.unit.gan.small import all_bits, equal_bits, images, make_learner, make_model, same_bits
-from tests.unit.gan.stateful import make_worker, through_bytes
+from mdgan.gan.schedules import RateSchedule
+from tests.unit.gan.small import equal_bits, images, make_learner, make_model, same_bits
+from tests.unit.gan.stateful import (
+    Run,
+    assert_swapping_exchanges_shards,
+    make_worker,
+    through_bytes,
+)
 from tests.unit.gan.test_optimizers import B1, B2, NAMES, policy
 
 ITERATIONS = 9
@@ -26,43 +30,12 @@ WINDOW = 5
 
 def busy(name: str) -> Policy:
     """A policy with everything that a policy can have."""
-    schedule = Schedule("cosine", 2, ITERATIONS)
+    schedule = RateSchedule("cosine", 2, ITERATIONS)
     return policy(name, weight_decay=0.01, clip_norm=0.5, schedule=schedule)
 
 
-class Run:
-    """A server and two workers; the workers swap after the third and the seventh iteration."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.learner: GeneratorLearner = make_learner(policy=busy(name))
-        self.workers = {n: make_worker(n, policy=busy(name)) for n in (1, 2)}
-
-    def iterate(self, i: int) -> None:
-        generated = self.learner.generate(2)
-        gradient = torch.zeros_like(generated.images)
-        for n, (judge, train) in assign([1, 2], 2).items():
-            self.workers[n].discriminator.at(i)
-            self.workers[n].learn(generated[train])
-            gradient[judge] += self.workers[n].feedback(generated[judge]).feedback
-        self.learner.backward(gradient)
-        self.learner.at(i)
-        self.learner.step()
-        if i in (3, 7):
-            swap(*self.workers.values())
-
-    def resumed(self) -> "Run":
-        other = Run(self.name)
-        other.learner.load_state(through_bytes(self.learner.state()))
-        for n, worker in other.workers.items():
-            assert worker.load_state(through_bytes(self.workers[n].state()))
-        return other
-
-    def bits(self) -> list[Tensor]:
-        bits = all_bits(self.learner.model, self.learner.optimizer)
-        for worker in self.workers.values():
-            bits += all_bits(worker.discriminator.model, worker.discriminator.optimizer)
-        return bits
+def busy_worker(name: str, rank: int) -> Worker:
+    return make_worker(rank, policy=busy(name))
 
 
 def state_of(discriminator: Discriminator) -> dict[str, Tensor]:
@@ -71,17 +44,11 @@ def state_of(discriminator: Discriminator) -> dict[str, Tensor]:
     return state
 
 
-def swap(first: Worker, second: Worker) -> None:
-    """As over a link."""
-    states = [through_bytes(state_of(w.discriminator)) for w in (second, first)]
-    for worker, state in zip((first, second), states, strict=True):
-        worker.load_discriminator(state)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_stopped_and_resumed_equals_never_stopped(name: str) -> None:
     """Before the first step, within a Lookahead window, at its end and after it."""
-    whole, broken = Run(name), Run(name)
+    learner = partial(make_learner, policy=busy(name))
+    whole, broken = (Run(partial(busy_worker, name), learner, swaps=(3, 7)) for _ in range(2))
     for i in range(1, ITERATIONS + 1):
         if i in (1, 3, WINDOW, WINDOW + 1, 8):
             broken = broken.resumed()
@@ -93,26 +60,7 @@ def test_stopped_and_resumed_equals_never_stopped(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_swapping_equals_exchanging_the_shards(name: str) -> None:
     """The third iteration is within a window, which goes on where the discriminator goes."""
-    swapped, stayed = ([make_worker(n, policy=busy(name)) for n in (1, 2)] for _ in range(2))
-    for i in range(1, ITERATIONS + 1):
-        for workers in (swapped, stayed):
-            # Who has which shard now gets the batch of that shard.
-            shards = reversed(workers) if workers is stayed and i > 3 else workers
-            for place, worker in enumerate(shards):
-                worker.discriminator.at(i)
-                worker.learn(Samples(images(10 * i + place)))
-        if i == 3:
-            swap(*swapped)
-            for part in ("batches", "random_state"):
-                own = [getattr(worker, part) for worker in stayed]
-                for worker, other in zip(stayed, reversed(own), strict=True):
-                    setattr(worker, part, other)
-    bits = [
-        [all_bits(w.discriminator.model, w.discriminator.optimizer) for w in workers]
-        for workers in (swapped, reversed(stayed))
-    ]
-    assert all(equal_bits(*pair) for pair in zip(*bits, strict=True))
-    assert not equal_bits(bits[0][0], bits[0][1])
+    assert_swapping_exchanges_shards(partial(busy_worker, name))
 
 
 def trained(

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy
-from mdgan.gan.optimizers import clip, kept_by, make_optimizer, use_rate_of, weights_replaced
-from mdgan.gan.schedules import Schedule
+from mdgan.gan.optimizers import kept_by, make_optimizer, weights_replaced
+from mdgan.gan.schedules import RateSchedule
+from mdgan.gan.trained_model import TrainedModel
 from tests.unit.gan.small import all_bits, equal_bits, make_generator
 
 LR, B1, B2, EPS = 0.03, 0.6, 0.9, 1e-8
@@ -146,7 +147,7 @@ def test_its_steps_are_those_of_the_paper(name: str, decay: float) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_within_training_are_those_of_the_optimizer_to_the_last_bit(name: str) -> None:
     """Also where a parameter has no gradient for a while, and where the state was loaded."""
-    chosen = policy(name, weight_decay=0.3, schedule=Schedule("cosine", 0, STEPS))
+    chosen = policy(name, weight_decay=0.3, schedule=RateSchedule("cosine", 0, STEPS))
     models = [make_generator(), make_generator()]
     theirs, ours = (make_optimizer(model, chosen) for model in models)
     network = Discriminator(models[1], ours, chosen)
@@ -158,7 +159,7 @@ def test_steps_within_training_are_those_of_the_optimizer_to_the_last_bit(name: 
             gradient = torch.randn(one.shape, generator=random)
             has_none = place == 1 and step in (1, 5) and chosen.inner == "adam"
             one.grad, other.grad = (None, None) if has_none else (gradient, gradient.clone())
-        use_rate_of(step, theirs, chosen)
+        TrainedModel(models[0], theirs, chosen).at(step)
         theirs.step()
         network.at(step)
         network.step()
@@ -229,20 +230,21 @@ def test_weights_that_others_replace_begin_a_window_and_leave_moments(name: str)
 
 @pytest.mark.parametrize("name", ["adam", "lookahead:lamb"])
 def test_the_rate_is_that_of_the_iteration_alone(name: str) -> None:
-    chosen = policy(name, schedule=Schedule("linear", 0, 10))
-    optimizer = make_optimizer(nn.Linear(4, 3), chosen)
+    chosen = policy(name, schedule=RateSchedule("linear", 0, 10))
+    model = nn.Linear(4, 3)
+    optimizer = make_optimizer(model, chosen)
     rates = []
     for iteration in (10, 1, 6, 6):
-        use_rate_of(iteration, optimizer, chosen)
+        TrainedModel(model, optimizer, chosen).at(iteration)
         rates.append(optimizer.param_groups[0]["lr"])
     assert rates == pytest.approx([0.1 * LR, LR, 0.5 * LR, 0.5 * LR])
 
 
 @pytest.mark.parametrize(("most", "expected"), [(None, 20.0), (100.0, 20.0), (5.0, 5.0)])
 def test_gradients_are_scaled_down_together(most: float | None, expected: float) -> None:
-    first, second = (nn.Parameter(torch.zeros(2)) for _ in range(2))
-    first.grad, second.grad = torch.tensor([12.0, 0.0]), torch.tensor([0.0, 16.0])
-    clip([first, second], policy("adam", clip_norm=most))
-    found = torch.stack([first.grad.norm(), second.grad.norm()])
+    model, chosen = nn.Linear(1, 2), policy("adam", clip_norm=most)
+    model.weight.grad, model.bias.grad = torch.tensor([[12.0], [0.0]]), torch.tensor([0.0, 16.0])
+    TrainedModel(model, make_optimizer(model, chosen), chosen).clip()
+    found = torch.stack([model.weight.grad.norm(), model.bias.grad.norm()])
     assert float(found.norm()) == pytest.approx(expected)
     assert float(found[0] / found[1]) == pytest.approx(0.75)

@@ -57,14 +57,6 @@ def test_generators_of_different_streams_are_independent() -> None:
     assert equal([second for _, second in mixed], [torch.rand(5, generator=shard) for _ in mixed])
 
 
-def test_one_stream_tells_nothing_about_another() -> None:
-    samples = torch.stack(
-        [torch.randn(4000, generator=generator_for(0, "shard", n)) for n in range(6)]
-    )
-    correlation = torch.corrcoef(samples) - torch.eye(6)
-    assert correlation.abs().max() < 0.08  # σ ≈ 0.016
-
-
 def test_making_a_state_draws_nothing_outside() -> None:
     torch.manual_seed(1)
     wanted = dropped()
@@ -95,15 +87,6 @@ def test_draws_outside_do_not_depend_on_work_in_a_state() -> None:
         draws(state, 2)
         found.append(dropped())
     assert equal(found, wanted)
-
-
-def test_taking_turns_equals_going_one_after_the_other() -> None:
-    first, second = (draws(RandomState(seed, CPU), 6) for seed in (1, 2))
-    states = RandomState(1, CPU), RandomState(2, CPU)
-    turns = [(draws(states[0], 1)[0], draws(states[1], 1)[0]) for _ in range(6)]
-    assert equal([one for one, _ in turns], first)
-    assert equal([two for _, two in turns], second)
-    assert not equal(first, second)
 
 
 def test_a_state_within_a_state_keeps_both_apart() -> None:

@@ -1,17 +1,15 @@
 """Penalties against their papers' formulas, with gradients computed in other ways."""
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 from mdgan.gan.arithmetic import prepare
-from mdgan.gan.labels import Samples
-from mdgan.gan.losses import DISCRIMINATOR_LOSSES
 from mdgan.gan.randomness import RandomState
-from mdgan.gan.regularizers import gradient_penalty, mix, r1_penalty, with_spectral_norm
+from mdgan.gan.regularizers.contract import Penalty, Regularizers, mix
+from mdgan.gan.regularizers.gradient_penalty import GradientPenalty
+from mdgan.gan.regularizers.r1 import R1
+from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
 from tests.unit.gan import small
 
 GAMMA, LAMBDA = 3.0, 10.0
@@ -46,16 +44,19 @@ def written_out(kind: str, model: TwoLayers, images: Tensor) -> Tensor:
     return LAMBDA * (norms.sqrt() - 1).square().mean()
 
 
-PENALTIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "r1": lambda logits, images: r1_penalty(logits, images, GAMMA),
-    "gradient": lambda logits, images: gradient_penalty(logits, images, LAMBDA),
-}
+PENALTIES: dict[str, Penalty] = {"r1": R1(GAMMA), "gradient": GradientPenalty(LAMBDA)}
+
+
+def penalty_of(kind: str, logits: Tensor, images: Tensor) -> Tensor:
+    penalty = PENALTIES[kind]
+    nothing = logits.new_zeros(())
+    return Regularizers([penalty]).penalized(penalty.place, nothing, logits, images)
 
 
 @pytest.mark.parametrize("kind", PENALTIES)
 def test_a_penalty_and_its_gradient_are_those_of_the_paper(kind: str) -> None:
     model, images = TwoLayers(), samples().requires_grad_()
-    got = PENALTIES[kind](model(images), images)
+    got = penalty_of(kind, model(images), images)
     wanted = written_out(kind, model, images.detach())
     torch.testing.assert_close(got, wanted, rtol=1e-9, atol=0)
     gradients = [torch.autograd.grad(each, list(model.parameters())) for each in (got, wanted)]
@@ -63,39 +64,11 @@ def test_a_penalty_and_its_gradient_are_those_of_the_paper(kind: str) -> None:
         torch.testing.assert_close(own, other, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", PENALTIES)
-def test_its_gradient_is_that_of_finite_differences(kind: str) -> None:
-    model, images = TwoLayers(), samples().requires_grad_()
-    penalty = PENALTIES[kind](model(images), images)
-    (gradient,) = torch.autograd.grad(penalty, model.first)
-    step = 1e-6
-    for place in ((0, 0), (3, 9), (6, 15)):
-        around = []
-        for change in (step, -step):
-            moved = TwoLayers()
-            moved.first.data[place] += change
-            around.append(float(PENALTIES[kind](moved(images), images).detach()))
-        assert (around[0] - around[1]) / (2 * step) == pytest.approx(
-            float(gradient[place]), rel=1e-6, abs=1e-6
-        )
-
-
-def test_of_a_linear_discriminator_both_are_known() -> None:
-    weight = torch.linspace(-1, 2, 16).double().requires_grad_()
-    images = samples().requires_grad_()
-    logits = images.flatten(1) @ weight
-    square = float(weight.detach().square().sum())
-    r1, between = (penalty(logits, images) for penalty in PENALTIES.values())
-    assert float(r1.detach()) == pytest.approx(GAMMA / 2 * square, rel=1e-12)
-    assert float(between.detach()) == pytest.approx(LAMBDA * (square**0.5 - 1) ** 2, rel=1e-12)
-    (gradient,) = torch.autograd.grad(r1, weight)
-    torch.testing.assert_close(gradient, GAMMA * weight.detach())
-
-
 def test_a_flat_discriminator_gets_finite_gradients() -> None:
     images, weight = samples().requires_grad_(), torch.zeros(16).double().requires_grad_()
-    for penalty in PENALTIES.values():
-        (gradient,) = torch.autograd.grad(penalty(images.flatten(1) @ weight, images), weight)
+    for kind in PENALTIES:
+        penalty = penalty_of(kind, images.flatten(1) @ weight, images)
+        (gradient,) = torch.autograd.grad(penalty, weight)
         assert bool(gradient.isfinite().all())
 
 
@@ -111,51 +84,11 @@ def test_mixtures_lie_between_each_real_and_its_generated_sample() -> None:
         assert torch.equal(mixed, mix(real, fake))
 
 
-@pytest.mark.parametrize("local_steps", [1, 2])
-@pytest.mark.parametrize("early", [False, True])
-@pytest.mark.parametrize(("r1", "between"), [(2.0, 0.0), (0.0, 5.0), (2.0, 5.0)])
-def test_a_local_step_is_the_textbooks_with_the_penalty(
-    local_steps: int, early: bool, r1: float, between: float
-) -> None:
-    loss = "wasserstein" if between else "bce"
-    worker = small.make_worker(1, local_steps=local_steps, discriminator_loss=loss)
-    worker.rules = replace(worker.rules, r1=r1, gradient_penalty=between)
-    model, data, state = small.make_model(1), small.RealData(1), RandomState(2001, small.CPU)
-    optimizer, terms = small.adam(model), DISCRIMINATOR_LOSSES[loss]
-    for iteration in range(3):
-        fake = small.images(iteration)
-        if early:
-            worker.learn_real_half()
-        told = worker.learn(Samples(fake))
-        for _ in range(local_steps):
-            optimizer.zero_grad()
-            with state.in_place():
-                real = data.next_batch(small.BATCH_SIZE).images.requires_grad_()
-                logits = model(real)
-                total = terms.real(logits)
-                if r1:
-                    (own,) = torch.autograd.grad(logits.sum(), real, create_graph=True)
-                    torch.autograd.backward(total + r1 / 2 * own.pow(2).sum() / len(real))
-                else:
-                    torch.autograd.backward(total)
-                total = total.detach() + (generated := terms.fake(model(fake))).detach()
-                torch.autograd.backward(generated)
-                if between:
-                    share = torch.rand(len(real), 1, 1, 1)
-                    mixed = (share * real.detach() + (1 - share) * fake).requires_grad_()
-                    (own,) = torch.autograd.grad(model(mixed).sum(), mixed, create_graph=True)
-                    norms = own.flatten(1).norm(dim=1)
-                    torch.autograd.backward(between * (norms - 1).pow(2).mean())
-            optimizer.step()
-        torch.testing.assert_close(told, total, rtol=1e-6, atol=1e-6)
-    for own, other in zip(worker.discriminator.model.parameters(), model.parameters(), strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-6)
-    assert worker.batches.state()["generator"].equal(data.state()["generator"])
-
-
 def normalized() -> nn.Module:
     with RandomState(0, small.CPU).in_place():
-        return with_spectral_norm(lambda: nn.Sequential(nn.Flatten(), *small.make_model()[1:]))
+        model = nn.Sequential(nn.Flatten(), *small.make_model()[1:])
+        add_spectral_norm(model)
+        return model
 
 
 def test_spectral_norm_makes_the_largest_singular_value_one() -> None:
@@ -174,7 +107,7 @@ def test_spectral_norm_makes_the_largest_singular_value_one() -> None:
 def test_spectral_norm_twice_is_spectral_norm_once() -> None:
     model = normalized()
     with pytest.raises(ValueError, match="normalised already"):
-        with_spectral_norm(lambda: model)
+        add_spectral_norm(model)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

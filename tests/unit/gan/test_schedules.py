@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdgan.gan.schedules import SCHEDULES, Schedule
+from mdgan.gan.schedules import SCHEDULES, RateSchedule
 
 lengths = st.integers(1, 10**6)
 
@@ -15,7 +15,7 @@ lengths = st.integers(1, 10**6)
 def test_a_rate_rises_in_the_warmup_and_never_after_it(
     shape: str, warmup: int, num_iterations: int
 ) -> None:
-    schedule = Schedule(shape, warmup, num_iterations)
+    schedule = RateSchedule(shape, warmup, num_iterations)
     iterations = range(1, min(num_iterations, 300) + 1)
     factors = [schedule.factor(i) for i in iterations]
     assert all(0 < factor <= 1 for factor in factors)
@@ -29,11 +29,11 @@ def test_a_rate_rises_in_the_warmup_and_never_after_it(
 
 @given(st.integers(1, 10**9), lengths)
 def test_a_constant_rate_is_itself_bit_for_bit(iteration: int, num_iterations: int) -> None:
-    assert 2e-4 * Schedule("constant", 0, num_iterations).factor(iteration) == 2e-4
+    assert 2e-4 * RateSchedule("constant", 0, num_iterations).factor(iteration) == 2e-4
 
 
 def test_by_the_formula() -> None:
-    linear, cosine = (Schedule(shape, 2, 10) for shape in ("linear", "cosine"))
+    linear, cosine = (RateSchedule(shape, 2, 10) for shape in ("linear", "cosine"))
     assert [linear.factor(i) for i in (1, 2)] == [0.5, 1.0]
     for done in range(8):
         assert linear.factor(3 + done) == pytest.approx(1 - done / 8)
@@ -43,6 +43,6 @@ def test_by_the_formula() -> None:
 @pytest.mark.parametrize("shape", ["linear", "cosine"])
 @pytest.mark.parametrize("warmup", [0, 10, 20])
 def test_beyond_the_end_there_is_nothing_left(shape: str, warmup: int) -> None:
-    schedule = Schedule(shape, warmup, 10)
+    schedule = RateSchedule(shape, warmup, 10)
     assert schedule.factor(max(warmup, 10) + 10) == pytest.approx(0)
     assert schedule.factor(-3) == schedule.factor(1)

@@ -8,75 +8,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
+from mdgan.families.mdgan.algorithm import GeneratorLearner
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
+from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.model_state import part_of
 from mdgan.gan.randomness import RandomState
 from tests.unit.gan.small import (
     CPU,
-    SHAPE,
     adam,
-    all_bits,
     equal_bits,
     images,
     make_learner,
     same_bits,
 )
-from tests.unit.gan.stateful import SHARD_SIZE, SOURCE, make_worker, through_bytes
+from tests.unit.gan.stateful import (
+    SHARD_SIZE,
+    Run,
+    bits_of,
+    make_standalone,
+    make_worker,
+    through_bytes,
+)
 
 
-class Run:
-    """A server and its workers, called as the roles call them."""
+def make_run(kappa: int = 2, local_steps: int = 1) -> Run:
+    def make(rank: int) -> Worker:
+        return make_worker(rank, local_steps=local_steps)
 
-    def __init__(self, kappa: int, local_steps: int) -> None:
-        self.kappa, self.local_steps = kappa, local_steps
-        self.learner = make_learner()
-        self.workers = {rank: make_worker(rank, local_steps=local_steps) for rank in (1, 2)}
-        self.told: list[Tensor] = []
-
-    def iterate(self, iteration: int) -> None:
-        generated = self.learner.generate(self.kappa)
-        assignment = assign(sorted(self.workers), self.kappa)
-        gradient = torch.zeros_like(generated.images)
-        for rank, worker in self.workers.items():
-            self.told.append(worker.learn(generated[assignment[rank].train]))
-            feedback, loss, _ = worker.feedback(generated[assignment[rank].judge])
-            gradient[assignment[rank].judge] += feedback / len(self.workers)
-            self.told.append(loss)
-        self.learner.backward(gradient)
-        self.learner.step()
-        if iteration % 3 == 2:
-            self.swap()
-
-    def swap(self) -> None:
-        states = [worker.discriminator.state() for worker in self.workers.values()]
-        for worker, state in zip(self.workers.values(), reversed(states), strict=True):
-            worker.load_discriminator(state)
-
-    def learn_real_halves(self) -> None:
-        for worker in self.workers.values():
-            worker.learn_real_half()
-
-    def resumed(self) -> "Run":
-        """A run built anew that goes on from this one's bytes."""
-        other = Run(self.kappa, self.local_steps)
-        other.learner.load_state(through_bytes(self.learner.state()))
-        for rank, worker in other.workers.items():
-            assert worker.load_state(through_bytes(self.workers[rank].state()))
-        other.told = list(self.told)
-        return other
-
-    def bits(self) -> list[Tensor]:
-        everything = all_bits(self.learner.model, self.learner.optimizer)
-        for worker in self.workers.values():
-            everything += bits_of(worker)
-        return everything + self.told
-
-
-def bits_of(worker: Worker) -> list[Tensor]:
-    return all_bits(worker.discriminator.model, worker.discriminator.optimizer)
+    return Run(make, kappa=kappa, swaps=(2, 5))
 
 
 @settings(deadline=None, max_examples=12)
@@ -89,7 +50,7 @@ def bits_of(worker: Worker) -> list[Tensor]:
 def test_stopped_and_resumed_equals_never_stopped(
     kappa: int, local_steps: int, halves_early: list[bool], stops: set[tuple[int, bool]]
 ) -> None:
-    whole, broken = Run(kappa, local_steps), Run(kappa, local_steps)
+    whole, broken = make_run(kappa, local_steps), make_run(kappa, local_steps)
     for iteration in range(8):
         if (iteration, False) in stops:
             broken = broken.resumed()
@@ -104,7 +65,7 @@ def test_stopped_and_resumed_equals_never_stopped(
 
 
 def test_going_on_after_a_snapshot_equals_never_having_taken_one() -> None:
-    plain, watched = Run(2, 2), Run(2, 2)
+    plain, watched = make_run(2, 2), make_run(2, 2)
     for iteration in range(6):
         for run in (plain, watched):
             run.learn_real_halves()
@@ -116,7 +77,7 @@ def test_going_on_after_a_snapshot_equals_never_having_taken_one() -> None:
 
 def test_a_resumed_run_depends_on_every_part_of_the_state() -> None:
     """Else the tests above could not fail."""
-    run = Run(2, 1)
+    run = make_run()
     for iteration in range(3):
         run.iterate(iteration)
     state = run.learner.state() | {f"worker.{k}": v for k, v in run.workers[1].state().items()}
@@ -130,7 +91,7 @@ def test_a_resumed_run_depends_on_every_part_of_the_state() -> None:
         "worker.random",
         "worker.shard",
     }
-    fresh = Run(2, 1)
+    fresh = make_run()
     fresh_state = fresh.learner.state() | {
         f"worker.{k}": v for k, v in fresh.workers[1].state().items()
     }
@@ -150,6 +111,20 @@ def test_a_pending_real_half_is_learnt_again_and_its_gradient_stays_here(local_s
     assert {name.partition(".")[0] for name in pending} == {"discriminator", "random", "shard"}
 
 
+def assert_alike(first: Worker, second: Worker) -> None:
+    """Two workers answer alike, and are alike then."""
+    answers = [
+        [
+            worker.learn(Samples(images(2))),
+            *worker.feedback(Samples(images(3))),
+            worker.learn(Samples(images(4))),
+        ]
+        for worker in (first, second)
+    ]
+    assert equal_bits(*answers)
+    assert equal_bits(bits_of(first), bits_of(second))
+
+
 @pytest.mark.parametrize("pending", [False, True])
 def test_a_discriminator_can_be_taken_over_at_any_time(pending: bool) -> None:
     """With the next real half learnt already, nothing of it is left."""
@@ -162,16 +137,7 @@ def test_a_discriminator_can_be_taken_over_at_any_time(pending: bool) -> None:
     early.load_discriminator(state)
     late.load_discriminator(state)
     assert early.discriminator.digest() == giver.discriminator.digest()
-    answers = [
-        [
-            worker.learn(Samples(images(2))),
-            *worker.feedback(Samples(images(3))),
-            worker.learn(Samples(images(4))),
-        ]
-        for worker in (early, late)
-    ]
-    assert equal_bits(*answers)
-    assert equal_bits(bits_of(early), bits_of(late))
+    assert_alike(early, late)
 
 
 def test_a_discriminator_that_does_not_fit_leaves_the_pending_half() -> None:
@@ -182,8 +148,7 @@ def test_a_discriminator_that_does_not_fit_leaves_the_pending_half() -> None:
     del state["model.1.weight"]
     with pytest.raises(KeyError):
         disturbed.load_discriminator(state)
-    assert same_bits(disturbed.learn(Samples(images(0))), calm.learn(Samples(images(0))))
-    assert equal_bits(bits_of(disturbed), bits_of(calm))
+    assert_alike(disturbed, calm)
 
 
 def _spoilt(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[dict[str, Tensor]], object]:
@@ -225,16 +190,7 @@ def test_a_worker_state_that_does_not_fit_changes_nothing(name: str, pending: bo
     WORKER_DAMAGES[name](state)
     with pytest.raises((KeyError, RuntimeError)):
         disturbed.load_state(state)
-    answers = [
-        [
-            worker.learn(Samples(images(1))),
-            *worker.feedback(Samples(images(2))),
-            worker.learn(Samples(images(3))),
-        ]
-        for worker in (disturbed, calm)
-    ]
-    assert equal_bits(*answers)
-    assert equal_bits(bits_of(disturbed), bits_of(calm))
+    assert_alike(disturbed, calm)
 
 
 LEARNER_DAMAGES: dict[str, Callable[[dict[str, Tensor]], object]] = {
@@ -281,7 +237,7 @@ def spoil(tensors: list[Tensor]) -> None:
 
 
 def test_states_share_no_memory_with_who_gave_or_took_them() -> None:
-    run = Run(2, 1)
+    run = make_run()
     run.iterate(0)
     run.learn_real_halves()
     for learner, other in ((run.learner, make_learner()), (run.workers[1], make_worker(1))):
@@ -347,10 +303,6 @@ def test_moments_are_laid_out_as_their_weights() -> None:
     assert optimizer.state[model.weight]["exp_avg"].stride() == model.weight.stride()
 
 
-def test_images_have_the_shape_of_the_small_models() -> None:
-    assert SOURCE.images(torch.tensor([0])).shape == (1, *SHAPE)
-
-
 @pytest.mark.parametrize("ending", [".exp_avg_sq", ".step"])
 def test_a_discriminator_whose_roots_would_be_nan_is_not_taken(ending: str) -> None:
     giver, taker = make_worker(1), make_worker(2)
@@ -364,3 +316,34 @@ def test_a_discriminator_whose_roots_would_be_nan_is_not_taken(ending: str) -> N
     assert taker.discriminator.digest() == own
     taker.load_discriminator(given)
     assert taker.discriminator.digest() == giver.discriminator.digest()
+
+
+def standalone(data_size: int = SHARD_SIZE) -> LocalGAN:
+    return make_standalone(make_worker(1, local_steps=2, shard_size=data_size))
+
+
+@pytest.mark.parametrize("stop", [0, 1, 4])
+def test_a_standalone_run_resumes_too(stop: int) -> None:
+    whole, broken = standalone(), standalone()
+    told: list[list[Tensor]] = [[], []]
+    for iteration in range(6):
+        if iteration == stop:
+            state = through_bytes(broken.state())
+            broken = standalone()
+            assert broken.load_state(state)
+        for losses, gan in zip(told, (whole, broken), strict=True):
+            losses += gan.step()
+    assert equal_bits(*told)
+    assert all(same_bits(whole.state()[name], broken.state()[name]) for name in whole.state())
+
+
+@pytest.mark.parametrize("lost", ["generator.0.weight", "worker.random.cpu", "noise"])
+def test_a_standalone_state_that_does_not_fit_changes_nothing(lost: str) -> None:
+    disturbed, calm, other = standalone(), standalone(), standalone()
+    other.step()
+    state = other.state()
+    del state[lost]
+    with pytest.raises(KeyError):
+        disturbed.load_state(state)
+    assert equal_bits(list(disturbed.step()), list(calm.step()))
+    assert not standalone(data_size=20).load_state(other.state())

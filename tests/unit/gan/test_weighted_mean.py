@@ -120,32 +120,6 @@ def test_a_model_that_comes_alone_is_its_own_mean(weight: float) -> None:
     assert same_bits(mean.float(), model)
 
 
-@thorough
-@given(crowds())
-def test_it_lies_between_the_least_and_the_most(
-    crowd: tuple[dict[int, Tensor], dict[int, float]],
-) -> None:
-    models, weights = crowd
-    mean = average(models, [], weights).float()
-    rows = torch.stack(list(models.values()))
-    for value, least, most in zip(
-        mean.tolist(), rows.amin(0).tolist(), rows.amax(0).tolist(), strict=True
-    ):
-        slack = ulp(value) + len(models) * COST
-        assert Fraction(least) - slack <= Fraction(value) <= Fraction(most) + slack
-
-
-@thorough
-@given(crowds())
-def test_equal_models_are_their_own_mean(
-    crowd: tuple[dict[int, Tensor], dict[int, float]],
-) -> None:
-    models, weights = crowd
-    (first, *_) = models.values()
-    mean = average(dict.fromkeys(models, first), [], weights)
-    assert (mean - first.double()).abs().max() <= len(models) * float(COST)
-
-
 def test_only_those_who_answered_count() -> None:
     models = {n: torch.full((2,), float(n)) for n in (1, 2, 3)}
     weights = {1: 0.5, 2: 0.25, 3: 0.25}

@@ -14,7 +14,7 @@ from mdgan.gan.build import Models, build_model, num_parameters
 from mdgan.gan.labels import call, num_classes_of
 from mdgan.models import biggan
 from mdgan.models.acgan import NOISE_SIZE
-from mdgan.models.minibatch_discrimination import KERNEL_SIZE, MinibatchDiscrimination
+from mdgan.models.blocks import KERNEL_SIZE, MinibatchDiscrimination
 from mdgan.models.registry import architecture, architectures
 from mdgan.models.settings import ARCHITECTURES
 from mdgan.models.shapes import growth_of

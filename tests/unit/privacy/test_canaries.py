@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from mdgan.audit.bound import Game, bound
 from mdgan.errors import BadInput
-from mdgan.gan.augmentation import Augmentation
-from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples
+from mdgan.gan.regularizers.contract import Regularizers
 from mdgan.privacy import canaries as canaries_module
 from mdgan.privacy import real_half
 from mdgan.privacy.budget import make_half, open_budget
@@ -277,7 +277,9 @@ def test_planted_samples_tell_when_gradients_are_not_cut(monkeypatch: pytest.Mon
     assert planted_game(0.02, 20.0, 20).epsilon < SMALL
     assert planted_game(0.02, 0.1, 20).epsilon > SMALL, "with little noise they are found"
 
-    def uncut(model: nn.Module, rules: Rules, real: Samples, count: int, clip: float) -> Any:
+    def uncut(
+        model: nn.Module, rules: LearningRules, real: Samples, count: int, clip: float, *_: Any
+    ) -> Any:
         return clipped_sum(model, rules, real, count, 1e9)
 
     monkeypatch.setattr(real_half, "clipped_sum", uncut)
@@ -293,7 +295,7 @@ def test_what_planted_samples_leave_in_a_discriminator_does_not_tell_who_was_dra
         model = nn.Sequential(nn.Flatten(), layer).train()
         rules = make_worker(make_shard(5)).rules
         like = make_shard(1).taken(torch.arange(1)).without_labels()
-        some = Planted(model, rules, Augmentation(None), like, 1.0)
+        some = Planted(model, rules, Regularizers(), like, 1.0)
         some.summed(torch.tensor(places, dtype=torch.int64))
         assert (some.directions(3).square().sum(1) <= 1 + 1e-6).all()
         states.append(torch.cat([each.flatten() for each in model.state_dict().values()]))

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from mdgan.data import dataset_file
 from mdgan.gan.build import build_model
-from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples, call, num_classes_of
-from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, as_verdict
+from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, as_output
+from mdgan.gan.regularizers.r1 import R1
 from mdgan.models.group_norm import with_group_norm
 from mdgan.models.registry import architecture
 from mdgan.privacy import per_sample
@@ -22,8 +23,12 @@ DATASETS = ("digits", "mnist", "cifar10", "celeba")
 QUICK = ("dcgan", "md-gan-mlp", "digits")
 
 
-def rules(loss: str = "bce", r1: float = 0.0) -> Rules:
-    return Rules(4, 1, DISCRIMINATOR_LOSSES[loss], GENERATOR_LOSSES["non-saturating"], r1=r1)
+def rules(loss: str = "bce") -> LearningRules:
+    return LearningRules(4, 1, DISCRIMINATOR_LOSSES[loss], GENERATOR_LOSSES["non-saturating"])
+
+
+def penalties(r1: float) -> list[R1]:
+    return [R1(r1)] if r1 else []
 
 
 def model_of(name: str) -> tuple[nn.Module, tuple[int, int, int]]:
@@ -47,17 +52,19 @@ def samples_for(model: nn.Module, shape: tuple[int, int, int], count: int, seed:
     return Samples(images, None if num_classes is None else torch.arange(count) % num_classes)
 
 
-def one_by_one(model: nn.Module, by: Rules, real: Samples) -> list[dict[str, Tensor]]:
+def one_by_one(
+    model: nn.Module, by: LearningRules, real: Samples, r1: float = 0.0
+) -> list[dict[str, Tensor]]:
     """The gradient of each sample's loss, by a pass for each."""
     found = []
     for i in range(len(real)):
         x = real.images[i : i + 1].clone().requires_grad_()
         y = None if real.labels is None else real.labels[i : i + 1]
-        verdict = as_verdict(call(model, x, y))
+        verdict = as_output(call(model, x, y))
         loss = by.loss(by.discriminator_loss.real, verdict, y)
-        if by.r1:
+        if r1:
             (slope,) = torch.autograd.grad(verdict.logits.sum(), x, create_graph=True)
-            loss = loss + 0.5 * by.r1 * slope.square().sum()
+            loss = loss + 0.5 * r1 * slope.square().sum()
         weights = dict(model.named_parameters())
         gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
         found.append(
@@ -111,9 +118,9 @@ def test_gradients_of_shipped_models_are_those_of_a_loop(
 @pytest.mark.parametrize("r1", [0.0, 2.0])
 def test_other_losses_and_the_penalty_at_real_samples(loss: str, r1: float) -> None:
     model, shape = model_of("dcgan")
-    real, by = samples_for(model, shape, 3, 1), rules(loss, r1)
-    found, _ = per_sample_gradients(model, by, real)
-    for i, gradient in enumerate(one_by_one(model, by, real)):
+    real, by = samples_for(model, shape, 3, 1), rules(loss)
+    found, _ = per_sample_gradients(model, by, real, penalties(r1))
+    for i, gradient in enumerate(one_by_one(model, by, real, r1)):
         for parameter, each in gradient.items():
             torch.testing.assert_close(found[parameter][i], each, atol=1e-5, rtol=1e-4)
 
@@ -186,8 +193,8 @@ def test_no_sample_adds_more_than_the_bound_and_one_that_is_not_finite_nothing()
     others = torch.full_like(real.images, torch.nan), torch.full_like(real.images, torch.inf)
     for r1 in (0.0, 1.0):  # layer by layer, and sample by sample
         all_three = Samples(torch.cat([real.images, *others]))
-        alone, _ = clipped_sum(model, rules(r1=r1), real, 1, 0.25)
-        with_them, _ = clipped_sum(model, rules(r1=r1), all_three, 3, 0.25)
+        alone, _ = clipped_sum(model, rules(), real, 1, 0.25, penalties(r1))
+        with_them, _ = clipped_sum(model, rules(), all_three, 3, 0.25, penalties(r1))
         for name, each in alone.items():
             torch.testing.assert_close(with_them[name], each, atol=1e-6, rtol=1e-5)
 
@@ -195,9 +202,9 @@ def test_no_sample_adds_more_than_the_bound_and_one_that_is_not_finite_nothing()
 @pytest.mark.parametrize("r1", [0.0, 1.0])
 def test_samples_that_do_not_count_add_nothing(r1: float) -> None:
     model, shape = model_of("digits")
-    real, by = samples_for(model, shape, 5, 0), rules(r1=r1)
-    few, few_losses = clipped_sum(model, by, real[:3], 3, 0.25)
-    among, among_losses = clipped_sum(model, by, real, 3, 0.25)
+    real, by = samples_for(model, shape, 5, 0), rules()
+    few, few_losses = clipped_sum(model, by, real[:3], 3, 0.25, penalties(r1))
+    among, among_losses = clipped_sum(model, by, real, 3, 0.25, penalties(r1))
     for name, each in few.items():
         torch.testing.assert_close(among[name], each, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(among_losses, few_losses)

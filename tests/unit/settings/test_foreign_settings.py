@@ -13,7 +13,7 @@ from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.standalone.settings import StandaloneSettings
 from mdgan.gan.optimizer_settings import OptimizerSettings
-from mdgan.gan.regularizer_settings import RegularizerSettings
+from mdgan.gan.regularizers.registry import RegularizerSettings
 from mdgan.gan.settings import TrainingSettings
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings

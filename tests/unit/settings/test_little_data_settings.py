@@ -4,7 +4,7 @@ import pytest
 
 from mdgan.families import registry
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.gan.regularizer_settings import AugmentationRules, RegularizerSettings
+from mdgan.gan.regularizers.registry import RegularizerSettings
 from tests.unit.settings.refusals import refusal
 
 WASSERSTEIN = {"discriminator_loss": "wasserstein", "generator_loss": "wasserstein"}
@@ -34,8 +34,7 @@ def test_every_algorithm_has_them_and_none_is_on(algorithm: str) -> None:
         ),
         ("augment", "flip", "--augment flip: must be diffaugment or ada"),
         ("ada_target", 1, "--ada-target 1.0: must be above -1 and below 1"),
-        ("ada_images", 0, "--ada-images 0: must be at least 1"),
-        ("ada_images", 10, "--ada-images 10: is for --augment ada; add that"),
+        ("ada_target", 0.5, "--ada-target 0.5: is for --augment ada; add that"),
         ("spectral_norm", "yes", '--spectral-norm "yes": must be bool'),
     ],
 )
@@ -68,14 +67,3 @@ def test_ada_needs_logits_whose_sign_means_something(loss: str) -> None:
     assert told.startswith("--augment ada: asks how many real samples have a logit above 0")
     assert told.endswith("use one of bce, hinge, or --augment diffaugment")
     assert MDGANSettings.read({**losses, "augment": "diffaugment"}).augment == "diffaugment"
-
-
-def test_ada_has_the_numbers_of_its_paper_unless_others_are_given() -> None:
-    def rules(**given: object) -> AugmentationRules | None:
-        return MDGANSettings.read(given).augmentation_rules()
-
-    assert rules() is None
-    assert rules(augment="diffaugment") == AugmentationRules()
-    assert rules(augment="ada") == AugmentationRules(adapts=True, target=0.6, images=500_000)
-    own = rules(augment="ada", ada_target=0.0, ada_images=9)
-    assert own == AugmentationRules(adapts=True, target=0.0, images=9)

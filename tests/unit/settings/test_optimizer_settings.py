@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mdgan.families import registry
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, OptimizerSettings, Policy
-from mdgan.gan.schedules import Schedule
+from mdgan.gan.schedules import RateSchedule
 from tests.unit.settings.refusals import refusal, refusal_of
 
 NETWORKS = ("generator", "discriminator")
@@ -16,7 +16,7 @@ NETWORKS = ("generator", "discriminator")
 @pytest.mark.parametrize("network", NETWORKS)
 def test_the_old_flags_stand_for_both(network: str) -> None:
     settings = MDGANSettings(beta1=0.1, beta2=0.2, iterations=7)
-    expected = Policy("adam", 2e-4, (0.1, 0.2), schedule=Schedule("constant", 0, 7))
+    expected = Policy("adam", 2e-4, (0.1, 0.2), schedule=RateSchedule("constant", 0, 7))
     assert settings.policy(network) == expected
 
 
@@ -31,10 +31,10 @@ def test_each_network_has_its_own() -> None:
         }
     )
     assert settings.policy("generator") == Policy(
-        "lookahead:adabelief", 1e-3, (0.9, 0.999), 1e-12, schedule=Schedule("cosine", 0, 50)
+        "lookahead:adabelief", 1e-3, (0.9, 0.999), 1e-12, schedule=RateSchedule("cosine", 0, 50)
     )
     assert settings.policy("discriminator") == Policy(
-        "sgd", 2e-4, (0.3, 0.999), None, 0.1, 2.0, Schedule("constant", 4, 50)
+        "sgd", 2e-4, (0.3, 0.999), None, 0.1, 2.0, RateSchedule("constant", 4, 50)
     )
 
 

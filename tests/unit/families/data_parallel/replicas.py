@@ -1,25 +1,35 @@
 """Replicas of small networks, and a plain loop that they are compared with."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica
+from mdgan.engine.parts import HostPart, ServerPart
+from mdgan.engine.settings import RunSettings
+from mdgan.families.data_parallel.host import DataParallelHost, StarEnd
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica, SentWeights
 from mdgan.families.data_parallel.replica import (
     DISCRIMINATOR,
     GENERATOR,
     Replica,
 )
+from mdgan.families.data_parallel.ring_host import RingMember
+from mdgan.families.data_parallel.ring_server import Ring
+from mdgan.families.data_parallel.server import DataParallelServer, Star
+from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
+from mdgan.families.data_parallel.sums import Sums
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import DiscriminatorLearner, Rules
+from mdgan.gan.discriminator_learner import DiscriminatorLearner, LearningRules
 from mdgan.gan.generator import Generator
 from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.randomness import RandomState, generator_for
+from mdgan.observe.tracer import Tracer
+from tests.unit.engine.stage import Stage
 from tests.unit.gan import small
 
 B = small.BATCH_SIZE
@@ -102,7 +112,9 @@ def make_gan(
             Discriminator(discriminator, small.adam(discriminator)),
             _LabelledData(rank),
             RandomState(rank + 2000, small.CPU),
-            Rules(B, local_steps, DISCRIMINATOR_LOSSES["bce"], GENERATOR_LOSSES["non-saturating"]),
+            LearningRules(
+                B, local_steps, DISCRIMINATOR_LOSSES["bce"], GENERATOR_LOSSES["non-saturating"]
+            ),
         ),
         kappa,
     )
@@ -122,3 +134,39 @@ def all_values(models: Mapping[str, nn.Module] | Sequence[nn.Module]) -> Tensor:
     given = models.values() if isinstance(models, Mapping) else models
     tensors = [t for model in given for t in model.state_dict().values()]
     return torch.cat([t.detach().double().reshape(-1) for t in tensors])
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """One step of one network alone."""
+    parameters = list(model.parameters())
+    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+        parameter.grad = gradient
+    optimizer.step()
+
+
+class ReplicaStage(Stage):
+    """A stage on which ParaGAN is trained, with real hosts or played ones."""
+
+    def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
+        return DataParallelSettings.read({"generator_lr": 2e-3, "discriminator_lr": 2e-3, **given})
+
+    @property
+    def how(self) -> str:
+        assert isinstance(self.settings, DataParallelSettings)
+        return self.settings.all_reduce
+
+    def bring(self) -> ServerPart:
+        assert isinstance(self.settings, DataParallelSettings)
+        self.reference = make_reference()
+        sent = SentWeights(self.reference)
+        reducer = Star(self.reference, sent)
+        if self.how != STAR:
+            reducer = Ring(self.reference, sent, Sums(self.how))
+        return DataParallelServer(self.reference, self.settings, sent, reducer)
+
+    def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
+        reducer = StarEnd()
+        if self.how != STAR:
+            policies = {GENERATOR: POLICY, DISCRIMINATOR: POLICY}
+            reducer = RingMember(list(workers.values()), policies, Sums(self.how), tracer)
+        return DataParallelHost(workers, small.CPU, tracer, reducer)

@@ -14,11 +14,12 @@ from torch.nn import functional as F
 
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
-from mdgan.families.data_parallel.apart_host import ApartHost
 from mdgan.families.data_parallel.apart_messages import LABELS, read_images
 from mdgan.families.data_parallel.apart_server import ApartServer
+from mdgan.families.data_parallel.host import ApartHost
 from mdgan.families.data_parallel.image_buffer import deal
 from mdgan.families.data_parallel.messages import TRAIN
+from mdgan.families.data_parallel.reference_replica import SentWeights
 from mdgan.families.data_parallel.replica import BUFFERS, DISCRIMINATOR, GENERATOR, Replica
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.labels import Samples
@@ -38,6 +39,7 @@ from tests.unit.families.data_parallel.replicas import (
     make_reference,
     plain_discriminator,
     plain_generator,
+    step,
 )
 from tests.unit.gan import small
 
@@ -66,7 +68,8 @@ class ApartStage(Stage):
         assert isinstance(settings, DataParallelSettings)
         assert settings.generator_ranks is not None
         self.reference = make_reference(self.networks)
-        return ApartServer(self.reference, settings, settings.generator_ranks, small.SHAPE)
+        sent = SentWeights(self.reference)
+        return ApartServer(self.reference, settings, sent, settings.generator_ranks, small.SHAPE)
 
     def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
         return ApartHost(workers, small.CPU, tracer)
@@ -128,14 +131,6 @@ class Apart:
         """Is gone as soon as it has been asked."""
         self.host.take(TRAIN)
         self.host.die()
-
-
-def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    parameters = list(model.parameters())
-    gradients = torch.autograd.grad(loss, parameters)
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = gradient
-    optimizer.step()
 
 
 class Loop:

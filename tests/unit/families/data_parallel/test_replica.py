@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from mdgan.families.data_parallel.image_buffer import ImageBuffer
@@ -32,6 +32,7 @@ from tests.unit.families.data_parallel.replicas import (
     make_replica,
     plain_discriminator,
     plain_generator,
+    step,
 )
 from tests.unit.gan import small
 
@@ -70,13 +71,6 @@ def test_one_replica_is_a_local_gan_bit_for_bit(local_steps: int) -> None:
         iterate(reference, replicas, {1: SAME}, local_steps)
     ours = all_values(reference.models)
     assert torch.equal(ours, all_values([gan.generator, gan.discriminator]))
-
-
-def step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    parameters = list(model.parameters())
-    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-        parameter.grad = gradient
-    optimizer.step()
 
 
 def plain_loop(sizes: Mapping[int, BatchSizes], iterations: int, lag: int = 0) -> Tensor:

@@ -9,33 +9,19 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.host.loop import Host
-from mdgan.engine.parts import HostPart
 from mdgan.errors import Interrupted
 from mdgan.families.data_parallel import ring_host
-from mdgan.families.data_parallel.host import DataParallelHost
-from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Replica
+from mdgan.families.data_parallel.replica import GENERATOR, Replica
 from mdgan.families.data_parallel.ring_host import RingMember
-from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
-from mdgan.families.data_parallel.sums import Sums
-from mdgan.observe.tracer import Tracer
+from mdgan.families.data_parallel.settings import STAR
 from mdgan.transport.collective import Collective
-from tests.unit.families.data_parallel.replicas import POLICY, all_values, make_replica
-from tests.unit.families.data_parallel.test_server import ReplicaStage
-from tests.unit.gan import small
+from tests.unit.families.data_parallel.replicas import ReplicaStage, all_values, make_replica
 
 Spoil = Callable[[Tensor], Tensor]
 
 
 class RingStage(ReplicaStage):
     """A stage with real hosts, which may add up in a ring."""
-
-    def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
-        assert isinstance(self.settings, DataParallelSettings)
-        how, member = self.settings.all_reduce, None
-        if how != STAR:
-            policies = {GENERATOR: POLICY, DISCRIMINATOR: POLICY}
-            member = RingMember.of(list(workers.values()), policies, Sums(how), tracer)
-        return DataParallelHost(workers, small.CPU, tracer, member)
 
     def host_of(self, *ranks: int, spoils: Mapping[int, Spoil] | None = None) -> Host:
         """A real host; the n-th gradient that its first worker finds may be spoilt."""
@@ -198,10 +184,10 @@ def test_a_replica_that_differs_is_named_and_replaced(
 
     def step(member: RingMember, iteration: int, weights: Mapping[int, float]) -> bool:
         stepped = honest(member, iteration, weights)
-        if 2 in member._found and not spoilt:
+        if 2 in member._local and not spoilt:
             spoilt.append(iteration)
             with torch.no_grad():
-                next(member._own.models[GENERATOR].parameters()).view(-1)[0] += 1e-6
+                next(member._replica.models[GENERATOR].parameters()).view(-1)[0] += 1e-6
         return stepped
 
     monkeypatch.setattr(RingMember, "_step", step)

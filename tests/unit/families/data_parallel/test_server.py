@@ -1,17 +1,13 @@
 """Workers that are lost within an iteration cost their share of it, and no more."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from mdgan.engine.answers import pack_answers
-from mdgan.engine.parts import HostPart, ServerPart
-from mdgan.engine.settings import RunSettings
-from mdgan.families.data_parallel.host import DataParallelHost
 from mdgan.families.data_parallel.messages import TRAIN, gradient_form, read_train
 from mdgan.families.data_parallel.replica import (
     BUFFERS,
@@ -20,36 +16,16 @@ from mdgan.families.data_parallel.replica import (
     Reduction,
     reductions,
 )
-from mdgan.families.data_parallel.server import DataParallelServer
-from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.weighted_mean import average
 from mdgan.interface import register
 from mdgan.messages import Message
-from mdgan.observe.tracer import Tracer
 from tests.registered import forget_registered  # noqa: F401 - a fixture for every test here
 from tests.unit.engine.played import Played
-from tests.unit.engine.stage import Stage
-from tests.unit.families.data_parallel.replicas import all_values, make_reference
+from tests.unit.families.data_parallel.replicas import ReplicaStage, all_values, make_reference
 from tests.unit.gan import small
 
 OF_DISCRIMINATOR, OF_GENERATOR = reductions(0)
 EVERYTHING = {GENERATOR, DISCRIMINATOR, BUFFERS}
-
-
-class ReplicaStage(Stage):
-    """A stage on which ParaGAN is trained."""
-
-    def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
-        return DataParallelSettings.read({"generator_lr": 2e-3, "discriminator_lr": 2e-3, **given})
-
-    def bring(self) -> ServerPart:
-        settings = self.settings
-        assert isinstance(settings, DataParallelSettings)
-        self.reference = make_reference()
-        return DataParallelServer(self.reference, settings)
-
-    def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
-        return DataParallelHost(workers, small.CPU, tracer)
 
 
 def gradient_of(worker: int, reduction: Reduction) -> Tensor:
@@ -67,7 +43,8 @@ def answer(host: Played) -> set[str]:
 
 
 def answer_to(question: Message) -> Message:
-    reduction, shares, _ = read_train(question)
+    asked = read_train(question, small.CPU)
+    reduction, shares = asked.reduction, asked.shares
     found = {worker: gradient_of(worker, reduction) for worker in shares}
     losses = {worker: torch.tensor([0.5, 0.25]) for worker in shares}
     form = gradient_form(reduction, next(iter(found.values())).shape)

@@ -11,7 +11,7 @@ from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, generator_for
-from mdgan.gan.schedules import Schedule
+from mdgan.gan.schedules import RateSchedule
 from mdgan.gan.weighted_mean import average
 from tests.unit.gan import small
 from tests.unit.gan.small import BATCH_SIZE, CPU, Z_DIM, all_bits, equal_bits, same_bits
@@ -23,9 +23,9 @@ E = 7
 POLICIES = {
     name: Policy(name, 2e-3, clip_norm=clip, schedule=schedule)
     for name, clip, schedule in (
-        ("adam", None, Schedule()),
-        ("lamb", 1.0, Schedule("cosine", 3, 2 * E)),
-        ("lookahead:adabelief", 1.0, Schedule("linear", 0, 2 * E)),
+        ("adam", None, RateSchedule()),
+        ("lamb", 1.0, RateSchedule("cosine", 3, 2 * E)),
+        ("lookahead:adabelief", 1.0, RateSchedule("linear", 0, 2 * E)),
     )
 }
 

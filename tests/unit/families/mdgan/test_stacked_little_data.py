@@ -9,10 +9,12 @@ from torch import nn
 
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
-from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_stack import CannotStack
-from mdgan.gan.regularizers import with_spectral_norm
+from mdgan.gan.regularizers.contract import Regularizers
+from mdgan.gan.regularizers.gradient_penalty import GradientPenalty
+from mdgan.gan.regularizers.r1 import R1
+from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
 from tests.unit.families.mdgan import test_stacked_workers as plain
 from tests.unit.families.mdgan.test_stacked_workers import RANKS, Workers, asked, assert_close
 from tests.unit.gan import conditional, small
@@ -25,7 +27,7 @@ def make_workers(build: Callable[[], nn.Module], case: Case) -> Workers:
     workers = plain.make_workers(build, 2)
     for worker in workers.values():
         worker.rules = replace(worker.rules, **case.rules)
-        worker.augmentation = Augmentation(case.augment)
+        worker.regularizers = Regularizers(case.regularizers())
     return workers
 
 
@@ -53,7 +55,12 @@ def test_it_computes_what_workers_one_by_one_compute(
 
 
 def test_spectral_norm_goes_one_by_one() -> None:
-    workers = make_workers(lambda: with_spectral_norm(plain.dense), Case({}))
+    def build() -> nn.Module:
+        model = plain.dense()
+        add_spectral_norm(model)
+        return model
+
+    workers = make_workers(build, Case(list))
     with pytest.raises(CannotStack, match="out="):
         StackedWorkers(workers, small.SHAPE)
 
@@ -62,10 +69,10 @@ def test_spectral_norm_goes_one_by_one() -> None:
 @pytest.mark.parametrize("name", ["none", "penalties"])
 @pytest.mark.usefixtures("double_precision")
 def test_conditional_discriminators_are_stacked(kind: str, name: str) -> None:
-    rules = {"r1": 1.0, "gradient_penalty": 2.0} if name == "penalties" else {}
+    penalties = [R1(1.0), GradientPenalty(2.0)] if name == "penalties" else []
     made = conditional.KINDS[kind]
     singly, together = (
-        {rank: undisturbed(conditional.make_worker(made, rank, **rules)) for rank in RANKS}
+        {rank: undisturbed(conditional.make_worker(made, rank, penalties)) for rank in RANKS}
         for _ in range(2)
     )
     groups: list[WorkerGroup] = [OneByOne(singly), StackedWorkers(together, small.SHAPE)]

@@ -18,7 +18,7 @@ from mdgan.gan.model_stack import CannotStack
 from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState
-from mdgan.gan.schedules import Schedule
+from mdgan.gan.schedules import RateSchedule
 from tests.unit.gan import small
 
 RANKS = (3, 4, 7, 8)
@@ -169,7 +169,7 @@ def test_it_computes_what_workers_one_by_one_compute(
 @pytest.mark.usefixtures("double_precision")
 def test_optimizers_that_keep_all_by_parameter_step_at_once(name: str) -> None:
     """Each discriminator has its own norm, and its own number of steps."""
-    policy = Policy(name, 0.01, clip_norm=0.2, schedule=Schedule("cosine", 2, 10))
+    policy = Policy(name, 0.01, clip_norm=0.2, schedule=RateSchedule("cosine", 2, 10))
     groups = both(HalfUsed, 2, policy)
     for iteration in range(1, 8):
         ranks = {3: (4, 8), 4: (8,)}.get(iteration, RANKS)

@@ -1,0 +1,167 @@
+"""Augmentation of all samples before D sees them; the transformations are in `augmentation.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mdgan.errors import BadInput
+from mdgan.gan.regularizers.contract import Regularizer
+from mdgan.settings.declare import Kind, Settings, number, setting, suggest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mdgan.gan.settings import TrainingSettings
+
+_NAMES = _DIFFAUGMENT, _ADA = "diffaugment", "ada"
+_ADA_TARGET = 0.6
+"""Of Karras et al. 2020, section 3.2."""
+_ADA_SAMPLES = 500_000
+"""Real samples of a worker in which p can rise from 0 to 1, as in the same section: p must change
+more slowly than D learns, whatever the number of samples is."""
+_BATCHES_BETWEEN = 4
+"""Real batches between two changes of p, as in the same section."""
+_GUESSING_AT_0 = ("bce", "hinge")
+"""Discriminator losses whose logits are above 0 for what is called real."""
+_SMALLEST = 4
+"""Pictures with fewer pixels each way would not move at all."""
+_STATE = "adaptive"
+
+
+def _augmentation_name(text: str) -> str:
+    if text not in _NAMES:
+        raise ValueError(f"must be {' or '.join(_NAMES)}{suggest(text, _NAMES)}")
+    return text
+
+
+@dataclass(frozen=True)
+class AugmentationSettings(Settings, group="models"):
+    """What all samples go through, and how often."""
+
+    augment: str | None = setting(
+        None,
+        "What all samples go through before a discriminator sees them: diffaugment (colour, "
+        "translation, cutout), or ada, which does that the more often the more the discriminator "
+        "overfits.",
+        Kind(str, _augmentation_name, known=lambda _others: _NAMES),
+        metavar="NAME",
+        default_text="nothing",
+        other_names=("--augmentation", "--diffaugment", "--ada"),
+    )
+    ada_target: float | None = setting(
+        None,
+        "With --augment ada: the mean sign of the logits of real samples that is aimed at.",
+        number(lambda target: -1 < target < 1, "must be above -1 and below 1"),
+        metavar="R",
+        symbol="r_t",
+        default_text=str(_ADA_TARGET),
+    )
+
+    def check(self) -> None:
+        """Checks that numbers of ADA are not given without it."""
+        super().check()
+        if self.ada_target is not None and self.augment != _ADA:
+            raise BadInput(f"--ada-target {self.ada_target}: is for --augment ada; add that")
+
+
+class Augmentation(Regularizer):
+    """What a shard's samples, and the generated ones beside them, go through.
+
+    Args:
+        target: of ADA, what E[sign D(x)] on real samples shall be; None for DiffAugment's p = 1.
+        samples: real samples in which ADA's p can rise from 0 to 1.
+    """
+
+    name = "augmentation"
+    changes_images = True
+
+    def __init__(self, target: float | None = None, samples: int = _ADA_SAMPLES) -> None:
+        adapts = target is not None
+        self.flag = f"--augment {_ADA if adapts else _DIFFAUGMENT}"
+        if adapts:
+            self.reads_real_samples = (
+                "it counts the logits of real samples; --augment diffaugment does not"
+            )
+        self.p = 0.0 if adapts else 1.0
+        """The probability of each transformation."""
+        self._target = target
+        self._rise = samples
+        self._signs, self._samples, self._batches = 0.0, 0, 0
+
+    @classmethod
+    def of(cls, settings: AugmentationSettings) -> Augmentation | None:
+        """See `Regularizer`."""
+        if settings.augment != _ADA:
+            return None if settings.augment is None else cls()
+        return cls(_ADA_TARGET if settings.ada_target is None else settings.ada_target)
+
+    def check(self, training: TrainingSettings) -> None:
+        """Refuses, with ADA, losses whose logits have no meaning at 0."""
+        if self._target is not None and training.discriminator_loss not in _GUESSING_AT_0:
+            raise BadInput(
+                f"{self.flag}: asks how many real samples have a logit above 0, which means little "
+                f"with --discriminator-loss {training.discriminator_loss}; use one of "
+                f"{', '.join(_GUESSING_AT_0)}, or --augment diffaugment"
+            )
+
+    def check_shape(self, shape: tuple[int, int, int], dataset: str) -> None:
+        """Refuses pictures that are too small to move."""
+        _, height, width = shape
+        if min(height, width) < _SMALLEST:
+            raise BadInput(
+                f"{self.flag}: pictures of {dataset} have {height}×{width} pixels, which cannot "
+                f"move by an eighth; leave it out (at least {_SMALLEST}×{_SMALLEST})"
+            )
+
+    def see(self, images: Tensor) -> Tensor:
+        """See `Regularizer`."""
+        from mdgan.gan.augmentation import augment
+
+        return augment(images, self.p)
+
+    def note_real(self, logits: Tensor) -> None:
+        """With ADA, every fourth real batch moves p towards the target.
+
+        r_t = E[sign D(x)] of the batches since the last change; p rises if it is above the target,
+        and falls if it is below (Karras et al. 2020, equation 1 and section 3.2).
+        """
+        if self._target is None:
+            return
+        self._signs += float(logits.sign().nan_to_num().sum())
+        self._samples += logits.numel()
+        self._batches += 1
+        if self._batches < _BATCHES_BETWEEN:
+            return
+        difference = self._signs / self._samples - self._target
+        direction = (difference > 0) - (difference < 0)
+        step = direction * self._samples / self._rise
+        self.p = min(max(self.p + step, 0.0), 1.0)
+        self._signs, self._samples, self._batches = 0.0, 0, 0
+
+    def state(self) -> dict[str, Tensor]:
+        """ADA's p, and what was counted since its last change, float64 [4]."""
+        import torch
+
+        if self._target is None:
+            return {}
+        numbers = [self.p, self._signs, float(self._samples), float(self._batches)]
+        return {_STATE: torch.tensor(numbers, dtype=torch.float64)}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """See `Regularizer`; a fixed p stays."""
+        import torch
+
+        if state.keys() - {_STATE}:
+            raise KeyError(f"tensors that do not fit: {sorted(state)}")
+        if self._target is None:
+            return
+        numbers = state.get(_STATE, torch.zeros(4, dtype=torch.float64))
+        if numbers.shape != (4,) or numbers.dtype != torch.float64:
+            raise RuntimeError(f"{_STATE} is {numbers.dtype} {list(numbers.shape)}")
+        p, signs, samples, batches = numbers.tolist()
+        if not (0 <= p <= 1 and 0 <= batches < _BATCHES_BETWEEN and abs(signs) <= samples < 2**53):
+            raise RuntimeError(f"{_STATE} is out of range")
+        self.p, self._signs = p, signs
+        self._samples, self._batches = int(samples), int(batches)

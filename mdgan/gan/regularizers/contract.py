@@ -1,0 +1,179 @@
+"""What a regulariser supplies, and the list of them that a discriminator's learner has.
+
+Settings declare regularisers, and are read without torch: files here import it where they compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from mdgan.errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from mdgan.gan.settings import TrainingSettings
+
+REAL, FAKE, BETWEEN = "real", "fake", "between"
+"""Where a penalty is taken: at real samples, at generated ones, or at mixtures of both."""
+
+
+class Regularizer:
+    """One regulariser of one learner; a subclass overrides the hooks that it needs.
+
+    Shapes are written [.., b, C, H, W]: a learner calls hooks with its batch, and `--vectorize`
+    with [R, b, C, H, W], the batches of R learners.
+    """
+
+    name: ClassVar[str]
+    """What it keeps lies in checkpoints under this name."""
+    can_be_stacked: ClassVar[bool] = True
+    """Whether `--vectorize` can have it."""
+    changes_images: ClassVar[bool] = False
+    """Whether `see` does anything."""
+    reads_real_samples: str = ""
+    """Why differential privacy cannot have it: what it learns from real samples besides gradients
+    of single ones; empty if nothing."""
+
+    flag: str
+    """As the user gave it, such as `--r1 10`."""
+
+    @classmethod
+    def of(cls, settings: Any) -> Self | None:
+        """The regulariser, if the section of its settings asks for it."""
+        raise NotImplementedError
+
+    def check(self, training: TrainingSettings) -> None:
+        """Refuses losses and the like that it does not go with, by BadInput."""
+
+    def check_shape(self, shape: tuple[int, int, int], dataset: str) -> None:
+        """Refuses samples of a shape (C, H, W), by BadInput."""
+
+    def change_model(self, model: nn.Module) -> None:
+        """Changes a discriminator that has just been made; raises ValueError if it cannot."""
+
+    def see(self, images: Tensor) -> Tensor:
+        """What D sees of real and generated samples, [b, C, H, W], with its graph."""
+        return images
+
+    def note_real(self, logits: Tensor) -> None:
+        """A local step has ended whose real batch had these logits, without a graph."""
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of what it has learnt; it belongs to the shard."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continues where `state` was taken, or begins anew with none.
+
+        Raises:
+            KeyError, RuntimeError: the state is malformed; nothing changed.
+        """
+        if state:
+            raise KeyError(f"tensors that do not fit: {sorted(state)}")
+
+
+class Penalty(Regularizer):
+    """A regulariser that adds to D's loss; it has no state."""
+
+    place: ClassVar[str]
+    """`REAL`, `FAKE` or `BETWEEN`."""
+
+    def of_samples(self, logits: Tensor, slopes: Tensor) -> Tensor:
+        """The penalty, a mean over b samples.
+
+        Args:
+            logits: D(x), [.., b].
+            slopes: ∇D(x) of each, [.., b, C, H, W]; both with their graph.
+        """
+        raise NotImplementedError
+
+    def check(self, training: TrainingSettings) -> None:
+        """Refuses one pass over both halves."""
+        if training.merge_halves and self.place != BETWEEN:
+            samples = "real samples" if self.place == REAL else "generated samples"
+            raise BadInput(
+                f"--merge-halves: {self.flag} needs a pass over {samples} alone; leave out one of "
+                "the two"
+            )
+
+
+class Regularizers:
+    """The regularisers of one learner, in the order of their registry."""
+
+    def __init__(self, those: Iterable[Regularizer] = ()) -> None:
+        self.all = tuple(those)
+        self.change_images = any(each.changes_images for each in self.all)
+        self._penalties = {
+            place: [p for p in self.all if isinstance(p, Penalty) and p.place == place]
+            for place in (REAL, FAKE, BETWEEN)
+        }
+
+    def at(self, place: str) -> list[Penalty]:
+        """The penalties that are taken at a place."""
+        return self._penalties[place]
+
+    def see(self, images: Tensor) -> Tensor:
+        """What D sees of samples, [b, C, H, W]."""
+        for each in self.all:
+            images = each.see(images)
+        return images
+
+    def penalized(self, place: str, loss: Tensor, logits: Tensor, images: Tensor) -> Tensor:
+        """A loss, [..], with the penalties that are taken there.
+
+        Args:
+            logits: D(x), [.., b]; a sample's logit depends on that sample alone.
+            images: x, [.., b, C, H, W], which want gradients if there are penalties.
+        """
+        if not self.at(place):
+            return loss
+        import torch
+
+        (slopes,) = torch.autograd.grad(logits.sum(), images, create_graph=True)
+        for penalty in self.at(place):
+            loss = loss + penalty.of_samples(logits, slopes)
+        return loss
+
+    def note_real(self, logits: Tensor) -> None:
+        """See `Regularizer`."""
+        for each in self.all:
+            each.note_real(logits)
+
+    def state(self) -> dict[str, Tensor]:
+        """What all keep, each under its name and a dot."""
+        return {f"{one.name}.{n}": t for one in self.all for n, t in one.state().items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """See `Regularizer`; what is of regularisers that are not here is passed over."""
+        for each in self.all:
+            prefix = f"{each.name}."
+            each.load_state(
+                {n.removeprefix(prefix): state[n] for n in state if n.startswith(prefix)}
+            )
+
+
+def regularized(
+    build: Callable[[], nn.Module], those: Iterable[Regularizer], source: str
+) -> nn.Module:
+    """Builds a discriminator, and has regularisers change it.
+
+    Raises:
+        BadInput: one of them cannot; `source` says where the discriminator is defined.
+    """
+    model = build()
+    for each in those:
+        try:
+            each.change_model(model)
+        except ValueError as error:
+            raise BadInput(f"{each.flag}: the discriminator of {source}: {error}") from error
+    return model
+
+
+def mix(real: Tensor, fake: Tensor) -> Tensor:
+    """x̂ = εx + (1 − ε)x̃, ε ~ U[0, 1] for each sample from torch's default random numbers."""
+    import torch
+
+    share = torch.rand(len(real), 1, 1, 1, device=real.device)
+    return share * real + (1 - share) * fake

@@ -1,0 +1,70 @@
+"""The gradient penalty on critics: slope 1 between real and generated samples (Gulrajani 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mdgan.errors import BadInput
+from mdgan.gan.regularizers.contract import BETWEEN, Penalty
+from mdgan.gan.regularizers.r1 import WEIGHT
+from mdgan.settings.declare import Settings, setting, shortest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mdgan.gan.settings import TrainingSettings
+
+_CRITIC = "wasserstein"
+
+
+@dataclass(frozen=True)
+class GradientPenaltySettings(Settings, group="models"):
+    """λ."""
+
+    gradient_penalty: float | None = setting(
+        None,
+        "Penalty on the critic of the Wasserstein losses: LAMBDA times the mean of (norm of its "
+        "gradient − 1)², between real and generated samples.",
+        WEIGHT,
+        metavar="LAMBDA",
+        symbol="λ",
+        default_text="none",
+        other_names=("--gp", "--wgan-gp"),
+    )
+
+
+class GradientPenalty(Penalty):
+    """λ · E(‖∇D(x̂)‖ − 1)² (Gulrajani et al. 2017, equation 3)."""
+
+    name = "gradient_penalty"
+    place = BETWEEN
+    reads_real_samples = (
+        "it mixes real samples with generated ones, one for one; --r1 or --spectral-norm do without"
+    )
+
+    def __init__(self, weight: float) -> None:
+        self.flag = f"--gradient-penalty {shortest(weight)}"
+        self._weight = weight
+
+    @classmethod
+    def of(cls, settings: GradientPenaltySettings) -> GradientPenalty | None:
+        """See `Regularizer`."""
+        weight = settings.gradient_penalty
+        return None if weight is None else cls(weight)
+
+    def check(self, training: TrainingSettings) -> None:
+        """Refuses losses that are not of critics."""
+        if training.discriminator_loss != _CRITIC:
+            raise BadInput(
+                f"{self.flag}: is for the Wasserstein losses; add --discriminator-loss {_CRITIC} "
+                f"--generator-loss {_CRITIC}, or use --r1"
+            )
+
+    def of_samples(self, logits: Tensor, slopes: Tensor) -> Tensor:
+        """See `Penalty`."""
+        import torch
+
+        del logits
+        norms: Tensor = torch.linalg.vector_norm(slopes, dim=(-3, -2, -1))
+        return self._weight * (norms - 1).square().mean(-1)

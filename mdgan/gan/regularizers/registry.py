@@ -1,0 +1,37 @@
+"""All regularisers, and the section of their settings.
+
+A new one is a file beside this one, and its two names here.
+"""
+
+from dataclasses import dataclass
+
+from mdgan.gan.regularizers.augment import Augmentation, AugmentationSettings
+from mdgan.gan.regularizers.contract import Regularizer, Regularizers
+from mdgan.gan.regularizers.gradient_penalty import GradientPenalty, GradientPenaltySettings
+from mdgan.gan.regularizers.r1 import R1, R1Settings
+from mdgan.gan.regularizers.spectral_norm import SpectralNorm, SpectralNormSettings
+
+REGULARIZERS: tuple[type[Regularizer], ...] = (SpectralNorm, Augmentation, R1, GradientPenalty)
+"""In the order in which learners call them."""
+
+
+@dataclass(frozen=True)
+class RegularizerSettings(
+    AugmentationSettings,
+    SpectralNormSettings,
+    GradientPenaltySettings,
+    R1Settings,
+):
+    """What keeps discriminators from learning their samples by heart; all of it off by default.
+
+    The last base comes first in `--help`.
+    """
+
+
+def make_regularizers(settings: RegularizerSettings) -> Regularizers:
+    """Those that settings ask for, new ones for one learner."""
+    return Regularizers(made for kind in REGULARIZERS if (made := kind.of(settings)) is not None)
+
+
+SETTINGS_OF_MODELS = RegularizerSettings.names() - AugmentationSettings.names()
+"""Settings of which the best values depend on the models; augmentation's depend on the data."""

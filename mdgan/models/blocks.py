@@ -1,0 +1,150 @@
+"""Blocks that several architectures are made of."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+NUM_KERNELS, KERNEL_SIZE = 100, 5
+"""B and C of mini-batch discrimination, of the authors' code; the paper leaves them open."""
+_KEY_SHARE, _VALUE_SHARE = 8, 2
+"""Of the channels of self-attention."""
+
+
+class UpBlock(nn.Module):
+    """From [b, c, h, w] to [b, c', 2h, 2w]: norm, ReLU, twice the side, conv, norm, ReLU, conv.
+
+    Args:
+        norm: makes a norm for a number of channels; it is called with the map and the condition.
+    """
+
+    def __init__(
+        self, before: int, after: int, norm: Callable[[int], nn.Module] = nn.BatchNorm2d
+    ) -> None:
+        super().__init__()
+        self.norm_1, self.norm_2 = norm(before), norm(after)
+        self.conv_1 = nn.Conv2d(before, after, 3, padding=1)
+        self.conv_2 = nn.Conv2d(after, after, 3, padding=1)
+        self.shortcut = nn.Conv2d(before, after, 1)
+
+    def forward(self, maps: Tensor, *condition: Tensor) -> Tensor:
+        """Doubles the side."""
+        inner = _doubled(F.relu(self.norm_1(maps, *condition)))
+        inner = F.relu(self.norm_2(self.conv_1(inner), *condition))
+        return torch.add(self.conv_2(inner), self.shortcut(_doubled(maps)))
+
+
+class DownBlock(nn.Module):
+    """From [b, c, h, w] to [b, c', h/2, w/2]: ReLU, conv, ReLU, conv, mean of four.
+
+    Args:
+        first: whether it sees the picture itself, which no ReLU may cut.
+        halves: whether the side becomes half; else it stays.
+    """
+
+    def __init__(
+        self, before: int, after: int, *, first: bool = False, halves: bool = True
+    ) -> None:
+        super().__init__()
+        self._first, self._halves = first, halves
+        self.conv_1 = nn.Conv2d(before, after, 3, padding=1)
+        self.conv_2 = nn.Conv2d(after, after, 3, padding=1)
+        changes = before != after or halves
+        self.shortcut = nn.Conv2d(before, after, 1) if changes else nn.Identity()
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Halves the side."""
+        inner = self.conv_1(maps if self._first else F.relu(maps))
+        inner = self.conv_2(F.relu(inner))
+        if not self._halves:
+            return torch.add(inner, self.shortcut(maps))
+        # On the picture a mean before the 1×1 convolution gives the same for less work.
+        short = self.shortcut(_halved(maps)) if self._first else _halved(self.shortcut(maps))
+        return torch.add(_halved(inner), short)
+
+
+def _doubled(maps: Tensor) -> Tensor:
+    return F.interpolate(maps, scale_factor=2)
+
+
+def _halved(maps: Tensor) -> Tensor:
+    return F.avg_pool2d(maps, 2)
+
+
+def down_blocks(image_channels: int, down: Sequence[int], flat: Sequence[int]) -> nn.Sequential:
+    """The blocks of a discriminator, the first of which sees the picture.
+
+    Args:
+        down: channels that the blocks make which halve the side.
+        flat: channels that the blocks after them make.
+    """
+    pairs = pairwise([image_channels, *down, *flat])
+    return nn.Sequential(
+        *(
+            DownBlock(before, after, first=place == 0, halves=place < len(down))
+            for place, (before, after) in enumerate(pairs)
+        )
+    )
+
+
+class ConditionalBatchNorm(nn.Module):
+    """BatchNorm with the scale 1 + A·c and the shift B·c (Brock et al. 2019, figure 15)."""
+
+    def __init__(self, channels: int, condition_size: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(channels, affine=False)
+        self.scale = nn.Linear(condition_size, channels, bias=False)
+        self.shift = nn.Linear(condition_size, channels, bias=False)
+
+    def forward(self, maps: Tensor, condition: Tensor) -> Tensor:
+        """Normalises."""
+        scale, shift = 1 + self.scale(condition), self.shift(condition)
+        scaled: Tensor = self.norm(maps) * scale[:, :, None, None] + shift[:, :, None, None]
+        return scaled
+
+
+class SelfAttention(nn.Module):
+    """Adds to every pixel what it attends to in the whole map; at first nothing (γ = 0).
+
+    Keys and values are pooled to half the side, as in the code of Zhang et al.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        keys, values = max(1, channels // _KEY_SHARE), max(1, channels // _VALUE_SHARE)
+        self.query = nn.Conv2d(channels, keys, 1, bias=False)
+        self.key = nn.Conv2d(channels, keys, 1, bias=False)
+        self.value = nn.Conv2d(channels, values, 1, bias=False)
+        self.output = nn.Conv2d(values, channels, 1, bias=False)
+        self.gamma = nn.Parameter(torch.zeros(()))
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Attends."""
+        queries = self.query(maps).flatten(2)
+        keys = F.max_pool2d(self.key(maps), 2).flatten(2)
+        values = F.max_pool2d(self.value(maps), 2).flatten(2)
+        weights = torch.bmm(queries.transpose(1, 2), keys).softmax(-1)
+        inner = torch.bmm(values, weights.transpose(1, 2)).view(len(maps), -1, *maps.shape[2:])
+        attended: Tensor = maps + self.gamma * self.output(inner)
+        return attended
+
+
+class MinibatchDiscrimination(nn.Module):
+    """Adds to the features of each sample how close all samples of the batch are to it.
+
+    With f(x_i) of A numbers, T of A × B × C and M_i = f(x_i) T:
+    o(x_i)_k = Σ_j exp(−‖M_ik − M_jk‖₁) over the whole batch.
+    """
+
+    def __init__(self, num_features: int, num_kernels: int = NUM_KERNELS) -> None:
+        super().__init__()
+        self._num_kernels = num_kernels
+        self.tensor = nn.Linear(num_features, num_kernels * KERNEL_SIZE, bias=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Appends the closeness."""
+        rows = self.tensor(features).float().unflatten(1, (self._num_kernels, KERNEL_SIZE))
+        distances = (rows[:, None] - rows[None]).abs().sum(3)
+        return torch.cat([features, distances.neg().exp().sum(1).to(features.dtype)], 1)

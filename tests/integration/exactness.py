@@ -1,0 +1,75 @@
+"""What must hold bit for bit whatever a run trains with: helpers of several test files."""
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import QUICK, ended_well, run, run_here
+
+IN_MEMORY = ["--transport", "memory"]
+FAMILIES = {
+    # Swaps after 3, 6 and 9 iterations: within Lookahead windows of five steps.
+    "mdgan": ["train", *QUICK, *IN_MEMORY, "--world-size", "3", "--swap-interval", "3"],
+    "standalone": ["standalone", *QUICK],
+    "fl-gan": [
+        *("train", "--algorithm", "fl-gan", *QUICK, *IN_MEMORY, "--world-size", "3"),
+        *("--round-iterations", "4"),
+    ],
+    "fegan": [
+        *("train", "--algorithm", "fegan", *QUICK, *IN_MEMORY, "--world-size", "3"),
+        *("--round-iterations", "4", "--participation", "0.5"),
+    ],
+}
+
+
+def mostly_slow(cases: Iterable[Any], quick: Collection[Any]) -> list[Any]:
+    """Parameters of a test, of which only a few are tried by default."""
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=() if case in quick else pytest.mark.slow,
+        )
+        for case in cases
+    ]
+
+
+def whole_and_resumed(
+    family: str, flags: list[str], out: Path, cwd: Path | None = None
+) -> tuple[bytes, bytes]:
+    """Runs to the end at once, and again with a stop; in the folders `whole` and `cut`."""
+    cwd, command = cwd or out, [*FAMILIES[family], *flags]
+    whole = run_here(*command, "--out", str(out / "whole"), cwd=cwd)
+    cut = run_here(*command, "--iterations", "8", "--out", str(out / "cut"), cwd=cwd)
+    assert cut.status == 0, cut
+    more = ["--resume", str(out / "cut"), "--iterations", "12"]
+    resumed = run_here(command[0], *more, cwd=cwd)
+    assert "from iteration 8" in resumed.errors
+    return ended_well(whole, out / "whole"), ended_well(resumed, out / "cut")
+
+
+def one_worker_and_a_single_process(
+    flags: list[str], out: Path, cwd: Path | None = None
+) -> tuple[bytes, bytes]:
+    """The generators of MD-GAN with one worker, and of `standalone`."""
+    cwd = cwd or out
+    alone = run_here("standalone", *QUICK, *flags, "--out", str(out / "alone"), cwd=cwd)
+    one = ["train", *QUICK, *IN_MEMORY, "--world-size", "2", *flags]
+    worker = run_here(*one, "--out", str(out / "worker"), cwd=cwd)
+    return ended_well(worker, out / "worker"), ended_well(alone, out / "alone")
+
+
+def spread_and_together(
+    flags: list[str], out: Path, cwd: Path | None = None
+) -> tuple[bytes, bytes]:
+    """The generators of hosts with two workers each, and of one process.
+
+    Discriminators move over links, and by reference.
+    """
+    cwd = cwd or out
+    command = ["train", *QUICK, "--world-size", "5", "--swap-interval", "3", *flags]
+    apart = ["--workers-per-host", "2", "--out", str(out / "spread")]
+    spread = run(*command, *apart, cwd=cwd)
+    here = run_here(*command, *IN_MEMORY, "--out", str(out / "here"), cwd=cwd)
+    return ended_well(spread, out / "spread"), ended_well(here, out / "here")
