@@ -14,14 +14,9 @@ from mdgan.comparison.plan import Training
 from mdgan.errors import BadInput
 from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.rows import Round
-from mdgan.records.values import (
-    number_in,
-    said,
-    said_bytes,
-    said_seconds,
-)
-from mdgan.report.numbers.losses import deviation_at_end, discriminator_loss, generator_loss
+from mdgan.records.rows import RoundRow
+from mdgan.records.values import number_in, said, said_bytes, said_seconds
+from mdgan.report.numbers.losses import deviations_at_end
 from mdgan.report.numbers.rounds import SEEN_OFTEN, rounds_until_seen
 from mdgan.report.numbers.scores import last_score, reference, score_events, yardstick
 from mdgan.report.numbers.subject import Subject, subjects
@@ -79,11 +74,11 @@ def measure(trainings: Sequence[Training]) -> dict[str, Any]:
 def numbers_of(subject: Subject) -> dict[str, float | None]:
     """The numbers of one run, by name; bytes sent and received are added up."""
     run, end = subject.run, float("inf")
-    rounds = run.of(Round)
+    rounds, (generator, discriminator) = run.of(RoundRow), deviations_at_end(run)
     until = rounds_until_seen(run) if rounds else None
     scores = {
         metric: score.value if (score := last_score(run, metric)) else None
-        for metric in ("fid", "inception_score", "coverage", "classes_covered")
+        for metric, _, _ in _SCORES
     }
     return {
         **scores,
@@ -93,8 +88,8 @@ def numbers_of(subject: Subject) -> dict[str, float | None]:
         "seconds": number_in(run.status, "seconds"),
         "rounds": float(len(rounds)) if rounds else None,
         ROUNDS_UNTIL: None if until is None else float(until),
-        "generator_loss_deviation": deviation_at_end(run, generator_loss),
-        "discriminator_loss_deviation": deviation_at_end(run, discriminator_loss),
+        "generator_loss_deviation": generator,
+        "discriminator_loss_deviation": discriminator,
     }
 
 

@@ -39,7 +39,7 @@ _REST: Operators = "elementwise and others"
 _BETWEEN: Operators = "between operators"
 
 
-class Event(Protocol):
+class OperatorEvent(Protocol):
     """One run of an operator, as torch's profiler tells of it.
 
     Attributes:
@@ -53,13 +53,13 @@ class Event(Protocol):
     self_device_time_total: float
 
     @property
-    def cpu_parent(self) -> "Event | None":
+    def cpu_parent(self) -> "OperatorEvent | None":
         """What it ran in; None if in nothing."""
 
 
-def kind_of(event: Event) -> Operators:
+def kind_of(event: OperatorEvent) -> Operators:
     """What an operator is for: what it ran in decides, then its name."""
-    outer: Event | None = event
+    outer: OperatorEvent | None = event
     while outer is not None:
         if outer.name.startswith(_OURS):
             return _SPANS[outer.name.removeprefix(_OURS)]
@@ -71,7 +71,7 @@ def kind_of(event: Event) -> Operators:
     return next(fits, _REST)
 
 
-def seconds_by_kind(events: Iterable[Event], *, on_gpu: bool) -> dict[Operators, float]:
+def seconds_by_kind(events: Iterable[OperatorEvent], *, on_gpu: bool) -> dict[Operators, float]:
     """How long operators of each kind ran.
 
     Args:

@@ -28,7 +28,7 @@ _Share = Annotated[float, Meta(ge=0, le=1)]
 _Finite = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class MembersFound(Struct, frozen=True, kw_only=True):
     """The share of members that an attack finds with few false alarms.
 
     The threshold was chosen by half of the others, and its false alarms counted among the rest.
@@ -74,7 +74,7 @@ class Separation(Struct, frozen=True, kw_only=True):
     error: _Share
     chance: _Share | None = None
     place: _Share | None = None
-    found: list[Found] = []
+    found: list[MembersFound] = []
     curve: list[tuple[_Share, _Share]] = []
 
     def found_in_words(self) -> list[str]:

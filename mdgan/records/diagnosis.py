@@ -15,7 +15,7 @@ from math import log
 from statistics import median
 from typing import Any, NamedTuple
 
-from mdgan.records.rows import Losses, Scores
+from mdgan.records.rows import Losses, ScoresRow
 from mdgan.records.values import number_in, said
 
 LOSSES_NEEDED = 5
@@ -51,7 +51,7 @@ class Finding(NamedTuple):
 
 
 def diagnose(
-    losses: Sequence[Losses], scores: Sequence[Scores], config: Mapping[str, Any]
+    losses: Sequence[Losses], scores: Sequence[ScoresRow], config: Mapping[str, Any]
 ) -> Finding | None:
     """What a run looks like now, if something seems to go wrong.
 
@@ -101,7 +101,7 @@ def _of_losses(losses: Sequence[Losses], name: str) -> Finding | None:
     return None
 
 
-def _of_classes(scores: Sequence[Scores]) -> Finding | None:
+def _of_classes(scores: Sequence[ScoresRow]) -> Finding | None:
     known = [number_in(row.real, "classes") or 0.0 for row in scores]
     covered = [number_in(row.scores, "classes_covered") for row in scores]
     few = [

@@ -35,7 +35,6 @@ class Drawn(NamedTuple):
         name: on the switch.
         caption: what it shows and what is seen.
         paper: the numbers of the same figures in the paper; empty for none.
-        picture: what was drawn.
     """
 
     name: str
@@ -45,19 +44,27 @@ class Drawn(NamedTuple):
 
 
 class Block(NamedTuple):
-    """One figure as it stands in the page.
+    """One figure as it stands in the page, with the views that could be drawn.
 
     Attributes:
         name: `fig-<name>` is its id.
-        title: a few words.
-        views: those that could be drawn.
-        missing: why there is none.
+        missing: why there is no view.
     """
 
     name: str
     title: str
     views: Sequence[Drawn]
     missing: str
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether it has a drawing; else its numbers stand in a table alone."""
+        return any(view.picture.panels for view in self.views)
+
+    @property
+    def wide(self) -> bool:
+        """Whether it takes the whole width of the page."""
+        return any(view.picture.wide for view in self.views)
 
 
 def compose(
@@ -84,20 +91,19 @@ def compose(
         OSError: a drawing cannot be written.
     """
     named = subjects(runs)
-    chapters: list[tuple[Any, list[Block]]] = []
     with styled():
-        for section in SECTIONS:
-            blocks = []
-            for block in (block for entry in section.entries for block in _blocks(entry, named)):
-                blocks.append(block)
-                if figures is not None:
-                    _write_figures(block, figures)
-            if blocks:
-                chapters.append((section, blocks))
+        sections = [
+            (section, [block for entry in section.entries for block in _blocks(entry, named)])
+            for section in SECTIONS
+        ]
+        every = [block for _, blocks in sections for block in blocks]
+        if figures is not None:
+            for block in every:
+                _write_figures(block, figures)
+        chapters = [(section, blocks) for section, blocks in sections if blocks]
         page = _page(named, chapters, written, refresh_seconds, tell)
-    every = [block for _, blocks in chapters for block in blocks]
     missing = {block.name: block.missing for block in every if block.missing}
-    return page, len(every) - len(missing), missing
+    return page, sum(block.is_drawn for block in every), missing
 
 
 def _blocks(entry: Entry, named: Sequence[Subject]) -> Iterator[Block]:

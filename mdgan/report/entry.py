@@ -42,23 +42,19 @@ class View(Generic[Drawn, Numbers]):
     paper: str = ""
     fits: Callable[[Subject], bool] = lambda _: True
     of: Callable[[Drawn], Numbers | None]
-    missing: str = "no trace of a complete {unit} is there yet"
+    missing: str = ""
     draw: Callable[[Sequence[tuple[Drawn, Numbers]]], Picture | str]
 
 
-@dataclass(frozen=True, kw_only=True)
 class GroupedView(View[Group, Numbers]):
     """A view that draws all runs of a configuration as one, however many there are."""
 
-    missing: str = "no scores are recorded (mdgan evaluate adds some)"
-
 
 class Entry(NamedTuple):
-    """One figure.
+    """One figure, or numbers that stand in a table alone.
 
     Attributes:
         name: its file name, and `fig-<name>` in the page; views after the first add theirs.
-        title: a few words.
         views: at least one; the page shows the first, and a switch.
         counted: whether runs in iterations and runs in rounds have a figure each.
     """
@@ -70,13 +66,7 @@ class Entry(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Figures that answer one question.
-
-    Attributes:
-        name: `#<name>` in the page.
-        title: in the navigation and above the figures.
-        entries: the figures.
-    """
+    """Figures that answer one question; `#<name>` in the page."""
 
     name: str
     title: str

@@ -224,7 +224,7 @@ def test_commands_that_read_a_finished_run(tmp_path: Path, whole: Path) -> None:
         assert result.status == 0, result
         assert "Traceback" not in result.errors
     page = (tmp_path / "run" / "report.html").read_text()
-    for figure in ("fig-duration", "fig-timeline", "fig-operations", "fig-losses"):
+    for figure in ("fig-duration", "fig-timeline", "fig-losses"):
         start = page.index(f'id="{figure}"')
         assert "<svg" in page[start : page.index("</figure>", start)], f"{figure} is empty"
     spans = json.loads((tmp_path / "run" / "trace.json").read_text())

@@ -8,12 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mdgan.records.happenings import JOINED, LATE, LEFT, LOST, REFUSED, RESUMED, SHUT_OUT
+from mdgan.records.run_state import COUNTED
 from mdgan.records.values import count
 from mdgan.report.figures import charts
 from mdgan.report.figures.picture import Picture, Table, one_each
 from mdgan.report.figures.style import INK
 from mdgan.report.numbers import attendance as numbers
-from mdgan.report.numbers.attendance import Attendance
+from mdgan.report.numbers.attendance import Presence
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.palette import PRESENCE, SURFACES
 
@@ -27,38 +28,38 @@ _TOOK_PART = "took part"
 _MARKERS = {LOST: "X", SHUT_OUT: "s", LEFT: "<", JOINED: ">"}
 
 
-def of_run(subject: Subject) -> Sequence[Attendance]:
+def of_run(subject: Subject) -> Sequence[Presence]:
     """When the workers of a run were there, if anything out of the ordinary happened."""
-    workers = subject.attendance
+    workers = subject.presences
     return workers if workers and numbers.eventful(subject.run, workers) else []
 
 
-def who_took_part(found: Sequence[tuple[Subject, Sequence[Attendance]]]) -> Picture:
+def who_took_part(found: Sequence[tuple[Subject, Sequence[Presence]]]) -> Picture:
     """When each worker took part, and what it missed."""
     rows = []
     for subject, workers in found:
         for worker in workers:
-            counts = (f"{worker.counts[what]:,}" for what in numbers.COUNTED)
+            counts = (f"{worker.counts[what]:,}" for what in COUNTED)
             story = numbers.said_story(worker, _last(workers)) or "–"
             rows.append((subject.label, f"worker {worker.worker}", *counts, story))
-    header = ("run", "worker", *numbers.COUNTED, "what happened")
+    header = ("run", "worker", *COUNTED, "what happened")
     return one_each(
         found, partial(_draw, wide=True), _said, Table(header, rows), partial(_draw, wide=False)
     )
 
 
-def _said(subject: Subject, workers: Sequence[Attendance]) -> str:
+def _said(subject: Subject, workers: Sequence[Presence]) -> str:
     left_out = len(workers) - _MOST_LANES
     more = count(left_out, "more worker is", "more workers are")
     room = f"; {more} left out of the drawing" if left_out > 0 else ""
     return numbers.said_in_all(subject.run, workers) + room
 
 
-def _last(workers: Sequence[Attendance]) -> int:
+def _last(workers: Sequence[Presence]) -> int:
     return max((end for worker in workers for _, end in worker.stays), default=1)
 
 
-def _draw(subject: Subject, every: Sequence[Attendance], wide: bool) -> Figure:
+def _draw(subject: Subject, every: Sequence[Presence], wide: bool) -> Figure:
     last = _last(every)
     workers = numbers.most_eventful(every, _MOST_LANES)
     names = [str(worker.worker) for worker in workers]
@@ -80,7 +81,7 @@ def _draw(subject: Subject, every: Sequence[Attendance], wide: bool) -> Figure:
 
 
 def _add_lane(
-    boxes: dict[str, list[charts.Rectangle]], worker: Attendance, y: int, last: int
+    boxes: dict[str, list[charts.Rectangle]], worker: Presence, y: int, last: int
 ) -> None:
     """One worker's bar; what it missed stands on it, as high as the share that it missed."""
     floor = y + _BAR_HEIGHT / 2
@@ -95,7 +96,7 @@ def _add_lane(
                 boxes[name].append((share.begin, bottom, share.end - share.begin, height))
 
 
-def _draw_marks(axes: Axes, workers: Sequence[Attendance], last: int) -> None:
+def _draw_marks(axes: Axes, workers: Sequence[Presence], last: int) -> None:
     """How workers came and went."""
     edge: dict[str, Any] = {"markeredgecolor": SURFACES["card"].light, "markeredgewidth": 0.8}
     style = {"color": INK, "markersize": 8, "clip_on": False, "zorder": 3, **edge}

@@ -12,8 +12,15 @@ from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from mdgan.records.values import measured
-from mdgan.report.figures.style import INK, NARROW_INCHES, WIDE_INCHES, line_style, run_colour
-from mdgan.report.numbers.durations import Line
+from mdgan.report.figures.style import (
+    COLOURS,
+    INK,
+    NARROW_INCHES,
+    WIDE_INCHES,
+    line_style,
+    run_colour,
+)
+from mdgan.report.numbers.durations import MOST_STRETCHES, BandedLine, envelope
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.palette import HEAT
 
@@ -114,7 +121,7 @@ def log_if_wide(
 
 
 def draw_line(
-    axes: Axes, subject: Subject, label: str, line: Line, factor: float = 1.0,
+    axes: Axes, subject: Subject, label: str, line: BandedLine, factor: float = 1.0,
     **style: Any,
 ) -> None:  # fmt: skip
     """A line in the style of a run, and a band where the least and the greatest value differ.
@@ -134,6 +141,17 @@ def draw_line(
         colour = run_colour(subject)
         axes.fill_between(x, line.low, line.high, color=colour, alpha=0.2, linewidth=0)
     axes.plot(x, line.middle, **line_style(subject, len(x)), label=label, **style)
+
+
+def draw_each(axes: Axes, series: Mapping[str, Mapping[int, float]]) -> None:
+    """A line for each of several things that are not runs, such as workers; few are named."""
+    few = len(series) <= len(COLOURS)
+    for place, (name, values) in enumerate(series.items()):
+        thin = envelope(values, MOST_STRETCHES)
+        label, alpha = (name, 1.0) if few else (None, 0.5)
+        colour = COLOURS[place % len(COLOURS)]
+        axes.plot(thin.x, thin.middle, color=colour, label=label, alpha=alpha, linewidth=1)
+    axes.margins(x=0.02)
 
 
 def bar_chart(

@@ -9,7 +9,7 @@ import numpy as np
 from mdgan.records.values import count, said_list, said_seconds, time_unit
 from mdgan.report.figures import charts
 from mdgan.report.figures.picture import Picture, Row, only, together
-from mdgan.report.figures.style import SOFT, dot_style, run_colour
+from mdgan.report.figures.style import run_colour
 from mdgan.report.numbers.durations import envelope
 from mdgan.report.numbers.subject import Subject
 
@@ -67,27 +67,9 @@ def _table(found: Timed) -> tuple[Row, list[Row]]:
         times = map(said_seconds, map(float, numbers))
         slow = f"{len(subject.outliers):,} of {len(took):,}"
         which = said_list(sorted(map(subject.number_of, subject.outliers)), 8) or "–"
-        rows.append((subject.label, *times, slow, said_seconds(subject.threshold), which))
+        workers = f"{subject.num_workers:,}" if subject.num_workers else "–"
+        limit = said_seconds(subject.threshold)
+        rows.append((subject.label, workers, *times, slow, limit, which))
     five = ("mean", "10 % below", "median", "10 % above", "longest of all")
-    return ("run", *five, "outliers", "outliers are above", f"in {found[0][0].unit}s"), rows
-
-
-def against_workers(found: Timed) -> Picture | str:
-    """Mean duration against the number of workers; dashed for runs that have none."""
-    means = [(s.num_workers, fmean(took[i] for i in s.ordinary), s) for s, took in found]
-    points = sorted((p for p in means if p[0]), key=lambda point: point[:2])
-    if len({workers for workers, _, _ in points}) < 2:
-        return ""
-    factor, unit = time_unit(mean for _, mean, _ in points)
-    figure, axes = charts.new_axes()
-    axes.plot([n for n, _, _ in points], [mean / factor for _, mean, _ in points], color=SOFT)
-    for workers, mean, s in points:
-        axes.plot(workers, mean / factor, **dot_style(s), markersize=7, label=s.label)
-    for workers, mean, s in means:
-        if not workers:
-            axes.axhline(mean / factor, color=run_colour(s), linestyle="--", label=s.label)
-    axes.set(ylim=(0, None), xlim=(0, 1.05 * points[-1][0]), ylabel=f"mean duration [{unit}]")
-    charts.iteration_axis(axes, "number of workers")
-    charts.legend(figure)
-    rows = [(s.label, str(workers), said_seconds(mean)) for workers, mean, s in points]
-    return together(figure, "", ("run", "workers", "mean duration"), rows)
+    slow_ones = ("outliers", "outliers are above", f"in {found[0][0].unit}s")
+    return ("run", "workers", *five, *slow_ones), rows

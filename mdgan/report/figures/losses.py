@@ -8,29 +8,32 @@ from matplotlib.figure import Figure
 
 from mdgan.records.rows import Losses
 from mdgan.records.values import chosen_evenly, count, said
-from mdgan.report.figures.charts import draw_line, iteration_axis, legend, new_figure
+from mdgan.report.figures.charts import draw_each, draw_line, iteration_axis, legend, new_figure
 from mdgan.report.figures.picture import Picture, Table, one_each, together
-from mdgan.report.figures.style import COLOURS, SOFT
-from mdgan.report.numbers.durations import envelope
+from mdgan.report.figures.style import SOFT
+from mdgan.report.numbers.durations import MOST_STRETCHES, envelope
 from mdgan.report.numbers.subject import Subject
 
-_MOST_STRETCHES = 300
 _MOST_ROWS = 30
 _PLAYERS = ("generator", "discriminators, mean")
 _OF_ONE = ("generator's, as the worker sees it", "discriminator's")
 
-Series: TypeAlias = tuple[Mapping[int, float], Mapping[int, float]]
+Series: TypeAlias = tuple[dict[int, float], dict[int, float]]
 """Of the generator and of the discriminators: iteration → loss."""
 
 
 def loss_series(subject: Subject) -> Series | None:
     """The mean losses of a run; None if it recorded none."""
-    rows = subject.run.of(Losses)
-    both = (
-        {r.iteration: r.generator_loss for r in rows if r.generator_loss is not None},
-        {r.iteration: r.discriminator_loss for r in rows if r.discriminator_loss is not None},
-    )
+    both: Series = ({}, {})
+    for i, *losses in subject.run.state.losses:
+        _add(both, i, losses)
     return both if any(both) else None
+
+
+def _add(series: Series, iteration: int, losses: Sequence[float | None]) -> None:
+    for values, loss in zip(series, losses, strict=True):
+        if loss is not None:
+            values[iteration] = loss
 
 
 def losses(found: Sequence[tuple[Subject, Series]]) -> Picture:
@@ -38,11 +41,15 @@ def losses(found: Sequence[tuple[Subject, Series]]) -> Picture:
     figure, both = _two_axes(_PLAYERS)
     for subject, series in found:
         for axes, values in zip(both, series, strict=True):
-            thin = envelope(values, _MOST_STRETCHES)
+            thin = envelope(values, MOST_STRETCHES)
             draw_line(axes, subject, subject.label, thin, linewidth=1.2)
     if len(found) > 1:
         legend(figure)
-    gone = [f"{s.label}: a loss was not finite" for s, _ in found if _is_not_finite(s)]
+    gone = [
+        f"{subject.label}: a loss was not finite"
+        for subject, _ in found
+        if any(None in row for row in subject.run.state.losses)
+    ]
     rows = [
         (subject.label, f"{i:,}", *(said(values.get(i)) for values in series))
         for subject, series in found
@@ -52,16 +59,13 @@ def losses(found: Sequence[tuple[Subject, Series]]) -> Picture:
     return together(figure, seen, ("run", "iteration", *_PLAYERS), rows)
 
 
-def by_worker(subject: Subject) -> dict[int, Series] | None:
-    """Worker → its losses; None if they were not recorded."""
-    found: dict[int, tuple[dict[int, float], dict[int, float]]] = {}
+def by_worker(subject: Subject) -> dict[int, Series]:
+    """Worker → its losses; nothing if they were not recorded."""
+    found: dict[int, Series] = {}
     for row in subject.run.of(Losses):
-        for worker, (discriminator, generator) in row.by_worker.items():
-            for values, loss in zip(
-                found.setdefault(worker, ({}, {})), (generator, discriminator), strict=True
-            ):
-                values.update({} if loss is None else {row.iteration: loss})
-    return dict(sorted(found.items())) or None
+        for worker, losses in row.by_worker.items():
+            _add(found.setdefault(worker, ({}, {})), row.iteration, losses[::-1])
+    return dict(sorted(found.items()))
 
 
 def losses_by_worker(found: Sequence[tuple[Subject, dict[int, Series]]]) -> Picture:
@@ -76,15 +80,10 @@ def losses_by_worker(found: Sequence[tuple[Subject, dict[int, Series]]]) -> Pict
     return one_each(found, _draw_workers, lambda _, of: count(len(of), "worker"), table)
 
 
-def _draw_workers(_subject: Subject, workers: dict[int, Series]) -> Figure:
+def _draw_workers(_subject: Subject, workers: Mapping[int, Series]) -> Figure:
     figure, both = _two_axes(_OF_ONE)
-    few = len(workers) <= len(COLOURS)
-    for place, (worker, series) in enumerate(workers.items()):
-        for axes, values in zip(both, series, strict=True):
-            thin = envelope(values, _MOST_STRETCHES)
-            colour = COLOURS[place % len(COLOURS)]
-            label, alpha = (f"worker {worker}", 1.0) if few else (None, 0.5)
-            axes.plot(thin.x, thin.middle, color=colour, label=label, alpha=alpha, linewidth=1)
+    for place, axes in enumerate(both):
+        draw_each(axes, {f"worker {n}": series[place] for n, series in workers.items()})
     legend(figure)
     return figure
 
@@ -97,9 +96,3 @@ def _two_axes(titles: Sequence[str]) -> tuple[Figure, Sequence[Axes]]:
         axes.margins(x=0.02)
     iteration_axis(both[1])
     return figure, both
-
-
-def _is_not_finite(subject: Subject) -> bool:
-    """Whether a loss was recorded as null, which stands for what JSON has no number for."""
-    rows = subject.run.of(Losses)
-    return any(None in (row.generator_loss, row.discriminator_loss) for row in rows)

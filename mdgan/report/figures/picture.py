@@ -1,7 +1,7 @@
 """What a drawing function hands out."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from matplotlib.figure import Figure
@@ -29,7 +29,6 @@ class Panel(NamedTuple):
 
     Attributes:
         label: of what it shows, such as a run; empty if it shows all.
-        figure: the drawing.
         note: what is said beside the label.
         narrow: the same for a narrow screen, if `figure` is as wide as the page.
     """
@@ -40,15 +39,8 @@ class Panel(NamedTuple):
     narrow: Figure | None = None
 
 
-class Frame(NamedTuple):
-    """A picture file.
-
-    Attributes:
-        iteration: of the generator that made it.
-        png: its content.
-        width: in pixels.
-        height: in pixels.
-    """
+class PictureFile(NamedTuple):
+    """A PNG file of the generator of an iteration; its sides are in pixels."""
 
     iteration: int
     png: bytes
@@ -66,7 +58,7 @@ class Strip(NamedTuple):
     """
 
     what: str
-    stills: Sequence[tuple[Frame, str, str]]
+    stills: Sequence[tuple[PictureFile, str, str]]
     subject: Subject | None = None
 
 
@@ -75,7 +67,7 @@ class Picture:
     """One figure of the report, or one view of it.
 
     Attributes:
-        panels: its drawings, one below the other.
+        panels: its drawings, one below the other; none if the numbers say everything.
         seen: one sentence or two: what these runs show, in numbers.
         table: the numbers.
         strips: what stands in the page instead of the drawings; none for most figures.
@@ -90,7 +82,7 @@ class Picture:
     def wide(self) -> bool:
         """Whether it takes the whole width of the page."""
         several = len(self.panels) > 1
-        return several or bool(self.strips) or self.panels[0].narrow is not None
+        return several or bool(self.strips) or any(panel.narrow for panel in self.panels)
 
 
 def only(texts: Sequence[str]) -> str:
@@ -130,3 +122,23 @@ def one_each(
         for subject, numbers in found
     ]
     return Picture(panels, only([told(*pair) for pair in found]), table)
+
+
+def one_strip_each(
+    found: Sequence[tuple[Subject, Numbers]],
+    draw: Callable[[Subject, Numbers], Figure],
+    told: Callable[[Subject, Numbers], str],
+    table: Table,
+    strip: Callable[[Subject, Numbers], tuple[str, Sequence[tuple[PictureFile, str, str]]]],
+) -> Picture:
+    """As `one_each`, with pictures in the page and drawings in files only.
+
+    Args:
+        found: the runs and their numbers.
+        draw: makes a drawing of a run's numbers.
+        told: says what they show, in a few words.
+        table: the numbers.
+        strip: what a run's pictures are, and the pictures as a `Strip` has them.
+    """
+    strips = [Strip(*strip(subject, numbers), subject) for subject, numbers in found]
+    return replace(one_each(found, draw, told, table), strips=strips)

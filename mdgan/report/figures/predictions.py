@@ -79,7 +79,7 @@ def _dots(
 
 
 def curves(found: Sequence[tuple[Subject, Mapping[str, Fit]]]) -> Picture:
-    """Seconds against batches with the fitted curves, and below them what the curves leave."""
+    """Seconds against batches with the fitted curves; what they leave stands in the table."""
     rows: list[Row] = []
     for subject, kinds in found:
         for kind, fit in chosen_evenly(list(kinds.items()), max(2, _MOST_ROWS // len(found))):
@@ -107,29 +107,21 @@ def _left_out(kinds: Mapping[str, object]) -> str:
 
 
 def _draw_curves(_subject: Subject, kinds: Mapping[str, Fit]) -> Figure:
-    figure = charts.new_figure(4.2)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    figure, axes = charts.new_axes(3.6)
     shown = dict(list(kinds.items())[:_MOST_KINDS])
-    factor, unit = time_unit([seconds for fit in shown.values() for _, seconds in fit.points])
-    _dots(upper, {kind: fit.points for kind, fit in shown.items()}, (1, factor))
+    every = [point for fit in shown.values() for point in fit.points]
+    factor, unit = time_unit([seconds for _, seconds in every])
+    _dots(axes, {kind: fit.points for kind, fit in shown.items()}, (1, factor))
     for place, fit in enumerate(shown.values()):
         low, high = min(fit.points)[0], max(fit.points)[0]
         x = [low * (high / low) ** (k / _STEPS) for k in range(_STEPS + 1)]
         y = [fit.at(value) / factor for value in x]
-        upper.plot(x, y, color=_CARD, linewidth=3, zorder=3)  # so that dots do not hide it
-        upper.plot(x, y, color=COLOURS[place], zorder=4)
-    left = {
-        kind: [(x, r) for (x, _), r in zip(fit.points, fit.residuals(), strict=True)]
-        for kind, fit in shown.items()
-    }
-    _dots(lower, left, (1, factor))
-    lower.axhline(0, color=SOFT, linewidth=1)
-    every = [point for fit in shown.values() for point in fit.points]
-    if not charts.log_if_wide(upper, [seconds / factor for _, seconds in every]):
-        upper.set_ylim(0, None)
-    if not charts.log_if_wide(lower, [x for x, _ in every], which="x"):
-        charts.iteration_axis(lower)
-    upper.set_ylabel(f"time [{unit}]")
-    lower.set(xlabel="batches", ylabel=f"measured − curve [{unit}]")
-    charts.legend(figure, upper)
+        axes.plot(x, y, color=_CARD, linewidth=3, zorder=3)  # so that dots do not hide it
+        axes.plot(x, y, color=COLOURS[place], zorder=4)
+    if not charts.log_if_wide(axes, [seconds / factor for _, seconds in every]):
+        axes.set_ylim(0, None)
+    if not charts.log_if_wide(axes, [x for x, _ in every], which="x"):
+        charts.iteration_axis(axes)
+    axes.set(xlabel="batches", ylabel=f"time [{unit}]")
+    charts.legend(figure)
     return figure

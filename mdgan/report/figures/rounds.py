@@ -6,16 +6,15 @@ from functools import partial
 from math import ceil, isfinite
 from statistics import fmean
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mdgan.records.rows import Round
+from mdgan.records.rows import RoundRow
 from mdgan.records.values import chosen_evenly, count, said
 from mdgan.report.figures import charts
-from mdgan.report.figures.picture import Picture, Row, Table, one_each, together
+from mdgan.report.figures.picture import Picture, Table, one_each, together
 from mdgan.report.figures.style import DASHED, INK, SOFT, run_colour
 from mdgan.report.numbers import rounds as numbers
-from mdgan.report.numbers.durations import Line
+from mdgan.report.numbers.durations import BandedLine
 from mdgan.report.numbers.groups import Group, said_bands
 from mdgan.report.numbers.rounds import SEEN_OFTEN
 from mdgan.report.numbers.subject import Subject
@@ -23,15 +22,13 @@ from mdgan.report.palette import PRESENCE
 
 _MOST_STRETCHES = 200
 _MOST_LANES = 100
-_MOST_DOTS = 1500
-_MOST_ROWS = 40
 _LEVELS = 8
 _MADE_OF = {"took part": "took part", "asked in vain": "late", "aborted": "refused"}
 """What a round was for a worker, and the name of its colour."""
 _EVERY_CLASS = f"Rounds until every class was seen {SEEN_OFTEN} times"
 
 
-def who_took_part(found: Sequence[tuple[Subject, list[Round]]]) -> Picture | str:
+def who_took_part(found: Sequence[tuple[Subject, list[RoundRow]]]) -> Picture | str:
     """Which workers took part in which rounds: worker against round."""
     every = [(subject, one) for subject, rounds in found for one in rounds]
     if not any(one.asked or one.took_part for _, one in every):
@@ -51,7 +48,7 @@ def who_took_part(found: Sequence[tuple[Subject, list[Round]]]) -> Picture | str
     return one_each(found, wide, _said_rounds, Table(header, rows), narrow)
 
 
-def _said_rounds(_subject: Subject, rounds: Sequence[Round]) -> str:
+def _said_rounds(_subject: Subject, rounds: Sequence[RoundRow]) -> str:
     sizes = [len(one.counted) for one in rounds]
     size = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
     aborted = sum(one.aborted for one in rounds)
@@ -59,7 +56,7 @@ def _said_rounds(_subject: Subject, rounds: Sequence[Round]) -> str:
     return f"{count(len(rounds), 'round')} of {size} workers{more}"
 
 
-def _draw_map(subject: Subject, rounds: Sequence[Round], wide: bool) -> Figure:
+def _draw_map(subject: Subject, rounds: Sequence[RoundRow], wide: bool) -> Figure:
     workers = sorted({*subject.workers, *(worker for one in rounds for worker in one.asked)})
     workers = chosen_evenly(workers, _MOST_LANES)
     height = 0.75 + min(6.0, max(0.09, min(0.3, 3.2 / len(workers))) * len(workers))
@@ -81,7 +78,7 @@ def _draw_map(subject: Subject, rounds: Sequence[Round], wide: bool) -> Figure:
 
 
 def _boxes(
-    rounds: Sequence[Round], workers: Sequence[int]
+    rounds: Sequence[RoundRow], workers: Sequence[int]
 ) -> dict[tuple[str, int], list[charts.Rectangle]]:
     """Rectangles by what they show and how strongly: the share of a stretch of rounds."""
     size = ceil(len(rounds) / _MOST_STRETCHES)
@@ -99,43 +96,29 @@ def _boxes(
     return boxes
 
 
-def _what(one: Round, worker: int) -> str:
+def _what(one: RoundRow, worker: int) -> str:
     if one.aborted:
         return "aborted"
     return "took part" if worker in one.weights else "asked in vain"
 
 
-def classes_seen(group: Group) -> Line | None:
+def classes_seen(group: Group) -> BandedLine | None:
     """Samples of a class seen after every round: mean, least and greatest of classes and runs."""
     found = [numbers.seen_of(subject.run) for subject in group.members]
-    return _band([[[0] * len(real), *seen] for seen, real in found if real], first=0)
+    return _band([[[0] * len(real), *seen] for seen, real in found if real])
 
 
-def kl_seen(group: Group) -> Line | None:
-    """KL after every round in which it is finite in all runs: mean, least and greatest."""
-    every = [kl for subject in group.members if (kl := numbers.kl_of_seen(subject.run))]
-    return _band([[[value] for value in of_run] for of_run in every], first=1)
-
-
-def _band(every: Sequence[Sequence[Sequence[float]]], first: int) -> Line | None:
-    """A line through what is finite.
-
-    Args:
-        every: for every run and every round some values.
-        first: the number of the first round.
-
-    Returns:
-        None for no runs.
-    """
-    line = Line([], [], [], [])
-    for number, after in enumerate(zip(*every, strict=False), start=first):
+def _band(every: Sequence[Sequence[Sequence[float]]]) -> BandedLine | None:
+    """A line through the values of every run after every round; None for no runs."""
+    line = BandedLine([], [], [], [])
+    for number, after in enumerate(zip(*every, strict=False)):
         values = [float(value) for of_run in after for value in of_run]
-        if all(map(isfinite, values)):
-            line.add(number, values, fmean(values))
+        line.add(number, values, fmean(values))
     return line if every else None
 
 
-def _draw_groups(found: Sequence[tuple[Group, Line]]) -> tuple[Figure, Axes]:
+def samples_seen(found: Sequence[tuple[Group, BandedLine]]) -> Picture:
+    """Samples of a class that the server has seen, against rounds."""
     figure, axes = charts.new_axes()
     for group, line in found:
         charts.draw_line(axes, group.first, group.label, line)
@@ -143,12 +126,6 @@ def _draw_groups(found: Sequence[tuple[Group, Line]]) -> tuple[Figure, Axes]:
     charts.iteration_axis(axes, "round")
     if len(found) > 1:
         charts.legend(figure)
-    return figure, axes
-
-
-def samples_seen(found: Sequence[tuple[Group, Line]]) -> Picture:
-    """Samples of a class that the server has seen, against rounds."""
-    figure, axes = _draw_groups(found)
     axes.axhline(SEEN_OFTEN, color=SOFT, linestyle=DASHED, linewidth=1.1)
     charts.count_axis(axes, "samples of a class seen")
     rows = []
@@ -160,31 +137,15 @@ def samples_seen(found: Sequence[tuple[Group, Line]]) -> Picture:
             axes.axvline(x, color=colour, linewidth=1, linestyle=":")
             axes.plot(x, SEEN_OFTEN, "D", color=colour, markeredgecolor=INK, markersize=6, zorder=4)
         for subject, reached in zip(group.members, every, strict=True):
-            seen = numbers.seen_of(subject.run)[0]
+            seen, kl = numbers.seen_of(subject.run)[0], numbers.kl_of_seen(subject.run)
             last = (f"{min(seen[-1]):,}", f"{max(seen[-1]):,}") if seen else ("–", "–")
             often = "never" if reached is None else f"{reached:,}"
-            rows.append((subject.label, f"{len(subject.run.of(Round)):,}", *last, often))
+            at = [chosen_evenly(kl, 3)[k] if len(kl) > 2 else None for k in range(3)]
+            divergence = ("∞" if x is not None and not isfinite(x) else said(x) for x in at)
+            rounds = f"{len(subject.run.of(RoundRow)):,}"
+            rows.append((subject.label, rounds, *last, *divergence, often))
     told = "; ".join(f"{row[0]}: {row[-1]}" if len(rows) > 1 else row[-1] for row in rows)
-    header = ("run", "rounds", "least seen class", "most seen class", _EVERY_CLASS)
-    return together(figure, f"{_EVERY_CLASS}: {told}.", header, rows)
-
-
-def divergence(found: Sequence[tuple[Group, Line]]) -> Picture | str:
-    """KL(real ‖ seen) against rounds."""
-    values = [value for _, line in found for value in line.middle]
-    if not values:
-        return "in no run has the server seen every class yet"
-    figure, axes = _draw_groups(found)
-    axes.set_ylabel("KL(real ‖ seen) [nats]")
-    if not charts.log_if_wide(axes, values):
-        axes.set_ylim(0, 1.1 * max(high for _, line in found for high in line.high) or 1)
-    rows: list[Row] = []
-    for subject in (subject for group, _ in found for subject in group.members):
-        kl = [said(x) if isfinite(x) else "∞" for x in numbers.kl_of_seen(subject.run)]
-        numbered = list(enumerate(kl, start=1))
-        rows += [(subject.label, f"{n:,}", value) for n, value in chosen_evenly(numbered, 6)]
-    late = "A line begins where every class has been seen; before that it is infinite."
-    begins_late = any(line.x[:1] != [1.0] for _, line in found)
-    seen = f"{late if begins_late else ''} {said_bands([group for group, _ in found])}"
-    rows = chosen_evenly(rows, _MOST_ROWS)
-    return together(figure, seen, ("run", "after round", "KL [nats]"), rows)
+    header = ("run", "rounds", "least seen class", "most seen class", "KL [nats] after round 1",
+              "in the middle", "at the end", _EVERY_CLASS)  # fmt: skip
+    seen_in_words = f"{_EVERY_CLASS}: {told}. {said_bands([group for group, _ in found])}"
+    return together(figure, seen_in_words, header, rows)

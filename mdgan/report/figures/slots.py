@@ -1,7 +1,7 @@
-"""Where the clients of a round trained, and how long slots had nothing to do."""
+"""Where the clients of a round trained."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from statistics import fmean
@@ -16,13 +16,9 @@ from mdgan.report.figures import charts
 from mdgan.report.figures.picture import Picture, Table, one_each
 from mdgan.report.figures.style import AXIS, COLOURS, IDLE, INK, SOFT
 from mdgan.report.numbers import placements as numbers
-from mdgan.report.numbers.durations import envelope
 from mdgan.report.numbers.placements import MOST_LANES
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.palette import HEAT, OTHER, SURFACES
-
-Idle = Mapping[Place, Mapping[int, float]]
-"""Slot → number of the round → share of the makespan in which it did not train."""
 
 Look = dict[str, Any]
 """A style for matplotlib."""
@@ -33,14 +29,10 @@ Shading = tuple[Sequence[tuple[str, Look]], Callable[[Trained], int]]
 _HEIGHT = 0.76
 _FEW_BARS = 1200
 _MOST_ROWS = 40
-_MOST_STRETCHES = 100
 _LONGEST_KIND = 36
 _MOST_KINDS = 12
 _CARD = SURFACES["card"].light
 _SHADES = (0.27, 0.48, 0.72, 1.0)
-
-
-# ----- one round
 
 
 def by_batches(found: Sequence[tuple[Subject, Placed]]) -> Picture:
@@ -59,7 +51,7 @@ def _one_round(
     rows = [
         (subject.label, name_of(slot.place), short(slot.kind), f"{len(slot.clients):,}",
          f"{slot.work:,}", said_seconds(slot.busy), said_seconds(numbers.predicted_of(slot)),
-         _percent(numbers.idle_share(slot, row)))
+         percent(numbers.idle_share(slot, row)))
         for subject, row in found
         for slot in chosen_evenly(numbers.lanes(row), max(2, _MOST_ROWS // len(found)))
     ]  # fmt: skip
@@ -76,7 +68,7 @@ def _said_round(_subject: Subject, row: Placed) -> str:
     return (
         f"round {row.number + 1:,}, placed by {short(row.strategy)}: "
         f"{count(num_clients, 'client')} in {count(len(row.slots), 'slot')}, "
-        f"{said_seconds(row.makespan)}, {_percent(idle)} of the slots' time idle{more}"
+        f"{said_seconds(row.makespan)}, {percent(idle)} of the slots' time idle{more}"
     )
 
 
@@ -137,7 +129,10 @@ def _batch_shading(row: Placed) -> Shading:
     names = [f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in zip(lows, tops, strict=True)]
     names[-1] += " batches"
     opacities = _SHADES[-len(tops) :] if len(tops) > 1 else (0.7,)
-    looks = [(name, _heat(each)) for name, each in zip(names, opacities, strict=True)]
+    looks = [
+        (name, {"facecolor": HEAT.light, "alpha": each})
+        for name, each in zip(names, opacities, strict=True)
+    ]
     return looks, lambda one: sum(one.batches > top for top in tops[:-1])
 
 
@@ -162,81 +157,6 @@ def _prediction_shading(row: Placed) -> Shading:
         return sum(one.seconds / one.predicted > ratio for ratio in _RATIOS)
 
     return looks, look_of
-
-
-# ----- idle slots
-
-_IDLE_FROM = (0.05, 0.2, 0.4, 0.6)
-_IDLE_NAMES = ("under 5 %", "5 to 20 %", "20 to 40 %", "40 to 60 %", "60 % or more")
-
-
-def idle_slots(found: Sequence[tuple[Subject, Idle]]) -> Picture:
-    """The share of each round in which slots had nothing to do."""
-    rows = [
-        (subject.label, name_of(place), short(place.kind), f"{len(shares[place]):,}",
-         _percent(fmean(shares[place].values())), _percent(max(shares[place].values())))
-        for subject, shares in found
-        for place in chosen_evenly(list(shares), max(2, _MOST_ROWS // len(found)))
-    ]  # fmt: skip
-    header = ("run", "slot", "kind", "rounds", "idle, mean", "idle, most")
-    wide, narrow = (partial(_draw_idle, wide=wide) for wide in (True, False))
-    return one_each(found, wide, _said_idle, Table(header, rows), narrow)
-
-
-def _said_idle(subject: Subject, shares: Idle) -> str:
-    means = numbers.mean_idle_shares(shares)
-    by_strategy: defaultdict[str, list[float]] = defaultdict(list)
-    for row in subject.run.of(Placed):
-        if row.number + 1 in means:
-            by_strategy[short(row.strategy)].append(means[row.number + 1])
-    each = [
-        f"{_percent(fmean(values))} in {count(len(values), 'round')} of {strategy}"
-        for strategy, values in chosen_evenly(sorted(by_strategy.items()), _MOST_KINDS)
-    ]
-    return f"idle in the mean: {', '.join(each)}"
-
-
-def _draw_idle(_subject: Subject, shares: Idle, wide: bool) -> Figure:
-    places = chosen_evenly(list(shares), MOST_LANES)
-    means = numbers.mean_idle_shares(shares)
-    first, last = min(means), max(means)
-    height = _lanes_height(len(places))
-    figure = charts.new_figure(1.9 + height, wide)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, height))
-    line = envelope({n: 100 * share for n, share in means.items()}, _MOST_STRETCHES)
-    upper.fill_between(line.x, line.low, line.high, color=COLOURS[0], alpha=0.2, linewidth=0)
-    upper.plot(line.x, line.middle, color=COLOURS[0], marker="o" if len(line.x) == 1 else "")
-    charts.count_axis(upper, "idle, mean [%]")
-    upper.tick_params(labelbottom=False)
-    _make_lanes(lower, places, (first - 0.5, last + 0.5), wide)
-    boxes = _idle_boxes(shares, places, first, last)
-    looks = [{"facecolor": IDLE}, *map(_heat, _SHADES)]
-    for level, (name, look) in enumerate(zip(_IDLE_NAMES, looks, strict=True)):
-        nothing = [(0, 0, 0, 0)]
-        charts.rectangles(lower, boxes[level] or nothing, **look, linewidth=0, label=name)
-    charts.iteration_axis(lower, "round", most_ticks=10 if wide else 5)
-    charts.legend(figure, lower)
-    return figure
-
-
-def _idle_boxes(
-    shares: Idle, places: Sequence[Place], first: int, last: int
-) -> dict[int, list[charts.Rectangle]]:
-    """Rectangles by how idle a slot was in a stretch of rounds."""
-    size = -(-(last - first + 1) // _MOST_STRETCHES)
-    boxes: defaultdict[int, list[charts.Rectangle]] = defaultdict(list)
-    for y, place in enumerate(places):
-        stretches = groupby(sorted(shares[place].items()), lambda each: (each[0] - first) // size)
-        for number, group in stretches:
-            mean = fmean(share for _, share in group)
-            level = sum(mean >= least for least in _IDLE_FROM)
-            left = first + number * size - 0.5
-            width = min(size, last + 0.5 - left)
-            boxes[level].append((left, y - _HEIGHT / 2, width, _HEIGHT))
-    return boxes
-
-
-# ----- lanes
 
 
 def short(text: str, most: int = _LONGEST_KIND) -> str:
@@ -273,9 +193,6 @@ def _make_lanes(
         right.spines["right"].set_visible(False)
 
 
-def _heat(opacity: float) -> Look:
-    return {"facecolor": HEAT.light, "alpha": opacity}
-
-
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share in percent."""
     return f"{100 * share:.0f} %"

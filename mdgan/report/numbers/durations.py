@@ -12,6 +12,8 @@ NOT_TRAINING = frozenset({"evaluate", "checkpoint"})
 _LAST_OPERATION = "step"
 """An iteration or a round without this operation was cut off or aborted."""
 
+MOST_STRETCHES = 300
+"""Of a line that is drawn."""
 OUTLIER_DEVIATIONS = 5
 _DEVIATION_PER_MAD = 1.4826
 
@@ -54,7 +56,7 @@ def outlier_threshold(values: Sequence[float]) -> float:
     return middle + OUTLIER_DEVIATIONS * _DEVIATION_PER_MAD * spread
 
 
-class Line(NamedTuple):
+class BandedLine(NamedTuple):
     """A line with a band.
 
     Attributes:
@@ -76,7 +78,7 @@ class Line(NamedTuple):
             series.append(float(value))
 
 
-def envelope(series: Mapping[int, float], most: int) -> Line:
+def envelope(series: Mapping[int, float], most: int) -> BandedLine:
     """The medians of a long series by stretches of equal length, with the extremes of each.
 
     Args:
@@ -85,7 +87,7 @@ def envelope(series: Mapping[int, float], most: int) -> Line:
     """
     points = list(series.items())
     size = -(-len(points) // most) if points else 1
-    thin = Line([], [], [], [])
+    thin = BandedLine([], [], [], [])
     for start in range(0, len(points), size):
         stretch = points[start : start + size]
         values = [value for _, value in stretch]

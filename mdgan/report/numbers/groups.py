@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from mdgan.report.numbers.durations import Line
+from mdgan.report.numbers.durations import BandedLine
 from mdgan.report.numbers.scores import Score, scores_of
 from mdgan.report.numbers.subject import (
     Subject,
@@ -54,7 +54,7 @@ def groups(subjects: Sequence[Subject]) -> list[Group]:
     return [Group(label, tuple(runs)) for label, runs in zip(named, members, strict=True)]
 
 
-def curve(group: Group, metric: str, cost: Cost) -> Line:
+def curve(group: Group, metric: str, cost: Cost) -> BandedLine:
     """A metric of a configuration against what it took, one point an iteration that was scored.
 
     Args:
@@ -75,7 +75,7 @@ def curve(group: Group, metric: str, cost: Cost) -> Line:
             found.append(known)
     every = [set(points) for points in found]
     iterations = sorted(set.intersection(*every) or set.union(*every)) if every else []
-    line = Line([], [], [], [])
+    line = BandedLine([], [], [], [])
     for iteration in iterations:
         points = [points[iteration] for points in found if iteration in points]
         values = [score.value for _, score in points]

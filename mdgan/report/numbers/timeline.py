@@ -139,7 +139,7 @@ def _is_there(subject: Subject, host: Trace, first: int, last: int) -> bool:
     carried = host.workers or {first_worker(host.role)}
     return any(
         begin < last and end >= first
-        for worker in subject.attendance
+        for worker in subject.presences
         if worker.worker in carried
         for begin, end in worker.stays
     )

@@ -10,8 +10,8 @@ from torch import nn
 from mdgan.observe.profiler import Profiler, kind_of, seconds_by_kind
 from mdgan.observe.settings import Iterations
 from mdgan.observe.tracer import Tracer
-from mdgan.records.recorded_run import typed_row
 from mdgan.records.rows import Profile
+from mdgan.records.run_state import typed_row
 
 
 class Ran:

@@ -12,7 +12,8 @@ from torch import nn
 from mdgan.errors import NotSaved
 from mdgan.observe import run_observer as module
 from mdgan.observe.record_writer import RecordWriter
-from mdgan.observe.run_observer import RunObserver
+from mdgan.observe.run_observer import Launched, Rhythm, RunObserver
+from mdgan.observe.snapshots import Sampled
 from mdgan.records.run_directory import RunDirectory
 from tests import processes
 
@@ -47,17 +48,10 @@ def make_observer(
 ) -> RunObserver:
     return RunObserver(
         RunDirectory.claim(folder),
-        nn.Sequential(nn.Linear(3, 4), nn.Unflatten(1, (1, 2, 2))),
-        z_dim=3,
-        seed=0,
-        iterations=iterations,
-        sample_interval=sample_interval,
-        log_interval=5,
-        status={"machine": "here"},
-        launched=1000.0,
-        seconds=seconds,
-        may_write=may_write,
-        at_begin=at_begin,
+        Sampled(nn.Sequential(nn.Linear(3, 4), nn.Unflatten(1, (1, 2, 2))), 3, 0),
+        Rhythm(iterations, sample_interval, log_interval=5),
+        Launched({"machine": "here"}, 1000.0, seconds=seconds),
+        write=RecordWriter(folder, may_write, at_begin),
     )
 
 
@@ -222,10 +216,16 @@ def test_a_generator_that_cannot_be_saved_is_saved_elsewhere(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
-    observer = make_observer(tmp_path / "run")
+    is_there = True
+
+    def look() -> None:
+        if not is_there:
+            gone()
+
+    observer = make_observer(tmp_path / "run", may_write=look)
     observer.begin({}, 0)
     capsys.readouterr()
-    monkeypatch.setattr(observer, "_write", RecordWriter(tmp_path / "run", gone, None))
+    is_there = False
     with pytest.raises(NotSaved, match=r"run: cannot write there \(No such file") as told:
         observer.end("finished", 20, 15)
     (saved,) = (tmp_path / "tmp").iterdir()

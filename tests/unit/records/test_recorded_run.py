@@ -10,7 +10,7 @@ from mdgan.records.happenings import Happening
 from mdgan.records.placements import Place, Placed, Trained
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
 from mdgan.records.roles import is_alone, leader
-from mdgan.records.rows import Losses, Round, Scores, Swap
+from mdgan.records.rows import Losses, RecordedRow, RoundRow, ScoresRow, Swap
 from tests.unit.observe.fake_run import FakeRun
 
 
@@ -122,12 +122,12 @@ def test_rows_are_typed(tmp_path: Path) -> None:
     assert [row.iteration for row in run.of(Losses)] == [1, 5, 10, 15, 20]
     (swap,) = run.of(Swap)
     assert (swap.moves, swap.exact) == ({1: 2, 2: 1}, True)
-    (scores,) = run.of(Scores)
+    (scores,) = run.of(ScoresRow)
     assert scores.extractor is not None
     assert scores.floor["fid"] == 2.51
     (began,) = run.of(Happening)
     assert began.workers == (1, 2)
-    assert run.of(Round) == []
+    assert run.of(RoundRow) == []
 
 
 def test_unknown_events_and_unknown_fields_are_no_damage(tmp_path: Path) -> None:
@@ -135,8 +135,7 @@ def test_unknown_events_and_unknown_fields_are_no_damage(tmp_path: Path) -> None
     run = RecordedRun.read(with_rows(tmp_path, novelty, '{"iteration": 21, "novelty": null}'))
     assert run.damage == ()
     assert run.of(Losses)[-1] == Losses(iteration=21)
-    (row,) = [row for row in run.rows if row.seconds == 1.5]
-    assert row.iteration == 3
+    assert [row.iteration for row in run.of(RecordedRow)] == [3]
 
 
 def test_rows_that_make_no_sense_are_counted_and_left_out(tmp_path: Path) -> None:
@@ -146,9 +145,10 @@ def test_rows_that_make_no_sense_are_counted_and_left_out(tmp_path: Path) -> Non
         '{"event": "swap", "iteration": 4, "moves": [[1]]}',
         '{"event": "lost", "iteration": 4, "workers": []}',
     )
-    whole = RecordedRun.read(small_run(tmp_path / "whole")).rows
+    whole = RecordedRun.read(small_run(tmp_path / "whole"))
     run = RecordedRun.read(with_rows(tmp_path, *senseless))
-    assert run.rows == whole
+    for kind in (Losses, Swap, ScoresRow, Happening):
+        assert run.of(kind) == whole.of(kind)
     metrics = run.path / "metrics.jsonl"
     assert run.damage == (f"{metrics}: 4 line(s) make no sense and are left out",)
 

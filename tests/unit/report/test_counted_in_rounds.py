@@ -10,7 +10,7 @@ import pytest
 
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace
 from mdgan.report.compose import compose
-from mdgan.report.numbers.attendance import attendance
+from mdgan.report.numbers.attendance import presences
 from mdgan.report.numbers.operations import within_rounds, worker_operations
 from mdgan.report.numbers.subject import Subject, subjects
 from mdgan.report.numbers.timeline import (
@@ -190,7 +190,7 @@ def test_a_worker_that_is_late_or_refused_misses_whole_rounds(tmp_path: Path) ->
     with (path / "metrics.jsonl").open("a") as metrics:
         metrics.writelines(json.dumps(fault) + "\n" for fault in FAULTS)
     run = RecordedRun.read(path)
-    first, second, *others = attendance(run, 30)
+    first, second, *others = presences(run, 30)
     assert first.missed == [(5, 20)]
     assert second.refused == [(20, 25)]
     assert not any(worker.eventful for worker in others)
@@ -226,7 +226,7 @@ def test_a_page_of_both_kinds_draws_them_apart(tmp_path: Path) -> None:
     paths = [federated_run(tmp_path / "a", rounds=12), FakeRun(iterations=60).write(tmp_path / "b")]
     page, missing = page_of(*paths)
     assert not missing
-    counted = {"timeline", "duration", "operations", "bytes"}
+    counted = {"timeline", "duration", "bytes"}
     assert page.drawn >= {f"fig-{name}{kind}" for name in counted for kind in ("", "-iterations")}
     for title in ("Round duration", "Iteration duration", "Timeline of runs in rounds"):
         assert title in page.text

@@ -1,14 +1,14 @@
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.report.figures.scores import COSTS
-from mdgan.report.numbers.durations import Line
+from mdgan.report.numbers.durations import BandedLine
 from mdgan.report.numbers.groups import curve, groups, said_bands
 from mdgan.report.numbers.subject import labels, subjects
+from tests.unit.records.made_up import run_of
 
 iterations_until, seconds_until = COSTS["by iteration"].of, COSTS["by time"].of
 
@@ -28,7 +28,7 @@ def run(name: str, scores: dict[int, float] | None = None, **config: Any) -> Rec
         }
         for iteration, fid in (scores or {}).items()
     ]
-    return RecordedRun(Path("runs") / name, {**MDGAN, **config}, {}, [], events, {}, {}, ())
+    return run_of(*events, name=name, config={**MDGAN, **config})
 
 
 def test_runs_that_mdgan_compare_made_are_called_as_it_calls_them() -> None:
@@ -90,15 +90,15 @@ def test_a_curve_is_the_mean_and_the_band_reaches_from_the_least_to_the_greatest
     ]
     (group,) = groups(subjects(runs))
     line = curve(group, "fid", iterations_until)
-    assert line == Line([10.0, 20.0], [1.0, 3.0], [5.0, 4.0], [8.0, 5.0])
+    assert line == BandedLine([10.0, 20.0], [1.0, 3.0], [5.0, 4.0], [8.0, 5.0])
     assert curve(group, "fid", seconds_until).x == [20.0, 40.0]
-    assert curve(group, "kid", iterations_until) == Line([], [], [], [])
+    assert curve(group, "kid", iterations_until) == BandedLine([], [], [], [])
     assert "up to 3 seeds" in said_bands([group])
 
 
 def test_the_band_of_one_run_is_its_deviation() -> None:
     (group,) = groups(subjects([run("a", {10: 8.0})]))
-    assert curve(group, "fid", iterations_until) == Line([10.0], [7.5], [8.0], [8.5])
+    assert curve(group, "fid", iterations_until) == BandedLine([10.0], [7.5], [8.0], [8.5])
     assert said_bands([group]) == ""
 
 

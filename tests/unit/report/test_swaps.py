@@ -10,7 +10,7 @@ from tests.unit.observe.fake_run import FakeRun
 
 def swap(iteration: int, moves: dict[int, int], arrived: set[int] | None = None) -> Swap:
     taken = None if arrived is None else dict.fromkeys(arrived, "")
-    return Swap(iteration=iteration, pairs=tuple(moves.items()), taken=taken, told_exact=True)
+    return Swap(iteration=iteration, pairs=tuple(moves.items()), taken=taken, said_exact=True)
 
 
 def test_swaps_are_counted_by_giver_and_taker() -> None:

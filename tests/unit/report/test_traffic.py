@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mdgan.records.recorded_run import RecordedRun, Traffic
+from mdgan.records.recorded_run import RecordedRun, TrafficCount
 from mdgan.report.numbers.subject import Subject, subjects
 from mdgan.report.numbers.traffic import (
     bytes_until,
@@ -18,8 +18,8 @@ from tests.unit.observe.fake_run import IMAGE_BYTES, FakeRun
 from tests.unit.observe.federated import federated_run
 
 
-def count(iteration: int, sent: int, received: int = 0) -> Traffic:
-    return Traffic(iteration, 0.0, {"BATCHES": sent}, {"FEEDBACK": received})
+def count(iteration: int, sent: int, received: int = 0) -> TrafficCount:
+    return TrafficCount(iteration, 0.0, {"BATCHES": sent}, {"FEEDBACK": received})
 
 
 def subject(path: Path) -> Subject:
@@ -46,7 +46,7 @@ def test_a_role_that_starts_again_counts_from_nothing() -> None:
 
 
 def test_a_kind_that_appears_late_counts_in_full() -> None:
-    late = Traffic(20, 0.0, {"BATCHES": 20, "SWAP": 100}, {})
+    late = TrafficCount(20, 0.0, {"BATCHES": 20, "SWAP": 100}, {})
     assert role_rate([count(10, 10), late]) == ({"batches": 1.0, "swap": 10.0}, {})
 
 
