@@ -36,12 +36,7 @@ def run_comparison(
     """Trains every configuration with every seed, and compares them.
 
     Args:
-        files: the configurations, or folders of them.
-        flags: settings for all of them.
-        seeds: each once.
-        out: the folder for everything.
         jobs: how many trainings run at once; None for as many as the cores allow.
-        resume: go on with the comparison in `out`.
         paper_scale: whether to use the files' settings for the scale of the papers.
 
     Returns:

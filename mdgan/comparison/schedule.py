@@ -34,11 +34,6 @@ _LINES_SHOWN = 8
 class Schedule:
     """Starts trainings in order, and follows each until it ends.
 
-    Args:
-        trainings: in the order in which they begin.
-        configs: folder with `NAME.json` of every configuration.
-        jobs: how many run at once.
-
     Attributes:
         failed: the trainings that ended before they were finished.
     """
@@ -129,10 +124,7 @@ class Schedule:
 
     @contextmanager
     def _stop_signals(self) -> Iterator[None]:
-        """Ctrl-C, SIGTERM and a closed terminal end the schedule between two of its steps.
-
-        So the schedule knows, and ends, every process that it has started.
-        """
+        """Ctrl-C, SIGTERM and a closed terminal end the schedule between two of its steps."""
 
         def stop(_number: int, _frame: FrameType | None) -> None:
             self._stopped = True
@@ -154,11 +146,6 @@ class Schedule:
 
 class _Process:
     """One command with all its processes, in a session of its own.
-
-    Args:
-        command: what to run.
-        log: what it prints is appended to this file.
-        faults: that are planned for it.
 
     Raises:
         BadInput: the log cannot be written.

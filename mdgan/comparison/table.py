@@ -16,7 +16,6 @@ from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import RoundRow
 from mdgan.records.values import number_in, said, said_bytes, said_seconds
-from mdgan.report.numbers.losses import deviations_at_end
 from mdgan.report.numbers.rounds import SEEN_OFTEN, rounds_until_seen
 from mdgan.report.numbers.scores import last_score, reference, score_events, yardstick
 from mdgan.report.numbers.subject import Subject, subjects
@@ -46,6 +45,8 @@ _OTHERS: tuple[tuple[str, str, Said], ...] = (
 
 _MOST_YARDSTICKS = 4
 _NOTHING = "–"
+_LAST = 0.25
+_LEAST_LOGGED = 3
 
 
 def measure(trainings: Sequence[Training]) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def measure(trainings: Sequence[Training]) -> dict[str, Any]:
 def numbers_of(subject: Subject) -> dict[str, float | None]:
     """The numbers of one run, by name; bytes sent and received are added up."""
     run, end = subject.run, float("inf")
-    rounds, (generator, discriminator) = run.of(RoundRow), deviations_at_end(run)
+    rounds, (generator, discriminator) = run.of(RoundRow), _deviations_at_end(run)
     until = rounds_until_seen(run) if rounds else None
     scores = {
         metric: score.value if (score := last_score(run, metric)) else None
@@ -93,11 +94,25 @@ def numbers_of(subject: Subject) -> dict[str, float | None]:
     }
 
 
+def _deviations_at_end(run: RecordedRun) -> tuple[float | None, float | None]:
+    """The standard deviations of J_gen and J_disc in the last quarter (ParaGAN, figure 6).
+
+    Each is None if fewer than three iterations were logged, or one loss was not finite.
+    """
+    rows = run.state.losses
+    begin = rows[-1][0] * (1 - _LAST) if rows else 0.0
+    late = [losses for i, *losses in rows if i > begin]
+    generator, discriminator = (_deviation([both[k] for both in late]) for k in (0, 1))
+    return generator, discriminator
+
+
+def _deviation(losses: list[float | None]) -> float | None:
+    finite = [loss for loss in losses if loss is not None]
+    return stdev(finite) if _LEAST_LOGGED <= len(finite) == len(losses) else None
+
+
 def as_table(found: Mapping[str, Any]) -> str:
     """The means as a table, without the columns in which no configuration has a number.
-
-    Args:
-        found: from `measure`.
 
     Returns:
         The table; below it the yardstick of the scores, each one's if there are several.

@@ -23,7 +23,6 @@ class Advanced:
         number: i, from 1.
         before: the last one that was done before it; training may have advanced by many at once.
         losses: float32 [N, 2], J_disc and J_gen of each worker that answered; [0, 2] if untold.
-        workers: their numbers, in the same order.
         numbers: key → worker → JSON value, of what else is logged of workers.
     """
 

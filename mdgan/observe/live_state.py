@@ -17,10 +17,6 @@ class RoleNow:
     """What one role does.
 
     Attributes:
-        leads: whether it owns the generator.
-        iteration: the last one that it recorded.
-        seconds: when that was, since training began.
-        pace: of its iterations.
         work: seconds of work by worker, then by iteration; of the last recorded iterations.
     """
 

@@ -70,12 +70,6 @@ def follow(
 ) -> None:
     """Shows a run until it ends: rewritten in place on a terminal, else a frame for each change.
 
-    Args:
-        path: the run's folder.
-        interval_seconds: between two looks at it.
-        declared: which numbers of workers may have a column.
-        once: show it as it is now, and return.
-
     Raises:
         BadInput: not a run.
     """

@@ -23,11 +23,7 @@ def redrawn() -> bool:
 
 
 class Progress:
-    """Logs how far training is.
-
-    Attributes:
-        remark: shown in every line, if there is one.
-    """
+    """Logs how far training is."""
 
     def __init__(self, total: int, prefix: str = "") -> None:
         self.remark = ""
@@ -56,7 +52,6 @@ class Progress:
         """Shows iteration, iterations/s, losses and the time left.
 
         Args:
-            iteration: the last one that is done.
             losses: of the generator and the discriminators, where they are known.
         """
         self._last_shown = now = time.monotonic()
@@ -86,7 +81,6 @@ def fitting(pieces: Sequence[tuple[int, str]], columns: int) -> str:
 
     Args:
         pieces: of the line, in order; the higher the number, the sooner it is left out.
-        columns: the width.
     """
     for most in sorted({number for number, _ in pieces}, reverse=True):
         line = _BETWEEN.join(text for number, text in pieces if number <= most)

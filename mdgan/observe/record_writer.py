@@ -21,7 +21,6 @@ class RecordWriter:
 
     Attributes:
         trouble: one line on the last write that failed; empty if none has.
-        is_strict: whether a write that fails ends training.
     """
 
     def __init__(
@@ -40,9 +39,6 @@ class RecordWriter:
 
     def __call__(self, write: Callable[[], object]) -> bool:
         """Writes now, or when training begins.
-
-        Args:
-            write: may raise OSError.
 
         Returns:
             Whether that did not fail.

@@ -32,7 +32,6 @@ class Rhythm(NamedTuple):
     """How often something is recorded.
 
     Attributes:
-        iterations: I.
         sample_interval: iterations between two grids; 0 for none but the last.
         log_interval: iterations between two metrics, besides the first and last iteration.
     """
@@ -47,10 +46,8 @@ class Launched(NamedTuple):
 
     Attributes:
         status: what `run.json` holds besides how far the run is.
-        settings: the content of `config.json`.
         at: when the user started it, by the machine's monotonic clock.
         seconds: of training before the checkpoint that the run goes on from.
-        resume: the command that goes on with the run.
     """
 
     status: Mapping[str, Any]
@@ -66,7 +63,6 @@ class RunObserver:
     Args:
         write: writes into the run's folder; by default at once and whatever happens.
         tracer: of the process with the generator; by default one that records all.
-        trackers: also take scalars and grids.
     """
 
     def __init__(
@@ -107,10 +103,6 @@ class RunObserver:
     def begin(self, holdings: Mapping[str, Any], iteration: int) -> None:
         """Training starts now.
 
-        Args:
-            holdings: what each worker holds, for the report.
-            iteration: the last one that is already done; 0 in a new run.
-
         Raises:
             NotSaved: a new run cannot write into its folder.
         """
@@ -137,21 +129,12 @@ class RunObserver:
         workers: Sequence[int] = (),
         numbers: Mapping[str, Mapping[int, Any]] = MappingProxyType({}),
     ) -> None:
-        """One iteration is done; see `Advanced`.
-
-        Args:
-            losses: what is not finite is left out of the means.
-        """
+        """One iteration is done; see `Advanced`."""
         before, self._last = self._last, number
         self._bus.tell(Advanced(number, before, losses, workers, numbers))
 
     def event(self, name: str, iteration: int, **details: Any) -> None:
-        """Records something that happens now and then, such as a swap, in `metrics.jsonl`.
-
-        Args:
-            iteration: in which, or after which, it happened.
-            details: JSON values.
-        """
+        """Records something that happens now and then, such as a swap, in `metrics.jsonl`."""
         about = {"event": name, "iteration": iteration, "seconds": self.seconds(), **details}
         self._bus.tell(Recorded(about))
 
@@ -180,12 +163,7 @@ class RunObserver:
         """Records what a role did when, and what it has moved so far.
 
         Args:
-            role: names the file.
-            iteration: the last one that the role had reached.
-            rows: from `Tracer.take`.
             sent_bytes: since the start, by kind of message; None if nothing is sent.
-            received_bytes: the same.
-            memory_bytes: what its process holds; 0 if that is not known.
 
         Returns:
             How many bytes were written.
@@ -207,7 +185,6 @@ class RunObserver:
         """Records what a process says of itself now and then.
 
         Args:
-            iteration: the last one that it had reached.
             told: `fetching`, from `Fetcher.tell`, and `profile`, from `Profiler.tell`; either may
                 be missing or None.
 
@@ -241,8 +218,6 @@ class RunObserver:
         """Saves the generator and a last grid, and says where everything is.
 
         Args:
-            state: `finished`, `stopped` (a user or a signal asked) or `failed`.
-            iteration: the last complete one.
             saved: the iteration of the newest checkpoint; None if there is none.
 
         Raises:

@@ -18,9 +18,6 @@ class Sampled(NamedTuple):
     """What is sampled and saved.
 
     Attributes:
-        generator: G, in training.
-        z_dim: the length of its input.
-        seed: of the samples.
         average: G with the mean of its weights; then this one is sampled, and saved beside G.
     """
 

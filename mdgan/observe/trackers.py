@@ -201,13 +201,7 @@ def check_trackers(names: Iterable[str]) -> None:
 
 
 class Trackers:
-    """Tells all trackers of a run, each from a thread of its own, so that none holds up training.
-
-    Args:
-        names: of the trackers.
-        run: the run's folder.
-        settings: that are told.
-    """
+    """Tells all trackers of a run, each from a thread of its own; none holds up training."""
 
     def __init__(self, names: Iterable[str], run: Path, settings: Mapping[str, Any]) -> None:
         self._threads = [_TrackerThread(name, run, settings) for name in names]

@@ -33,7 +33,6 @@ class WorkerRow(NamedTuple):
     """What is known of one worker; None where it is not known.
 
     Attributes:
-        role: the process that carries it.
         state: alive, late, lost, left, out (shut out), or done once the run has ended.
         iteration: the last one that its process recorded; in a run with rounds, the end of the last
             round in which the worker took part.
@@ -41,8 +40,6 @@ class WorkerRow(NamedTuple):
         received_per_second: bytes that its process received, recently or over an ended run.
         sent_per_second: bytes that its process sent, over the same time.
         rounds: in how many it took part; None if placed clients do.
-        samples: how many it holds.
-        recorded: what was recorded of it.
     """
 
     rank: int
@@ -59,12 +56,6 @@ class WorkerRow(NamedTuple):
 
 class WatchedRun:
     """A run that is being watched; `update` brings it up to date.
-
-    Attributes:
-        config: its settings.
-        status: what `run.json` holds.
-        state: what `metrics.jsonl` says.
-        roles: what each timeline says, by role.
 
     Raises:
         BadInput: not a run.
@@ -225,12 +216,7 @@ class WatchedRun:
         return self.quiet_seconds + max([self.state.seconds, *recorded]) - seconds
 
     def _is_late(self, role: RoleNow, steps: list[float]) -> bool:
-        """Whether a role has recorded nothing of what others did long ago.
-
-        A role at the furthest iteration waits for the others, however long it has been silent. With
-        rounds silence means nothing, as most workers need not take part; there the server records
-        which are late.
-        """
+        """Whether a role has recorded nothing of what others did long ago."""
         if self.in_rounds:
             return False
         behind = self.iteration - role.iteration

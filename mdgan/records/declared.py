@@ -9,12 +9,8 @@ class WorkerNumbers(NamedTuple):
 
     Attributes:
         key: in a row of `metrics.jsonl`, of worker → a number, or → a mean and a greatest number.
-        title: of the figure, in a few words.
-        label: of its axis, and what the numbers are.
-        caption: what the figure shows, in one sentence or two.
         column: its heading in `mdgan watch`; empty if it has none.
         alarm: from here on a number is alarming; it is drawn as a dashed line.
-        alarming: what a worker with such a number is.
     """
 
     key: str

@@ -33,13 +33,7 @@ _LEAST_CLASSES, _LEAST_SCORES = 4, 3
 
 
 class Finding(NamedTuple):
-    """What a run looks like.
-
-    Attributes:
-        name: in a few words.
-        text: in a sentence, with the numbers that say so.
-        remedy: what people then do.
-    """
+    """What a run looks like."""
 
     name: str
     text: str
@@ -57,8 +51,6 @@ def diagnose(
 
     Args:
         losses: the logged iterations in order; the last `LOSSES_NEEDED` are enough.
-        scores: of the generator in order, as training scored it.
-        config: the run's settings.
     """
     fids = [(row.iteration, value) for row in scores if (value := row.scores.get("fid"))]
     trend = [fid for _, fid in fids]

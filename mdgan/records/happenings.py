@@ -26,12 +26,7 @@ class Happening(RecordedRow, frozen=True):
     """One thing that happened to some workers.
 
     Attributes:
-        kind: one of the names above.
-        iteration: in which, or after which; 0 before the first.
-        time: of a beginning, in seconds since 1970.
         named: the workers; at the beginning of training also what each of them holds.
-        worker: the only worker, instead of `named`.
-        held: what the workers that joined hold.
     """
 
     kind: str = field(name="event")

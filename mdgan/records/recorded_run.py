@@ -52,8 +52,6 @@ class TrafficCount(Struct, frozen=True):
     """Bytes that a role had sent and received at some time.
 
     Attributes:
-        iteration: the last iteration that the role was at.
-        seconds: since training began.
         sent: bytes since the start, by kind of message.
         received: bytes since the start, by kind of message.
         memory: bytes that its process holds; 0 in records of versions before 0.7.
@@ -83,10 +81,8 @@ class Trace(Struct):
     """What one role recorded.
 
     Attributes:
-        spans: by iteration, in the order in which they began.
         traffic: in time order; empty if nothing is sent.
         memory: bytes that its process held at one time after another.
-        names: of its spans.
     """
 
     role: str
@@ -129,13 +125,7 @@ class RecordedRun:
     """One run.
 
     Attributes:
-        config: all settings, from `config.json`.
-        status: the content of `run.json`.
         records: the rows of `metrics.jsonl` as they stand there; `state` and `of` give typed ones.
-        state: what these rows say of the run.
-        traces: by role.
-        samples: the sample grids, by iteration.
-        damage: one line for each thing that could not be read.
     """
 
     path: Path
@@ -227,13 +217,7 @@ class RecordedRun:
 
 
 def _read(path: Path, take: Callable[[dict[str, Any]], None], damage: list[str]) -> None:
-    """Hands on the JSON objects of a file, if it is there.
-
-    Args:
-        path: the file. Its last line may have no end: it is still being written, or cut.
-        take: raises ValueError for an object that makes no sense.
-        damage: gets a line for everything that is wrong.
-    """
+    """Hands on the JSON objects of a file, if it is there."""
     if not path.exists():
         return
     damaged = senseless = 0

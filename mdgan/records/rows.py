@@ -73,8 +73,6 @@ class Losses(RecordedRow, frozen=True):
 
     Attributes:
         generator_loss: mean over the workers that answered and whose own is finite.
-        discriminator_loss: mean over workers in the same way.
-        workers: how many answered and have told their losses.
         by_worker: worker → J_disc and J_gen; empty in records of versions before 0.7.
         numbers: key → worker → one or more numbers, of all other keys of the row that have such
             values. What they mean, families declare; see `records.declared`.
@@ -106,7 +104,6 @@ class Neighbours(Struct, frozen=True):
     """How near samples come to real ones that the server may hold, by the extractor's features.
 
     Attributes:
-        n: how many held-out samples there are.
         generated: the median distance of a generated sample to the nearest of them.
         real: the median distance of one of them to the nearest other.
     """
@@ -128,7 +125,6 @@ class ClassScores(Struct, frozen=True):
     """What samples of each class are worth, of a conditional generator.
 
     Attributes:
-        asked: how many samples of each class were generated.
         right: the share of them that the extractor predicts to be of that class.
     """
 
@@ -144,13 +140,8 @@ class ScoresRow(RecordedRow, frozen=True):
     """The scores of one generator.
 
     Attributes:
-        left_out: score → why it could not be computed.
         by: the command that scored it; None for training itself.
-        n: how many samples were scored.
-        n_real: with how many real ones they were compared.
-        n_held_out: how many samples the server held out.
         floor: the scores of one half of the real data against the other, by name.
-        real: the scores of real data, by name.
         neighbours: how near samples come to held-out ones; None without any.
         by_class: None unless the generator is conditional.
     """
@@ -176,9 +167,7 @@ class Swap(RecordedRow, frozen=True):
 
     Attributes:
         pairs: (giver, taker) of every discriminator that was to move.
-        given: giver → digest of what it sent.
         taken: taker → digest of what arrived; None in records of old versions.
-        said_exact: whether the server found all digests right.
     """
 
     pairs: tuple[tuple[Rank, Rank], ...] = field(name="moves")
@@ -226,9 +215,6 @@ class RoundRow(RecordedRow, frozen=True):
         took_part: the workers that took part, in increasing order.
         shares: their weights in the average, in the same order; they sum to 1.
         asked: the workers that were asked, in increasing order.
-        iterations: worker → local iterations that it did.
-        batch_sizes: worker → samples in each of its batches.
-        aborted: whether the model stayed as it was.
     """
 
     number: Count
@@ -265,9 +251,6 @@ class Fetching(RecordedRow, frozen=True):
     """How a process waited for data that its threads read ahead, since the row before.
 
     Attributes:
-        waited_seconds: for all these batches together.
-        longest_seconds: for one of them.
-        threads: that read at the end.
         buffer: how many samples were read ahead for each worker at the end.
     """
 
@@ -305,9 +288,7 @@ class Profile(RecordedRow, frozen=True):
     Attributes:
         role: of the process; the server's stands for all roles if they share a process.
         profiled_seconds: how long the iterations from `first` to `last` took together.
-        operators: seconds by what they were spent on.
         busy_cores: how many cores the process kept busy, on average.
-        cores: those that it may use.
         gpu: the share of the time in which its GPU was busy, in [0, 1]; None if that is not known.
     """
 
@@ -353,7 +334,6 @@ def spent_in_words(
     Args:
         epsilon: see `Epsilon`; not empty.
         replaced: the same; perhaps empty.
-        delta: δ, if it is to be named.
 
     Returns:
         Such as `7.99`, and `at most (rank 1), 17.30 if a sample is replaced`.

@@ -131,11 +131,9 @@ class WorkerState:
         stays: the iterations after `begin`, up to and including `end`, of former stays.
         missed: the iterations from the first to the last that went on without it, of former times.
         refused: the iterations in which its answer could not be used.
-        marks: how it came and went, in order.
         counts: how often it answered, was late, was refused and was lost, as far as it is counted.
         samples: how many it holds; None if that is not known.
         classes: how many samples of each class it holds; None if that is not known.
-        rounds: in how many it took part.
         round_end: the iteration with which the last of these rounds ended.
         numbers: the last of its numbers by key; see `records.declared`.
     """
@@ -183,11 +181,8 @@ class RunState:
     Attributes:
         scores: those that training has made, without those of `mdgan evaluate`.
         losses: the iterations that were logged, J_gen and J_disc.
-        news: the last workers that came or went.
         num_rounds: how many rounds there were; 0 where there are none.
         workers: by number, all that were ever named, except in rounds of clients.
-        began: whether it is recorded which workers take part.
-        iteration: of the last row.
         seconds: of training, at the last row that is not a score.
         started: when training would have begun had it never stopped, in seconds since 1970.
         happened_until: the last iteration in which anything happened to a worker.

@@ -20,9 +20,7 @@ def sparkline(
 
     Args:
         points: iterations, and values; None for one that was not finite.
-        width: the number of characters.
         until: the iteration at the right end; the left end is the beginning of training.
-        logarithmic: draw the logarithm, if all values are above 0.
     """
     values = np.array([nan if value is None else value for _, value in points], float)
     places = (np.array([i for i, _ in points], np.int64) - 1) * width // max(1, until)

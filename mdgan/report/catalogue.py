@@ -137,16 +137,9 @@ ROUNDS = Section("rounds", "Rounds", (
 SLOTS = Section("slots", "Clients in slots", (
     Entry("placement", "Who trained where in a round", (
         View(
-            name="batches", of=recorded(placements.typical_round),
-            draw=slots.by_batches,
+            of=recorded(placements.typical_round), draw=slots.by_batches,
             caption="The clients that each slot trained in a typical round, one after another: the "
             "stronger the colour, the more batches. Grey: the slot had nothing to do.",
-        ),
-        View(
-            name="predictions", of=recorded(placements.with_predictions),
-            draw=slots.by_prediction,
-            caption="The same, by how long each client took beside what was predicted. Diamonds: "
-            "when each slot was expected to be done.",
         ),
     )),
     Entry("predictions", "Predicted seconds", (

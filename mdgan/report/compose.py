@@ -32,8 +32,6 @@ class Drawn(NamedTuple):
     """One view of a figure as it stands in the page.
 
     Attributes:
-        name: on the switch.
-        caption: what it shows and what is seen.
         paper: the numbers of the same figures in the paper; empty for none.
     """
 
@@ -44,12 +42,7 @@ class Drawn(NamedTuple):
 
 
 class Block(NamedTuple):
-    """One figure as it stands in the page, with the views that could be drawn.
-
-    Attributes:
-        name: `fig-<name>` is its id.
-        missing: why there is no view.
-    """
+    """One figure as it stands in the page, with the views that could be drawn."""
 
     name: str
     title: str
@@ -64,7 +57,7 @@ class Block(NamedTuple):
     @property
     def wide(self) -> bool:
         """Whether it takes the whole width of the page."""
-        return any(view.picture.wide for view in self.views)
+        return self.views[0].picture.wide or any(view.picture.strips for view in self.views)
 
 
 def compose(
@@ -77,11 +70,7 @@ def compose(
     """The page of some runs: one HTML document that loads nothing.
 
     Args:
-        runs: at least one.
-        written: when.
-        figures: where to write every drawing as PNG and SVG, if anywhere.
         refresh_seconds: how often a browser reads the page again while a run goes on; None: never.
-        tell: is told what is drawn next.
 
     Returns:
         The HTML, the number of figures in it, and name → reason for those that are not though they

@@ -25,9 +25,6 @@ class View(Generic[Drawn, Numbers]):
     In all words stands `{unit}` for what the runs are counted in.
 
     Attributes:
-        name: on the switch between the views of a figure.
-        caption: what it shows, in one sentence or two.
-        of_rounds: what is said besides of runs with rounds.
         paper: the figures of Darmanger and Gombas (2024) that show the same; empty for none.
         fits: for which runs it is; the page does not mention it if there is none.
         of: the numbers that are drawn, of a run or of a configuration; None, or something empty,

@@ -11,15 +11,7 @@ from pathlib import Path
 import pytest
 
 from mdgan.cli import main
-from tests.processes import (
-    MDGAN,
-    finish,
-    read_metrics,
-    read_status,
-    start,
-    training,
-    wait_until,
-)
+from tests.processes import MDGAN, finish, read_metrics, read_status, start, training, wait_until
 
 QUICK = ["--world-size", "3", "--threads", "1", "--log-interval", "1"]
 

@@ -13,12 +13,7 @@ Row = tuple[str, ...]
 
 
 class Table(NamedTuple):
-    """The numbers of a figure as text, for readers who cannot see it or want to use the numbers.
-
-    Attributes:
-        header: one text a column.
-        rows: as many texts each; the first names the row.
-    """
+    """The numbers of a figure as text, for readers who cannot see it or want to use the numbers."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -29,7 +24,6 @@ class Panel(NamedTuple):
 
     Attributes:
         label: of what it shows, such as a run; empty if it shows all.
-        note: what is said beside the label.
         narrow: the same for a narrow screen, if `figure` is as wide as the page.
     """
 
@@ -52,7 +46,6 @@ class Strip(NamedTuple):
     """Pictures side by side, which can be enlarged.
 
     Attributes:
-        what: for those who cannot see it.
         stills: the pictures; of each what it is of, and what stands beneath.
         subject: the run that they are of; None if they are of several.
     """
@@ -69,7 +62,6 @@ class Picture:
     Attributes:
         panels: its drawings, one below the other; none if the numbers say everything.
         seen: one sentence or two: what these runs show, in numbers.
-        table: the numbers.
         strips: what stands in the page instead of the drawings; none for most figures.
     """
 
@@ -105,10 +97,7 @@ def one_each(
     """A drawing for every run.
 
     Args:
-        found: the runs and their numbers.
-        draw: makes a drawing of a run's numbers.
         told: says what they show, in a few words; empty for nothing.
-        table: the numbers.
         draw_narrow: makes the same drawing for a narrow screen, if `draw` makes a wide one.
     """
     several = len(found) > 1
@@ -134,10 +123,6 @@ def one_strip_each(
     """As `one_each`, with pictures in the page and drawings in files only.
 
     Args:
-        found: the runs and their numbers.
-        draw: makes a drawing of a run's numbers.
-        told: says what they show, in a few words.
-        table: the numbers.
         strip: what a run's pictures are, and the pictures as a `Strip` has them.
     """
     strips = [Strip(*strip(subject, numbers), subject) for subject, numbers in found]

@@ -37,8 +37,6 @@ class Against(NamedTuple):
     """What scores are held against.
 
     Attributes:
-        name: in words.
-        of: a score's.
         unit: the length and the name of the unit in which the greatest reads best.
     """
 

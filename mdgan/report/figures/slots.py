@@ -1,7 +1,6 @@
 """Where the clients of a round trained."""
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 from statistics import fmean
@@ -10,21 +9,18 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mdgan.records.placements import InSlot, Place, Placed, Trained
+from mdgan.records.placements import Place, Placed
 from mdgan.records.values import chosen_evenly, count, said_seconds, time_unit
 from mdgan.report.figures import charts
 from mdgan.report.figures.picture import Picture, Table, one_each
-from mdgan.report.figures.style import AXIS, COLOURS, IDLE, INK, SOFT
+from mdgan.report.figures.style import AXIS, IDLE
 from mdgan.report.numbers import placements as numbers
 from mdgan.report.numbers.placements import MOST_LANES
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.palette import HEAT, OTHER, SURFACES
+from mdgan.report.palette import HEAT, SURFACES
 
 Look = dict[str, Any]
 """A style for matplotlib."""
-
-Shading = tuple[Sequence[tuple[str, Look]], Callable[[Trained], int]]
-"""Names and looks of bars in the order of the legend, and which of them a client has."""
 
 _HEIGHT = 0.76
 _FEW_BARS = 1200
@@ -37,17 +33,6 @@ _SHADES = (0.27, 0.48, 0.72, 1.0)
 
 def by_batches(found: Sequence[tuple[Subject, Placed]]) -> Picture:
     """The clients of a typical round, shaded by their batches."""
-    return _one_round(found, _batch_shading)
-
-
-def by_prediction(found: Sequence[tuple[Subject, Placed]]) -> Picture:
-    """The same clients, coloured by how long they took beside what was predicted."""
-    return _one_round(found, _prediction_shading)
-
-
-def _one_round(
-    found: Sequence[tuple[Subject, Placed]], shading: Callable[[Placed], Shading]
-) -> Picture:
     rows = [
         (subject.label, name_of(slot.place), short(slot.kind), f"{len(slot.clients):,}",
          f"{slot.work:,}", said_seconds(slot.busy), said_seconds(numbers.predicted_of(slot)),
@@ -56,7 +41,7 @@ def _one_round(
         for slot in chosen_evenly(numbers.lanes(row), max(2, _MOST_ROWS // len(found)))
     ]  # fmt: skip
     header = ("run", "slot", "kind", "clients", "batches", "trained", "predicted", "idle")
-    wide, narrow = (partial(_draw_round, shading=shading, wide=wide) for wide in (True, False))
+    wide, narrow = (partial(_draw_round, wide=wide) for wide in (True, False))
     return one_each(found, wide, _said_round, Table(header, rows), narrow)
 
 
@@ -72,54 +57,34 @@ def _said_round(_subject: Subject, row: Placed) -> str:
     )
 
 
-def _draw_round(
-    _subject: Subject, row: Placed, shading: Callable[[Placed], Shading], wide: bool
-) -> Figure:
+def _draw_round(_subject: Subject, row: Placed, wide: bool) -> Figure:
     slots, seconds = numbers.lanes(row), numbers.round_seconds(row)
     factor, unit = time_unit([seconds])
-    figure = charts.new_figure(0.75 + _lanes_height(len(slots)), wide)
-    axes = figure.subplots()
+    figure, axes = charts.new_axes(0.75 + _lanes_height(len(slots)), wide)
     _make_lanes(axes, [slot.place for slot in slots], (0, seconds / factor), wide)
-    looks, look_of = shading(row)
-    boxes: defaultdict[int, list[charts.Rectangle]] = defaultdict(list)
+    tops, names = _shades(row)
+    boxes: list[list[charts.Rectangle]] = [[] for _ in names]
     for y, slot in enumerate(slots):
         for one in numbers.bars(slot, numbers.shortest_bar(row)):
             box = (one.begin / factor, y - _HEIGHT / 2, one.seconds / factor, _HEIGHT)
-            boxes[look_of(one)].append(box)
+            boxes[sum(one.batches > top for top in tops[:-1])].append(box)
     lanes = [(0.0, y - _HEIGHT / 2, seconds / factor, _HEIGHT) for y in range(len(slots))]
     charts.rectangles(axes, lanes, facecolor=IDLE, linewidth=0)
-    every = [box for each in boxes.values() for box in each]
+    every = [box for each in boxes for box in each]
     charts.rectangles(axes, every, facecolor=_CARD, linewidth=0)  # shades are as in the legend
     edge = 0.6 if len(every) <= _FEW_BARS else 0
-    for place, (name, look) in enumerate(looks):
-        style = {"edgecolor": _CARD, "linewidth": edge, **look}
-        charts.rectangles(axes, boxes[place] or [(0, 0, 0, 0)], **style, label=name)
-    if shading is _prediction_shading:
-        _draw_predicted_ends(axes, slots, factor)
+    opacities = _SHADES[-len(names) :] if len(names) > 1 else (0.7,)
+    for name, opacity, shaded in zip(names, opacities, boxes, strict=True):
+        look: Look = {"facecolor": HEAT.light, "alpha": opacity, "edgecolor": _CARD}
+        nothing = [(0.0, 0.0, 0.0, 0.0)]
+        charts.rectangles(axes, shaded or nothing, **look, linewidth=edge, label=name)
     axes.set_xlabel(f"time since the round began [{unit}]")
     charts.legend(figure)
     return figure
 
 
-def _draw_predicted_ends(axes: Axes, slots: Sequence[InSlot], factor: float) -> None:
-    ends = [
-        ((slot.trained[0].begin + predicted) / factor, y)
-        for y, slot in enumerate(slots)
-        if slot.trained and (predicted := numbers.predicted_of(slot)) is not None
-    ]
-    look: Look = {
-        "color": INK,
-        "markeredgecolor": _CARD,
-        "markeredgewidth": 0.7,
-        "linestyle": "none",
-    }
-    size = 5.5 if len(slots) <= charts.MOST_TICKS else 3.5
-    x, y = [end for end, _ in ends], [lane for _, lane in ends]
-    axes.plot(x, y, marker="D", markersize=size, label="predicted end", zorder=4, **look)
-
-
-def _batch_shading(row: Placed) -> Shading:
-    """Up to four shades of about as many clients each; the more batches, the darker."""
+def _shades(row: Placed) -> tuple[list[int], list[str]]:
+    """Up to four shades of about as many clients each: the most batches of each, and its name."""
     sizes = sorted(x for slot in row.slots for x in slot.batches)
     tops = sorted({*sizes})
     if len(tops) > len(_SHADES):
@@ -128,35 +93,7 @@ def _batch_shading(row: Placed) -> Shading:
     lows = [min(x for x in sizes if x > before) for before in (-1, *tops[:-1])]
     names = [f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in zip(lows, tops, strict=True)]
     names[-1] += " batches"
-    opacities = _SHADES[-len(tops) :] if len(tops) > 1 else (0.7,)
-    looks = [
-        (name, {"facecolor": HEAT.light, "alpha": each})
-        for name, each in zip(names, opacities, strict=True)
-    ]
-    return looks, lambda one: sum(one.batches > top for top in tops[:-1])
-
-
-_RATIOS = (1 / 1.5, 1 / 1.1, 1.1, 1.5)
-_AS_PREDICTED: Sequence[tuple[str, Look]] = (
-    ("under ⅔ of the prediction", {"facecolor": COLOURS[0], "alpha": 0.95, "hatch": "\\\\\\\\"}),
-    ("less", {"facecolor": COLOURS[0], "alpha": 0.5, "hatch": "\\\\\\\\"}),
-    ("within 10 %", {"facecolor": OTHER.light, "alpha": 0.42}),
-    ("more", {"facecolor": COLOURS[1], "alpha": 0.5, "hatch": "////"}),
-    ("over 1½ times", {"facecolor": COLOURS[1], "alpha": 0.95, "hatch": "////"}),
-    ("not predicted", {"facecolor": _CARD, "edgecolor": SOFT, "linewidth": 0.6}),
-)
-
-
-def _prediction_shading(row: Placed) -> Shading:
-    every = [one for slot in row.slots for one in slot.trained]
-    looks = _AS_PREDICTED if not all(one.predicted for one in every) else _AS_PREDICTED[:-1]
-
-    def look_of(one: Trained) -> int:
-        if not one.predicted:
-            return len(_RATIOS) + 1
-        return sum(one.seconds / one.predicted > ratio for ratio in _RATIOS)
-
-    return looks, look_of
+    return tops, names
 
 
 def short(text: str, most: int = _LONGEST_KIND) -> str:

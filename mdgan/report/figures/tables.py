@@ -88,10 +88,7 @@ class Profiled(NamedTuple):
 
     Attributes:
         shares: by what it was spent on, in [0, 1]; they sum to 1.
-        busy_cores: how many cores a process kept busy.
-        cores: those that it could use.
         gpu: the share of the time in which its GPU was busy; None if that is not known.
-        iterations: which were profiled.
     """
 
     shares: Mapping[str, float]

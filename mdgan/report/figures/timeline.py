@@ -33,12 +33,7 @@ def one(subject: Subject) -> Timeline | None:
 def timelines(found: Sequence[tuple[Subject, Timeline]]) -> Picture:
     """What every role did."""
     rows = [
-        (
-            subject.label,
-            lane.label,
-            f"{100 * lane.busy(lines.seconds):.0f} %",
-            *_longest(lane),
-        )
+        (subject.label, lane.label, f"{100 * lane.busy(lines.seconds):.0f} %", *_longest(lane))
         for subject, lines in found
         for lane in lines.lanes
     ]

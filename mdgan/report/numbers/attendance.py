@@ -26,8 +26,6 @@ class MissedShare(NamedTuple):
     """How much a worker missed of some iterations in a row.
 
     Attributes:
-        begin: the iteration before the first of them.
-        end: the last of them.
         late: the share of them in which the server went on without the worker's answer.
         refused: the share of them in which the server could not use the answer.
     """
@@ -43,10 +41,8 @@ class Presence:
     """When one worker took part; stretches are of the iterations after their beginning.
 
     Attributes:
-        stays: when it took part in the run, in order.
         missed: the iterations in which the server went on without its answer, in order.
         refused: the iterations in which the server could not use its answer, in order.
-        marks: how it came and went, in order.
         counts: how often it answered, was late, was refused and was lost.
     """
 
@@ -63,12 +59,7 @@ class Presence:
         return bool(self.marks or self.missed or self.refused)
 
     def shares(self, last: int, most: int) -> list[MissedShare]:
-        """What it missed, in stretches of equal length; a stretch without a miss is left out.
-
-        Args:
-            last: the last iteration of the run.
-            most: the greatest number of stretches.
-        """
+        """What it missed, in stretches of equal length; a stretch without a miss is left out."""
         edges = np.linspace(0, last, min(most, last) + 1)
         late, refused = (
             np.round(np.diff(_covered(part, edges)) / edges[1], _DIGITS)
@@ -82,9 +73,6 @@ def presences(run: RecordedRun, done: int) -> list[Presence]:
     """When each worker of a run was there, and what it missed, by its number.
 
     A worker that is not asked in a round misses nothing.
-
-    Args:
-        done: the last iteration that is known to be done.
     """
     rounds = run.of(RoundRow)
     ends = sorted({one.iteration for one in rounds})

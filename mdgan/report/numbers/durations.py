@@ -26,9 +26,6 @@ OUTLIERS_ARE = (
 def iteration_durations(spans: Mapping[int, Sequence[RecordedSpan]]) -> dict[int, float]:
     """Seconds from the first start to the last end of every complete iteration.
 
-    Args:
-        spans: of the role that owns the generator, by iteration.
-
     Returns:
         Seconds by iteration, without the time for scoring and checkpoints in between.
     """
@@ -57,14 +54,7 @@ def outlier_threshold(values: Sequence[float]) -> float:
 
 
 class BandedLine(NamedTuple):
-    """A line with a band.
-
-    Attributes:
-        x: where its points are.
-        low: where the band begins at each of them.
-        middle: the line itself.
-        high: where the band ends.
-    """
+    """A line with a band."""
 
     x: list[float]
     low: list[float]
@@ -82,7 +72,6 @@ def envelope(series: Mapping[int, float], most: int) -> BandedLine:
     """The medians of a long series by stretches of equal length, with the extremes of each.
 
     Args:
-        series: values by iteration, in order.
         most: the greatest number of stretches; a series with no more points is kept whole.
     """
     points = list(series.items())

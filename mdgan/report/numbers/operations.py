@@ -37,10 +37,6 @@ def worker_operations(
     What a host does once for all its workers (receive, send, swap) is averaged over the hosts. What
     it does for each of them is averaged over the workers for which it did something.
 
-    Args:
-        hosts: the traces of the hosts.
-        iterations: over which to average; for each host, those that it recorded.
-
     Returns:
         Seconds by operation, and the number of iterations that any host recorded.
     """
@@ -55,12 +51,7 @@ def worker_operations(
 
 
 def within_rounds(host: Trace, server: Trace) -> Trace:
-    """A host's spans without the waiting outside the rounds that it took part in.
-
-    Args:
-        host: of a run with rounds.
-        server: when each round was.
-    """
+    """A host's spans without the waiting outside the rounds that it took part in."""
     spans = {}
     for iteration, done in host.spans.items():
         round_ = server.spans.get(iteration, ())

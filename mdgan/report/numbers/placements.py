@@ -26,15 +26,6 @@ def typical_round(run: RecordedRun) -> Placed | None:
     return late[(len(late) - 1) // 2] if late else None
 
 
-def with_predictions(run: RecordedRun) -> Placed | None:
-    """The typical round if seconds were predicted for any client in it."""
-    row = typical_round(run)
-    predicted = row is not None and any(
-        one.predicted for slot in row.slots for one in slot.trained
-    )  # fmt: skip
-    return row if predicted else None
-
-
 def lanes(row: Placed) -> list[InSlot]:
     """The slots to draw, sorted by kind and host."""
     return chosen_evenly(sorted(row.slots, key=lambda slot: slot.place), MOST_LANES)
@@ -61,7 +52,6 @@ def bars(slot: InSlot, least: float) -> Iterator[Trained]:
     """The clients of a slot one after another; short ones in a row become one.
 
     Args:
-        slot: what it did.
         least: seconds. Clients are joined until they are as long together; the batches of a joined
             bar are the mean, and its number is that of the first client.
     """
@@ -175,9 +165,7 @@ class Tried(NamedTuple):
     """How a host used a number of slots for some rounds in a row.
 
     Attributes:
-        num_slots: how many.
         rounds: the numbers of the rounds, from 1.
-        rates: batches a second in each of them.
     """
 
     num_slots: int

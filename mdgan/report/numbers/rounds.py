@@ -55,10 +55,6 @@ def seen_of(run: RecordedRun) -> tuple[list[list[int]], list[int]]:
 def kl_divergence(p: Sequence[float], q: Sequence[float]) -> float:
     """KL(p ‖ q) = Σ p ln(p / q) of two histograms, each divided by its sum first.
 
-    Args:
-        p: not negative, above 0 somewhere.
-        q: as long, not negative.
-
     Returns:
         Nats; infinite where p is above 0 and q is 0.
     """

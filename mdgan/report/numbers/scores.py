@@ -28,10 +28,7 @@ class Score(NamedTuple):
     """One score at one time.
 
     Attributes:
-        iteration: of the generator that was scored.
         seconds: since training began; None if it was not recorded.
-        value: the score.
-        deviation: its standard deviation, where there is one.
     """
 
     iteration: int
@@ -85,12 +82,7 @@ def histograms(run: RecordedRun) -> tuple[int, list[float], list[float]] | None:
 
 
 def classwise(run: RecordedRun, what: str) -> tuple[int, list[float | None]] | None:
-    """The newest iteration in which a number was found for some class, and that of each class.
-
-    Args:
-        run: of a conditional generator.
-        what: a field of `rows.ClassScores`.
-    """
+    """The newest iteration in which a number was found for some class, and that of each class."""
     for event in reversed(score_events(run)):
         found = [] if event.by_class is None else list(getattr(event.by_class, what))
         if any(value is not None for value in found):

@@ -46,7 +46,6 @@ class Subject:
         position: its place in the report, from 0; in a report of many runs, the place of its
             configuration. It decides the colour and the marker.
         label: what it is called, different for every run of the report.
-        run: what it recorded.
     """
 
     position: int

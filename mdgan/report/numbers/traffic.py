@@ -20,12 +20,7 @@ KIND_ORDER = (
 
 
 class Rate(NamedTuple):
-    """Bytes an iteration, or a round.
-
-    Attributes:
-        sent: by kind of message.
-        received: by kind of message.
-    """
+    """Bytes an iteration, or a round."""
 
     sent: Mapping[str, float]
     received: Mapping[str, float]
@@ -54,7 +49,6 @@ def role_rate(traffic: Sequence[TrafficCount], num_rounds: int = 0) -> Rate | No
 
     Args:
         traffic: in time order. Where a count is below the one before, the role has started again.
-        num_rounds: of the whole run; 0 for one that has none.
 
     Returns:
         The mean over the iterations between the first and the last count of every start, or
@@ -107,7 +101,6 @@ def bytes_until(traffic: Sequence[TrafficCount], iteration: float) -> float | No
     Args:
         traffic: counts since the start, in time order. Where a count is below the one before, the
             role has started again; its counts are added to those of the starts before.
-        iteration: the last one that counts.
 
     Returns:
         The bytes; all of them for an iteration after the last count; None without a count.

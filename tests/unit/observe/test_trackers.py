@@ -140,9 +140,7 @@ def test_a_tracker_that_fails_is_told_nothing_more(
         trackers.scalars(iteration, {"loss": 1.0})
     trackers.close()
     trackers.grid(5, b"")
-    assert warned(caplog) == [
-        "odd is not told any more: no route to host at 0; training goes on",
-    ]
+    assert warned(caplog) == ["odd is not told any more: no route to host at 0; training goes on"]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -100,9 +100,7 @@ def test_refused_answers_count_as_none() -> None:
 
 def test_a_resumed_run_asks_all_workers_that_are_there() -> None:
     run = run_of(
-        began(1, 2, 3),
-        happened("late", 8, 1),
-        began(1, 2, 4, kind="resumed", iteration=10),
+        began(1, 2, 3), happened("late", 8, 1), began(1, 2, 4, kind="resumed", iteration=10)
     )
     workers = {worker.worker: worker for worker in presences(run, 20)}
     assert workers[1].missed == [(7, 10)]

@@ -13,12 +13,7 @@ from mdgan.report.compose import compose
 from mdgan.report.numbers.attendance import presences
 from mdgan.report.numbers.operations import within_rounds, worker_operations
 from mdgan.report.numbers.subject import Subject, subjects
-from mdgan.report.numbers.timeline import (
-    MOST_LANES,
-    timeline,
-    typical_iteration,
-    typical_window,
-)
+from mdgan.report.numbers.timeline import MOST_LANES, timeline, typical_iteration, typical_window
 from mdgan.report.numbers.traffic import server_rate
 from tests.unit.observe.fake_run import FakeRun
 from tests.unit.observe.federated import MODELS, federated_run

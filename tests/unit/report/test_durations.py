@@ -3,11 +3,7 @@ from math import inf
 import pytest
 
 from mdgan.records.recorded_run import RecordedSpan
-from mdgan.report.numbers.durations import (
-    envelope,
-    iteration_durations,
-    outlier_threshold,
-)
+from mdgan.report.numbers.durations import envelope, iteration_durations, outlier_threshold
 
 
 def span(name: str, start: float, seconds: float) -> RecordedSpan:

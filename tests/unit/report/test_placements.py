@@ -126,10 +126,10 @@ def test_a_run_with_slots_has_all_figures(tmp_path: Path) -> None:
     assert recorded.damage == ()
     drawn = pictures(recorded)
     assert [*drawn] == [
-        *("placement batches", "placement predictions", "predictions by prediction"),
-        *("predictions by batches", "idle", "concurrency"),
+        *("placement", "predictions by prediction", "predictions by batches"),
+        *("idle", "concurrency"),
     ]
-    batches = drawn["placement batches"]
+    batches = drawn["placement"]
     lanes = [label.get_text() for label in batches.panels[0].figure.axes[0].get_yticklabels()]
     assert lanes == ["host 1, slot 0", "host 1, slot 1", "host 2, slot 0", "host 2, slot 1"]
     assert {row[2] for row in batches.table.rows} == {FAST, SLOW}
@@ -144,7 +144,7 @@ def test_runs_without_slots_or_predictions_do_not_mention_them() -> None:
     brief = slot(clients=[], batches=[], begin=[], seconds=[], predicted=[])
     assert [*pictures(run_of(placement(0, brief)))] == ["idle"]
     plain = placement(0, slot(predicted=[]), strategy="bb", fits={})
-    assert [*pictures(run_of(plain))] == ["placement batches", "idle"]
+    assert [*pictures(run_of(plain))] == ["placement", "idle"]
 
 
 @pytest.mark.slow
@@ -161,8 +161,8 @@ def test_more_slots_kinds_and_clients_than_fit_are_thinned_out() -> None:
     ]
     curves = {f"kind {n}": [1.0, 0.0, 0.0] for n in range(70)}
     drawn = pictures(run_of(placement(0, *slots, makespan=65, fits=curves)), render=False)
-    assert "4,550 clients in 70 slots" in drawn["placement batches"].seen
-    assert "only 64 fit, 6 more slots are left out" in drawn["placement batches"].seen
+    assert "4,550 clients in 70 slots" in drawn["placement"].seen
+    assert "only 64 fit, 6 more slots are left out" in drawn["placement"].seen
     assert "only 8 of 70 kinds of slots are drawn" in drawn["predictions by batches"].seen
 
 

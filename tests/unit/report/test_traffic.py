@@ -63,10 +63,7 @@ def test_the_server_sends_two_batches_a_worker_and_receives_one(tmp_path: Path) 
 def test_what_a_worker_moves_does_not_grow_with_their_number(tmp_path: Path, workers: int) -> None:
     fake = FakeRun(workers=workers, iterations=40, batch_size=8, swap_interval=0)
     rate = worker_rate(RecordedRun.read(fake.write(tmp_path / "run")))
-    assert rate == (
-        {"feedback": 8 * IMAGE_BYTES + 128},
-        {"batches": 2 * 8 * IMAGE_BYTES + 200},
-    )
+    assert rate == ({"feedback": 8 * IMAGE_BYTES + 128}, {"batches": 2 * 8 * IMAGE_BYTES + 200})
 
 
 def test_workers_that_share_a_host_share_what_it_moves(tmp_path: Path) -> None:
