@@ -27,13 +27,6 @@ def test_a_worker_that_joined_is_told_with_what_it_holds() -> None:
     assert found.seconds is None
 
 
-def test_reasons_are_told() -> None:
-    record = {"event": "refused", "iteration": 4, "worker": 2, "reason": "NaN", "strikes": 1}
-    found = happening(record)
-    assert found is not None
-    assert (found.kind, found.workers, found.reason) == ("refused", (2,), "NaN")
-
-
 @pytest.mark.parametrize(
     "record",
     [

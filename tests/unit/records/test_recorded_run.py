@@ -10,7 +10,7 @@ from mdgan.records.happenings import Happening
 from mdgan.records.placements import Place, Placed, Trained
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
 from mdgan.records.roles import is_alone, leader
-from mdgan.records.rows import Losses, RecordedRow, RoundRow, ScoresRow, Swap
+from mdgan.records.rows import Losses, RecordedRow, ScoresRow, Swap
 from tests.unit.observe.fake_run import FakeRun
 
 
@@ -82,13 +82,6 @@ def test_damaged_lines_are_counted_and_the_others_kept(tmp_path: Path) -> None:
     )
 
 
-def test_a_run_that_has_just_begun_is_a_run(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "run.json").write_text('{"state": "running"}')
-    run = RecordedRun.read(tmp_path)
-    assert (run.iterations, run.events, run.samples, run.traces) == ([], [], {}, {})
-
-
 def test_files_that_are_no_samples_are_passed_over(tmp_path: Path) -> None:
     path = small_run(tmp_path)
     for name in (".0000040.png.12.tmp", "best.png", "0000030.jpg"):
@@ -105,29 +98,11 @@ def test_damaged_settings_are_named(tmp_path: Path, content: str) -> None:
     assert str(caught.value).startswith(f"{path / 'config.json'}: damaged (")
 
 
-def test_what_is_no_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="not a run"):
-        RecordedRun.read(tmp_path)
-
-
 def with_rows(folder: Path, *rows: str) -> Path:
     path = small_run(folder)
     with (path / "metrics.jsonl").open("a") as file:
         file.writelines(row + "\n" for row in rows)
     return path
-
-
-def test_rows_are_typed(tmp_path: Path) -> None:
-    run = RecordedRun.read(small_run(tmp_path))
-    assert [row.iteration for row in run.of(Losses)] == [1, 5, 10, 15, 20]
-    (swap,) = run.of(Swap)
-    assert (swap.moves, swap.exact) == ({1: 2, 2: 1}, True)
-    (scores,) = run.of(ScoresRow)
-    assert scores.extractor is not None
-    assert scores.floor["fid"] == 2.51
-    (began,) = run.of(Happening)
-    assert began.workers == (1, 2)
-    assert run.of(RoundRow) == []
 
 
 def test_unknown_events_and_unknown_fields_are_no_damage(tmp_path: Path) -> None:
