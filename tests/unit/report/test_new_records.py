@@ -1,7 +1,6 @@
 """What runs record since version 0.7: memory, numbers of workers, neighbours, machine, defaults."""
 
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +8,11 @@ import pytest
 import torch
 
 from mdgan.observe.grid import grid_png
-from mdgan.records.recorded_run import RecordedRun
-from mdgan.report.compose import compose
 from mdgan.report.figures import tables
 from mdgan.report.figures.costs import moved_bytes
-from mdgan.report.numbers.subject import Subject, subjects
 from mdgan.report.numbers.traffic import Rate
 from tests.unit.observe.fake_run import FakeRun
-from tests.unit.report.parsed_page import ParsedPage
+from tests.unit.report.parsed_page import page_of, subject_of
 
 
 def rewrite(path: Path, change: dict[str, Any]) -> None:
@@ -49,18 +45,10 @@ def run(tmp_path: Path) -> Path:
     return path
 
 
-def page_of(path: Path) -> ParsedPage:
-    return ParsedPage(compose([RecordedRun.read(path)], datetime.now())[0])
-
-
-def subject_of(path: Path) -> Subject:
-    return subjects([RecordedRun.read(path)])[0]
-
-
 def test_a_page_has_what_a_run_of_this_version_records(run: Path) -> None:
     rewrite(run / "config.json", {"dp_epsilon": 8.0, "dp_delta": 1e-4, "dp_tell": "classes"})
     add(run / "metrics.jsonl", {"event": "epsilon", "iteration": 40, "epsilon": {"1": 2, "2": 7.5}})
-    page = page_of(run)
+    page, _ = page_of(run)
     assert page.drawn >= {"fig-samples", "fig-losses", "fig-by-worker"}
     assert "table-memory" in page.ids
     assert "table-fetching" not in page.ids
@@ -76,13 +64,13 @@ def test_a_page_has_what_a_run_of_this_version_records(run: Path) -> None:
 
 
 def test_old_runs_and_damaged_pictures_leave_these_out(run: Path, tmp_path: Path) -> None:
-    page = page_of(FakeRun(workers=2, iterations=40).write(tmp_path / "old"))
+    page, _ = page_of(FakeRun(workers=2, iterations=40).write(tmp_path / "old"))
     assert "fig-by-worker" not in page.drawn
     assert "table-memory" not in page.ids
     for text in ("ε", "Not the default", "The server's machine", "nearest real"):
         assert text not in page.text
     (run / "neighbours.png").write_bytes(b"\x89PNG cut")
-    assert "nearest real" not in page_of(run).text
+    assert "nearest real" not in page_of(run)[0].text
 
 
 def test_records_of_other_shapes_do_not_stop_the_report(run: Path) -> None:
@@ -90,7 +78,7 @@ def test_records_of_other_shapes_do_not_stop_the_report(run: Path) -> None:
         add(run / "metrics.jsonl", {"iteration": 40, "by_worker": strange})
         add(run / "metrics.jsonl", {"iteration": 40, "riding": strange, "staleness": [strange]})
     add(run / "trace" / "server.jsonl", {"iteration": 40, "seconds": 1.0, "memory_bytes": "much"})
-    page = page_of(run)
+    page, _ = page_of(run)
     assert "3 line(s) make no sense and are left out" in page.text
     assert "table-memory" in page.ids
 

@@ -1,15 +1,10 @@
-from pathlib import Path
-
-import pytest
-
-from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace
+from mdgan.records.recorded_run import RecordedSpan, Trace
 from mdgan.report.numbers.operations import (
     WORKER_ORDER,
     in_order,
     role_operations,
     worker_operations,
 )
-from tests.unit.observe.fake_run import FakeRun
 
 
 def span(name: str, worker: int, seconds: float) -> RecordedSpan:
@@ -49,9 +44,3 @@ def test_hosts_count_as_long_as_they_record() -> None:
 def test_unknown_operations_come_last() -> None:
     found = in_order({"zip", "swap", "receive", "encrypt"}, WORKER_ORDER)
     assert found == ["receive", "swap", "encrypt", "zip"]
-
-
-def test_the_parts_of_a_run_make_up_its_iterations(tmp_path: Path) -> None:
-    run = RecordedRun.read(FakeRun(workers=0, iterations=30).write(tmp_path / "run"))
-    means = role_operations(run.traces["standalone"].spans, range(1, 31))
-    assert sum(means.values()) == pytest.approx(run.status["seconds"] / 30, rel=0.01)
