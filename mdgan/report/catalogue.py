@@ -11,7 +11,6 @@ from mdgan.report.figures import (
     costs,
     durations,
     losses,
-    predictions,
     rounds,
     samples,
     scores,
@@ -145,11 +144,11 @@ SLOTS = Section("slots", "Clients in slots", (
     Entry("predictions", "Predicted seconds", (
         View(
             name="by prediction", of=recorded(placements.predicted_by_kind),
-            draw=predictions.against_measured,
+            draw=slots.against_measured,
             caption="How long clients took against what was predicted; dashed: as predicted.",
         ),
         View(
-            name="by batches", of=recorded(placements.fits), draw=predictions.curves,
+            name="by batches", of=recorded(placements.fits), draw=slots.curves,
             caption="How long clients took by their batches, with the curve of each kind of slot "
             "as fitted last. As equation 3 of Sani et al. (2024).",
         ),

@@ -9,7 +9,7 @@ from mdgan.records.values import count, said_bytes, said_seconds, size_unit, tim
 from mdgan.report.figures.charts import bar_chart
 from mdgan.report.figures.picture import Panel, Picture, Row, Table, only
 from mdgan.report.figures.style import COLOURED, kind_style, operation_style
-from mdgan.report.numbers import operations as numbers
+from mdgan.report.numbers import durations as numbers
 from mdgan.report.numbers.subject import Subject, a
 from mdgan.report.numbers.traffic import KIND_ORDER, Rate, server_rate, worker_rate
 

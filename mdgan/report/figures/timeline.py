@@ -11,7 +11,7 @@ from mdgan.report.figures.costs import ORDER
 from mdgan.report.figures.picture import Picture, Table, one_each
 from mdgan.report.figures.style import IDLE, operation_style
 from mdgan.report.numbers import timeline as numbers
-from mdgan.report.numbers.operations import in_order
+from mdgan.report.numbers.durations import in_order
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.timeline import MOST_LANES, Lane, Timeline
 

@@ -13,8 +13,7 @@ from mdgan.records.roles import SCORER, is_alone, leader, num_workers
 from mdgan.records.rows import RoundRow
 from mdgan.records.values import count, number_in, shown
 from mdgan.report.numbers.attendance import Presence, presences
-from mdgan.report.numbers.durations import iteration_durations, outlier_threshold
-from mdgan.report.numbers.operations import within_rounds
+from mdgan.report.numbers.durations import iteration_durations, outlier_threshold, within_rounds
 
 _WHERE = frozenset(
     (

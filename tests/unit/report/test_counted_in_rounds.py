@@ -9,7 +9,7 @@ import pytest
 
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace
 from mdgan.report.numbers.attendance import presences
-from mdgan.report.numbers.operations import within_rounds, worker_operations
+from mdgan.report.numbers.durations import within_rounds, worker_operations
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.timeline import MOST_LANES, timeline, typical_iteration, typical_window
 from mdgan.report.numbers.traffic import server_rate

@@ -1,5 +1,5 @@
 from mdgan.records.recorded_run import RecordedSpan, Trace
-from mdgan.report.numbers.operations import (
+from mdgan.report.numbers.durations import (
     WORKER_ORDER,
     in_order,
     role_operations,
