@@ -2,16 +2,12 @@
 
 from mdgan.families.shown import SHOWN
 from mdgan.records.rows import RoundRow
-from mdgan.report.entry import Entry, GroupedView, Section, View, recorded
 from mdgan.report.figures import (
     attendance,
     audits,
-    by_worker,
     classes,
     costs,
-    durations,
     losses,
-    rounds,
     samples,
     scores,
     slots,
@@ -19,6 +15,7 @@ from mdgan.report.figures import (
     tables,
     timeline,
 )
+from mdgan.report.figures.picture import Entry, GroupedView, Section, View, recorded
 from mdgan.report.numbers import placements
 from mdgan.report.numbers.durations import OUTLIERS_ARE
 from mdgan.report.numbers.scores import METRICS, classwise, histograms
@@ -117,14 +114,14 @@ ROUNDS = Section("rounds", "Rounds", (
     Entry("rounds", "Rounds", (
         View(
             name="who took part", fits=Subject.has_rounds,
-            of=lambda subject: subject.run.of(RoundRow), draw=rounds.who_took_part,
+            of=lambda subject: subject.run.of(RoundRow), draw=attendance.who_took_part_in_rounds,
             caption="Every worker that was asked in a round. Asked in vain: its model did not come "
             "in time; aborted: the model stayed as it was. Paler where a stretch holds several "
             "rounds.",
         ),
         GroupedView(
             name="samples seen", fits=Subject.has_rounds,
-            of=rounds.classes_seen, missing=NO_HOLDINGS, draw=rounds.samples_seen,
+            of=attendance.classes_seen, missing=NO_HOLDINGS, draw=attendance.samples_seen,
             caption="Samples that the server has seen through the workers that took part, a sample "
             "as often as its worker did. Lines are means over the classes, bands reach from the "
             "least to the most seen one; diamonds: every class was seen 500 times. As figure 14 of "
@@ -143,14 +140,15 @@ SLOTS = Section("slots", "Clients in slots", (
     )),
     Entry("predictions", "Predicted seconds", (
         View(
-            name="by prediction", of=recorded(placements.predicted_by_kind),
-            draw=slots.against_measured,
+            of=recorded(placements.predicted_by_kind), draw=slots.against_measured,
             caption="How long clients took against what was predicted; dashed: as predicted.",
         ),
+    )),
+    Entry("curves", "Seconds by batches", (
         View(
-            name="by batches", of=recorded(placements.fits), draw=slots.curves,
-            caption="How long clients took by their batches, with the curve of each kind of slot "
-            "as fitted last. As equation 3 of Sani et al. (2024).",
+            of=recorded(placements.fits), draw=tables.fitted_curves,
+            caption="The curve a·x + b·log(x) + d of seconds by batches x, as fitted last to each "
+            "kind of slot (Sani et al. 2024, equation 3), and what it leaves.",
         ),
     )),
     Entry("idle", "Idle slots", (
@@ -185,7 +183,7 @@ COST = Section("cost", "Time, bytes and memory", (
     Entry("duration", "{Unit} duration", (
         View(
             name="each", paper="7.1, 7.2, E.1 to E.3",
-            of=lambda subject: subject.durations, draw=durations.each, missing=NO_TRACE,
+            of=lambda subject: subject.durations, draw=timeline.each, missing=NO_TRACE,
             caption="How long every {unit} took, from its first operation to its last; scoring and "
             f"checkpoints do not count. Crosses are outliers: {OUTLIERS_ARE}",
             of_rounds="What an aborted round took counts to the one in its place.",
@@ -250,7 +248,7 @@ WORKERS = Section("workers", "Workers and swaps", (
     Entry("by-worker", "Worker by worker", tuple(
         View(
             name=numbers.title, fits=Subject.has_workers, caption=numbers.caption,
-            of=by_worker.numbers_of(numbers), draw=by_worker.drawn(numbers),
+            of=losses.numbers_of(numbers), draw=losses.drawn(numbers),
         )
         for numbers in SHOWN
     )),

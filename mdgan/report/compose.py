@@ -15,9 +15,8 @@ from mdgan import __version__
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.values import shown
 from mdgan.report.catalogue import SECTIONS
-from mdgan.report.entry import Entry, GroupedView, View
 from mdgan.report.figures.export import inline_svg, write_files
-from mdgan.report.figures.picture import Picture, Table
+from mdgan.report.figures.picture import Entry, GroupedView, Picture, Table, View
 from mdgan.report.figures.samples import result
 from mdgan.report.figures.style import styled
 from mdgan.report.glance import facts, measured, notices

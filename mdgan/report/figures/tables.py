@@ -12,7 +12,7 @@ from mdgan.records.values import chosen_evenly, count, said, said_bytes, said_se
 from mdgan.report.figures.picture import Picture, Row, Table, only
 from mdgan.report.figures.slots import name_of, percent, short
 from mdgan.report.numbers import placements
-from mdgan.report.numbers.placements import Tried
+from mdgan.report.numbers.placements import Fit, Tried
 from mdgan.report.numbers.subject import Subject
 
 _MOST_ROWS = 40
@@ -162,6 +162,26 @@ def idle_slots(found: Sequence[tuple[Subject, Mapping[Place, Mapping[int, float]
         ]
         told.append(f"idle in the mean: {', '.join(each)}")
     header = ("run", "slot", "kind", "rounds", "idle, mean", "idle, most")
+    return _table(header, rows, told)
+
+
+def fitted_curves(found: Sequence[tuple[Subject, Mapping[str, Fit]]]) -> Picture:
+    """The curves of seconds by batches, and what they leave."""
+    rows = [
+        (subject.label, short(kind), f"{len(fit.points):,}", *map(said, fit.curve),
+         said_seconds(median(map(abs, fit.residuals()))))
+        for subject, kinds in found
+        for kind, fit in kinds.items()
+    ]  # fmt: skip
+    told = []
+    for _, kinds in found:
+        parts = []
+        for kind, fit in list(kinds.items())[:2]:
+            terms = zip(map(said, fit.curve), ("·x", "·log(x)", ""), strict=True)
+            curve = " + ".join(f"{factor}{of}" for factor, of in terms if factor != "0")
+            parts.append(f"{short(kind) or 'slots'}: {curve or '0'} seconds")
+        told.append("; ".join(parts))
+    header = ("run", "kind", "clients", "a [s]", "b [s]", "d [s]", "residual, median")
     return _table(header, rows, told)
 
 

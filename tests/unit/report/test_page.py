@@ -11,7 +11,7 @@ from tests.unit.report.parsed_page import ParsedPage, html_of
 from tests.unit.report.placed_run import KINDS, placed_run
 
 NAMES = [entry.name for section in SECTIONS for entry in section.entries]
-TABLES = {"idle", "concurrency", "memory", "fetching", "operators"}
+TABLES = {"curves", "idle", "concurrency", "memory", "fetching", "operators"}
 SLOTS = {"placement", "predictions"}
 NEW = {"by-worker", "audit"}
 """Runs of versions before 0.7 did not record them, and others only after `mdgan audit`."""

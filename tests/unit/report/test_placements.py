@@ -126,8 +126,7 @@ def test_a_run_with_slots_has_all_figures(tmp_path: Path) -> None:
     assert recorded.damage == ()
     drawn = pictures(recorded)
     assert [*drawn] == [
-        *("placement", "predictions by prediction", "predictions by batches"),
-        *("idle", "concurrency"),
+        *("placement", "predictions", "curves", "idle", "concurrency"),
     ]
     batches = drawn["placement"]
     lanes = [label.get_text() for label in batches.panels[0].figure.axes[0].get_yticklabels()]
@@ -163,7 +162,7 @@ def test_more_slots_kinds_and_clients_than_fit_are_thinned_out() -> None:
     drawn = pictures(run_of(placement(0, *slots, makespan=65, fits=curves)), render=False)
     assert "4,550 clients in 70 slots" in drawn["placement"].seen
     assert "only 64 fit, 6 more slots are left out" in drawn["placement"].seen
-    assert "only 8 of 70 kinds of slots are drawn" in drawn["predictions by batches"].seen
+    assert "only 8 of 70 kinds of slots are drawn" in drawn["predictions"].seen
 
 
 HOSTILE: list[dict[str, Any]] = [
