@@ -17,8 +17,10 @@ from mdgan.observe.tracer import WINDOW, traced_every
 
 IMAGE_BYTES = 256
 HOST_STEPS = (("fake half", 0.0011), ("local step", 0.0007), ("feedback", 0.0014))
-ALONE = (("generate", 0.0011), ("real half", 0.0008), ("fake half", 0.001))
-ALONE += (("local step", 0.0007), ("aggregate", 0.0013), ("step", 0.002))
+ALONE = (
+    *(("generate", 0.0011), ("real half", 0.0008), ("fake half", 0.001)),
+    *(("local step", 0.0007), ("aggregate", 0.0013), ("step", 0.002)),
+)
 """What a role does, and for how many seconds."""
 
 

@@ -160,26 +160,6 @@ def test_where_clients_trained_is_typed(tmp_path: Path) -> None:
     assert placed.slots[1].trained == []
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"busy": -1},
-        {"host": 0},
-        {"clients": [7]},
-        {"predicted": [1]},
-        {"seconds": [1, 2, float("nan")]},
-        {"begin": [0, 1, float("inf")]},
-        {"batches": [-1, 2, 3]},
-        {"kind": 3},
-    ],
-)
-def test_slots_that_make_no_sense_are_left_out(tmp_path: Path, change: dict[str, Any]) -> None:
-    row = json.dumps({**PLACED, "slots": [{**IN_SLOT, **change}]})
-    run = RecordedRun.read(with_rows(tmp_path, row))
-    assert run.of(Placed) == []
-    assert "1 line(s) make no sense" in run.damage[0]
-
-
 def test_a_run_is_counted_in_what_it_says_or_in_rounds_if_it_has_some(tmp_path: Path) -> None:
     path = small_run(tmp_path)
     assert RecordedRun.read(path).unit == "iteration"

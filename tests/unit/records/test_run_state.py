@@ -1,10 +1,12 @@
 """What rows say together; who was there when is tested by the report's figure of it."""
 
+from typing import Any
+
 from mdgan.records.rows import Losses, ScoresRow, Swap
 from mdgan.records.run_state import UNSAVED, UNSCORED, LastSwap, RunState
 
 
-def state_of(*rows: dict[str, object], most_rows: int | None = None) -> RunState:
+def state_of(*rows: dict[str, Any], most_rows: int | None = None) -> RunState:
     state = RunState(most_rows)
     for row in rows:
         state.take(row)

@@ -103,24 +103,6 @@ def test_a_recorded_run_is_counted_as_numpy_counts_it(tmp_path: Path, balanced: 
     assert {round(sum(one.weights.values()), 12) for one in recorded.of(RoundRow)} == {1.0}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"number": None},
-        {"iterations": {"x": 5}},
-        {"iteration": "5"},
-        {"weights": [0.5]},
-        {"weights": 1},
-        {"weights": [0.5, None]},
-        {"took_part": 3},
-        {"took_part": [-1, 2]},
-    ],
-)
-def test_rounds_that_make_no_sense_are_left_out(change: dict[str, Any]) -> None:
-    assert run({**event(0, [1, 2]), **change}, event(1, [3])).of(RoundRow)[-1].number == 1
-    assert len(run({**event(0, [1, 2]), **change}, event(1, [3])).of(RoundRow)) == 1
-
-
 def test_details_that_are_missing_count_as_nothing() -> None:
     strange = event(0, [1, 2])
     for name in ("iterations", "batch_sizes", "asked"):
