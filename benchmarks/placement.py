@@ -30,7 +30,7 @@ from mdgan.families.federated.placement import Point, curve_at, fit_curve
 from mdgan.records.placements import Placed
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.roles import SERVER
-from mdgan.records.rows import Round
+from mdgan.records.rows import RoundRow
 
 UNFITTED = 2
 """The first rounds, which `lb` places as `rr` does; they warm up, too."""
@@ -81,7 +81,7 @@ def train(
 
 def round_seconds(run: RecordedRun, skip: int) -> list[float]:
     """How long each round took, from the end of one to the end of the next."""
-    ends = [row.seconds for row in run.of(Round) if row.seconds is not None]
+    ends = [row.seconds for row in run.of(RoundRow) if row.seconds is not None]
     return list(np.diff(ends)[skip - 1 :].tolist())
 
 
@@ -284,7 +284,7 @@ def traffic(rounds: int, repeats: int, clients: int, cohorts: str, iterations: i
 def _moved(run: RecordedRun) -> tuple[float, float]:
     """Bytes that the server sent and received in a round, between its first and last count."""
     first, *_, last = run.traces[SERVER].traffic
-    ends = [row.iteration for row in run.of(Round)]
+    ends = [row.iteration for row in run.of(RoundRow)]
     rounds = ends.index(last.iteration) - ends.index(first.iteration)
     return (
         (sum(last.sent.values()) - sum(first.sent.values())) / rounds,

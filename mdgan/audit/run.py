@@ -92,7 +92,7 @@ def audit_run(
         discriminators=judged,
         generator=generator,
         inversions=inversions,
-        epsilon=target.recorded.epsilon,
+        epsilon=target.recorded.state.epsilon,
         bound=_bound(path, target, left_out),
         left_out=left_out,
     )
@@ -119,7 +119,7 @@ def _bound(path: Path, target: Target, left_out: dict[str, str]) -> Bound | None
     settings = target.settings
     if not isinstance(settings, PrivacySettings) or settings.dp_delta is None:
         return None
-    stated = settings.dp_epsilon or max(target.recorded.epsilon.values(), default=None)
+    stated = settings.dp_epsilon or max(target.recorded.state.epsilon.values(), default=None)
     if stated is None:
         left_out[_LOWER_BOUND] = "the run has told no ε that could be compared"
         return None

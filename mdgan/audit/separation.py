@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from mdgan.gan.randomness import generator_for
-from mdgan.records.audit import FALSE_ALARMS, Found, Separation
+from mdgan.records.audit import FALSE_ALARMS, MembersFound, Separation
 from mdgan.records.values import chosen_evenly
 
 _MOST_POINTS = 200
@@ -65,7 +65,7 @@ def _standard_error(area: float, members: float, non_members: float) -> float:
     return min(1.0, sqrt(max(variance, 0.0)))
 
 
-def _found(members: Tensor, non_members: Tensor, weights: Tensor) -> list[Found]:
+def _found(members: Tensor, non_members: Tensor, weights: Tensor) -> list[MembersFound]:
     """Members found at few false alarms; one half of the non-members chooses the threshold."""
     there = (weights > 0).nonzero().squeeze(1)
     mixed = there[torch.randperm(len(there), generator=generator_for(0, "thresholds"))]
@@ -85,7 +85,7 @@ def _found(members: Tensor, non_members: Tensor, weights: Tensor) -> list[Found]
         share = float((members > threshold).double().mean())
         taken = weights[judging][non_members[judging] > threshold].sum() / weights[judging].sum()
         found.append(
-            Found(
+            MembersFound(
                 alarms=alarms,
                 share=share,
                 interval=_interval(share * len(members), len(members)),

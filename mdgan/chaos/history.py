@@ -1,24 +1,21 @@
-"""Reads what a run's server records, while the run goes on."""
+"""Reads what a run's servers record, while the run goes on."""
 
-import contextlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mdgan.errors import BadInput
 from mdgan.records.run_directory import ENDED, RunDirectory
+from mdgan.records.run_state import RunState
 from mdgan.records.run_tail import METRICS, RunTail
 
 
 @dataclass(frozen=True)
 class Noticed:
-    """One event of `metrics.jsonl`.
-
-    Attributes:
-        time: when it happened, in seconds since 1970.
-    """
+    """One event of `metrics.jsonl`: its name, when it happened since 1970, and the whole line."""
 
     name: str
     time: float
@@ -43,19 +40,22 @@ class History:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.iteration = 0
         self.events: list[Noticed] = []
         self._run = RunDirectory(folder)
         self._tail = RunTail(folder)
+        self._state = RunState()
         self._seen: set[str] = set()
-        self._began = 0.0
+
+    @property
+    def iteration(self) -> int:
+        """The last recorded one."""
+        return self._state.iteration
 
     def read(self) -> None:
         """Takes in what is new."""
         for news in self._tail.read():
             for record in news.records if news.name == METRICS else ():
-                self.iteration = int(record["iteration"])
-                if "event" in record:
+                with suppress(ValueError):
                     self._take(record)
 
     def after(self, moment: float, *names: str) -> Iterator[Noticed]:
@@ -66,7 +66,7 @@ class History:
 
     def state(self) -> str:
         """`starting`, `running`, `finished`, `stopped`, `failed`, or empty before the start."""
-        with contextlib.suppress(BadInput):
+        with suppress(BadInput):
             return str(self._run.read_status().get("state", ""))
         return ""
 
@@ -75,11 +75,9 @@ class History:
         return self.state() in ENDED
 
     def _take(self, record: dict[str, Any]) -> None:
+        row = self._state.take(record)
         text = json.dumps(record, sort_keys=True)
-        if text in self._seen:
-            return
-        self._seen.add(text)
-        if "time" in record:
-            self._began = record["time"] - record["seconds"]
-        moment = self._began + record.get("seconds", 0.0)
-        self.events.append(Noticed(record["event"], moment, int(record["iteration"]), record))
+        if "event" in record and text not in self._seen:
+            self._seen.add(text)
+            moment = self._state.time_of(row)
+            self.events.append(Noticed(record["event"], moment, row.iteration, record))

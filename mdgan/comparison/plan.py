@@ -38,12 +38,8 @@ class Configuration:
     """One of the configurations that are compared.
 
     Attributes:
-        name: the stem of its file.
         settings: from the file and the flags, as `--config` takes them.
         resolved: every setting, as a run's `config.json` will hold it.
-        cores: how many cores a training keeps busy.
-        warnings: one line each.
-        faults: that are planned, written as in MDGAN_FAULTS.
     """
 
     name: str
@@ -56,14 +52,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Training:
-    """One configuration with one seed.
-
-    Attributes:
-        configuration: the settings.
-        seed: of everything random.
-        folder: of the run.
-        standing: what has to be done: one of the words above.
-    """
+    """One configuration with one seed."""
 
     configuration: Configuration
     seed: int
@@ -89,7 +78,6 @@ def read_configurations(
     Args:
         files: each as `mdgan train --config` takes it, or a folder of such `*.json` files.
         flags: settings that override every file's; None for a flag that was not given.
-        seed: one of the seeds, for the check.
         paper_scale: whether to use the files' settings for the scale of the papers.
 
     Raises:
@@ -125,12 +113,6 @@ def list_trainings(
 ) -> list[Training]:
     """Every configuration with every seed, all configurations with the first seed first.
 
-    Args:
-        configurations: checked.
-        seeds: each once.
-        out: the folder of the comparison.
-        resume: whether the folder may hold some of these runs already.
-
     Raises:
         BadInput: the folder holds something else, or runs that cannot go on.
     """
@@ -164,11 +146,7 @@ def _files_in(path: Path) -> list[Path]:
 
 
 def _read(path: Path, paper_scale: bool) -> tuple[dict[str, Any], str]:
-    """The settings and the planned faults of one file.
-
-    Raises:
-        BadInput: the file or a fault in it is malformed, or it has no settings for that scale.
-    """
+    """The settings and the planned faults of one file."""
     own = read_config_file(path, known_settings() | {_FAULTS, _PAPER_SCALE})
     scaled = own.pop(_PAPER_SCALE, None)
     if paper_scale:
@@ -211,11 +189,7 @@ def _configuration(name: str, settings: dict[str, Any], seed: int, faults: str) 
 
 
 def _standing(folder: Path, resolved: Mapping[str, Any]) -> str:
-    """What has to be done for the training whose run lies in a folder.
-
-    Raises:
-        BadInput: the run there is of another training, or still running.
-    """
+    """What has to be done for the training whose run lies in a folder."""
     if not folder.exists():
         return NEW
     run = RunDirectory.open(folder)

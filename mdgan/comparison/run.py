@@ -1,18 +1,43 @@
 """`mdgan compare`: checks and trains configurations, writes the report and the numbers."""
 
+import contextlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from mdgan import __version__
-from mdgan.comparison.plan import Configuration, jobs_at_once, list_trainings, read_configurations
-from mdgan.comparison.schedule import Schedule
+from mdgan.comparison.plan import (
+    AGAIN,
+    DONE,
+    GOES_ON,
+    Configuration,
+    Training,
+    has_checkpoint,
+    jobs_at_once,
+    list_trainings,
+    read_configurations,
+)
 from mdgan.comparison.table import as_table, measure
 from mdgan.errors import BadInput, cannot_write
+from mdgan.launch.faults import FAULTS
+from mdgan.launch.minder import ENDS_WITH_INPUT, end_with_input
+from mdgan.observe.progress import duration
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.values import said
 from mdgan.report.build import PAGE_NAME, check_plots_extra, write_report
+from mdgan.report.numbers.scores import last_score
 from mdgan.storage.whole_file import write_output
 
 _log = logging.getLogger(__name__)
@@ -36,12 +61,7 @@ def run_comparison(
     """Trains every configuration with every seed, and compares them.
 
     Args:
-        files: the configurations, or folders of them.
-        flags: settings for all of them.
-        seeds: each once.
-        out: the folder for everything.
         jobs: how many trainings run at once; None for as many as the cores allow.
-        resume: go on with the comparison in `out`.
         paper_scale: whether to use the files' settings for the scale of the papers.
 
     Returns:
@@ -57,8 +77,8 @@ def run_comparison(
         _log.warning("warning: %s", warning)
     _write_configs(configurations, out)
     at_once = jobs_at_once(configurations) if jobs is None else jobs
-    schedule = Schedule(trainings, out / _CONFIGS, at_once)
-    if not schedule.run():
+    queue = TrainingQueue(trainings, out / _CONFIGS, at_once)
+    if not queue.run():
         _say("stopped; the same command with --out %s --resume goes on", out)
         return _STOPPED
     ordered = [t for each in configurations for t in trainings if t.configuration is each]
@@ -73,9 +93,9 @@ def run_comparison(
             _log.warning("%s", line)
         _say("%s: %d figures", written.path, written.num_figures)
     _say("%s: the numbers", out / TABLE_NAME)
-    if schedule.failed:
-        _log.error("failed: %s", "; ".join(training.label for training in schedule.failed))
-    return 1 if schedule.failed else 0
+    if queue.failed:
+        _log.error("failed: %s", "; ".join(training.label for training in queue.failed))
+    return 1 if queue.failed else 0
 
 
 def _write_configs(configurations: Sequence[Configuration], out: Path) -> None:
@@ -90,3 +110,193 @@ def _write_configs(configurations: Sequence[Configuration], out: Path) -> None:
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_output("--out", path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+_LOOK_SECONDS = 0.05
+_STOPPING_SECONDS = 15.0
+_LINES_SHOWN = 8
+
+
+class TrainingQueue:
+    """Starts trainings in order, and follows each until it ends.
+
+    Attributes:
+        failed: the trainings that ended before they were finished.
+    """
+
+    def __init__(self, trainings: Sequence[Training], configs: Path, jobs: int) -> None:
+        self.failed: list[Training] = []
+        self._places = {id(training): n for n, training in enumerate(trainings, start=1)}
+        self._waiting = deque(trainings)
+        self._struck: set[int] = set()
+        self._running: list[tuple[Training, _Process]] = []
+        self._configs = configs
+        self._jobs = jobs
+        self._stopped = False
+
+    def run(self) -> bool:
+        """Runs all trainings; one that fails does not hold up the others.
+
+        Returns:
+            Whether all had their turn: False if a user or a signal asked to stop.
+        """
+        with self._stop_signals():
+            try:
+                end_with_input()
+                while (self._waiting or self._running) and not self._stopped:
+                    self._start_what_fits()
+                    self._see_who_ended()
+                    time.sleep(_LOOK_SECONDS)  # between two looks at the processes
+            finally:
+                self._end_all()
+        return not self._stopped
+
+    def _start_what_fits(self) -> None:
+        while self._waiting and len(self._running) < self._jobs:
+            training = self._waiting.popleft()
+            self._tell(training, training.standing)
+            if training.standing == DONE:
+                continue
+            if training.standing == AGAIN:
+                _remove(training.folder)  # the same run, which has no checkpoint to go on from
+            self._start(training, training.configuration.faults, training.standing == GOES_ON)
+
+    def _start(self, training: Training, faults: str, resume: bool) -> None:
+        config = self._configs / f"{training.configuration.name}.json"
+        command = [sys.executable, "-m", "mdgan", "train", "--config", str(config)]
+        command += ["--seed", str(training.seed)]
+        command += ["--resume" if resume else "--out", str(training.folder)]
+        self._running.append((training, _Process(command, training.log, faults)))
+
+    def _see_who_ended(self) -> None:
+        for training, process in list(self._running):
+            status = process.status()
+            if status is None:
+                continue
+            self._running.remove((training, process))
+            process.end(0.0)
+            took = duration(process.seconds())
+            if status == 0:
+                self._tell(training, f"finished in {took}{_last_fid(training)}")
+                continue
+            if self._goes_on_after_fault(training):
+                continue
+            self.failed.append(training)
+            how = f"signal {-status}" if status < 0 else f"exit status {status}"
+            self._tell(training, f"failed with {how} after {took}; the end of {training.log}:")
+            for line in _last_lines(training.log):
+                _say("    %s", line)
+
+    def _goes_on_after_fault(self, training: Training) -> bool:
+        """Goes on, once, with a run whose planned faults strike its server; whether it does."""
+        faults = training.configuration.faults
+        left = ";".join(f for f in faults.split(";") if f and not f.strip().startswith("server:"))
+        place = id(training)
+        if left == faults or place in self._struck or not has_checkpoint(training.folder):
+            return False
+        self._struck.add(place)
+        self._tell(training, "its server was struck; goes on from its checkpoint")
+        self._start(training, left, resume=True)
+        return True
+
+    def _end_all(self) -> None:
+        """Asks all running trainings to save and stop, and kills those that do not."""
+        for _, process in self._running:
+            process.ask_to_stop()
+        deadline = time.monotonic() + _STOPPING_SECONDS
+        for training, process in self._running:
+            process.end(max(0.0, deadline - time.monotonic()))
+            self._tell(training, "stopped")
+
+    @contextmanager
+    def _stop_signals(self) -> Iterator[None]:
+        """Ctrl-C, SIGTERM and a closed terminal end the queue between two of its steps."""
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            self._stopped = True
+
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup
+            numbers.append(signal.SIGHUP)
+        before = [signal.signal(number, stop) for number in numbers]
+        try:
+            yield
+        finally:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+
+    def _tell(self, training: Training, what: str) -> None:
+        place = f"[{self._places[id(training)]}/{len(self._places)}]"
+        _say("%s %s: %s", place, training.label, what)
+
+
+class _Process:
+    """One command with all its processes, in a session of its own.
+
+    Raises:
+        BadInput: the log cannot be written.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, faults: str) -> None:
+        self._began = time.monotonic()
+        try:
+            with log.open("ab") as output:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    env=_environment(faults),
+                )
+        except OSError as error:
+            raise BadInput(cannot_write(f"{log}", error)) from error
+
+    def seconds(self) -> float:
+        """Since it was started."""
+        return time.monotonic() - self._began
+
+    def status(self) -> int | None:
+        """Its exit status; None while it runs."""
+        return self._process.poll()
+
+    def ask_to_stop(self) -> None:
+        """Asks as Ctrl-C would; it then saves the run and ends its own processes."""
+        if self._process.poll() is None:
+            self._process.terminate()
+
+    def end(self, timeout_seconds: float) -> None:
+        """Waits for it, and kills the processes of its session that are left."""
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout_seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def _environment(faults: str) -> dict[str, str]:
+    """This process's, but for what holds for it alone: its input."""
+    kept = {name: value for name, value in os.environ.items() if name != ENDS_WITH_INPUT}
+    return {**kept, FAULTS: faults} if faults else kept
+
+
+def _remove(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot remove it ({error.strerror})") from error
+
+
+def _last_fid(training: Training) -> str:
+    try:
+        score = last_score(RecordedRun.read(training.folder), "fid")
+    except BadInput:
+        return ""
+    return f", FID {said(score.value)}" if score else ", not scored"
+
+
+def _last_lines(log: Path) -> list[str]:
+    text = log.read_bytes().decode(errors="replace")
+    return [line for line in text.splitlines() if line.strip()][-_LINES_SHOWN:]

@@ -14,14 +14,8 @@ from mdgan.comparison.plan import Training
 from mdgan.errors import BadInput
 from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.rows import Round
-from mdgan.records.values import (
-    number_in,
-    said,
-    said_bytes,
-    said_seconds,
-)
-from mdgan.report.numbers.losses import deviation_at_end, discriminator_loss, generator_loss
+from mdgan.records.rows import RoundRow
+from mdgan.records.values import number_in, said, said_bytes, said_seconds
 from mdgan.report.numbers.rounds import SEEN_OFTEN, rounds_until_seen
 from mdgan.report.numbers.scores import last_score, reference, score_events, yardstick
 from mdgan.report.numbers.subject import Subject, subjects
@@ -51,6 +45,8 @@ _OTHERS: tuple[tuple[str, str, Said], ...] = (
 
 _MOST_YARDSTICKS = 4
 _NOTHING = "–"
+_LAST = 0.25
+_LEAST_LOGGED = 3
 
 
 def measure(trainings: Sequence[Training]) -> dict[str, Any]:
@@ -79,11 +75,11 @@ def measure(trainings: Sequence[Training]) -> dict[str, Any]:
 def numbers_of(subject: Subject) -> dict[str, float | None]:
     """The numbers of one run, by name; bytes sent and received are added up."""
     run, end = subject.run, float("inf")
-    rounds = run.of(Round)
+    rounds, (generator, discriminator) = run.of(RoundRow), _deviations_at_end(run)
     until = rounds_until_seen(run) if rounds else None
     scores = {
         metric: score.value if (score := last_score(run, metric)) else None
-        for metric in ("fid", "inception_score", "coverage", "classes_covered")
+        for metric, _, _ in _SCORES
     }
     return {
         **scores,
@@ -93,16 +89,30 @@ def numbers_of(subject: Subject) -> dict[str, float | None]:
         "seconds": number_in(run.status, "seconds"),
         "rounds": float(len(rounds)) if rounds else None,
         ROUNDS_UNTIL: None if until is None else float(until),
-        "generator_loss_deviation": deviation_at_end(run, generator_loss),
-        "discriminator_loss_deviation": deviation_at_end(run, discriminator_loss),
+        "generator_loss_deviation": generator,
+        "discriminator_loss_deviation": discriminator,
     }
+
+
+def _deviations_at_end(run: RecordedRun) -> tuple[float | None, float | None]:
+    """The standard deviations of J_gen and J_disc in the last quarter (ParaGAN, figure 6).
+
+    Each is None if fewer than three iterations were logged, or one loss was not finite.
+    """
+    rows = run.state.losses
+    begin = rows[-1][0] * (1 - _LAST) if rows else 0.0
+    late = [losses for i, *losses in rows if i > begin]
+    generator, discriminator = (_deviation([both[k] for both in late]) for k in (0, 1))
+    return generator, discriminator
+
+
+def _deviation(losses: list[float | None]) -> float | None:
+    finite = [loss for loss in losses if loss is not None]
+    return stdev(finite) if _LEAST_LOGGED <= len(finite) == len(losses) else None
 
 
 def as_table(found: Mapping[str, Any]) -> str:
     """The means as a table, without the columns in which no configuration has a number.
-
-    Args:
-        found: from `measure`.
 
     Returns:
         The table; below it the yardstick of the scores, each one's if there are several.

@@ -30,16 +30,14 @@ class Advance(NamedTuple):
         iteration: i, the last that is done.
         losses: float32 [N, 2], J_disc and J_gen of every worker that answered.
         workers: their numbers, in the same order; none where one role does everything.
-        staleness: by worker, over how many steps of the generator its answers were old when they
-            were used, for each answer; empty where none ever is.
-        riding: by worker, its score for free riding; empty where workers are not scored.
+        numbers: key → worker → JSON value, of what else is logged of workers; see
+            `records.declared`.
     """
 
     iteration: int
     losses: Tensor
     workers: Sequence[int] = ()
-    staleness: Mapping[int, Sequence[int]] = MappingProxyType({})
-    riding: Mapping[int, float] = MappingProxyType({})
+    numbers: Mapping[str, Mapping[int, Any]] = MappingProxyType({})
 
 
 class ServerPart(ABC):

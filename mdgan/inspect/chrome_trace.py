@@ -16,7 +16,7 @@ import numpy as np
 
 from mdgan.errors import BadInput
 from mdgan.records.happenings import JOINED, LEFT, LOST, RESUMED, SHUT_OUT, happening
-from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace, Traffic
+from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace, TrafficCount
 from mdgan.records.values import number_in
 from mdgan.storage.whole_file import write_output
 
@@ -132,10 +132,10 @@ def _lanes(intervals: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int
         yield moved, free_from[lane], lane
 
 
-def _rates(traffic: list[Traffic], process: int) -> Iterator[_Event]:
+def _rates(traffic: list[TrafficCount], process: int) -> Iterator[_Event]:
     """Bytes per second between two rows, from the first of them on."""
     rates: list[tuple[float, int, int]] = []
-    for before, after in pairwise([Traffic(0, 0.0, {}, {}), *traffic]):
+    for before, after in pairwise([TrafficCount(0, 0.0, {}, {}), *traffic]):
         if (seconds := after.seconds - before.seconds) > 0:
             sent, received = (
                 # 0 if counting began anew in between, as in a resumed run.

@@ -36,7 +36,7 @@ from mdgan.metrics.packing import unpack
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.rows import Scores, typed
+from mdgan.records.rows import ScoresRow, typed
 from mdgan.records.run_directory import AVERAGE_FILE
 from mdgan.records.values import said_left_out
 from mdgan.settings.declare import flag
@@ -109,10 +109,10 @@ def evaluate_run(
 
 def _unlike_training(path: Path, record: Mapping[str, Any], *, raw: bool) -> list[str]:
     """Says what keeps these scores from being compared with those that training recorded."""
-    trained = [row for row in RecordedRun.read(path).of(Scores) if row.by is None and row.scores]
+    trained = [row for row in RecordedRun.read(path).of(ScoresRow) if row.by is None and row.scores]
     if not trained:
         return []
-    before, now = _measured_with(trained[-1]), _measured_with(typed(record, Scores))
+    before, now = _measured_with(trained[-1]), _measured_with(typed(record, ScoresRow))
     differing = [what for what, value in now.items() if value != before[what]]
     if raw and (path / AVERAGE_FILE).exists():
         differing.append("generator (the average, not itself)")
@@ -121,7 +121,7 @@ def _unlike_training(path: Path, record: Mapping[str, Any], *, raw: bool) -> lis
     return [f"these scores do not compare with those of training: other {', '.join(differing)}"]
 
 
-def _measured_with(scores: Scores) -> dict[str, object]:
+def _measured_with(scores: ScoresRow) -> dict[str, object]:
     return {
         "network": scores.extractor and scores.extractor.sha256,
         "number of samples": scores.n,

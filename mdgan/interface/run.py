@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mdgan.errors import BadInput
 from mdgan.interface.child import command, plain, scratch, write_settings
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.rows import Losses, Scores
+from mdgan.records.rows import Losses, ScoresRow
 from mdgan.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Run:
         Its fields are `iteration` and the names of scores, such as `fid`; a score that could not be
         computed is NaN.
         """
-        rows = [row for row in RecordedRun.read(self.path).of(Scores) if row.by is None]
+        rows = [row for row in RecordedRun.read(self.path).of(ScoresRow) if row.by is None]
         names = list(dict.fromkeys(name for row in rows for name in row.scores))
         found = ((row.iteration, *(row.scores.get(name) for name in names)) for row in rows)
         return _table(names, found)

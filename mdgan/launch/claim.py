@@ -31,7 +31,10 @@ from mdgan.launch.models import default_settings
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import check_covered
 from mdgan.observe.profiler import Profiler
-from mdgan.observe.run_observer import RunObserver
+from mdgan.observe.record_writer import RecordWriter
+from mdgan.observe.run_observer import Launched, Rhythm, RunObserver
+from mdgan.observe.snapshots import Sampled
+from mdgan.observe.tracer import Tracer
 from mdgan.observe.trackers import Trackers
 from mdgan.records.run_directory import RunDirectory
 from mdgan.settings.machine import num_cores, processor_name
@@ -258,25 +261,17 @@ def make_observer(
 ) -> RunObserver:
     """The observer of a run."""
     run = claimed.run
+    settings = prepared.settings
+    resume = f"mdgan {registry.command(settings.algorithm)} --resume {run.path}"
+    at_begin = claimed.take_records if claimed.before else None
     return RunObserver(
         run,
-        generator,
-        z_dim=prepared.models.z_dim,
-        seed=prepared.settings.seed,
-        iterations=prepared.settings.iterations,
-        sample_interval=prepared.settings.sample_interval,
-        log_interval=prepared.settings.log_interval,
-        status=about(prepared, claimed),
-        launched=prepared.launched,
-        settings=prepared.config,
-        trackers=Trackers(
-            prepared.settings.trackers(), run.path, prepared.settings.as_json(shared=True)
+        Sampled(generator, prepared.models.z_dim, settings.seed, average),
+        Rhythm(settings.iterations, settings.sample_interval, settings.log_interval),
+        Launched(
+            about(prepared, claimed), prepared.launched, prepared.config, claimed.seconds, resume
         ),
-        seconds=claimed.seconds,
-        on_phase=prepared.faults.on_phase(SERVER),
-        may_write=claimed.fence.check,
-        at_begin=claimed.take_records if claimed.before else None,
-        average=average,
-        profiler=profiler,
-        resume=f"mdgan {registry.command(prepared.settings.algorithm)} --resume {run.path}",
+        write=RecordWriter(run.path, claimed.fence.check, at_begin),
+        tracer=Tracer(on_phase=prepared.faults.on_phase(SERVER), profiler=profiler),
+        trackers=Trackers(settings.trackers(), run.path, settings.as_json(shared=True)),
     )

@@ -61,11 +61,6 @@ def class_grid_png(images: Tensor, labels: Tensor) -> bytes:
 def usual_grid(generator: nn.Module, z_dim: int, seed: int) -> tuple[bytes, int]:
     """Draws what is shown of a generator unless the user asks for something else.
 
-    Args:
-        generator: G; left as it was.
-        z_dim: the length of G's input.
-        seed: decides the noise.
-
     Returns:
         A PNG file, and how many samples are in it: 64, or 10 of each class if G is conditional. Of
         more than 16 classes 16 are shown, evenly spread.

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import TypeVar
@@ -16,9 +16,10 @@ from rich.text import Text
 
 from mdgan.observe.progress import duration
 from mdgan.observe.watch import WatchedRun, WorkerRow
+from mdgan.records.declared import WorkerNumbers
 from mdgan.records.happenings import JOINED, LOST, RESUMED, SHUT_OUT
-from mdgan.records.rows import GUILTY
-from mdgan.records.values import brief_seconds, brief_size, said_list
+from mdgan.records.series import sparkline
+from mdgan.records.values import brief_seconds, brief_size, count, number, said_list
 
 _WIDTH = 100
 _MOST_WORKERS = 30
@@ -29,21 +30,20 @@ _QUIET_SECONDS = 30.0
 _UNKNOWN = "–"
 _CURVE_WORDS = 46  # characters beside a curve
 
-_RIDING = "free rider"
-
-# Each column with the width that a terminal needs to have room for it and those before it.
-_COLUMNS: dict[str, tuple[JustifyMethod, int]] = {
-    "rank": ("right", 0),
-    "host": ("left", 13),
-    "state": ("left", 20),
-    "iteration": ("right", 31),
-    "step": ("right", 40),
-    "in/s": ("right", 49),
-    "out/s": ("right", 58),
-    "last swap": ("right", 71),
-    "holds": ("right", 78),
-    _RIDING: ("right", 90),
-}
+_COLUMNS: tuple[tuple[str, JustifyMethod, int], ...] = (
+    ("rank", "right", 0),
+    ("host", "left", 13),
+    ("state", "left", 20),
+    ("iteration", "right", 31),
+    ("step", "right", 40),
+    ("in/s", "right", 49),
+    ("out/s", "right", 58),
+    ("last swap", "right", 71),
+    ("holds", "right", 78),
+)
+"""Each column with the width that a terminal needs to have room for it and those before it."""
+_DECLARED_WIDTH = 12
+"""Further columns, which families declare, need so much more each."""
 
 _TITLES_OF_ROUNDS = {"step": "a round", "last swap": "rounds"}
 
@@ -65,13 +65,10 @@ Number = TypeVar("Number", int, float)
 _NEWS_STYLES = {LOST: "bold red", SHUT_OUT: "bold red", JOINED: "bold green"}
 
 
-def follow(path: Path, interval_seconds: float, *, once: bool) -> None:
+def follow(
+    path: Path, interval_seconds: float, declared: Sequence[WorkerNumbers] = (), *, once: bool
+) -> None:
     """Shows a run until it ends: rewritten in place on a terminal, else a frame for each change.
-
-    Args:
-        path: the run's folder.
-        interval_seconds: between two looks at it.
-        once: show it as it is now, and return.
 
     Raises:
         BadInput: not a run.
@@ -85,19 +82,19 @@ def follow(path: Path, interval_seconds: float, *, once: bool) -> None:
         emoji=False,
     )
     if once:
-        console.print(_frame(console, run))
+        console.print(_frame(console, run, declared))
     elif plain or console.is_dumb_terminal:
         shown = ""
         for _ in _looks(run, interval_seconds):
             with console.capture() as capture:
-                console.print(_frame(console, run))
+                console.print(_frame(console, run, declared))
             if capture.get() != shown:
                 console.out("\n" * bool(shown) + capture.get(), end="", highlight=False)
                 shown = capture.get()
     else:
         with Live(console=console, auto_refresh=False) as display:
             for _ in _looks(run, interval_seconds):
-                display.update(_frame(console, run), refresh=True)
+                display.update(_frame(console, run, declared), refresh=True)
 
 
 def _looks(run: WatchedRun, interval_seconds: float) -> Iterator[None]:
@@ -113,19 +110,19 @@ def _looks(run: WatchedRun, interval_seconds: float) -> Iterator[None]:
             yield
 
 
-def _frame(console: Console, run: WatchedRun) -> RenderableType:
+def _frame(console: Console, run: WatchedRun, declared: Sequence[WorkerNumbers]) -> RenderableType:
     width = min(console.width, _WIDTH)
     workers, news = run.workers(), _news(run, width)
     parts: list[RenderableType] = [_headline(run, width), _summary(run, workers)]
     parts.append(_progress(run, width))
-    if run.metrics.generator_loss or run.metrics.fid:
+    if run.state.losses or run.state.scores:
         parts += ["", _curves(run, width)]
     if workers:
         most = _MOST_WORKERS
         if console.is_terminal:
             fitting = console.height - _OTHER_LINES - len(news)
             most = min(most, max(_LEAST_WORKERS, fitting))
-        parts += ["", _table(_most_telling(workers, most), width, in_rounds=run.in_rounds)]
+        parts += ["", _table(_most_telling(workers, most), width, declared, run.in_rounds)]
         if len(workers) > most:
             parts.append(Text(f"      … and {len(workers) - most} more", style="dim"))
     parts += ["", *news] if news else []
@@ -134,12 +131,12 @@ def _frame(console: Console, run: WatchedRun) -> RenderableType:
 
 def _headline(run: WatchedRun, width: int) -> Text:
     """The folder, cut at its beginning if it is long, and the state at the right."""
-    room = width - len(run.state) - 2
+    room = width - len(run.stage) - 2
     folder = str(run.path)
     if len(folder) > room:
         folder = "…" + folder[len(folder) - room + 1 :]
     line = Text(folder.ljust(room + 2), style="bold", no_wrap=True)
-    return line.append(run.state, style=_STATE_STYLES.get(run.state, "bold"))
+    return line.append(run.stage, style=_STATE_STYLES.get(run.stage, "bold"))
 
 
 def _summary(run: WatchedRun, workers: list[WorkerRow]) -> Text:
@@ -157,8 +154,8 @@ def _summary(run: WatchedRun, workers: list[WorkerRow]) -> Text:
         ]
         parts = [Text(f"{counts[state]} {state}", _STATE_STYLES[state]) for state in present]
         line.append_text(Text(", ").join(parts))
-    if run.metrics.epsilon:
-        line.append(f" · ε {max(run.metrics.epsilon.values()):.2f} at most")
+    if run.state.epsilon:
+        line.append(f" · ε {max(run.state.epsilon.values()):.2f} at most")
     if not run.ended and run.quiet_seconds >= _QUIET_SECONDS:
         # Coarse, so that a frame differs only now and then.
         quiet = f"{run.quiet_seconds // 60:.0f} min" if run.quiet_seconds >= 60 else "30 s"
@@ -170,7 +167,7 @@ def _progress(run: WatchedRun, width: int) -> Text:
     done, total, pace = run.iteration, run.iterations, run.iterations_per_second
     told = [f"{done:,}/{total:,}"]
     if run.in_rounds:
-        told[:0] = [f"{run.metrics.rounds:,} round{'s' * (run.metrics.rounds != 1)}"]
+        told[:0] = [count(run.state.num_rounds, "round")]
     if pace > 0:
         told.append(f"{pace:.1f} it/s" if pace >= 1 else f"{1 / pace:.1f} s/it")
     if run.ended:
@@ -185,26 +182,25 @@ def _progress(run: WatchedRun, width: int) -> Text:
 
 
 def _curves(run: WatchedRun, width: int) -> Table:
-    metrics = run.metrics
     table = Table.grid(padding=(0, 2), pad_edge=False)
     for style in ("", "", "bold", "dim"):
         table.add_column(justify="right" if style == "bold" else "left", style=style, no_wrap=True)
     length = max(1, width - _CURVE_WORDS)
-    for name, series, style in (
-        ("G loss", metrics.generator_loss, "cyan"),
-        ("D loss", metrics.discriminator_loss, "magenta"),
-    ):
-        line = Text(series.sparkline(length, run.iteration), style=style)
-        values = series.finite()
+    for place, (name, style) in enumerate((("G loss", "cyan"), ("D loss", "magenta")), start=1):
+        points = [(row[0], number(row[place])) for row in run.state.losses]
+        values = [value for _, value in points if value is not None]
+        line = Text(sparkline(points, length, run.iteration), style=style)
         between = f"{_number(min(values))} … {_number(max(values))}" if values else ""
-        table.add_row(name, line, _number(series.last), between)
-    if metrics.fid:
-        line = Text(metrics.fid.sparkline(length, run.iteration, logarithmic=True), style="green")
-        values = metrics.fid.finite()
+        table.add_row(name, line, _number(points[-1][1] if points else None), between)
+    scores = [row for row in run.state.scores if "fid" in row.scores]
+    if scores:
+        points = [(row.iteration, number(row.scores["fid"])) for row in scores]
+        line = Text(sparkline(points, length, run.iteration, logarithmic=True), style="green")
+        values = [value for _, value in points if value is not None]
         notes = [f"best {_number(min(values))}"] if values else []
-        if metrics.fid_floor is not None:
-            notes.append(f"floor {_number(metrics.fid_floor)}")
-        table.add_row("FID", line, _number(metrics.fid.last), ", ".join(notes))
+        floors = [floor for row in scores if (floor := number(row.floor.get("fid"))) is not None]
+        notes += [f"floor {_number(floors[-1])}"] if floors else []
+        table.add_row("FID", line, _number(points[-1][1]), ", ".join(notes))
     return table
 
 
@@ -218,13 +214,21 @@ def _most_telling(workers: list[WorkerRow], most: int) -> list[WorkerRow]:
     )[:most]
 
 
-def _table(rows: list[WorkerRow], width: int, *, in_rounds: bool) -> Table:
+def _table(
+    rows: list[WorkerRow], width: int, declared: Sequence[WorkerNumbers], in_rounds: bool
+) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    is_scored = any(row.riding is not None for row in rows)
-    for title, (justify, needed) in _COLUMNS.items():
-        if needed <= width and (title != _RIDING or is_scored):
+    for title, justify, needed in _COLUMNS:
+        if needed <= width:
             title = _TITLES_OF_ROUNDS.get(title, title) if in_rounds else title
             table.add_column(title, justify=justify, no_wrap=True)
+    further = [
+        numbers
+        for numbers in declared
+        if numbers.column and any(numbers.key in row.recorded.numbers for row in rows)
+    ]
+    for numbers in further[: max(0, (width - _COLUMNS[-1][2]) // _DECLARED_WIDTH)]:
+        table.add_column(numbers.column, justify="right", no_wrap=True)
     digits = len(str(max(row.rank for row in rows)))
     shown_roles: set[str] = set()
     for row in rows:
@@ -241,7 +245,7 @@ def _table(rows: list[WorkerRow], width: int, *, in_rounds: bool) -> Table:
             *("″" if again else _known(rate, brief_size) for rate in moved),
             _known(row.rounds, "{:,}".format) if in_rounds else _swap(row, digits),
             _known(row.samples, "{:,}".format),
-            _riding(row.riding),
+            *(_declared(row.recorded.numbers.get(each.key), each) for each in further),
         ]
         table.add_row(*cells[: len(table.columns)])
     return table
@@ -253,7 +257,7 @@ def _news(run: WatchedRun, width: int) -> list[Text]:
     if (finding := run.finding) is not None:
         told = wrap(f"It looks as if {finding}.", max(1, width))
         lines += [Text(line, "bold yellow") for line in told]
-    for found in list(run.metrics.news)[-_MOST_NEWS:]:
+    for found in list(run.state.news)[-_MOST_NEWS:]:
         ranks = "" if found.kind == RESUMED else f" {said_list(found.workers)}"
         line = Text(no_wrap=True, overflow="ellipsis")
         line.append(f"{found.kind}{ranks}", style=_NEWS_STYLES.get(found.kind, "bold"))
@@ -263,15 +267,16 @@ def _news(run: WatchedRun, width: int) -> list[Text]:
 
 
 def _swap(row: WorkerRow, digits: int) -> str:
-    if row.swap is None:
+    swap = row.recorded.swap
+    if swap is None:
         return _UNKNOWN
-    return f"{row.swap.iteration:,} {'↔' if row.swap.mutual else '←'} {row.swap.partner:>{digits}}"
+    return f"{swap.iteration:,} {'↔' if swap.mutual else '←'} {swap.partner:>{digits}}"
 
 
-def _riding(score: float | None) -> Text:
-    """A score for free riding, in red from the threshold on."""
-    guilty = score is not None and score >= GUILTY
-    return Text(_known(score, "{:.1f}".format), style="bold red" if guilty else "")
+def _declared(value: float | None, numbers: WorkerNumbers) -> Text:
+    """A number that a family records, in red if it is alarming."""
+    alarming = value is not None and value >= numbers.alarm
+    return Text(_known(value, "{:.1f}".format), style="bold red" if alarming else "")
 
 
 def _known(value: Number | None, said: Callable[[Number], str]) -> str:

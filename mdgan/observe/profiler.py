@@ -39,13 +39,11 @@ _REST: Operators = "elementwise and others"
 _BETWEEN: Operators = "between operators"
 
 
-class Event(Protocol):
+class OperatorEvent(Protocol):
     """One run of an operator, as torch's profiler tells of it.
 
     Attributes:
-        name: of the operator.
         self_cpu_time_total: microseconds, without those of operators that ran in it.
-        self_device_time_total: the same on a GPU.
     """
 
     name: str
@@ -53,13 +51,13 @@ class Event(Protocol):
     self_device_time_total: float
 
     @property
-    def cpu_parent(self) -> "Event | None":
+    def cpu_parent(self) -> "OperatorEvent | None":
         """What it ran in; None if in nothing."""
 
 
-def kind_of(event: Event) -> Operators:
+def kind_of(event: OperatorEvent) -> Operators:
     """What an operator is for: what it ran in decides, then its name."""
-    outer: Event | None = event
+    outer: OperatorEvent | None = event
     while outer is not None:
         if outer.name.startswith(_OURS):
             return _SPANS[outer.name.removeprefix(_OURS)]
@@ -71,11 +69,10 @@ def kind_of(event: Event) -> Operators:
     return next(fits, _REST)
 
 
-def seconds_by_kind(events: Iterable[Event], *, on_gpu: bool) -> dict[Operators, float]:
+def seconds_by_kind(events: Iterable[OperatorEvent], *, on_gpu: bool) -> dict[Operators, float]:
     """How long operators of each kind ran.
 
     Args:
-        events: from the profiler.
         on_gpu: whether a GPU computes; then its time counts, but for what is sent and waited for.
     """
     found: Counter[Operators] = Counter()
@@ -93,8 +90,6 @@ class Profiler:
     While it reads what torch has recorded, about 0.1 ms an event, training waits.
 
     Args:
-        iterations: which.
-        device: that the process computes on.
         all_threads: whether the threads of several roles compute in this process. Then operators of
             all of them count, and nothing is told of waiting.
     """
@@ -114,12 +109,7 @@ class Profiler:
         self._told: dict[str, Any] | None = None
 
     def enter(self, phase: str, iteration: int) -> None:
-        """A span begins.
-
-        Args:
-            phase: its name.
-            iteration: that it belongs to.
-        """
+        """A span begins."""
         if self._ended:
             return
         if iteration > self._iterations.last:
@@ -141,11 +131,7 @@ class Profiler:
             self._ranges.pop()[1].__exit__(None, None, None)
 
     def tell(self, *, at_end: bool = False) -> dict[str, Any] | None:
-        """The profile as JSON values, once; see `records.rows.Profile`.
-
-        Args:
-            at_end: whether no other span will come.
-        """
+        """The profile as JSON values, once; see `records.rows.Profile`."""
         if at_end and not self._ended:
             self._end()
         told, self._told = self._told, None

@@ -5,6 +5,8 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from mdgan.observe.bus import Advanced
+
 _log = logging.getLogger(__name__)
 
 _REDRAWN_SECONDS = 0.1
@@ -21,29 +23,26 @@ def redrawn() -> bool:
 
 
 class Progress:
-    """Logs how far training is.
-
-    Args:
-        total: the number of iterations.
-        prefix: of every line.
-
-    Attributes:
-        remark: shown in every line, if there is one.
-    """
+    """Logs how far training is."""
 
     def __init__(self, total: int, prefix: str = "") -> None:
+        self.remark = ""
         self._total = total
         self._prefix = prefix
         self._every_seconds = _REDRAWN_SECONDS if redrawn() else LOG_SECONDS
         self._marks: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
-        self.begin(0)
         self._last_shown = -float("inf")
-        self.remark = ""
+        self.begin(0)
 
     def begin(self, iteration: int) -> None:
         """Training begins after an iteration, 0 for a new run."""
         self._marks.clear()
         self._marks.append((time.monotonic(), iteration))
+
+    def advance(self, done: Advanced) -> None:
+        """Shows an iteration that is done, if it is time to."""
+        if self.due() or done.number == self._total:
+            self.show(done.number, done.means[::-1] if len(done.losses) else ())
 
     def due(self) -> bool:
         """Whether it is time to show a line again."""
@@ -53,7 +52,6 @@ class Progress:
         """Shows iteration, iterations/s, losses and the time left.
 
         Args:
-            iteration: the last one that is done.
             losses: of the generator and the discriminators, where they are known.
         """
         self._last_shown = now = time.monotonic()
@@ -83,7 +81,6 @@ def fitting(pieces: Sequence[tuple[int, str]], columns: int) -> str:
 
     Args:
         pieces: of the line, in order; the higher the number, the sooner it is left out.
-        columns: the width.
     """
     for most in sorted({number for number, _ in pieces}, reverse=True):
         line = _BETWEEN.join(text for number, text in pieces if number <= most)

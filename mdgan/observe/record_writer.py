@@ -13,7 +13,6 @@ class RecordWriter:
     """Tries each write. One that fails costs a record, and a line in the log if it is the first.
 
     Args:
-        run: the run's folder.
         may_write: called before each write; raises OSError if the folder is not there, and any
             other error if another process has taken over the run.
         at_begin: takes over a folder with records of a run that goes on. It is called when training
@@ -22,11 +21,13 @@ class RecordWriter:
 
     Attributes:
         trouble: one line on the last write that failed; empty if none has.
-        is_strict: whether a write that fails ends training.
     """
 
     def __init__(
-        self, run: Path, may_write: Callable[[], None], at_begin: Callable[[], None] | None
+        self,
+        run: Path,
+        may_write: Callable[[], None] = lambda: None,
+        at_begin: Callable[[], None] | None = None,
     ) -> None:
         self.trouble = ""
         self.is_strict = False
@@ -34,13 +35,10 @@ class RecordWriter:
         self._may_write = may_write
         self._at_begin = at_begin
         self._waiting: list[Callable[[], object]] = []
-        self._is_told = False
+        self._is_known = False
 
     def __call__(self, write: Callable[[], object]) -> bool:
         """Writes now, or when training begins.
-
-        Args:
-            write: writes; it may raise OSError.
 
         Returns:
             Whether that did not fail.
@@ -58,7 +56,7 @@ class RecordWriter:
             self.trouble = cannot_write(error.filename or self._run, error)
             if self.is_strict:
                 raise NotSaved(self.trouble) from error
-            self._tell(error)
+            self._warn(error)
             return False
         return True
 
@@ -75,12 +73,12 @@ class RecordWriter:
 
     def recovered(self) -> None:
         """What is largest could be written again; says so, and tells of the next trouble too."""
-        if self._is_told:
+        if self._is_known:
             _log.info("%s can be written again", self._run)
-        self._is_told = False
+        self._is_known = False
 
-    def _tell(self, error: OSError) -> None:
-        if not self._is_told:
+    def _warn(self, error: OSError) -> None:
+        if not self._is_known:
             name = error.filename or self._run
             _log.info("warning: cannot write %s: %s; training goes on", name, error.strerror)
-        self._is_told = True
+        self._is_known = True

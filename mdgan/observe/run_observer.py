@@ -1,29 +1,25 @@
 """Records what the process with the generator does: progress, metrics, pictures, status."""
 
 import logging
-import tempfile
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from statistics import fmean
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
-from torch import Tensor, nn
+from torch import Tensor
 
-from mdgan.errors import NotSaved, cannot_write, printable
-from mdgan.gan.losses import finite_means
-from mdgan.observe.grid import usual_grid
-from mdgan.observe.profiler import Profiler
+from mdgan.errors import NotSaved, printable
+from mdgan.observe.bus import Advanced, Bus, Recorded
 from mdgan.observe.progress import Progress, duration
 from mdgan.observe.record_writer import RecordWriter
-from mdgan.observe.tracer import OnPhase, Tracer
+from mdgan.observe.snapshots import Sampled, Snapshots
+from mdgan.observe.tracer import Tracer
 from mdgan.observe.trackers import Trackers
 from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
-from mdgan.records.rows import Fetching, Losses, Profile, Scores, spent_in_words, typed
-from mdgan.records.run_directory import AVERAGE_FILE, GENERATOR_FILE, RunDirectory
+from mdgan.records.rows import Fetching, Losses, Profile, ScoresRow, spent_in_words, typed
+from mdgan.records.run_directory import RunDirectory
+from mdgan.records.run_state import RunState
 from mdgan.records.values import count, passed, said_left_out
 from mdgan.records.values import number as finite
 
@@ -32,81 +28,73 @@ _log = logging.getLogger(__name__)
 _MOST_OF_A_NOTE = 4000
 
 
-class RunObserver:
-    """Records one run.
-
-    Args:
-        run: its folder.
-        generator: G, in training; saved and sampled from time to time.
-        z_dim: the length of G's input.
-        seed: of the samples.
-        iterations: I.
-        sample_interval: iterations between two grids; 0 for none but the last.
-        log_interval: iterations between two metrics, besides the first and last iteration.
-        status: what `run.json` holds besides how far the run is.
-        launched: when the user started it, by the machine's monotonic clock.
-        settings: of the run.
-        trackers: also take scalars and grids.
-        seconds: of training before the checkpoint that the run goes on from.
-        on_phase: see `Tracer`.
-        may_write: called before each write; raises if another process has taken over the run.
-        at_begin: see `RecordWriter`.
-        resume: the command that goes on with the run.
-        average: G with the mean of its weights; then this one is sampled, and saved beside G.
-        profiler: of the process with the generator; None for none.
+class Rhythm(NamedTuple):
+    """How often something is recorded.
 
     Attributes:
-        tracer: of the process with the generator.
+        sample_interval: iterations between two grids; 0 for none but the last.
+        log_interval: iterations between two metrics, besides the first and last iteration.
+    """
+
+    iterations: int
+    sample_interval: int
+    log_interval: int
+
+
+class Launched(NamedTuple):
+    """How a run was started.
+
+    Attributes:
+        status: what `run.json` holds besides how far the run is.
+        at: when the user started it, by the machine's monotonic clock.
+        seconds: of training before the checkpoint that the run goes on from.
+    """
+
+    status: Mapping[str, Any]
+    at: float
+    settings: Mapping[str, Any] = MappingProxyType({})
+    seconds: float = 0.0
+    resume: str = ""
+
+
+class RunObserver:
+    """Records one run: hands what it is told to the observers that listen, and writes rows.
+
+    Args:
+        write: writes into the run's folder; by default at once and whatever happens.
+        tracer: of the process with the generator; by default one that records all.
     """
 
     def __init__(
         self,
         run: RunDirectory,
-        generator: nn.Module,
+        sampled: Sampled,
+        rhythm: Rhythm,
+        launched: Launched,
         *,
-        z_dim: int,
-        seed: int,
-        iterations: int,
-        sample_interval: int,
-        log_interval: int,
-        status: Mapping[str, Any],
-        launched: float,
-        settings: Mapping[str, Any] | None = None,
+        write: RecordWriter | None = None,
+        tracer: Tracer | None = None,
         trackers: Trackers | None = None,
-        seconds: float = 0.0,
-        on_phase: OnPhase | None = None,
-        may_write: Callable[[], None] = lambda: None,
-        at_begin: Callable[[], None] | None = None,
-        resume: str = "",
-        average: nn.Module | None = None,
-        profiler: Profiler | None = None,
     ) -> None:
-        self.tracer = Tracer(on_phase=on_phase, profiler=profiler)
-        self._write = RecordWriter(run.path, may_write, at_begin)
-        self._resume = resume
-        self._seconds_before = seconds
-        self._first = 0
-        self._last = 0
-        self._trackers = trackers or Trackers((), run.path, {})
-        self._settings = settings or {}
-        self._losses: deque[Losses] = deque(maxlen=LOSSES_NEEDED)
-        self._scored: list[Scores] = []
-        self._finding: Finding | None = None
-        self._scores: Mapping[str, Any] = {}
-        self._spent: dict[int, float] = {}
-        self._replaced: dict[int, float] = {}
+        self.tracer = tracer or Tracer()
         self._run = run
-        self._generator = generator
-        self._average = average
-        self._z_dim = z_dim
-        self._seed = seed
-        self._iterations = iterations
-        self._sample_interval = sample_interval
-        self._log_interval = log_interval
-        self._status = status
-        self._progress = Progress(iterations)
+        self._rhythm = rhythm
         self._launched = launched
-        self._began = launched
+        self._write = write or RecordWriter(run.path)
+        self._began = launched.at
+        self._first = self._last = 0
+        self._state = RunState(most_rows=LOSSES_NEEDED)
+        self._finding: Finding | None = None
+        self._bus = Bus()
+        self._progress = Progress(rhythm.iterations)
+        self._snapshots = Snapshots(run, sampled, self._write, self.tracer, self._bus)
+        self._trackers = trackers or Trackers((), run.path, {})
+        self._bus.on(Advanced, self._progress.advance)
+        self._bus.on(Advanced, self._log)
+        self._bus.on(Recorded, self._append)
+        self._trackers.listen(self._bus)
+        self._bus.on(Recorded, self._look)
+        self._bus.on(Advanced, self._save_sometimes)
 
     def note(self, text: str) -> None:
         """Logs one line, in which there may be words of a host."""
@@ -115,14 +103,10 @@ class RunObserver:
     def begin(self, holdings: Mapping[str, Any], iteration: int) -> None:
         """Training starts now.
 
-        Args:
-            holdings: what each worker holds, for the report.
-            iteration: the last one that is already done; 0 in a new run.
-
         Raises:
             NotSaved: a new run cannot write into its folder.
         """
-        self._began = time.monotonic() - self._seconds_before
+        self._began = time.monotonic() - self._launched.seconds
         self._progress.begin(iteration)
         self._first = self._last = iteration
         self._write.begin()
@@ -130,8 +114,8 @@ class RunObserver:
         self._write.is_strict = not iteration
         name = "resumed" if iteration else "holdings"
         self.event(name, iteration, time=round(time.time(), 3), workers=holdings)
-        self._write(lambda: self._write_status("running", iteration))
-        self._save(iteration)
+        self._write_status("running", iteration)
+        self._snapshots.save(iteration)
         self._write.is_strict = False
 
     def seconds(self) -> float:
@@ -143,83 +127,29 @@ class RunObserver:
         number: int,
         losses: Tensor,
         workers: Sequence[int] = (),
-        staleness: Mapping[int, Sequence[int]] = MappingProxyType({}),
-        riding: Mapping[int, float] = MappingProxyType({}),
+        numbers: Mapping[str, Mapping[int, Any]] = MappingProxyType({}),
     ) -> None:
-        """One iteration is done.
-
-        Args:
-            number: i, from 1.
-            losses: float32 [N, 2], J_disc and J_gen of each of the N workers that answered. What
-                is not finite is left out of the means. Empty if they are not told.
-            workers: their numbers, in the same order.
-            staleness: by worker, the steps of the generator between its batches and each answer.
-            riding: by worker, its score for free riding.
-        """
+        """One iteration is done; see `Advanced`."""
         before, self._last = self._last, number
-        is_last = number == self._iterations
-        log = before == 0 or is_last or passed(self._log_interval, before, number)
-        show = self._progress.due() or is_last
-        if log or show:
-            discriminator_loss, generator_loss = finite_means(losses).tolist()
-        if show:
-            self._progress.show(number, (generator_loss, discriminator_loss) if len(losses) else ())
-        if log:
-            record: dict[str, Any] = {
-                "iteration": number,
-                "seconds": self.seconds(),
-                "generator_loss": finite(generator_loss),
-                "discriminator_loss": finite(discriminator_loss),
-                "workers": len(losses),
-            }
-            if workers:
-                each = ([finite(loss) for loss in both] for both in losses.tolist())
-                record["by_worker"] = dict(zip(workers, each, strict=True))
-            if staleness:
-                record["staleness"] = {n: [fmean(s), max(s)] for n, s in staleness.items()}
-            if riding:
-                record["riding"] = {n: round(score, 2) for n, score in riding.items()}
-            self._write(lambda: self._run.append_metrics(record))
-            means = {"loss/generator": generator_loss, "loss/discriminator": discriminator_loss}
-            scalars = means if len(losses) else {}
-            self._trackers.scalars(number, {**scalars, "workers": len(losses)})
-            self._losses.append(typed(record, Losses))
-            self._diagnose(number)
-        if passed(self._sample_interval, before, number):
-            self._save(number)
-            self._write(lambda: self._write_status("running", number))
+        self._bus.tell(Advanced(number, before, losses, workers, numbers))
 
     def event(self, name: str, iteration: int, **details: Any) -> None:
-        """Records something that happens now and then, such as a swap, in `metrics.jsonl`.
-
-        Args:
-            name: what happened.
-            iteration: in which, or after which, it happened.
-            details: JSON values.
-        """
+        """Records something that happens now and then, such as a swap, in `metrics.jsonl`."""
         about = {"event": name, "iteration": iteration, "seconds": self.seconds(), **details}
-        self._write(lambda: self._run.append_metrics(about))
+        self._bus.tell(Recorded(about))
 
     def scores(self, iteration: int, record: Mapping[str, Any]) -> None:
-        """Records the scores of a generator.
-
-        Args:
-            iteration: that the generator is from.
-            record: from the scorer.
-        """
-        told = {n: value for n, value in record.items() if n not in ("row", "memory_bytes")}
-        self._write(lambda: self._run.append_metrics({"event": "scores", **told}))
+        """Records the scores of a generator, as the scorer tells them."""
+        of_scorer = ("row", "memory_bytes")
+        told = {name: value for name, value in record.items() if name not in of_scorer}
+        is_first = not self._state.scores
+        row = self._state.take({"event": "scores", **told})
+        self._bus.tell(Recorded({"event": "scores", **told}, row))
         memory = record.get("memory_bytes", 0)
         self.spans("scorer", iteration, [record["row"]], memory_bytes=memory)
-        self._trackers.scalars(
-            iteration, {f"scores/{name}": value for name, value in record["scores"].items()}
-        )
-        if not self._scores:
+        if is_first:
             for warning in [*record["warnings"], *said_left_out(record["left_out"])]:
                 self.note(f"scores: {warning}")
-        self._scores = record
-        self._scored.append(typed(told, Scores))
-        self._diagnose(iteration)
 
     def spans(
         self,
@@ -233,12 +163,7 @@ class RunObserver:
         """Records what a role did when, and what it has moved so far.
 
         Args:
-            role: names the file.
-            iteration: the last one that the role had reached.
-            rows: from `Tracer.take`.
-            sent_bytes: sent since the start, by kind of message; None if nothing is sent.
-            received_bytes: received since the start, by kind of message; None if nothing is.
-            memory_bytes: what its process holds; 0 if that is not known.
+            sent_bytes: since the start, by kind of message; None if nothing is sent.
 
         Returns:
             How many bytes were written.
@@ -260,8 +185,6 @@ class RunObserver:
         """Records what a process says of itself now and then.
 
         Args:
-            role: of the process.
-            iteration: the last one that it had reached.
             told: `fetching`, from `Fetcher.tell`, and `profile`, from `Profiler.tell`; either may
                 be missing or None.
 
@@ -270,8 +193,9 @@ class RunObserver:
         """
         kinds: dict[str, type[Fetching | Profile]] = {"fetching": Fetching, "profile": Profile}
         for name, kind in kinds.items():
-            if (own := told.get(name)) is not None:
-                row = typed({**own, "role": role, "iteration": iteration, "seconds": None}, kind)
+            if (content := told.get(name)) is not None:
+                about = {"role": role, "iteration": iteration, "seconds": None}
+                row = typed({**content, **about}, kind)
                 checked = {name: value for name, value in asdict(row).items() if value is not None}
                 self.event(name, **checked)
 
@@ -279,122 +203,130 @@ class RunObserver:
         self, iteration: int, epsilon: Mapping[int, float], replaced: Mapping[int, float]
     ) -> None:
         """Records what the samples of workers, or all clients, have spent; see `Epsilon`."""
-        self._spent |= epsilon
-        self._replaced |= replaced
         both = {"epsilon": epsilon, "replaced": replaced}
-        of_each = {k: {n: round(e, 4) for n, e in own.items()} for k, own in both.items() if own}
-        self.event("epsilon", iteration, **of_each)
+        rounded = {k: {n: round(e, 4) for n, e in each.items()} for k, each in both.items() if each}
+        self._state.epsilon |= epsilon
+        self._state.replaced |= replaced
+        self.event("epsilon", iteration, **rounded)
         self._remark()
 
     def gave_up(self, iteration: int) -> None:
-        """Training failed before its first iteration.
-
-        Args:
-            iteration: the last one that was already done; 0 in a new run.
-        """
-        self._write(lambda: self._write_status("failed", iteration))
+        """Training failed before its first iteration; `iteration` was done already."""
+        self._write_status("failed", iteration)
 
     def end(self, state: str, iteration: int, saved: int | None) -> None:
         """Saves the generator and a last grid, and says where everything is.
 
         Args:
-            state: `finished`, `stopped` (a user or a signal asked) or `failed`.
-            iteration: the last complete one.
             saved: the iteration of the newest checkpoint; None if there is none.
 
         Raises:
             NotSaved: training has finished, and its generator is not in the run's folder.
         """
-        seconds = time.monotonic() - self._began - self._seconds_before
-        has_generator = self._save(iteration)
-        self._write(lambda: self._write_status(state, iteration))
+        seconds = time.monotonic() - self._began - self._launched.seconds
+        has_generator = self._snapshots.save(iteration)
+        self._write_status(state, iteration)
         rate = (iteration - self._first) / seconds if seconds > 0 else 0.0
-        looks = "" if self._finding is None else f"  looks as if {self._finding}\n"
-        told = {"finished": "done", "stopped": "stopped when asked to", "failed": "failed"}[state]
-        generator = GENERATOR_FILE if self._average is None else AVERAGE_FILE
+        how = {"finished": "done", "stopped": "stopped when asked to", "failed": "failed"}[state]
         lines = [
-            f"{told}: {iteration} of {self._iterations} iterations in {duration(seconds)} "
-            f"({rate:.1f} it/s), {duration(time.monotonic() - self._launched)} with start-up\n"
+            f"{how}: {iteration} of {self._rhythm.iterations} iterations in {duration(seconds)} "
+            f"({rate:.1f} it/s), {duration(time.monotonic() - self._launched.at)} with start-up"
         ]
         if has_generator:
-            lines += [
-                f"  pictures   {self._run.path / 'samples'}  (last: {iteration:07d}.png)\n",
-                f"  generator  {self._run.path / generator}\n",
-                _in_words(self._scores),
-                spent_in_words(self._spent, self._replaced),
-                looks,
-                f"  report     mdgan report {self._run.path}\n",
-                f"  go on      {self._way_on(state, iteration, saved)}\n",
-            ]
-        _log.info("%s", "".join(lines).removesuffix("\n"), extra={"shown": "result"})
+            pictures = f"{self._run.path / 'samples'}  (last: {iteration:07d}.png)"
+            facts = {
+                "pictures": pictures,
+                "generator": self._snapshots.file,
+                "scores": self._scores_in_words(),
+                "privacy": self._epsilon_in_words(),
+                "looks as": "" if self._finding is None else f"if {self._finding}",
+                "report": f"mdgan report {self._run.path}",
+                "go on": self._way_on(state, iteration, saved),
+            }
+            for name, fact in facts.items():
+                lines += [f"  {name:<{8 if name == 'looks as' else 10}} {fact}"] * bool(fact)
+        _log.info("%s", "\n".join(lines), extra={"shown": "result"})
         self._trackers.close()
         if has_generator:
             return
         if state == "finished":
-            raise NotSaved(self._rescue(iteration))
-        _log.error("%s", self._rescue(iteration))
+            raise NotSaved(self._snapshots.rescue(iteration))
+        _log.error("%s", self._snapshots.rescue(iteration))
 
     def _way_on(self, state: str, iteration: int, saved: int | None) -> str:
         """How the user trains on, or why that cannot be."""
         if saved is None:
             return "not possible without a checkpoint (see --checkpoint-interval)"
-        more = f" --iterations {2 * self._iterations}" if state == "finished" else ""
-        return self._resume + more + (f"  (from iteration {saved})" if saved < iteration else "")
+        more = f" --iterations {2 * self._rhythm.iterations}" if state == "finished" else ""
+        late = f"  (from iteration {saved})" if saved < iteration else ""
+        return self._launched.resume + more + late
 
-    def _save(self, iteration: int) -> bool:
-        """Saves the generator and a grid of samples; whether the generator is saved."""
-        with self.tracer.span("checkpoint"):
-            saved = self._write(lambda: self._save_generator(self._run, iteration))
-            shown = self._generator if self._average is None else self._average
-            png, _ = usual_grid(shown, self._z_dim, self._seed)
-            self._trackers.grid(iteration, png)
-            if self._write(lambda: self._run.write_samples(iteration, png)) and saved:
-                self._write.recovered()
-        return saved
+    def _scores_in_words(self) -> str:
+        row = self._state.scores[-1] if self._state.scores else None
+        if row is None or (fid := row.scores.get("fid")) is None:
+            return ""
+        floor, covered = row.floor.get("fid"), row.scores.get("classes_covered")
+        beside = f" (real against real {floor:.1f})" if isinstance(floor, float) else ""
+        classes = "" if covered is None else f", {count(int(covered), 'class', 'classes')} covered"
+        return f"FID {fid:.1f}{beside}{classes} at iteration {row.iteration}"
 
-    def _save_generator(self, run: RunDirectory, iteration: int) -> None:
-        average = None if self._average is None else self._average.state_dict()
-        run.write_generator(self._generator.state_dict(), iteration, average)
+    def _epsilon_in_words(self) -> str:
+        if not self._state.epsilon:
+            return ""
+        return "ε {} {}".format(*spent_in_words(self._state.epsilon, self._state.replaced))
 
-    def _rescue(self, iteration: int) -> str:
-        """Saves the generator where the system keeps temporary files, and says where that is."""
-        why = self._write.trouble
-        try:
-            folder = Path(tempfile.mkdtemp(prefix="mdgan-"))
-            self._save_generator(RunDirectory(folder), iteration)
-        except OSError as error:
-            return f"{why}. The generator is lost: {cannot_write(tempfile.gettempdir(), error)}"
-        return f"{why}. The generator of iteration {iteration} is in {folder}"
+    def _log(self, done: Advanced) -> None:
+        """Logs the first iteration, the last, and some between."""
+        is_end = done.before == 0 or done.number == self._rhythm.iterations
+        if not is_end and not passed(self._rhythm.log_interval, done.before, done.number):
+            return
+        discriminator_loss, generator_loss = done.means
+        record: dict[str, Any] = {
+            "iteration": done.number,
+            "seconds": self.seconds(),
+            "generator_loss": finite(generator_loss),
+            "discriminator_loss": finite(discriminator_loss),
+            "workers": len(done.losses),
+        }
+        if done.workers:
+            each = ([finite(loss) for loss in both] for both in done.losses.tolist())
+            record["by_worker"] = dict(zip(done.workers, each, strict=True))
+        record |= {key: dict(of_workers) for key, of_workers in done.numbers.items() if of_workers}
+        self._bus.tell(Recorded(record, self._state.take(record)))
 
-    def _diagnose(self, iteration: int) -> None:
+    def _append(self, recorded: Recorded) -> None:
+        self._write(lambda: self._run.append_metrics(recorded.record))
+
+    def _look(self, recorded: Recorded) -> None:
         """Shows the last FID and what seems to go wrong; a new trouble gets a line of its own."""
-        before, found = self._finding, diagnose([*self._losses], self._scored, self._settings)
+        if not isinstance(recorded.row, Losses | ScoresRow):
+            return
+        state, settings = self._state, self._launched.settings
+        before, found = self._finding, diagnose(state.of(Losses), state.scores, settings)
         self._finding = found
         if found is not None and (before is None or found.name != before.name):
-            self.note(f"iteration {iteration}: it looks as if {found}")
+            self.note(f"iteration {recorded.row.iteration}: it looks as if {found}")
         self._remark()
 
     def _remark(self) -> None:
         """What every line of progress shows besides how far it is."""
-        found, fid = self._finding, self._scores.get("scores", {}).get("fid")
+        scores, epsilon = self._state.scores, self._state.epsilon
+        fid = scores[-1].scores.get("fid") if scores else None
         remarks = [] if fid is None else [f"FID {fid:.1f}"]
-        remarks += [f"ε {max(self._spent.values()):.2f}"] if self._spent else []
-        self._progress.remark = " | ".join(remarks + ([found.name] if found else []))
-
-    def _write_status(self, state: str, iteration: int) -> None:
-        self._run.write_status(
-            {**self._status, "state": state, "iteration": iteration, "seconds": self.seconds()}
+        remarks += [f"ε {max(epsilon.values()):.2f}"] if epsilon else []
+        self._progress.remark = " | ".join(
+            remarks + ([self._finding.name] if self._finding else [])
         )
 
+    def _save_sometimes(self, done: Advanced) -> None:
+        if passed(self._rhythm.sample_interval, done.before, done.number):
+            self._snapshots.save(done.number)
+            self._write_status("running", done.number)
 
-def _in_words(record: Mapping[str, Any]) -> str:
-    """The summary's line about the last scores, or nothing if there are none."""
-    scores = record.get("scores", {})
-    if "fid" not in scores:
-        return ""
-    floor = record.get("floor", {}).get("fid")
-    beside = "" if floor is None else f" (real against real {floor:.1f})"
-    covered = scores.get("classes_covered")
-    classes = "" if covered is None else f", {count(covered, 'class', 'classes')} covered"
-    at = f"at iteration {record['iteration']}"
-    return f"  scores     FID {scores['fid']:.1f}{beside}{classes} {at}\n"
+    def _write_status(self, state: str, iteration: int) -> None:
+        far = {"state": state, "iteration": iteration}
+
+        def write() -> None:
+            self._run.write_status({**self._launched.status, **far, "seconds": self.seconds()})
+
+        self._write(write)

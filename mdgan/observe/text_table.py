@@ -19,12 +19,6 @@ def text_table(
 ) -> str:
     """Puts cells into columns; on a terminal, cells that do not fit are continued below.
 
-    Args:
-        rows: as many cells in each; nothing in them is taken for markup.
-        headings: above the columns; none for a table without them.
-        right: the numbers of the columns whose cells end at the same place.
-        indent: spaces before every line.
-
     Returns:
         Lines without spaces at their ends and without a last line break.
     """

@@ -31,12 +31,7 @@ OnPhase = Callable[[str, int], None]
 
 
 def traced_every(iterations: int, num_workers: int) -> int:
-    """Hosts record one window in so many.
-
-    Args:
-        iterations: I.
-        num_workers: N.
-    """
+    """Hosts record one window in so many."""
     return max(1, ceil(iterations * num_workers / _MOST_WORKER_ITERATIONS))
 
 
@@ -54,11 +49,7 @@ def memory_bytes() -> int:
 
 
 class Span:
-    """One stretch of time in which a role did one thing; a context manager.
-
-    Attributes:
-        num_bytes: that moved meanwhile; set inside the block.
-    """
+    """One stretch of time in which a role did one thing; a context manager."""
 
     __slots__ = ("_tracer", "end", "iteration", "name", "num_bytes", "start", "worker")
 
@@ -97,16 +88,11 @@ class Tracer:
         profiler: of the role's process; None costs nothing.
 
     Attributes:
-        profiler: of the role's process, if there is one.
-        iteration: that spans belong to from here on.
         clock_offset_seconds: added to the time of this machine's clock, it gives the server's.
     """
 
     def __init__(
-        self,
-        every: int = 1,
-        on_phase: OnPhase | None = None,
-        profiler: "Profiler | None" = None,
+        self, every: int = 1, on_phase: OnPhase | None = None, profiler: "Profiler | None" = None
     ) -> None:
         self.iteration = 0
         self.profiler = profiler
@@ -126,12 +112,7 @@ class Tracer:
         return time.monotonic() - self._taken >= _PASS_ON_SECONDS
 
     def span(self, name: str, worker: int = 0) -> Span:
-        """A span to be entered with `with`.
-
-        Args:
-            name: what is done.
-            worker: the worker that it is done for; 0 for the whole role.
-        """
+        """A span to be entered with `with`."""
         return Span(self, name, worker)
 
     def of_worker(self, worker: int) -> Callable[[str], Span]:
@@ -139,12 +120,7 @@ class Tracer:
         return lambda name: Span(self, name, worker)
 
     def reach(self, phase: str, iteration: int | None = None) -> None:
-        """Tells `on_phase` of a phase that need not be a span, such as writing in the background.
-
-        Args:
-            phase: its name.
-            iteration: that it belongs to; by default the tracer's.
-        """
+        """Tells `on_phase` of a phase that need not be a span, such as writing."""
         if self._on_phase is not None:
             self._on_phase(phase, self.iteration if iteration is None else iteration)
 

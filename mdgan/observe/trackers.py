@@ -19,6 +19,8 @@ from queue import Full, Queue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mdgan.errors import BadInput
+from mdgan.observe.bus import Bus, Pictured, Recorded
+from mdgan.records.rows import Losses, ScoresRow
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -199,35 +201,44 @@ def check_trackers(names: Iterable[str]) -> None:
 
 
 class Trackers:
-    """Tells all trackers of a run, each from a thread of its own, so that none holds up training.
-
-    Args:
-        names: of the trackers.
-        run: the run's folder.
-        settings: that are told.
-    """
+    """Tells all trackers of a run, each from a thread of its own; none holds up training."""
 
     def __init__(self, names: Iterable[str], run: Path, settings: Mapping[str, Any]) -> None:
-        self._told = [_Told(name, run, settings) for name in names]
+        self._threads = [_TrackerThread(name, run, settings) for name in names]
+
+    def listen(self, bus: Bus) -> None:
+        """Takes losses, scores and pictures from a run."""
+        bus.on(Recorded, self._take)
+        bus.on(Pictured, lambda picture: self.grid(picture.iteration, picture.png))
+
+    def _take(self, recorded: Recorded) -> None:
+        match recorded.row:
+            case Losses() as row:
+                both = {"generator": row.generator_loss, "discriminator": row.discriminator_loss}
+                losses = {f"loss/{name}": loss for name, loss in both.items()}
+                self.scalars(row.iteration, {**losses, "workers": row.workers})
+            case ScoresRow() as row:
+                scores = {f"scores/{name}": value for name, value in row.scores.items()}
+                self.scalars(row.iteration, scores)
 
     def scalars(self, iteration: int, values: Mapping[str, float | None]) -> None:
         """Tells numbers by name, and leaves out those that are not finite."""
         finite = {name: x for name, x in values.items() if x is not None and isfinite(x)}
-        for told in self._told:
-            told.tell(lambda tracker: tracker.scalars(iteration, finite))
+        for thread in self._threads:
+            thread.tell(lambda tracker: tracker.scalars(iteration, finite))
 
     def grid(self, iteration: int, png: bytes) -> None:
         """Tells a picture of generated samples."""
-        for told in self._told:
-            told.tell(lambda tracker: tracker.grid(iteration, png))
+        for thread in self._threads:
+            thread.tell(lambda tracker: tracker.grid(iteration, png))
 
     def close(self) -> None:
         """Gives every tracker some seconds to take what it was told."""
-        for told in self._told:
-            told.close()
+        for thread in self._threads:
+            thread.close()
 
 
-class _Told:
+class _TrackerThread:
     """One tracker and its thread; the first failure is logged, and nothing is told any more."""
 
     def __init__(self, name: str, run: Path, settings: Mapping[str, Any]) -> None:

@@ -1,20 +1,94 @@
 """A run as it is now, finished or not."""
 
 import time
+from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from mdgan.observe.live_state import LastSwap, Metrics, Role
 from mdgan.observe.tracer import WINDOW
-from mdgan.records.diagnosis import Finding, diagnose
+from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
 from mdgan.records.happenings import LEFT, LOST, SHUT_OUT
-from mdgan.records.roles import SERVER
+from mdgan.records.recorded_run import Trace, TrafficCount
+from mdgan.records.roles import SERVER, first_worker, leader
+from mdgan.records.rows import Losses
 from mdgan.records.run_directory import ENDED, RunDirectory
+from mdgan.records.run_state import Pace, RunState, WorkerState
 from mdgan.records.run_tail import METRICS, RunTail
 from mdgan.records.values import number_in
+
+_WAITING = ("receive", "wait")
+_TRAFFIC_SECONDS = 5.0
+
+
+class RoleNow:
+    """What one role does.
+
+    Attributes:
+        work: seconds of work by worker, then by iteration; of the last recorded iterations.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.iteration = 0
+        self.seconds = 0.0
+        self.pace = Pace()
+        self.work: dict[int, dict[int, float]] = {}
+        self.leads = leader([name]) is not None
+        if first := first_worker(name):
+            self.work[first] = {}
+        self._traffic: deque[TrafficCount] = deque()
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """Takes in one row.
+
+        Raises:
+            ValueError: it makes no sense.
+        """
+        row = Trace(self.name)
+        row.add(record)
+        for traffic in row.traffic:
+            self._at(traffic.seconds, traffic.iteration)
+            self._traffic.append(traffic)
+            recently = traffic.seconds - _TRAFFIC_SECONDS
+            while len(self._traffic) > 2 and self._traffic[1].seconds <= recently:
+                self._traffic.popleft()
+        for iteration, spans in row.spans.items():
+            for span in spans:
+                if span.name not in _WAITING and span.worker:
+                    work = self.work.setdefault(span.worker, {})
+                    work[iteration] = work.get(iteration, 0.0) + span.seconds
+                    if len(work) > WINDOW + 1:
+                        del work[next(iter(work))]
+            if spans:
+                self._at(max(span.end for span in spans), iteration)
+
+    def step_seconds(self, worker: int) -> list[float]:
+        """A worker's work in each of the last iterations, without one that may be incomplete."""
+        work = [seconds for number, seconds in sorted(self.work[worker].items()) if number > 0]
+        return work[:-1] if len(work) > 1 else work
+
+    def bytes_per_second(self, *, ended: bool) -> tuple[float | None, float | None]:
+        """Bytes received and sent a second: recently, or over the whole of an ended run."""
+        if not self._traffic:
+            return None, None
+        start = TrafficCount(0, 0.0, {}, {})
+        before = start if ended or len(self._traffic) < 2 else self._traffic[0]
+        after = self._traffic[-1]
+        seconds = after.seconds - before.seconds
+        received = sum(after.received.values()) - sum(before.received.values())
+        sent = sum(after.sent.values()) - sum(before.sent.values())
+        if seconds <= 0 or received < 0 or sent < 0:
+            return None, None
+        return received / seconds, sent / seconds
+
+    def _at(self, seconds: float, iteration: int) -> None:
+        self.iteration, self.seconds = iteration, seconds
+        self.pace.add(seconds, iteration)
+
 
 _LATE_SECONDS = 5.0
 _LATE_STEPS = 5
@@ -22,7 +96,7 @@ _LATE_FOR = 1.0
 """Seconds: a worker that is late for less is not shown as late."""
 _MOST_RANKS = 1_000_000
 _STATE_WHEN_GONE = {LOST: "lost", LEFT: "left", SHUT_OUT: "out"}
-_UNTOLD_SECONDS = 3.0
+_UNRECORDED_SECONDS = 3.0
 """Roles record what they did about once a second, each at its own moment."""
 
 
@@ -30,18 +104,13 @@ class WorkerRow(NamedTuple):
     """What is known of one worker; None where it is not known.
 
     Attributes:
-        rank: its number.
-        role: the process that carries it.
         state: alive, late, lost, left, out (shut out), or done once the run has ended.
         iteration: the last one that its process recorded; in a run with rounds, the end of the last
             round in which the worker took part.
         step_seconds: mean time of its work in one iteration or round, of the last recorded ones.
         received_per_second: bytes that its process received, recently or over an ended run.
         sent_per_second: bytes that its process sent, over the same time.
-        swap: its last swap.
-        rounds: in how many rounds it took part; None if clients without a home do.
-        samples: how many samples it holds.
-        riding: its score for free riding, in standard deviations from 0.
+        rounds: in how many it took part; None if placed clients do.
     """
 
     rank: int
@@ -51,24 +120,13 @@ class WorkerRow(NamedTuple):
     step_seconds: float | None
     received_per_second: float | None
     sent_per_second: float | None
-    swap: LastSwap | None
     rounds: int | None
     samples: int | None
-    riding: float | None
+    recorded: WorkerState
 
 
 class WatchedRun:
     """A run that is being watched; `update` brings it up to date.
-
-    Args:
-        path: its folder.
-
-    Attributes:
-        path: its folder.
-        config: its settings.
-        status: what `run.json` holds.
-        metrics: what `metrics.jsonl` holds.
-        roles: what each timeline holds, by role.
 
     Raises:
         BadInput: not a run.
@@ -80,8 +138,8 @@ class WatchedRun:
         run = RunDirectory.open(path)
         self.status: Mapping[str, Any] = run.read_status()
         self.config = run.read_config()
-        self.metrics = Metrics()
-        self.roles: dict[str, Role] = {}
+        self.state = RunState(LOSSES_NEEDED)
+        self.roles: dict[str, RoleNow] = {}
         self._modified: dict[Path, float] = {}
         self._quiet_since = time.monotonic()  # the other clock may be set meanwhile
         self.update()
@@ -94,16 +152,14 @@ class WatchedRun:
         """
         self.status = RunDirectory.open(self.path).read_status()
         for name, anew, records in self._tail.read():
-            taker: Metrics | Role
+            taker: RunState | RoleNow
             if name == METRICS:
-                self.metrics = taker = Metrics() if anew else self.metrics
+                self.state = taker = RunState(LOSSES_NEEDED) if anew else self.state
             else:
-                self.roles[name] = taker = Role(name) if anew else self.roles[name]
+                self.roles[name] = taker = RoleNow(name) if anew else self.roles[name]
             for record in records:
-                try:
+                with suppress(ValueError):  # a line that makes no sense must not hide all others
                     taker.take(record)
-                except ValueError:
-                    continue  # one line that makes no sense must not hide all others
         if self._tail.modified != self._modified:
             self._modified = dict(self._tail.modified)
             quiet = time.time() - max(self._modified.values(), default=inf)
@@ -115,14 +171,14 @@ class WatchedRun:
         return time.monotonic() - self._quiet_since
 
     @property
-    def state(self) -> str:
+    def stage(self) -> str:
         """What `run.json` says: running, finished, stopped or failed."""
         return str(self.status.get("state", "running"))
 
     @property
     def ended(self) -> bool:
         """Whether the run is over."""
-        return self.state in ENDED
+        return self.stage in ENDED
 
     @property
     def iterations(self) -> int:
@@ -136,29 +192,24 @@ class WatchedRun:
         if self.ended:
             return recorded
         if self.in_rounds:  # roles record a whole round under its last iteration from its start on
-            return max(recorded, self.metrics.pace.iteration)
+            return max(recorded, self.state.pace.iteration)
         reached = (role.iteration for role in self.roles.values())
-        return max(recorded, self.metrics.pace.iteration, *reached)
+        return max(recorded, self.state.pace.iteration, *reached)
 
     @property
     def in_rounds(self) -> bool:
         """Whether it has rounds, in which not every worker needs to take part."""
-        return self.metrics.rounds > 0 or self.config.get("sampling") is not None
+        return self.state.num_rounds > 0 or self.config.get("sampling") is not None
 
     @property
     def num_clients(self) -> int:
-        """How many clients without a home there are; 0 if every worker has one."""
+        """How many clients are placed on hosts; 0 if every worker has a home."""
         return int(number_in(self.config, "clients") or 0)
-
-    @property
-    def _here(self) -> set[int]:
-        """The ranks that take part, as far as it is recorded."""
-        return set() if self.num_clients else self.metrics.here
 
     @property
     def finding(self) -> Finding | None:
         """What the run looks like, if something seems to go wrong."""
-        return diagnose(list(self.metrics.newest), self.metrics.scores, self.config)
+        return diagnose(self.state.of(Losses), self.state.scores, self.config)
 
     @property
     def seconds(self) -> float:
@@ -171,8 +222,8 @@ class WatchedRun:
         if self.ended:
             return self.iteration / self.seconds if self.seconds > 0 else 0.0
         if self.in_rounds:
-            return self.metrics.pace.per_second()
-        paces = [role.pace for role in self.roles.values() if role.leads] + [self.metrics.pace]
+            return self.state.pace.per_second()
+        paces = [role.pace for role in self.roles.values() if role.leads] + [self.state.pace]
         known = [pace for pace in paces if pace.per_second() > 0]
         return max(known, key=lambda pace: pace.iteration).per_second() if known else 0.0
 
@@ -184,21 +235,25 @@ class WatchedRun:
             return []
         world_size = int(number_in(self.config, "world_size") or 1)
         expected = range(1, min(world_size, _MOST_RANKS + 1))
-        ranks = self._here | self.metrics.gone.keys() | carriers.keys() | set(expected)
-        return [self._worker(rank, carriers.get(rank)) for rank in sorted(ranks)]
+        present = set() if self.num_clients or not self.state.began else self._present()
+        gone = {rank for rank, worker in self.state.workers.items() if worker.gone}
+        ranks = present | gone | carriers.keys() | set(expected)
+        return [self._worker(rank, carriers.get(rank), present) for rank in sorted(ranks)]
 
-    def _worker(self, rank: int, role: Role | None) -> WorkerRow:
+    def _present(self) -> set[int]:
+        workers = self.state.workers.items()
+        return {rank for rank, worker in workers if worker.here_since is not None}
+
+    def _worker(self, rank: int, role: RoleNow | None, present: set[int]) -> WorkerRow:
+        recorded = self.state.workers.get(rank, WorkerState())
         steps = role.step_seconds(rank) if role else []
-        state = self._state_of(rank, role, steps)
+        state = self._state_of(rank, role, steps, present)
         received, sent = None, None
         if role and state not in _STATE_WHEN_GONE.values():
             received, sent = role.bytes_per_second(ended=self.ended)
-        iteration = role.iteration if role else None
-        part, samples = self.metrics.parts.get(rank), self.metrics.samples.get(rank)
-        if self.num_clients:  # what is recorded of rounds and samples is of clients
-            part = samples = None
-        elif self.in_rounds:
-            iteration = part.iteration if part else None
+        iteration, of_clients = role.iteration if role else None, bool(self.num_clients)
+        if self.in_rounds and not of_clients:
+            iteration = recorded.round_end or None
         return WorkerRow(
             rank=rank,
             role=role.name if role else None,
@@ -207,39 +262,36 @@ class WatchedRun:
             step_seconds=fmean(steps) if steps else None,
             received_per_second=received,
             sent_per_second=sent,
-            swap=self.metrics.swaps.get(rank),
-            rounds=None if self.num_clients else part.rounds if part else 0,
-            samples=samples,
-            riding=self.metrics.riding.get(rank),
+            rounds=None if of_clients else recorded.rounds,
+            samples=None if of_clients else recorded.samples,
+            recorded=recorded,
         )
 
-    def _state_of(self, rank: int, role: Role | None, steps: list[float]) -> str:
-        if rank in self.metrics.gone:
-            return _STATE_WHEN_GONE[self.metrics.gone[rank]]
-        if self._here and rank not in self._here:
+    def _state_of(
+        self, rank: int, role: RoleNow | None, steps: list[float], present: set[int]
+    ) -> str:
+        recorded = self.state.workers.get(rank, WorkerState())
+        if recorded.gone:
+            return _STATE_WHEN_GONE[recorded.gone]
+        if present and rank not in present:
             return "lost"  # the run went on without it
         if self.ended:
             return "done"
-        if rank in self.metrics.late and self._seconds_since(self.metrics.late[rank]) > _LATE_FOR:
+        if recorded.late_since and self._seconds_since(recorded.late_since[1]) > _LATE_FOR:
             return "late"
         return "late" if role and self._is_late(role, steps) else "alive"
 
     def _seconds_since(self, seconds: float) -> float:
         """How long ago something was, given the seconds from the start of training until then."""
         recorded = (role.seconds for role in self.roles.values())
-        return self.quiet_seconds + max([self.metrics.seconds, *recorded]) - seconds
+        return self.quiet_seconds + max([self.state.seconds, *recorded]) - seconds
 
-    def _is_late(self, role: Role, steps: list[float]) -> bool:
-        """Whether a role has recorded nothing of what others did long ago.
-
-        A role at the furthest iteration waits for the others, however long it has been silent. With
-        rounds silence means nothing, as most workers need not take part; there the server records
-        which are late.
-        """
+    def _is_late(self, role: RoleNow, steps: list[float]) -> bool:
+        """Whether a role has recorded nothing of what others did long ago."""
         if self.in_rounds:
             return False
         behind = self.iteration - role.iteration
         silent_seconds = self._seconds_since(role.seconds)
         patience = max(_LATE_SECONDS, _LATE_STEPS * median(steps) if steps else 0.0)
-        untold = max(WINDOW, _UNTOLD_SECONDS * self.iterations_per_second)
-        return behind > untold or (behind > 0 and silent_seconds > patience)
+        unrecorded = max(WINDOW, _UNRECORDED_SECONDS * self.iterations_per_second)
+        return behind > unrecorded or (behind > 0 and silent_seconds > patience)

@@ -28,7 +28,7 @@ _Share = Annotated[float, Meta(ge=0, le=1)]
 _Finite = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class MembersFound(Struct, frozen=True, kw_only=True):
     """The share of members that an attack finds with few false alarms.
 
     The threshold was chosen by half of the others, and its false alarms counted among the rest.
@@ -36,8 +36,6 @@ class Found(Struct, frozen=True, kw_only=True):
 
     Attributes:
         alarms: the share of the others that were to be taken for members, at most.
-        share: of members that were found.
-        interval: of `share`.
         real_alarms: the interval of the share of the others that were taken for members.
     """
 
@@ -57,7 +55,6 @@ class Separation(Struct, frozen=True, kw_only=True):
 
     Attributes:
         members: how many samples it was told that were trained on.
-        others: how many that were not.
         auc: area under the ROC curve, the chance that a member scores higher than another sample;
             0.5 is guessing.
         error: the standard error of `auc`; where classes are known, how far it scatters when
@@ -74,7 +71,7 @@ class Separation(Struct, frozen=True, kw_only=True):
     error: _Share
     chance: _Share | None = None
     place: _Share | None = None
-    found: list[Found] = []
+    found: list[MembersFound] = []
     curve: list[tuple[_Share, _Share]] = []
 
     def found_in_words(self) -> list[str]:
@@ -90,7 +87,6 @@ class Judged(Struct, frozen=True, kw_only=True):
         worker: where it was at the end; 0 for the one that is the server's.
         last: the worker that it was trained by last; 0 for all.
         iterations: worker → the iterations that it was trained by that one.
-        of_last: its last worker's samples against others.
         of_all: the samples of all workers that it was trained by against others.
     """
 
@@ -129,14 +125,12 @@ class Inversion(Struct, frozen=True, kw_only=True):
 
     Attributes:
         answer: `update`, the gradient of its discriminator; or `feedback`.
-        batch_size: of the real batch.
         found: the samples of batches against others of the shard, by how well each explains the
             answer.
         blind: of feedback, without knowing the discriminator: a shard's samples against others.
         psnr: how like the samples of a batch are the nearest of those that explain the answer,
             in dB; the mean over the samples.
         ssim: the same as structural similarity; None where pictures are too small.
-        best_psnr: of the sample that came out best.
         control_psnr: as `psnr`, of samples of the shard that were in no batch.
     """
 
@@ -160,13 +154,8 @@ class Bound(Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: of the canaries that say most: `gradients` or planted `samples`.
-        canaries: m, of this kind, of all workers.
         guesses: r, of how many the attacker guessed whether they were among the samples.
-        right: v, how many guesses were right.
-        delta: δ.
         confidence: with which the run is not (ε, δ)-private for any ε below `epsilon`.
-        epsilon: ε from below; 0 if the guesses rule out none.
-        stated: what the run states.
     """
 
     kind: str
@@ -193,17 +182,10 @@ class Audit(Struct, frozen=True, kw_only=True):
     """All that was found out.
 
     Attributes:
-        iteration: of the generator that was attacked.
         checkpoint: the iteration of the discriminators; None without any.
-        seed: of all draws.
-        num_generated: n, the samples drawn from the generator.
         extractor: the network that features are of; empty if there was none.
-        discriminators: one each.
-        generator: one for each space.
-        inversions: one for each kind of answer and batch size.
         epsilon: worker → ε that its samples have spent; empty without differential privacy.
         bound: of ε from below, by canaries; None without any.
-        left_out: attack → why it was not tried.
     """
 
     iteration: Count
@@ -220,11 +202,7 @@ class Audit(Struct, frozen=True, kw_only=True):
 
 
 def read_audit(run: Path) -> Audit | None:
-    """What the last audit of a run wrote; None if there is none, or it is damaged.
-
-    Args:
-        run: its folder.
-    """
+    """What the last audit of a run wrote; None if there is none, or it is damaged."""
     with contextlib.suppress(OSError, ValueError):
         return typed(json_object((run / AUDIT_FILE).read_bytes()), Audit)
     return None

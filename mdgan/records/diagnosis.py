@@ -15,7 +15,7 @@ from math import log
 from statistics import median
 from typing import Any, NamedTuple
 
-from mdgan.records.rows import Losses, Scores
+from mdgan.records.rows import Losses, ScoresRow
 from mdgan.records.values import number_in, said
 
 LOSSES_NEEDED = 5
@@ -33,13 +33,7 @@ _LEAST_CLASSES, _LEAST_SCORES = 4, 3
 
 
 class Finding(NamedTuple):
-    """What a run looks like.
-
-    Attributes:
-        name: in a few words.
-        text: in a sentence, with the numbers that say so.
-        remedy: what people then do.
-    """
+    """What a run looks like."""
 
     name: str
     text: str
@@ -51,14 +45,12 @@ class Finding(NamedTuple):
 
 
 def diagnose(
-    losses: Sequence[Losses], scores: Sequence[Scores], config: Mapping[str, Any]
+    losses: Sequence[Losses], scores: Sequence[ScoresRow], config: Mapping[str, Any]
 ) -> Finding | None:
     """What a run looks like now, if something seems to go wrong.
 
     Args:
         losses: the logged iterations in order; the last `LOSSES_NEEDED` are enough.
-        scores: of the generator in order, as training scored it.
-        config: the run's settings.
     """
     fids = [(row.iteration, value) for row in scores if (value := row.scores.get("fid"))]
     trend = [fid for _, fid in fids]
@@ -101,7 +93,7 @@ def _of_losses(losses: Sequence[Losses], name: str) -> Finding | None:
     return None
 
 
-def _of_classes(scores: Sequence[Scores]) -> Finding | None:
+def _of_classes(scores: Sequence[ScoresRow]) -> Finding | None:
     known = [number_in(row.real, "classes") or 0.0 for row in scores]
     covered = [number_in(row.scores, "classes_covered") for row in scores]
     few = [

@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-from mdgan.records.rows import Rank, Row, typed
+from mdgan.records.rows import Rank, RecordedRow, typed
 
 BEGAN, RESUMED = "holdings", "resumed"
 JOINED, LEFT, LOST, SHUT_OUT = "joined", "left", "lost", "shut out"
 LATE, BACK, REFUSED = "late", "back", "refused"
 KINDS = (BEGAN, RESUMED, JOINED, LEFT, LOST, SHUT_OUT, LATE, BACK, REFUSED)
+COMING, GOING = (BEGAN, RESUMED, JOINED), (LEFT, LOST, SHUT_OUT)
 
 
 class Holding(Struct, frozen=True):
@@ -21,21 +22,17 @@ class Holding(Struct, frozen=True):
     samples: Annotated[int, Meta(ge=0)] = 0
 
 
-class Happening(Row, frozen=True):
+class Happening(RecordedRow, frozen=True):
     """One thing that happened to some workers.
 
     Attributes:
-        kind: one of the names above.
-        iteration: in which, or after which; 0 before the first.
-        reason: in words; empty if there is none.
-        told: the workers; at the beginning of training also what each of them holds.
-        worker: the only worker, instead of `told`.
-        held: what the workers that joined hold.
+        named: the workers; at the beginning of training also what each of them holds.
     """
 
     kind: str = field(name="event")
+    time: float | None = None
     reason: str = ""
-    told: dict[Rank, Holding] | list[Rank] = field(name="workers", default_factory=list)
+    named: dict[Rank, Holding] | list[Rank] = field(name="workers", default_factory=list)
     worker: Rank | None = None
     held: dict[Rank, Holding] = field(name="holdings", default_factory=dict)
 
@@ -47,24 +44,12 @@ class Happening(Row, frozen=True):
     @cached_property
     def workers(self) -> tuple[int, ...]:
         """In increasing order; at the beginning of training, all workers that take part."""
-        return tuple(sorted({*self.told, *([self.worker] if self.worker else [])}))
+        return tuple(sorted({*self.named, *([self.worker] if self.worker else [])}))
 
     @cached_property
-    def classes(self) -> dict[int, list[int]]:
-        """Worker → how many samples of each class it holds, if that was recorded."""
-        return {worker: holding.classes for worker, holding in self._held.items()}
-
-    @cached_property
-    def samples(self) -> dict[int, int]:
-        """Worker → how many samples it holds, if that was recorded."""
-        return {
-            worker: sum(holding.classes) or holding.samples
-            for worker, holding in self._held.items()
-        }
-
-    @property
-    def _held(self) -> dict[Rank, Holding]:
-        return {**(self.told if isinstance(self.told, dict) else {}), **self.held}
+    def holdings(self) -> dict[int, Holding]:
+        """Worker → what it holds, if that was recorded."""
+        return {**(self.named if isinstance(self.named, dict) else {}), **self.held}
 
 
 def happening(record: Mapping[str, Any]) -> Happening | None:

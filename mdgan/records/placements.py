@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct, field
 
-from mdgan.records.rows import Count, Rank, Row, Seconds
+from mdgan.records.rows import Count, Rank, RecordedRow, Seconds
 
 PLACEMENT = "placement"
 
@@ -75,7 +75,7 @@ class InSlot(Struct, frozen=True, kw_only=True, dict=True):
 _Part = Annotated[float, Meta(ge=0, lt=1e12)]
 
 
-class Placed(Row, frozen=True):
+class Placed(RecordedRow, frozen=True):
     """Where the clients of one round trained.
 
     Attributes:

@@ -1,7 +1,6 @@
 """A run as it is read from its folder, whether it has ended or not."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,28 +10,10 @@ from msgspec import Meta, Struct, field
 
 from mdgan.records.audit import Audit, read_audit
 from mdgan.records.diagnosis import Finding, diagnose
-from mdgan.records.happenings import KINDS, Happening
-from mdgan.records.placements import PLACEMENT, Placed
 from mdgan.records.roles import first_worker
-from mdgan.records.rows import (
-    Attended,
-    Count,
-    Epsilon,
-    Fetching,
-    Kind,
-    Losses,
-    Profile,
-    Round,
-    Row,
-    Scores,
-    Seconds,
-    Swap,
-    Unsaved,
-    Unscored,
-    json_object,
-    typed,
-)
+from mdgan.records.rows import Count, Kind, Losses, RoundRow, Seconds, json_object, typed
 from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory, Status
+from mdgan.records.run_state import RunState
 
 MOST_NAMES = 32
 """How many different things a role may do; a host that tells of more does not mean them."""
@@ -52,7 +33,6 @@ class RecordedSpan(NamedTuple):
             server, and receive, real half, local step, feedback or train on a host.
         worker: the one of a host's workers that it was for; 0 if it was for the whole role.
         start: seconds since training began, by the server's clock.
-        seconds: how long it took.
         num_bytes: how many bytes the role sent or received meanwhile.
     """
 
@@ -68,14 +48,12 @@ class RecordedSpan(NamedTuple):
         return self.start + self.seconds
 
 
-class Traffic(Struct, frozen=True):
+class TrafficCount(Struct, frozen=True):
     """Bytes that a role had sent and received at some time.
 
     Attributes:
-        iteration: the last iteration that the role was at.
-        seconds: since training began.
-        sent: bytes sent since the start, by kind of message.
-        received: bytes received since the start, by kind of message.
+        sent: bytes since the start, by kind of message.
+        received: bytes since the start, by kind of message.
         memory: bytes that its process holds; 0 in records of versions before 0.7.
     """
 
@@ -103,16 +81,13 @@ class Trace(Struct):
     """What one role recorded.
 
     Attributes:
-        role: its name; see `mdgan.records.roles`.
-        spans: by iteration, in the order in which they began.
         traffic: in time order; empty if nothing is sent.
         memory: bytes that its process held at one time after another.
-        names: of its spans.
     """
 
     role: str
     spans: dict[int, list[RecordedSpan]] = {}
-    traffic: list[Traffic] = []
+    traffic: list[TrafficCount] = []
     memory: list[int] = []
     names: set[str] = set()
 
@@ -128,7 +103,7 @@ class Trace(Struct):
             ValueError: the row is not one of a trace.
         """
         if "spans" not in row:
-            counts = typed(row, Traffic)
+            counts = typed(row, TrafficCount)
             if counts.sent or counts.received:
                 self.traffic.append(counts)
             if counts.memory:
@@ -150,22 +125,14 @@ class RecordedRun:
     """One run.
 
     Attributes:
-        path: its folder.
-        config: all settings, from `config.json`.
-        status: the content of `run.json`.
-        iterations: the rows of `metrics.jsonl` for logged iterations, in order. `rows` and `of`
-            give typed rows.
-        events: the other rows, in order; `event` names each.
-        traces: by role.
-        samples: the sample grids, by iteration.
-        damage: one line for each thing that could not be read.
+        records: the rows of `metrics.jsonl` as they stand there; `state` and `of` give typed ones.
     """
 
     path: Path
     config: Mapping[str, Any]
     status: Status
-    iterations: list[dict[str, Any]]
-    events: list[dict[str, Any]]
+    records: list[dict[str, Any]]
+    state: RunState
     traces: Mapping[str, Trace]
     samples: Mapping[int, Path]
     damage: tuple[str, ...]
@@ -181,46 +148,41 @@ class RecordedRun:
         damage: list[str] = []
         status = run.read_status()
         records: list[dict[str, Any]] = []
+        state = RunState()
 
         def take(record: dict[str, Any]) -> None:
             records.append(record)
-            typed_row(record)
+            state.take(record)
 
         _read(path / "metrics.jsonl", take, damage)
         traces = {file.stem: Trace(file.stem) for file in sorted((path / "trace").glob("*.jsonl"))}
         for role, trace in traces.items():
             _read(path / "trace" / f"{role}.jsonl", trace.add, damage)
-        return cls(
-            path=path,
-            config=run.read_config(),
-            status=status,
-            iterations=[record for record in records if "event" not in record],
-            events=[record for record in records if "event" in record],
-            traces=traces,
-            samples={
-                int(file.stem): file
-                for file in sorted((path / "samples").glob("*.png"))
-                if file.stem.isdecimal() and len(file.stem) < _LONGEST_NUMBER
-            },
-            damage=tuple(damage),
-        )
+        samples = {
+            int(file.stem): file
+            for file in sorted((path / "samples").glob("*.png"))
+            if file.stem.isdecimal() and len(file.stem) < _LONGEST_NUMBER
+        }
+        config = run.read_config()
+        return cls(path, config, status, records, state, traces, samples, tuple(damage))
 
-    @cached_property
-    def rows(self) -> list[Row]:
-        """All rows of `metrics.jsonl` that make sense, first the iterations, then the events."""
-        rows = []
-        for record in (*self.iterations, *self.events):
-            with suppress(ValueError):
-                rows.append(typed_row(record))
-        return rows
+    @property
+    def iterations(self) -> list[dict[str, Any]]:
+        """The rows of logged iterations as they stand in the file, in order."""
+        return [record for record in self.records if "event" not in record]
 
-    def of(self, kind: type[Kind]) -> list[Kind]:
-        """The rows of one type, in order."""
-        return [row for row in self.rows if isinstance(row, kind)]
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The other rows, in order; `event` names each."""
+        return [record for record in self.records if "event" in record]
 
     def named(self, event: str) -> list[dict[str, Any]]:
         """The events of one name as they stand in the file, in order."""
         return [record for record in self.events if record["event"] == event]
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        """The rows of one type, in order."""
+        return self.state.of(kind)
 
     @property
     def neighbours(self) -> Path:
@@ -232,20 +194,10 @@ class RecordedRun:
         """What `mdgan audit` has found out about it, if anything."""
         return read_audit(self.path)
 
-    @cached_property
-    def epsilon(self) -> dict[int, float]:
-        """Worker → ε that its samples have spent; empty without differential privacy."""
-        return {worker: own for row in self.of(Epsilon) for worker, own in row.epsilon.items()}
-
-    @cached_property
-    def replaced(self) -> dict[int, float]:
-        """The same, where a sample may be another one; see `Epsilon`."""
-        return {worker: own for row in self.of(Epsilon) for worker, own in row.replaced.items()}
-
-    @cached_property
+    @property
     def unit(self) -> str:
         """What the run is counted in: `round` or `iteration`."""
-        return self.status.get("unit") or ("round" if self.of(Round) else "iteration")
+        return self.status.get("unit") or ("round" if self.of(RoundRow) else "iteration")
 
     @property
     def under_way(self) -> bool:
@@ -255,8 +207,7 @@ class RecordedRun:
     @cached_property
     def finding(self) -> Finding | None:
         """What it looks like, if something seems to go wrong."""
-        scores = [row for row in self.of(Scores) if row.by is None]
-        return diagnose(self.of(Losses), scores, self.config)
+        return diagnose(self.of(Losses), self.state.scores, self.config)
 
     @cached_property
     def hosts(self) -> list[Trace]:
@@ -265,40 +216,8 @@ class RecordedRun:
         return sorted(hosts, key=lambda trace: first_worker(trace.role))
 
 
-_KINDS: dict[str, type[Row]] = {
-    **dict.fromkeys(KINDS, Happening),
-    "scores": Scores,
-    "swap": Swap,
-    "round": Round,
-    "attendance": Attended,
-    "fetching": Fetching,
-    "profile": Profile,
-    PLACEMENT: Placed,
-    "unsaved": Unsaved,
-    "unscored": Unscored,
-    "epsilon": Epsilon,
-}
-"""The types of events by name; an event of another name, as a new family may write, is a `Row`."""
-
-
-def typed_row(record: Mapping[str, Any]) -> Row:
-    """A row of `metrics.jsonl` as a value of its type.
-
-    Raises:
-        ValueError: it makes no sense.
-    """
-    kind = _KINDS.get(str(record["event"]), Row) if "event" in record else Losses
-    return typed(record, kind)
-
-
 def _read(path: Path, take: Callable[[dict[str, Any]], None], damage: list[str]) -> None:
-    """Hands on the JSON objects of a file, if it is there.
-
-    Args:
-        path: the file. Its last line may have no end: it is still being written, or cut.
-        take: raises ValueError for an object that makes no sense.
-        damage: gets a line for everything that is wrong.
-    """
+    """Hands on the JSON objects of a file, if it is there."""
     if not path.exists():
         return
     damaged = senseless = 0

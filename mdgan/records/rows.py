@@ -7,6 +7,7 @@ is ignored, and a row with an impossible value is left out as a whole.
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -16,6 +17,7 @@ from msgspec import Meta, Struct, field
 Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 Rank = Annotated[int, Meta(gt=0, lt=10**9)]
 Seconds = Annotated[float, Meta(ge=0, lt=1e12)]
+_Number = Annotated[float, Meta(gt=-1e12, lt=1e12)]
 
 Kind = TypeVar("Kind")
 
@@ -59,49 +61,49 @@ def typed(record: object, kind: type[Kind]) -> Kind:
     return msgspec.convert(record, kind, str_keys=True)
 
 
-class Row(Struct, frozen=True, kw_only=True, dict=True):
-    """One row of `metrics.jsonl`.
-
-    Attributes:
-        iteration: the one that it is about.
-        seconds: since training began; None if it was not recorded.
-    """
+class RecordedRow(Struct, frozen=True, kw_only=True, dict=True):
+    """One row of `metrics.jsonl`: the iteration that it is about, and seconds of training."""
 
     iteration: Count
     seconds: Seconds | None = None
 
 
-GUILTY = 8.0
-"""The score for free riding from which on a worker is one, in standard deviations."""
-
-
-class Losses(Row, frozen=True):
+class Losses(RecordedRow, frozen=True):
     """A logged iteration; a loss is None where it was not finite.
 
     Attributes:
         generator_loss: mean over the workers that answered and whose own is finite.
-        discriminator_loss: mean over workers in the same way.
-        workers: how many answered and have told their losses.
         by_worker: worker → J_disc and J_gen; empty in records of versions before 0.7.
-        staleness: worker → mean and most steps of the generator between its batches and the step
-            that used its answer; empty where the server waits for all answers.
-        riding: worker → its score for free riding, in standard deviations from 0: see `GUILTY`;
-            empty where workers are not scored.
+        numbers: key → worker → one or more numbers, of all other keys of the row that have such
+            values. What they mean, families declare; see `records.declared`.
     """
 
     generator_loss: float | None = None
     discriminator_loss: float | None = None
     workers: int = 0
     by_worker: dict[Rank, tuple[float | None, float | None]] = {}
-    staleness: dict[Rank, tuple[Seconds, Count]] = {}
-    riding: dict[Rank, Annotated[float, Meta(ge=0, lt=1e6)]] = {}
+    numbers: dict[str, dict[Rank, tuple[float, ...]]] = {}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Losses":
+        """Reads a row.
+
+        Raises:
+            ValueError: it makes no sense.
+        """
+        numbers: dict[str, dict[int, tuple[float, ...]]] = {}
+        for key in record.keys() - set(cls.__struct_fields__):
+            with suppress(ValueError):
+                each = typed(record[key], dict[Rank, _Number | tuple[_Number, ...]])
+                found = {n: x if isinstance(x, tuple) else (x,) for n, x in each.items()}
+                numbers[key] = {n: x for n, x in found.items() if x}
+        return typed({**record, "numbers": numbers}, cls)
 
 
 class Neighbours(Struct, frozen=True):
     """How near samples come to real ones that the server may hold, by the extractor's features.
 
     Attributes:
-        n: how many held-out samples there are.
         generated: the median distance of a generated sample to the nearest of them.
         real: the median distance of one of them to the nearest other.
     """
@@ -111,27 +113,19 @@ class Neighbours(Struct, frozen=True):
     real: float
 
 
-class Extractor(Struct, frozen=True):
-    """The network that computed the features.
-
-    Attributes:
-        name: for people.
-        sha256: of its file.
-        accuracy: on held-out data, in [0, 1], if it is a classifier.
-    """
+class FeatureNetwork(Struct, frozen=True):
+    """The network that computed the features; its accuracy on held-out data is in [0, 1]."""
 
     name: str | None = None
     sha256: str | None = None
     accuracy: float | None = None
 
 
-class ByClass(Struct, frozen=True):
+class ClassScores(Struct, frozen=True):
     """What samples of each class are worth, of a conditional generator.
 
     Attributes:
-        asked: how many samples of each class were generated.
         right: the share of them that the extractor predicts to be of that class.
-        fid: of each class.
     """
 
     asked: list[Count] = []
@@ -142,22 +136,12 @@ class ByClass(Struct, frozen=True):
 Values = dict[str, float | list[int] | None]
 
 
-class Scores(Row, frozen=True):
+class ScoresRow(RecordedRow, frozen=True):
     """The scores of one generator.
 
     Attributes:
-        scores: by name.
-        left_out: score → why it could not be computed.
-        warnings: in words.
-        extractor: the network that the scores depend on.
         by: the command that scored it; None for training itself.
-        n: how many samples were scored.
-        n_real: with how many real ones they were compared.
-        n_held_out: how many samples the server held out.
         floor: the scores of one half of the real data against the other, by name.
-        real: the scores of real data, by name.
-        class_histogram: generated samples by class.
-        real_class_histogram: real samples by class.
         neighbours: how near samples come to held-out ones; None without any.
         by_class: None unless the generator is conditional.
     """
@@ -165,7 +149,7 @@ class Scores(Row, frozen=True):
     scores: dict[str, float | None] = {}
     left_out: dict[str, str] = {}
     warnings: list[str] = []
-    extractor: Extractor | None = None
+    extractor: FeatureNetwork | None = None
     by: str | None = None
     n: int | None = None
     n_real: int | None = None
@@ -175,23 +159,21 @@ class Scores(Row, frozen=True):
     class_histogram: list[float] = []
     real_class_histogram: list[float] = []
     neighbours: Neighbours | None = None
-    by_class: ByClass | None = None
+    by_class: ClassScores | None = None
 
 
-class Swap(Row, frozen=True):
+class Swap(RecordedRow, frozen=True):
     """One swap of discriminators.
 
     Attributes:
         pairs: (giver, taker) of every discriminator that was to move.
-        given: giver → digest of what it sent.
         taken: taker → digest of what arrived; None in records of old versions.
-        told_exact: whether the server found all digests right.
     """
 
     pairs: tuple[tuple[Rank, Rank], ...] = field(name="moves")
     given: dict[Rank, str] = {}
     taken: dict[Rank, str] | None = None
-    told_exact: bool | None = field(name="exact", default=None)
+    said_exact: bool | None = field(name="exact", default=None)
 
     @cached_property
     def moves(self) -> dict[int, int]:
@@ -207,16 +189,16 @@ class Swap(Row, frozen=True):
     def exact(self) -> bool | None:
         """Whether every bit of what arrived is as it left; None if it was not recorded."""
         if self.taken is None:
-            return self.told_exact
-        told = [
+            return self.said_exact
+        digests = [
             (self.given.get(giver), self.taken[taker])
             for giver, taker in self.moves.items()
             if taker in self.arrived
         ]
-        if any(left not in (None, came) for left, came in told):
+        if any(left not in (None, came) for left, came in digests):
             return False
         # A giver may have died before it reported its digest.
-        return None if any(left is None for left, _ in told) else True
+        return None if any(left is None for left, _ in digests) else True
 
     @property
     def complete(self) -> bool:
@@ -224,7 +206,7 @@ class Swap(Row, frozen=True):
         return self.arrived >= set(self.moves.values())
 
 
-class Round(Row, frozen=True):
+class RoundRow(RecordedRow, frozen=True):
     """One round.
 
     Attributes:
@@ -233,9 +215,6 @@ class Round(Row, frozen=True):
         took_part: the workers that took part, in increasing order.
         shares: their weights in the average, in the same order; they sum to 1.
         asked: the workers that were asked, in increasing order.
-        iterations: worker → local iterations that it did.
-        batch_sizes: worker → samples in each of its batches.
-        aborted: whether the model stayed as it was.
     """
 
     number: Count
@@ -262,25 +241,16 @@ class Round(Row, frozen=True):
         return () if self.aborted else self.took_part
 
 
-class Attended(Row, frozen=True):
-    """What the server counted until the end of the run.
-
-    Attributes:
-        workers: worker → how often it answered, was late, was refused or was lost.
-    """
+class Attended(RecordedRow, frozen=True):
+    """What the server counted: worker → how often it answered, was late, refused or lost."""
 
     workers: dict[Rank, dict[str, Count]] = {}
 
 
-class Fetching(Row, frozen=True):
+class Fetching(RecordedRow, frozen=True):
     """How a process waited for data that its threads read ahead, since the row before.
 
     Attributes:
-        role: of the process.
-        batches: that its workers drew.
-        waited_seconds: for all these batches together.
-        longest_seconds: for one of them.
-        threads: that read at the end.
         buffer: how many samples were read ahead for each worker at the end.
     """
 
@@ -312,17 +282,13 @@ OPERATORS: tuple[Operators, ...] = get_args(Operators)
 """What the time of a profiled process goes into: kinds of operators, and what is none."""
 
 
-class Profile(Row, frozen=True):
+class Profile(RecordedRow, frozen=True):
     """What a process computed in some iterations.
 
     Attributes:
         role: of the process; the server's stands for all roles if they share a process.
-        first: the first of these iterations.
-        last: the last of them.
-        profiled_seconds: how long they took together.
-        operators: seconds by what they were spent on.
+        profiled_seconds: how long the iterations from `first` to `last` took together.
         busy_cores: how many cores the process kept busy, on average.
-        cores: those that it may use.
         gpu: the share of the time in which its GPU was busy, in [0, 1]; None if that is not known.
     """
 
@@ -336,9 +302,10 @@ class Profile(Row, frozen=True):
     gpu: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
-class Unsaved(Row, frozen=True):
-    """A checkpoint that could not be made, and why."""
+class WithReason(RecordedRow, frozen=True):
+    """A checkpoint that could not be made, or a run that cannot be scored, and why."""
 
+    event: str
     reason: str = ""
 
 
@@ -346,12 +313,7 @@ EVERY_CLIENT = 0
 """Stands for all clients where a worker is named."""
 
 
-def whose(worker: int) -> str:
-    """Of whom an ε is, in words."""
-    return "each client" if worker == EVERY_CLIENT else f"rank {worker}"
-
-
-class Epsilon(Row, frozen=True):
+class Epsilon(RecordedRow, frozen=True):
     """What the samples of some workers have spent under differential privacy.
 
     Attributes:
@@ -364,22 +326,20 @@ class Epsilon(Row, frozen=True):
     replaced: dict[Count, Seconds] = {}
 
 
-def spent_in_words(epsilon: Mapping[int, float], replaced: Mapping[int, float]) -> str:
-    """A line such as `  privacy    ε 7.99 at most (rank 1), 17.30 if a sample is replaced`.
+def spent_in_words(
+    epsilon: Mapping[int, float], replaced: Mapping[int, float], delta: float | None = None
+) -> tuple[str, str]:
+    """The largest ε of any worker, and what is to be said beside it.
 
     Args:
-        epsilon: see `Epsilon`; if it is empty, so is the line.
+        epsilon: see `Epsilon`; not empty.
         replaced: the same; perhaps empty.
+
+    Returns:
+        Such as `7.99`, and `at most (rank 1), 17.30 if a sample is replaced`.
     """
-    if not epsilon:
-        return ""
     most = max(epsilon, key=epsilon.__getitem__)
-    unit = "client" if most == EVERY_CLIENT else "sample"
-    beside = f", {max(replaced.values()):.2f} if a {unit} is replaced" if replaced else ""
-    return f"  privacy    ε {epsilon[most]:.2f} at most ({whose(most)}){beside}\n"
-
-
-class Unscored(Row, frozen=True):
-    """The reason why a run cannot be scored."""
-
-    reason: str = ""
+    whose, unit = ("each client", "client") if most == EVERY_CLIENT else (f"rank {most}", "sample")
+    beside = "" if delta is None else f", δ = {delta:g}"
+    beside += f", {max(replaced.values()):.2f} if a {unit} is replaced" if replaced else ""
+    return f"{epsilon[most]:.2f}", f"at most ({whose}){beside}"

@@ -34,11 +34,8 @@ class Status(TypedDict, total=False):
     """What `run.json` says of a run.
 
     Attributes:
-        version: of the mdgan that wrote it.
         dataset_file: its path, from the run's folder if it lies there.
-        dataset_sha256: of that file.
         machine: the name of the machine on which the server runs.
-        process: the number of the server's process.
         process_began: when that process began, in seconds from the start of the system.
         listens: address and port for hosts of other machines; empty if there are none.
         socket: where hosts of this machine find the server; empty if it has none.
@@ -46,8 +43,6 @@ class Status(TypedDict, total=False):
         other_defaults: setting → its default, of those that the user gave another value.
         unit: what the run is counted in, `iteration` or `round`.
         state: `starting`, `running`, `finished`, `stopped` or `failed`.
-        iteration: the last complete one.
-        seconds: of training.
     """
 
     version: _Text
@@ -75,9 +70,6 @@ class RunDirectory:
     `checkpoints/<iteration>/`, `generation-<number>.json` for every server that has served it,
     `dataset/<name>.py` if a Python program made it, and where it is scored
     `extractor.safetensors`, `real.safetensors` and, with held-out samples, `neighbours.png`.
-
-    Attributes:
-        path: the folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -126,11 +118,7 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     def dataset_file(self, name: str) -> Path:
-        """Where the run keeps its dataset file, if it has to.
-
-        Args:
-            name: of the data set.
-        """
+        """Where the run keeps its dataset file, if it has to."""
         return self.path / "dataset" / f"{name}.py"
 
     def keep_dataset_file(self, path: Path) -> None:
@@ -206,8 +194,6 @@ class RunDirectory:
         """Writes `generator.safetensors`, the generator after an iteration, and its average.
 
         Args:
-            state: of the generator.
-            iteration: after which it is.
             average: the state with its mean weights; None if there is none, and then the file of a
                 run that had one until now goes.
         """
@@ -219,9 +205,6 @@ class RunDirectory:
 
     def read_generator(self, *, raw: bool = False) -> "tuple[dict[str, Tensor], int]":
         """The newest generator, with its average weights if the run has them.
-
-        Args:
-            raw: the generator itself, though there is an average.
 
         Returns:
             Its state, and the iteration it is from.
@@ -256,9 +239,6 @@ class RunDirectory:
     def contents(self, dataset: str) -> dict[str, bytes | None]:
         """What the files hold that a new server writes before training begins.
 
-        Args:
-            dataset: the name of the data set.
-
         Returns:
             By their names in the folder; None for one that is not there.
 
@@ -274,9 +254,6 @@ class RunDirectory:
 
     def put_back(self, contents: Mapping[str, bytes | None]) -> None:
         """Gives files the contents that they had, where they have others now.
-
-        Args:
-            contents: from `contents`.
 
         Raises:
             OSError: one cannot be written.

@@ -18,9 +18,7 @@ class News(NamedTuple):
     """What is new in one file.
 
     Attributes:
-        name: `METRICS` or a role.
         anew: whether the file has been replaced, so that what was read before is void.
-        records: the objects in its new complete lines.
     """
 
     name: str
@@ -33,9 +31,6 @@ class RunTail:
 
     A run may be long, so only the last part of a timeline that exists already is read, and nothing
     is read twice.
-
-    Args:
-        folder: of the run.
 
     Attributes:
         modified: when each of them, and `run.json`, was last written to, by the file system's clock
@@ -64,11 +59,7 @@ class _FileTail:
     """One file that grows.
 
     Args:
-        path: the file, which need not exist yet.
         first_look_bytes: how much of its end to read at first; None for all of it.
-
-    Attributes:
-        path: the file.
     """
 
     def __init__(self, path: Path, first_look_bytes: int | None) -> None:

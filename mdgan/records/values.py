@@ -30,8 +30,6 @@ def passed(interval: int, before: int, now: int) -> bool:
     """Whether a multiple of an interval has been reached or passed.
 
     Args:
-        interval: in iterations; 0 for never.
-        before: the last iteration that was asked about; −1 if 0 counts, too.
         now: the last that is done; training may have advanced by many iterations at once.
     """
     return interval > 0 and now // interval > before // interval
@@ -129,12 +127,7 @@ def count(amount: int, one: str, many: str | None = None) -> str:
 
 
 def said_left_out(left_out: Mapping[str, str], names: Mapping[str, str] | None = None) -> list[str]:
-    """Which scores were left out and why, a line for each reason.
-
-    Args:
-        left_out: the reason by the name of the score.
-        names: what to call scores; others go by their own names.
-    """
+    """Which scores were left out and why, a line for each reason."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in left_out.items():
         if not name.endswith("_std"):  # goes with its score

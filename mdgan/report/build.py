@@ -24,10 +24,7 @@ class Report:
     """What was written.
 
     Attributes:
-        path: the page.
-        num_figures: the figures that could be drawn.
         missing: name → why, of the figures that are for these runs but could not.
-        damage: what could not be read, in one line each.
         running: whether one of the runs goes on, so that the page may be written again.
     """
 
@@ -63,9 +60,7 @@ def write_report(
     It may be called again and again while they do. Each time the page is replaced in one step.
 
     Args:
-        paths: their folders, or folders with runs in them, at least one.
         output: the page; by default `report.html` in the folder of the only path, or here.
-        figures: a folder for every figure as PNG and as SVG.
         refresh_seconds: how often a browser that shows the page reads it again as long as a run
             goes on; None for never.
 

@@ -1,37 +1,32 @@
 """All figures of the report, in their order: a new figure is one more entry here."""
 
-from mdgan.records.rows import Round
-from mdgan.report.entry import Entry, GroupedView, Section, View, recorded
+from mdgan.families.shown import SHOWN
+from mdgan.records.rows import RoundRow
 from mdgan.report.figures import (
     attendance,
     audits,
-    bounds,
     classes,
-    concurrency,
     costs,
-    durations,
-    fetching,
-    free_riders,
     losses,
-    operators,
-    predictions,
-    rounds,
     samples,
     scores,
     slots,
-    staleness,
     swaps,
+    tables,
     timeline,
 )
+from mdgan.report.figures.picture import Entry, GroupedView, Section, View, recorded
 from mdgan.report.numbers import placements
 from mdgan.report.numbers.durations import OUTLIERS_ARE
-from mdgan.report.numbers.scores import classwise, histograms
+from mdgan.report.numbers.scores import METRICS, classwise, histograms
 from mdgan.report.numbers.subject import Subject
 
 NO_SAMPLES = "no samples are saved yet"
+NO_SCORES = "no scores are recorded (mdgan evaluate adds some)"
 NO_CLASSES = "no scores of classes are recorded (mdgan evaluate adds some)"
-NOT_TOLD = "no worker told how many samples of each class it holds"
+NO_HOLDINGS = "no worker told how many samples of each class it holds"
 NO_SWAP = "no swap has taken place"
+NO_TRACE = "no trace of a complete {unit} is there yet"
 
 
 # Laid out by hand as a table: name and title, then the views: what is drawn, the words.
@@ -43,10 +38,9 @@ SAMPLES = Section("samples", "Samples", (
             of=recorded(samples.film), missing=NO_SAMPLES, draw=samples.samples_over_time,
             caption="What the generator makes of the same noise as training goes on.",
         ),
-    )),
-    Entry("neighbours", "Nearest real samples", (
         View(
-            of=recorded(samples.neighbours), missing="", draw=samples.nearest_real,
+            name="nearest real samples", of=recorded(samples.neighbours),
+            draw=samples.nearest_real,
             caption="Generated samples, and under each the held-out real sample whose features are "
             "nearest. Held-out samples are those that the server itself may read; no worker's "
             "shard is looked at. A generator that copies comes much nearer than real samples do.",
@@ -55,69 +49,49 @@ SAMPLES = Section("samples", "Samples", (
 ))
 
 QUALITY = Section("quality", "Quality", (
-    Entry("fid", "FID", (
+    Entry("scores", "Scores", (
         *(
             GroupedView(
-                name=name, paper="7.8, E.6" if against is scores.ITERATIONS else "",
+                name=f"FID {name}", paper="7.8, E.6" if against is scores.ITERATIONS else "",
                 of=scores.curves("fid", against=against), draw=scores.scores(against),
-                missing=GroupedView.missing if against is scores.ITERATIONS else "",
+                missing=NO_SCORES if against is scores.ITERATIONS else "",
                 caption="Fréchet distance between generated and real features, lower is better; "
                 "dashed: one half of the real data against the other, the floor.",
             )
             for name, against in scores.COSTS.items()
         ),
         GroupedView(
-            name="KID", of=scores.curves("kid"), missing="", draw=scores.scores(),
-            caption="Kernel distance to the real features, unbiased for few samples, lower is "
-            "better; the band of a single run is one standard deviation.",
-        ),
-    )),
-    Entry("inception-score", "Inception score", (
-        GroupedView(
-            paper="7.9, E.7", of=scores.curves("inception_score"), draw=scores.scores(),
-            caption="How sure a classifier is of each sample and how varied they are, higher is "
-            "better; dashed: real data.",
-        ),
-    )),
-    Entry("precision-recall", "Precision, recall, density, coverage", (
-        GroupedView(
-            of=scores.curves("precision", "recall", "density", "coverage"),
+            name="all", paper="7.9, E.7", of=scores.curves(*METRICS),
             draw=scores.scores(columns=2),
-            caption="Precision and density: do samples look real? Recall and coverage: is "
-            "everything real among the samples?",
+            caption="Lower is better: FID, KID, class KL, intra FID. Higher is better: the "
+            "inception score, how sure a classifier is of each sample and how varied they are; "
+            "precision and density, do samples look real; recall and coverage, is everything real "
+            "among the samples; classes covered; samples of the class asked for. Dashed: real "
+            "data. The band of a single run is one standard deviation.",
         ),
     )),
-    Entry("classes", "Classes generated", (
+    Entry("classes", "Classes", (
         View(
             name="how often", of=recorded(histograms), missing=NO_CLASSES,
             draw=classes.class_histogram,
             caption="How often each class is generated, against how often it occurs in real data.",
         ),
-        GroupedView(
-            name="how many", of=scores.curves("classes_covered", "class_kl"), missing="",
-            draw=scores.scores(),
-            caption="How many classes the generator makes, and how far their frequencies are from "
-            "the real ones (0 is equal).",
-        ),
-    )),
-    Entry("by-class", "Class by class", (
         View(
-            name="right class", of=lambda subject: classwise(subject.run, "right"), missing="",
+            name="right class", of=lambda subject: classwise(subject.run, "right"),
             draw=classes.of_each_class("right", "%", 100),
             caption="How many of the samples that were asked for of a class are predicted to be of "
             "it.",
         ),
         View(
-            name="FID", of=lambda subject: classwise(subject.run, "fid"), missing="",
+            name="FID", of=lambda subject: classwise(subject.run, "fid"),
             draw=classes.of_each_class("FID", ""),
             caption="FID between the samples of a class and the held-out real ones of it, lower is "
             "better.",
         ),
-        GroupedView(
-            name="over time", of=scores.curves("label_accuracy", "intra_fid"), missing="",
-            draw=scores.scores(),
-            caption="The share of samples that are of the class asked for, and the mean of the "
-            "FIDs of classes.",
+        View(
+            name="held by workers", fits=Subject.has_workers,
+            of=classes.held, missing=NO_HOLDINGS, draw=classes.worker_holdings,
+            caption="Samples by class and worker; they never leave it.",
         ),
     )),
     Entry("losses", "Losses", (
@@ -129,7 +103,7 @@ QUALITY = Section("quality", "Quality", (
         ),
         View(
             name="by worker", fits=Subject.has_workers,
-            of=losses.by_worker, missing="", draw=losses.losses_by_worker,
+            of=losses.by_worker, draw=losses.losses_by_worker,
             caption="The same of every worker: one whose data differ, or whose discriminator wins, "
             "stands apart.",
         ),
@@ -137,28 +111,21 @@ QUALITY = Section("quality", "Quality", (
 ))
 
 ROUNDS = Section("rounds", "Rounds", (
-    Entry("rounds", "Who took part in which round", (
+    Entry("rounds", "Rounds", (
         View(
-            name="who", fits=Subject.has_rounds,
-            of=lambda subject: subject.run.of(Round), draw=rounds.who_took_part,
+            name="who took part", fits=Subject.has_rounds,
+            of=lambda subject: subject.run.of(RoundRow), draw=attendance.who_took_part_in_rounds,
             caption="Every worker that was asked in a round. Asked in vain: its model did not come "
             "in time; aborted: the model stayed as it was. Paler where a stretch holds several "
             "rounds.",
         ),
-    )),
-    Entry("rounds-seen", "What the server has seen", (
         GroupedView(
-            name="samples by class", fits=Subject.has_rounds,
-            of=rounds.classes_seen, missing=NOT_TOLD, draw=rounds.samples_seen,
-            caption="Through the workers that took part, a sample as often as its worker did. "
-            "Lines are means over the classes, bands reach from the least to the most seen one; "
-            "diamonds: every class was seen 500 times. As figure 14 of Guerraoui et al. (2020).",
-        ),
-        GroupedView(
-            name="divergence", fits=Subject.has_rounds,
-            of=rounds.kl_seen, missing=NOT_TOLD, draw=rounds.divergence,
-            caption="KL divergence of the real distribution of classes from what the server has "
-            "seen so far; 0 is equal. As figure 10 of Guerraoui et al. (2020).",
+            name="samples seen", fits=Subject.has_rounds,
+            of=attendance.classes_seen, missing=NO_HOLDINGS, draw=attendance.samples_seen,
+            caption="Samples that the server has seen through the workers that took part, a sample "
+            "as often as its worker did. Lines are means over the classes, bands reach from the "
+            "least to the most seen one; diamonds: every class was seen 500 times. As figure 14 of "
+            "Guerraoui et al. (2020); the table has the KL divergence of their figure 10.",
         ),
     )),
 ))
@@ -166,51 +133,35 @@ ROUNDS = Section("rounds", "Rounds", (
 SLOTS = Section("slots", "Clients in slots", (
     Entry("placement", "Who trained where in a round", (
         View(
-            name="batches", of=recorded(placements.typical_round), missing="",
-            draw=slots.by_batches,
+            of=recorded(placements.typical_round), draw=slots.by_batches,
             caption="The clients that each slot trained in a typical round, one after another: the "
             "stronger the colour, the more batches. Grey: the slot had nothing to do.",
-        ),
-        View(
-            name="predictions", of=recorded(placements.with_predictions), missing="",
-            draw=slots.by_prediction,
-            caption="The same, by how long each client took beside what was predicted. Diamonds: "
-            "when each slot was expected to be done.",
-        ),
-    )),
-    Entry("idle", "Idle slots", (
-        View(
-            of=recorded(placements.idle_shares), missing="", draw=slots.idle_slots,
-            caption="The share of each round in which a slot trained no client. Above: the mean "
-            "over all slots.",
         ),
     )),
     Entry("predictions", "Predicted seconds", (
         View(
-            of=recorded(placements.predicted_by_kind), missing="",
-            draw=predictions.against_measured,
+            of=recorded(placements.predicted_by_kind), draw=slots.against_measured,
             caption="How long clients took against what was predicted; dashed: as predicted.",
         ),
     )),
     Entry("curves", "Seconds by batches", (
         View(
-            of=recorded(placements.fits), missing="", draw=predictions.curves,
-            caption="How long clients took by their batches, with the curve of each kind of slot "
-            "as fitted last; below: what the curve leaves. As equation 3 of Sani et al. (2024).",
+            of=recorded(placements.fits), draw=tables.fitted_curves,
+            caption="The curve a·x + b·log(x) + d of seconds by batches x, as fitted last to each "
+            "kind of slot (Sani et al. 2024, equation 3), and what it leaves.",
+        ),
+    )),
+    Entry("idle", "Idle slots", (
+        View(
+            of=recorded(placements.idle_shares), draw=tables.idle_slots,
+            caption="The share of each round in which a slot trained no client.",
         ),
     )),
     Entry("concurrency", "How many slots", (
         View(
-            name="over rounds", of=recorded(placements.climbs), missing="",
-            draw=concurrency.over_rounds,
+            of=recorded(placements.climbs), draw=tables.numbers_of_slots,
             caption="Slots that each host used while it searched for the best number, and the "
             "batches that it trained a second.",
-        ),
-        View(
-            name="by slots", of=recorded(placements.climbs), missing="",
-            draw=concurrency.by_slots,
-            caption="Batches a second by the number of slots: medians, and bands from the least to "
-            "the greatest of all rounds. The ring is around the number used last.",
         ),
     )),
 ))
@@ -219,6 +170,7 @@ COST = Section("cost", "Time, bytes and memory", (
     Entry("timeline", "Timeline", (
         View(
             name="ten {unit}s", paper="7.10", of=timeline.ten, draw=timeline.timelines,
+            missing=NO_TRACE,
             caption="What every role did in ten typical {unit}s in a row. The palest grey is "
             "idle time, the darker one waiting for others; hatched operations use the network.",
             of_rounds="A worker that does not take part in a round is idle.",
@@ -231,54 +183,24 @@ COST = Section("cost", "Time, bytes and memory", (
     Entry("duration", "{Unit} duration", (
         View(
             name="each", paper="7.1, 7.2, E.1 to E.3",
-            of=lambda subject: subject.durations, draw=durations.each,
+            of=lambda subject: subject.durations, draw=timeline.each, missing=NO_TRACE,
             caption="How long every {unit} took, from its first operation to its last; scoring and "
             f"checkpoints do not count. Crosses are outliers: {OUTLIERS_ARE}",
             of_rounds="What an aborted round took counts to the one in its place.",
         ),
         View(
-            name="by workers", paper="7.5",
-            of=lambda subject: subject.durations, draw=durations.against_workers,
-            caption="How the mean duration without outliers grows with the number of workers.",
-        ),
-    ), counted=True),
-    Entry("fetching", "Waiting for data", (
-        View(
-            of=fetching.by_process, missing="", draw=fetching.waits,
-            caption="How long training waited for a batch of pictures, and what read them ahead: "
-            "threads and buffer grow while it waits, and shrink afterwards.",
-        ),
-    )),
-    Entry("memory", "Memory by process", (
-        View(
-            of=costs.memory, missing="", draw=costs.memory_by_process,
-            caption="The most that each process held in memory while it was looked at, about once "
-            "a second. What several processes share counts for each of them.",
-        ),
-    )),
-    Entry("operations", "Operations", (
-        View(
-            name="most {unit}s", paper="7.6, 7.7, E.5",
+            name="operations", paper="7.6, 7.7, E.5",
             of=costs.time_spent(), draw=costs.operations,
             caption="Mean time of each operation in {a_unit}, outliers left out; hatched: network. "
             "Receiving includes waiting for the server.",
             of_rounds="Of workers only those that took part in a round count.",
         ),
         View(
-            name="outliers", paper="8.1, 8.2", missing="",
+            name="operations in outliers", paper="8.1, 8.2",
             of=costs.time_spent(in_outliers=True), draw=costs.operations,
             caption="What was done in the {unit}s that took unusually long.",
         ),
     ), counted=True),
-    Entry("operators", "What the processor does", (
-        View(
-            of=operators.by_role, missing="", draw=operators.profiled,
-            caption="Shares of the time of the profiled {unit}s (--profile) by kind of operator. "
-            "Between operators: Python, messages, records. On a GPU its own time counts. Where all "
-            "roles share a process, the first bar is of all of them. As figures 4 and 10 of Shi et "
-            "al. (2024).",
-        ),
-    )),
     Entry("bytes", "Bytes {a_unit}", (
         View(
             paper="7.3, 7.4", fits=Subject.has_workers,
@@ -288,44 +210,51 @@ COST = Section("cost", "Time, bytes and memory", (
             of_rounds="All rounds count, whether a worker took part or not.",
         ),
     ), counted=True),
+    Entry("memory", "Memory by process", (
+        View(
+            of=tables.memory, draw=tables.memory_by_process,
+            caption="What each process held in memory while it was looked at, about once a second. "
+            "What several processes share counts for each of them.",
+        ),
+    )),
+    Entry("fetching", "Waiting for data", (
+        View(
+            of=tables.fetching, draw=tables.waits,
+            caption="How long training waited for a batch of pictures, and what read them ahead: "
+            "threads and buffer grow while it waits, and shrink afterwards.",
+        ),
+    )),
+    Entry("operators", "What the processor does", (
+        View(
+            of=tables.operators, draw=tables.profiled,
+            caption="Shares of the time of the profiled {unit}s (--profile) by kind of operator. "
+            "Between operators: Python, messages, records. On a GPU its own time counts. Where all "
+            "roles share a process, the first row is of all of them. As figures 4 and 10 of Shi et "
+            "al. (2024).",
+        ),
+    )),
 ))
 
-WORKERS = Section("workers", "Workers, data and swaps", (
+WORKERS = Section("workers", "Workers and swaps", (
     Entry("attendance", "Who took part", (
         View(
             fits=Subject.has_workers,
-            of=attendance.of_run, missing="", draw=attendance.who_took_part,
+            of=attendance.of_run, draw=attendance.who_took_part,
             caption="When each worker was there. Late: the server went on without its answer; "
             "refused: the answer could not be used; each as high as its share of the iterations.",
             of_rounds="In rounds, a worker that is not asked misses nothing.",
         ),
     )),
-    Entry("staleness", "How old answers were", (
+    Entry("by-worker", "Worker by worker", tuple(
         View(
-            fits=Subject.has_workers,
-            of=staleness.by_worker, missing="", draw=staleness.ages,
-            caption="How many steps the generator took between making a worker's batches and using "
-            "its answer (--updates arrival): the means over logged iterations.",
-        ),
-    )),
-    Entry("free-riders", "Free riders", (
-        View(
-            fits=Subject.has_workers,
-            of=free_riders.by_worker, missing="", draw=free_riders.scored,
-            caption="How sure it is of each worker that it answers without training, in standard "
-            "deviations; dashed: from here on it counts as a free rider.",
-        ),
-    )),
-    Entry("holdings", "What each worker holds", (
-        View(
-            fits=Subject.has_workers,
-            of=classes.held, missing=NOT_TOLD, draw=classes.worker_holdings,
-            caption="Samples by class and worker; they never leave it.",
-        ),
+            name=numbers.title, fits=Subject.has_workers, caption=numbers.caption,
+            of=losses.numbers_of(numbers), draw=losses.drawn(numbers),
+        )
+        for numbers in SHOWN
     )),
     Entry("swaps", "Swaps", (
         View(
-            name="who gave to whom", fits=Subject.can_swap,
+            fits=Subject.can_swap,
             of=swaps.of_run, missing=NO_SWAP, draw=swaps.who_gave_to_whom,
             caption="How often each worker's discriminator went to each other worker.",
         ),
@@ -333,9 +262,9 @@ WORKERS = Section("workers", "Workers, data and swaps", (
 ))
 
 AUDIT = Section("audit", "What insiders learn", (
-    Entry("membership", "Who was trained on", (
+    Entry("audit", "What insiders learn", (
         View(
-            name="discriminators", of=audits.of_discriminators, missing="",
+            name="who was trained on: discriminators", of=audits.of_discriminators,
             draw=audits.roc_of_discriminators,
             caption="The attacker has a discriminator, as the next worker in a swap does, and "
             "takes samples with high logits for those of its last worker. The share of these that "
@@ -343,38 +272,32 @@ AUDIT = Section("audit", "What insiders learn", (
             "guessing.",
         ),
         View(
-            name="generator", of=audits.of_generator, missing="", draw=audits.roc_of_generator,
+            name="generator", of=audits.of_generator, draw=audits.roc_of_generator,
             caption="The attacker has the generator alone, and takes the samples that lie nearest "
             "to generated ones for those that were trained on.",
         ),
-    )),
-    Entry("bound", "ε from below", (
         View(
-            of=bounds.of_run, missing="", draw=bounds.from_below,
-            caption="Secret coins included canaries among the samples, or not. An attacker that "
-            "sees all that workers released, and knows all but the coins, guesses them; so many "
-            "right guesses rule out every smaller ε (Steinke, Nasr and Jagielski 2023).",
-        ),
-    )),
-    Entry("copies", "Does the generator copy?", (
-        View(
-            of=audits.of_copies, missing="", draw=audits.copies,
+            name="copies", of=audits.of_copies, draw=audits.copies,
             caption="Above, the generated samples that come nearest to one that was trained on, "
             "beside held-out ones; then that one; below, the nearest held-out one. These are real "
             "samples: think before you pass this page on.",
         ),
-    )),
-    Entry("answers", "What a single answer tells", (
         View(
-            name="update", of=audits.of_answers("update"), missing="", draw=audits.answers,
+            name="an update", of=audits.of_answers("update"), draw=audits.answers,
             caption="Above, samples of real batches; below, what comes nearest among the images "
             "that explain the gradient of a discriminator on the batch (Zhu et al. 2019). Of large "
             "batches, the eight samples that came out best.",
         ),
         View(
-            name="feedback", of=audits.of_answers("feedback"), missing="", draw=audits.answers,
+            name="a feedback", of=audits.of_answers("feedback"), draw=audits.answers,
             caption="The same from feedback, by a host that knows the discriminator as it was "
             "before it learnt from the batch.",
+        ),
+        View(
+            name="ε from below", of=audits.of_canaries, draw=audits.from_below,
+            caption="Secret coins included canaries among the samples, or not. An attacker that "
+            "sees all that workers released, and knows all but the coins, guesses them; so many "
+            "right guesses rule out every smaller ε (Steinke, Nasr and Jagielski 2023).",
         ),
     )),
 ))

@@ -15,9 +15,8 @@ from mdgan import __version__
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.values import shown
 from mdgan.report.catalogue import SECTIONS
-from mdgan.report.entry import Entry, GroupedView, View
 from mdgan.report.figures.export import inline_svg, write_files
-from mdgan.report.figures.picture import Picture, Table
+from mdgan.report.figures.picture import Entry, GroupedView, Picture, Table, View
 from mdgan.report.figures.samples import result
 from mdgan.report.figures.style import styled
 from mdgan.report.glance import facts, measured, notices
@@ -32,10 +31,7 @@ class Drawn(NamedTuple):
     """One view of a figure as it stands in the page.
 
     Attributes:
-        name: on the switch.
-        caption: what it shows and what is seen.
         paper: the numbers of the same figures in the paper; empty for none.
-        picture: what was drawn.
     """
 
     name: str
@@ -45,19 +41,22 @@ class Drawn(NamedTuple):
 
 
 class Block(NamedTuple):
-    """One figure as it stands in the page.
-
-    Attributes:
-        name: `fig-<name>` is its id.
-        title: a few words.
-        views: those that could be drawn.
-        missing: why there is none.
-    """
+    """One figure as it stands in the page, with the views that could be drawn."""
 
     name: str
     title: str
     views: Sequence[Drawn]
     missing: str
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether it has a drawing; else its numbers stand in a table alone."""
+        return any(view.picture.panels for view in self.views)
+
+    @property
+    def wide(self) -> bool:
+        """Whether it takes the whole width of the page."""
+        return self.views[0].picture.wide or any(view.picture.strips for view in self.views)
 
 
 def compose(
@@ -70,11 +69,7 @@ def compose(
     """The page of some runs: one HTML document that loads nothing.
 
     Args:
-        runs: at least one.
-        written: when.
-        figures: where to write every drawing as PNG and SVG, if anywhere.
         refresh_seconds: how often a browser reads the page again while a run goes on; None: never.
-        tell: is told what is drawn next.
 
     Returns:
         The HTML, the number of figures in it, and name → reason for those that are not though they
@@ -84,20 +79,19 @@ def compose(
         OSError: a drawing cannot be written.
     """
     named = subjects(runs)
-    chapters: list[tuple[Any, list[Block]]] = []
     with styled():
-        for section in SECTIONS:
-            blocks = []
-            for block in (block for entry in section.entries for block in _blocks(entry, named)):
-                blocks.append(block)
-                if figures is not None:
-                    _write_figures(block, figures)
-            if blocks:
-                chapters.append((section, blocks))
+        sections = [
+            (section, [block for entry in section.entries for block in _blocks(entry, named)])
+            for section in SECTIONS
+        ]
+        every = [block for _, blocks in sections for block in blocks]
+        if figures is not None:
+            for block in every:
+                _write_figures(block, figures)
+        chapters = [(section, blocks) for section, blocks in sections if blocks]
         page = _page(named, chapters, written, refresh_seconds, tell)
-    every = [block for _, blocks in chapters for block in blocks]
     missing = {block.name: block.missing for block in every if block.missing}
-    return page, len(every) - len(missing), missing
+    return page, sum(block.is_drawn for block in every), missing
 
 
 def _blocks(entry: Entry, named: Sequence[Subject]) -> Iterator[Block]:

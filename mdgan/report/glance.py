@@ -4,7 +4,8 @@ from statistics import fmean
 
 from mdgan.observe.progress import duration
 from mdgan.records.happenings import LOST, SHUT_OUT
-from mdgan.records.rows import Losses, Swap, whose
+from mdgan.records.rows import Losses, Swap, spent_in_words
+from mdgan.records.run_state import UNSAVED
 from mdgan.records.values import count, number_in, said, said_list, said_seconds, shown
 from mdgan.report.figures.swaps import exactness
 from mdgan.report.numbers.attendance import said_in_all
@@ -53,15 +54,11 @@ def _quality(subject: Subject) -> list[Fact]:
 
 def _privacy(subject: Subject) -> list[Fact]:
     """What the samples of the worker that has spent most have spent."""
-    spent = subject.run.epsilon
-    if not spent:
+    state = subject.run.state
+    if not state.epsilon:
         return []
-    most = max(spent, key=lambda worker: spent[worker])
     delta = number_in(subject.run.config, "dp_delta")
-    beside = "" if delta is None else f", δ = {delta:g}"
-    if worse := subject.run.replaced:
-        beside += f"; {max(worse.values()):.2f} if one is replaced by another"
-    return [("ε", f"{spent[most]:.2f}", f"at most, {whose(most)}{beside}")]
+    return [("ε", *spent_in_words(state.epsilon, state.replaced, delta))]
 
 
 def _untold(subject: Subject) -> list[str]:
@@ -126,7 +123,7 @@ def _faults(subject: Subject) -> list[str]:
     """The first workers that were lost, everything that happened to workers, and to the disk."""
     gone = sorted(
         (mark.iteration, worker.worker, mark)
-        for worker in subject.attendance
+        for worker in subject.presences
         for mark in worker.marks
         if mark.kind in (LOST, SHUT_OUT)
     )
@@ -135,9 +132,9 @@ def _faults(subject: Subject) -> list[str]:
         f"Worker {worker} was {mark.kind} in {when} {iteration:,}: {mark.reason}"
         for iteration, worker, mark in gone[:_MOST_LOSSES]
     ]
-    if said := said_in_all(subject.run, subject.attendance):
+    if said := said_in_all(subject.run, subject.presences):
         told.append(f"Workers: {said}.")
-    if unsaved := subject.run.named("unsaved"):
+    if unsaved := subject.run.state.reasons(UNSAVED):
         times = count(len(unsaved), "time")
-        told.append(f"Checkpoints went wrong {times}, the last: {unsaved[-1].get('reason')}")
+        told.append(f"Checkpoints went wrong {times}, the last: {unsaved[-1]}")
     return told

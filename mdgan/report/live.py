@@ -30,10 +30,7 @@ _SLOW_CLIENT_SECONDS = 10.0
 
 
 def keep_writing(
-    paths: Sequence[Path],
-    write: Callable[[], Report],
-    every_seconds: float,
-    port: int | None,
+    paths: Sequence[Path], write: Callable[[], Report], every_seconds: float, port: int | None
 ) -> None:
     """Writes a report again and again until its runs are over, or the user presses Ctrl-C.
 
@@ -41,8 +38,6 @@ def keep_writing(
     until Ctrl-C.
 
     Args:
-        paths: of the runs, or of folders of runs.
-        write: writes the page.
         every_seconds: least time between two pages, and how often browsers read the page again.
         port: to serve the page at; 0 for one that the system chooses; None not to serve it.
 

@@ -15,7 +15,6 @@ class Colour(NamedTuple):
 
     Attributes:
         light: `#rrggbb` on the light page, and in the exported figures.
-        dark: `#rrggbb` on the dark page.
     """
 
     light: str

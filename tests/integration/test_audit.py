@@ -142,8 +142,8 @@ def test_a_run_that_learnt_its_shards_by_heart_is_found_out(overfit: Path) -> No
 def check_page(path: Path, found: Audit) -> None:
     html, _, missing = compose([RecordedRun.read(path)], datetime.now())
     page = ParsedPage(html)
-    assert {"fig-membership", "fig-copies", "fig-answers"} <= page.drawn
-    assert not {"membership", "copies", "answers"} & missing.keys()
+    assert "fig-audit" in page.drawn
+    assert "audit" not in missing
     for said in ("What insiders learn", "at worker 2", f"{found.discriminators[1].of_last.auc:.3f}",
                  "batch of 8", f"{found.generator[0].membership.auc:.3f}"):  # fmt: skip
         assert said in page.text, said
@@ -162,8 +162,8 @@ def test_tables_say_what_was_found_and_what_was_left_out(overfit: Path, tmp_path
     assert audited.bound is None
     assert not audited.discriminators
     html, _, missing = compose([RecordedRun.read(copy)], datetime.now())
-    assert "fig-membership" in ParsedPage(html).drawn
-    assert "answers" not in missing
+    assert "fig-audit" in ParsedPage(html).drawn
+    assert "audit" not in missing
 
 
 def change(path: Path, name: str, **fields: Any) -> None:
@@ -277,7 +277,7 @@ def test_noise_on_a_grid_contradicts_the_stated_epsilon_aloud(
     assert bound.contradicts
     html, _, _ = compose([RecordedRun.read(path)], datetime.now())
     page = ParsedPage(html)
-    assert "fig-bound" in page.drawn
+    assert "fig-audit" in page.drawn
     assert f"The stated ε is wrong, by the audit's canaries: {bound}." in page.text
 
 
@@ -351,6 +351,6 @@ def test_a_planted_canary_is_found_without_privacy_and_not_with_epsilon_1(tmp_pa
     path = trained(tmp_path, "private", *open_run, *private, data=data)
     (hidden,) = exposures(path)
     assert hidden < 0.95
-    spent = RecordedRun.read(path).epsilon
+    spent = RecordedRun.read(path).state.epsilon
     assert sorted(spent) == [1, 2]
     assert max(spent.values()) <= 1

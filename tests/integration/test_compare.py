@@ -95,7 +95,7 @@ def test_the_numbers_are_those_of_the_runs(compared: Path) -> None:
 def test_the_report_has_one_line_for_each_configuration(compared: Path) -> None:
     page = (compared / "out" / "report.html").read_text()
     assert "four, seed 0" in page
-    drawing = page[page.index('id="fig-fid"') :]
+    drawing = page[page.index('id="fig-scores"') :]
     legend = re.findall(r"<text[^>]*>(four|alone)[^<]*</text>", drawing[: drawing.index("</svg>")])
     assert legend == ["four", "alone"]
 

@@ -11,15 +11,7 @@ from pathlib import Path
 import pytest
 
 from mdgan.cli import main
-from tests.processes import (
-    MDGAN,
-    finish,
-    read_metrics,
-    read_status,
-    start,
-    training,
-    wait_until,
-)
+from tests.processes import MDGAN, finish, read_metrics, read_status, start, training, wait_until
 
 QUICK = ["--world-size", "3", "--threads", "1", "--log-interval", "1"]
 
@@ -55,33 +47,35 @@ def test_training_in_one_process(
         assert read_metrics(tmp_path / f"run{number}")[-1]["iteration"] == 3
 
 
-def shell(command: str, folder: Path) -> int:
-    return finish(start(["bash", "-c", command], folder), timeout=280).status
-
-
-def train(*flags: str) -> str:
-    return shlex.join([*MDGAN, "train", *QUICK, *flags])
-
-
-STREAMS = [">/dev/full", "2>/dev/full", ">/dev/full 2>&1", ">&- 2>&-"]
+NO_ROOM, ONE_LINE = ">/dev/full 2>&1", "2>&1 | head -1; exit ${PIPESTATUS[0]}"
+TRAIN = ["train", *QUICK, "--iterations", "60", "--out", "out"]
+COMPARE = ["compare", "a.json", "--seeds", "0", "--iterations", "20", "--threads", "1"]
+CHAOS = ["chaos", "--seed", "1", "--faults", "2", "--kinds", "server,join", "--"]
+CHAOS += [*QUICK, "--iterations", "400"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("streams", STREAMS)
-def test_training_in_several_processes(tmp_path: Path, streams: str) -> None:
-    assert shell(f"{train('--iterations', '30', '--out', 'run')} {streams}", tmp_path) == 0
-    assert read_status(tmp_path / "run")["state"] == "finished"
+@pytest.mark.parametrize(
+    ("command", "streams"),
+    [
+        *((TRAIN, streams) for streams in (">/dev/full", "2>/dev/full", ">&- 2>&-")),
+        *((TRAIN, streams) for streams in (NO_ROOM, ONE_LINE)),
+        *(([*COMPARE, "--out", "out"], streams) for streams in (">/dev/full", NO_ROOM)),
+        *(([*CHAOS, "--out", "out"], streams) for streams in (NO_ROOM, ONE_LINE)),
+    ],
+)
+def test_commands_of_several_processes(tmp_path: Path, command: list[str], streams: str) -> None:
+    (tmp_path / "a.json").write_text('{"world_size": 3}')
+    line = f"{shlex.join([*MDGAN, *command])} {streams}"
+    assert finish(start(["bash", "-c", line], tmp_path), timeout=280).status == 0
+    if command[0] == "compare":
+        assert (tmp_path / "out" / "comparison.json").is_file()
+    else:
+        assert read_status(tmp_path / "out")["state"] == "finished"
 
 
 @pytest.mark.slow
-def test_a_reader_of_one_line(tmp_path: Path) -> None:
-    command = train("--iterations", "60", "--out", "run")
-    assert shell(f"{command} 2>&1 | head -1; exit ${{PIPESTATUS[0]}}", tmp_path) == 0
-    assert read_status(tmp_path / "run")["state"] == "finished"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("streams", [">/dev/full 2>&1", "2>&1 | head -1; exit ${PIPESTATUS[0]}"])
+@pytest.mark.parametrize("streams", [NO_ROOM, ONE_LINE])
 def test_a_worker_that_joins(tmp_path: Path, streams: str) -> None:
     running = training(tmp_path, "train", *QUICK, "--iterations", "100000")
     joins = start(["bash", "-c", f"{shlex.join([*MDGAN, 'join', 'run'])} {streams}"], tmp_path)
@@ -89,23 +83,3 @@ def test_a_worker_that_joins(tmp_path: Path, streams: str) -> None:
     running.process.terminate()
     assert finish(running.process).status == 143
     assert finish(joins).status == 130, "the server was asked to stop"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("streams", STREAMS[:3])
-def test_a_comparison(tmp_path: Path, streams: str) -> None:
-    (tmp_path / "a.json").write_text('{"world_size": 3}')
-    flags = ["--seeds", "0", "--iterations", "20", "--threads", "1", "--out", "both"]
-    command = shlex.join([*MDGAN, "compare", "a.json", *flags])
-    assert shell(f"{command} {streams}", tmp_path) == 0
-    assert (tmp_path / "both" / "comparison.json").is_file()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("streams", [">/dev/full 2>&1", "2>&1 | head -1; exit ${PIPESTATUS[0]}"])
-def test_chaos_and_a_standby(tmp_path: Path, streams: str) -> None:
-    flags = ["--seed", "1", "--faults", "2", "--kinds", "server,join", "--"]
-    more = [*QUICK, "--iterations", "400", "--out", "run"]
-    command = shlex.join([*MDGAN, "chaos", *flags, *more])
-    assert shell(f"{command} {streams}", tmp_path) == 0
-    assert read_status(tmp_path / "run")["state"] == "finished"

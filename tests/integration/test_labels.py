@@ -161,7 +161,7 @@ def test_what_is_told_of_a_run(folder: Path, tmp_path: Path) -> None:
     )
     reported = run_here("report", str(tmp_path / "run"), cwd=folder)
     assert reported.status == 0, reported
-    assert "fig-by-class" in (tmp_path / "run" / "report.html").read_text()
+    assert "right class" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_a_run_without_classes_has_none(folder: Path, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ FLAGS = [
     *("train", "--world-size", "3", "--threads", "1", "--log-interval", "1"),
     *("--sample-interval", "20", "--checkpoint-interval", "20", "--log-file", "log"),
 ]
+pytestmark = pytest.mark.slow
 WARNING = "training goes on"
 BACK = "can be written again"
 
@@ -59,7 +60,6 @@ def stop(process: Process) -> str:
     return result.output
 
 
-@pytest.mark.slow
 def test_no_file_can_be_opened_and_then_the_folder_is_away(tmp_path: Path) -> None:
     running = begun(tmp_path, "--iterations", "100000")
     here = [child.pid for child in psutil.Process(running.process.pid).children(recursive=True)]
@@ -84,14 +84,15 @@ def test_no_file_can_be_opened_and_then_the_folder_is_away(tmp_path: Path) -> No
     assert not read_events(running.folder, "lost")
 
 
-@pytest.mark.slow
 def test_the_folder_is_gone_for_good(tmp_path: Path) -> None:
-    running = begun(tmp_path, "--iterations", "250")
+    pytest.importorskip("tensorboard")
+    running = begun(tmp_path, "--iterations", "250", "--tensorboard", "--eval-interval", "100")
     running.folder.rename(tmp_path / "away")
     result = finish(running.process)
     assert result.status == 1, result
     assert "Traceback" not in result.errors, result
     assert result.errors.count("warning: cannot write") == 1, result
+    assert "tensorboard is not told any more" in result.errors
     assert "done: 250 of 250 iterations" in result.output
     (saved,) = (file.parent for file in (tmp_path / "tmp").glob("*/generator.safetensors"))
     told = "cannot write there (No such file or directory); name another place. The generator of "
@@ -100,7 +101,6 @@ def test_the_folder_is_gone_for_good(tmp_path: Path) -> None:
     assert not running.folder.exists(), "nothing is written where it was"
 
 
-@pytest.mark.slow
 def test_another_run_has_taken_the_folders_place(tmp_path: Path) -> None:
     running = begun(tmp_path, "--iterations", "100000")
     running.folder.rename(tmp_path / "away")
@@ -113,18 +113,6 @@ def test_another_run_has_taken_the_folders_place(tmp_path: Path) -> None:
     assert RunDirectory(running.folder).read_generator()[1] == 30
 
 
-@pytest.mark.slow
-def test_tensorboard_and_scores_without_the_folder(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    running = begun(tmp_path, "--iterations", "600", "--tensorboard", "--eval-interval", "100")
-    running.folder.rename(tmp_path / "away")
-    result = finish(running.process)
-    assert result.status == 1, result
-    assert "Traceback" not in result.errors, result
-    assert "tensorboard is not told any more" in result.errors
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("limit", [8, 63, 64])
 def test_a_start_with_few_open_files(tmp_path: Path, limit: int) -> None:
     command = " ".join([*MDGAN, *FLAGS, "--iterations", "40", "--out", "run"])

@@ -47,9 +47,9 @@ const look = (id) => {
   const before = getComputedStyle(page.body).backgroundColor;
   button.click();
   const after = getComputedStyle(page.body).backgroundColor;
-  const switched = [...page.querySelectorAll("#fig-fid .switch button")];
+  const switched = [...page.querySelectorAll("#fig-scores .switch button")];
   switched[1].click();
-  const views = [...page.querySelectorAll("#fig-fid .view")].map((view) => view.hidden);
+  const views = [...page.querySelectorAll("#fig-scores .view")].map((view) => view.hidden);
   page.querySelector(".film button").click();
   const viewer = page.getElementById("viewer");
   const opened = viewer.open && viewer.querySelector("img").complete;
@@ -88,20 +88,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def browse(folder: Path, page: str, *flags: str) -> "subprocess.CompletedProcess[str]":
     assert BROWSER is not None
-    command = [
-        BROWSER,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-background-networking",
-        "--hide-scrollbars",
-        "--allow-file-access-from-files",
-        "--enable-logging=stderr",
-        "--virtual-time-budget=3000",
-        f"--user-data-dir={folder / 'profile'}",
-        *flags,
-        (folder / page).as_uri(),
-    ]
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    command += ["--disable-background-networking", "--allow-file-access-from-files"]
+    command += ["--enable-logging=stderr", "--virtual-time-budget=3000"]
+    command += [f"--user-data-dir={folder / 'profile'}", *flags, (folder / page).as_uri()]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
 
 
@@ -114,25 +104,16 @@ def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[An
 
 def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = FakeRun(workers=2, iterations=8, score_interval=0).write(tmp_path / "run")
-    figures = tmp_path / "figures"
+    figures, cut = tmp_path / "figures", run / "trace" / "server.jsonl"
+    with cut.open("a") as trace:
+        trace.write('{"iteration": 9, "sta')
     status, out, err = run_command(capsys, str(run), "--figures", str(figures))
     assert status == 0
-    assert err == f"writing the report of {run} …\n"
+    damage = f"mdgan: {cut}: ends in the middle of a line, which is left out\n"
+    assert err == f"writing the report of {run} …\n{damage}"
     first, second = out.splitlines()
     assert re.fullmatch(rf"{re.escape(str(run / 'report.html'))}: \d+ figures", first)
     assert second == f"{figures}: the same as PNG and SVG"
-
-
-@pytest.mark.slow
-def test_damage_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = FakeRun(workers=2, iterations=8, score_interval=0).write(tmp_path / "run")
-    with (run / "trace" / "server.jsonl").open("a") as trace:
-        trace.write('{"iteration": 9, "sta')
-    status, out, err = run_command(capsys, str(run))
-    assert status == 0
-    assert "figures" in out
-    cut = run / "trace" / "server.jsonl"
-    assert f"\nmdgan: {cut}: ends in the middle of a line, which is left out\n" in err
 
 
 def test_what_is_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,7 +131,7 @@ def test_a_browser_shows_every_figure_at_every_width(folder: Path) -> None:
     assert seen is not None, result.stdout[-2000:]
     for width, found in json.loads(seen[1]).items():
         assert found["overflow"] == 0, width
-        assert len(found["sizes"]) > 16
+        assert len(found["sizes"]) > 10
         for name, (across, down, drawn) in found["sizes"].items():
             assert drawn, (width, name)
             assert across > 100, (width, name)

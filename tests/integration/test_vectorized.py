@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.report.numbers.operations import worker_operations
+from mdgan.report.numbers.durations import worker_operations
 from tests.processes import (
     Finished,
     generator_bytes,

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from math import sqrt
+from statistics import fmean
 from typing import NamedTuple
 
 import torch
@@ -45,7 +46,8 @@ class _Used:
         """Iteration i is done; a worker's losses are the means over its answers."""
         workers = sorted(self._losses)
         losses = torch.stack([torch.stack(self._losses[n]).mean(dim=0) for n in workers])
-        return Advance(i, losses, workers, {n: self._staleness[n] for n in workers})
+        ages = {n: (fmean(self._staleness[n]), max(self._staleness[n])) for n in workers}
+        return Advance(i, losses, workers, {"staleness": ages})
 
 
 def rate_scale(staleness: int) -> float:

@@ -38,7 +38,7 @@ from torch import Tensor
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.handovers import Handovers
 from mdgan.families.mdgan.settings import LEAST_SAMPLES, LEAST_WORKERS
-from mdgan.records.rows import GUILTY
+from mdgan.families.mdgan.shown import GUILTY
 
 _LONGEST = 16
 """Iterations over which motion is looked at where no swap comes earlier."""

@@ -154,8 +154,8 @@ class MDGANServer(ServerPart):
         self._look_for_free_riders(i, sent, answers.singles, engine)
         if self._swap_follows(i):
             self._swap(i, engine)
-        riding = self._free_riders.scores()
-        return Advance(i, answers.mean_losses(), sorted(answers.losses), riding=riding)
+        riding = {n: round(score, 2) for n, score in self._free_riders.scores().items()}
+        return Advance(i, answers.mean_losses(), sorted(answers.losses), {"riding": riding})
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         """See `ServerPart`."""

@@ -1,7 +1,6 @@
-"""What `mdgan audit` found: ROC curves, samples that look copied, batches behind single answers."""
+"""What `mdgan audit` found: ROC curves, samples that look copied, single answers, a bound on ε."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from matplotlib.figure import Figure
@@ -11,22 +10,26 @@ from mdgan.records.audit import (
     NEIGHBOURS,
     PICTURES,
     Audit,
+    Bound,
     Copying,
     Inversion,
     Judged,
     Separation,
 )
-from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.values import said
-from mdgan.report.figures.charts import legend, new_axes
-from mdgan.report.figures.picture import Frame, Picture, Row, Strip, Table, one_each
-from mdgan.report.figures.samples import draw_frames, read_frame
+from mdgan.report.figures.charts import bar_chart, legend, new_axes
+from mdgan.report.figures.picture import Picture, PictureFile, Row, Table, one_each, one_strip_each
+from mdgan.report.figures.samples import draw_files, read_picture
 from mdgan.report.figures.style import COLOURS, DASHED, SOFT
 from mdgan.report.numbers.subject import Subject
 
 _HEADER = ("run", "attack", "against samples of", "trained on", "others", "AUC", "±",
            *FOUND_AT)  # fmt: skip
 _INCHES = 3.2
+_LEAST, _STATED = "at least, by canaries", "at most, stated"
+
+Curves = Sequence[tuple[str, Separation]]
+"""Attacks by name."""
 
 
 def of_discriminators(subject: Subject) -> list[Judged] | None:
@@ -42,44 +45,28 @@ def of_generator(subject: Subject) -> list[Copying] | None:
 def roc_of_discriminators(found: Sequence[tuple[Subject, list[Judged]]]) -> Picture:
     """The ROC curves of all discriminators, a drawing each run."""
     rows: list[Row] = []
+    curves: list[tuple[Subject, Curves]] = []
     for subject, all_judged in found:
-        for judged in all_judged:
+        named = [(f"at worker {n}" if (n := one.worker) else "the server's", one)
+                 for one in all_judged]  # fmt: skip
+        curves.append((subject, [(name, judged.of_last) for name, judged in named]))
+        for name, judged in named:
             last = f"worker {judged.last}" if judged.last else "all workers"
-            rows.append(_row(subject, _name(judged), last, judged.of_last))
+            rows.append(_row(subject, name, last, judged.of_last))
             if judged.last and len(judged.iterations) > 1:
-                rows.append(_row(subject, _name(judged), "all that trained it", judged.of_all))
-
-    def draw(_subject: Subject, all_judged: list[Judged]) -> Figure:
-        return _roc([(_name(judged), judged.of_last) for judged in all_judged])
-
-    def told(subject: Subject, all_judged: list[Judged]) -> str:
-        areas = [judged.of_last.auc for judged in all_judged]
-        return _said("AUC", areas) + _promised(subject.run.audit)
-
-    return one_each(found, draw, told, Table(_HEADER, rows))
+                rows.append(_row(subject, name, "all that trained it", judged.of_all))
+    return one_each(curves, _roc, _said_auc, Table(_HEADER, rows))
 
 
 def roc_of_generator(found: Sequence[tuple[Subject, list[Copying]]]) -> Picture:
     """The ROC curves by distances to generated samples, a drawing each run."""
+    curves = [(s, [(f"by {one.space}", one.membership) for one in each]) for s, each in found]
     rows = [
-        _row(subject, f"by {copy.space}", "all workers", copy.membership)
-        for subject, all_copies in found
-        for copy in all_copies
+        _row(subject, name, "all workers", separation)
+        for subject, each in curves
+        for name, separation in each
     ]
-
-    def draw(_subject: Subject, all_copies: list[Copying]) -> Figure:
-        return _roc([(f"by {copy.space}", copy.membership) for copy in all_copies])
-
-    def told(subject: Subject, all_copies: list[Copying]) -> str:
-        return _said("AUC", [copy.membership.auc for copy in all_copies]) + _promised(
-            subject.run.audit
-        )
-
-    return one_each(found, draw, told, Table(_HEADER, rows))
-
-
-def _name(judged: Judged) -> str:
-    return f"at worker {judged.worker}" if judged.worker else "the server's"
+    return one_each(curves, _roc, _said_auc, Table(_HEADER, rows))
 
 
 def _row(subject: Subject, attack: str, against: str, found: Separation) -> Row:
@@ -89,29 +76,26 @@ def _row(subject: Subject, attack: str, against: str, found: Separation) -> Row:
     )
 
 
-def _said(what: str, values: Sequence[float]) -> str:
-    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
-    return f"{what} {low}" if low == high else f"{what} {low} to {high}"
-
-
-def _promised(audit: Audit | None) -> str:
-    """What the run promises of its own."""
+def _said_auc(subject: Subject, curves: Curves) -> str:
+    """How well the attacks work, and what the run promises of its own."""
+    areas = [separation.auc for _, separation in curves]
+    low, high = f"{min(areas):.2f}", f"{max(areas):.2f}"
+    told = f"AUC {low}" if low == high else f"AUC {low} to {high}"
+    audit = subject.run.audit
     if audit is None or not audit.epsilon:
-        return ""
-    return f"; of differential privacy at most ε = {said(max(audit.epsilon.values()))} is spent"
+        return told
+    spent = said(max(audit.epsilon.values()))
+    return f"{told}; of differential privacy at most ε = {spent} is spent"
 
 
-def _roc(curves: Sequence[tuple[str, Separation]]) -> Figure:
+def _roc(_subject: Subject, curves: Curves) -> Figure:
     figure, axes = new_axes(_INCHES)
     few = len(curves) <= len(COLOURS)
     for place, (name, found) in enumerate(curves):
-        axes.plot(
-            *zip(*found.curve, strict=True),
-            color=COLOURS[place % len(COLOURS)],
-            label=name if few else None,
-            alpha=1.0 if few else 0.5,
-            linewidth=1,
-        )
+        label, alpha = (name, 1.0) if few else (None, 0.5)
+        colour = COLOURS[place % len(COLOURS)]
+        x, y = zip(*found.curve, strict=True)
+        axes.plot(x, y, color=colour, label=label, alpha=alpha, linewidth=1)
     axes.plot((0, 1), (0, 1), color=SOFT, linestyle=DASHED, linewidth=0.8)
     axes.set(
         xlim=(0, 1), ylim=(0, 1), xlabel="held-out samples taken for members",
@@ -121,71 +105,63 @@ def _roc(curves: Sequence[tuple[str, Separation]]) -> Figure:
     return figure
 
 
-def of_copies(subject: Subject) -> tuple[Frame, Audit] | None:
+class Copied(NamedTuple):
+    """The picture of what looks copied, and the audit that made it."""
+
+    file: PictureFile
+    audit: Audit
+
+
+def of_copies(subject: Subject) -> Copied | None:
     """The picture of what looks copied."""
     audit = subject.run.audit
-    frame = _frame(subject.run, NEIGHBOURS, audit) if audit and audit.generator else None
-    return (frame, audit) if frame and audit else None
+    file = _picture(subject, NEIGHBOURS, audit) if audit and audit.generator else None
+    return Copied(file, audit) if file and audit else None
 
 
-def copies(found: Sequence[tuple[Subject, tuple[Frame, Audit]]]) -> Picture:
+def copies(found: Sequence[tuple[Subject, Copied]]) -> Picture:
     """Generated samples, and beneath each the nearest one trained on and the nearest held out."""
     rows = [
         (subject.label, copy.space, said(copy.ratio), copy.nearer_in_words())
-        for subject, (_, audit) in found
-        for copy in audit.generator
+        for subject, copied in found
+        for copy in copied.audit.generator
     ]
     header = ("run", "distances in", "to trained on by to held out", "nearer to one trained on")
 
-    def told(_subject: Subject, frame_and_audit: tuple[Frame, Audit]) -> str:
-        audit = frame_and_audit[1]
-        ratios = [f"{said(copy.ratio)} in {copy.space}" for copy in audit.generator]
+    def told(_subject: Subject, copied: Copied) -> str:
+        ratios = [f"{said(copy.ratio)} in {copy.space}" for copy in copied.audit.generator]
         return (
             "The distance of a generated sample to the nearest sample trained on, by that to the "
             f"nearest of as many held-out ones, is {' and '.join(ratios)} (medians; 1 copies "
             "nothing)"
         )
 
-    def draw(_subject: Subject, frame_and_audit: tuple[Frame, Audit]) -> Figure:
-        return draw_frames([("generated, trained on, held out", frame_and_audit[0])], 1)
+    def draw(_subject: Subject, copied: Copied) -> Figure:
+        return draw_files([("generated, trained on, held out", copied.file)], 1)
 
-    strips = [
-        Strip(
-            f"Samples of {subject.label} that look copied",
-            [(frame, subject.label, f"iteration {frame.iteration:,}")],
-            subject,
-        )
-        for subject, (frame, _) in found
-    ]
-    return replace(one_each(found, draw, told, Table(header, rows)), strips=strips)
+    def strip(subject: Subject, copied: Copied) -> tuple[str, list[tuple[PictureFile, str, str]]]:
+        still = (copied.file, subject.label, f"iteration {copied.file.iteration:,}")
+        return f"Samples of {subject.label} that look copied", [still]
+
+    return one_strip_each(found, draw, told, Table(header, rows), strip)
 
 
-class Answers(NamedTuple):
-    """The attacks on one kind of answer.
-
-    Attributes:
-        inversions: one for each batch size.
-        frames: their pictures.
-    """
-
-    inversions: list[Inversion]
-    frames: list[Frame]
+Inverted = Sequence[tuple[Inversion, PictureFile]]
+"""The attacks on one kind of answer, one for each batch size, and their pictures."""
 
 
-def of_answers(kind: str) -> Callable[[Subject], Answers | None]:
+def of_answers(kind: str) -> Callable[[Subject], Inverted]:
     """Finds the attacks on answers of a kind, `update` or `feedback`."""
 
-    def find(subject: Subject) -> Answers | None:
+    def find(subject: Subject) -> Inverted:
         audit = subject.run.audit
         tried = [each for each in audit.inversions if each.answer == kind] if audit else []
-        frames = [(each, _frame(subject.run, each.picture, audit)) for each in tried]
-        shown = [(each, frame) for each, frame in frames if frame is not None]
-        return Answers([each for each, _ in shown], [frame for _, frame in shown]) or None
+        return [(one, file) for one in tried if (file := _picture(subject, one.picture, audit))]
 
-    return lambda subject: (found := find(subject)) and (found if found.frames else None)
+    return find
 
 
-def answers(found: Sequence[tuple[Subject, Answers]]) -> Picture:
+def answers(found: Sequence[tuple[Subject, Inverted]]) -> Picture:
     """Samples of batches, and what was made of answers, a strip each run."""
     rows = [
         (
@@ -193,36 +169,58 @@ def answers(found: Sequence[tuple[Subject, Answers]]) -> Picture:
             "–" if each.blind is None else f"{each.blind.auc:.3f}",
             *(said(each.psnr), said(each.control_psnr), said(each.ssim), said(each.best_psnr)),
         )
-        for subject, (inversions, _) in found
-        for each in inversions
+        for subject, inverted in found
+        for each, _ in inverted
     ]
     header = ("run", "batch of", "AUC of its samples", "AUC of the shard, blind", "PSNR [dB]",
               "PSNR of others [dB]", "SSIM", "best PSNR [dB]")  # fmt: skip
 
-    def told(_subject: Subject, tried: Answers) -> str:
-        each = [f"{said(one.psnr)} dB of a batch of {one.batch_size:,}" for one in tried.inversions]
+    def told(_subject: Subject, inverted: Inverted) -> str:
+        each = [f"{said(one.psnr)} dB of a batch of {one.batch_size:,}" for one, _ in inverted]
         return f"PSNR {', '.join(each)}"
 
-    def draw(_subject: Subject, tried: Answers) -> Figure:
-        titled = [
-            (f"batch of {one.batch_size:,}", frame)
-            for one, frame in zip(tried.inversions, tried.frames, strict=True)
-        ]
-        return draw_frames(titled, len(titled))
+    def draw(_subject: Subject, inverted: Inverted) -> Figure:
+        titled = [(f"batch of {one.batch_size:,}", file) for one, file in inverted]
+        return draw_files(titled, len(titled))
 
-    strips = [
-        Strip(
-            f"Real samples of {subject.label}, and what was made of answers",
-            [
-                (frame, subject.label, f"batch of {one.batch_size:,}")
-                for one, frame in zip(tried.inversions, tried.frames, strict=True)
-            ],
-            subject,
+    def strip(
+        subject: Subject, inverted: Inverted
+    ) -> tuple[str, list[tuple[PictureFile, str, str]]]:
+        stills = [(file, subject.label, f"batch of {one.batch_size:,}") for one, file in inverted]
+        return f"Real samples of {subject.label}, and what was made of answers", stills
+
+    return one_strip_each(found, draw, told, Table(header, rows), strip)
+
+
+def _picture(subject: Subject, name: str, audit: Audit | None) -> PictureFile | None:
+    path = subject.run.path / PICTURES / name
+    return None if audit is None else read_picture(path, audit.iteration)
+
+
+def of_canaries(subject: Subject) -> Bound | None:
+    """What its canaries say, if it had some."""
+    return subject.run.audit.bound if subject.run.audit else None
+
+
+def from_below(found: Sequence[tuple[Subject, Bound]]) -> Picture:
+    """Two bars each run: what its ε is at least, and at most."""
+    rows: list[Row] = [
+        (
+            *(subject.label, f"{bound.canaries:,}", bound.kind),
+            *(f"{bound.guesses:,}", f"{bound.right:,}"),
+            *(f"{bound.epsilon:.2f}", f"{100 * bound.confidence:.0f} %", f"{bound.stated:.3g}"),
         )
-        for subject, tried in found
+        for subject, bound in found
     ]
-    return replace(one_each(found, draw, told, Table(header, rows)), strips=strips)
+    header = ("run", "canaries", "kind", "guesses", "right", "ε at least", "with confidence",
+              "ε stated")  # fmt: skip
 
+    def draw(_subject: Subject, bound: Bound) -> Figure:
+        bars = [(_LEAST, {_LEAST: bound.epsilon}), (_STATED, {_STATED: bound.stated})]
+        colours = {_LEAST: COLOURS[0], _STATED: SOFT}
+        return bar_chart([("", bars)], list(colours), lambda part: {"color": colours[part]}, "ε")
 
-def _frame(run: RecordedRun, name: str, audit: Audit | None) -> Frame | None:
-    return None if audit is None else read_frame(run.path / PICTURES / name, audit.iteration)
+    def told(_subject: Subject, bound: Bound) -> str:
+        return f"lower bound: {bound}{'; the stated ε is wrong' if bound.contradicts else ''}"
+
+    return one_each(found, draw, told, Table(header, rows))

@@ -12,8 +12,15 @@ from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from mdgan.records.values import measured
-from mdgan.report.figures.style import INK, NARROW_INCHES, WIDE_INCHES, line_style, run_colour
-from mdgan.report.numbers.durations import Line
+from mdgan.report.figures.style import (
+    COLOURS,
+    INK,
+    NARROW_INCHES,
+    WIDE_INCHES,
+    line_style,
+    run_colour,
+)
+from mdgan.report.numbers.durations import MOST_STRETCHES, BandedLine, envelope
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.palette import HEAT
 
@@ -92,14 +99,7 @@ def count_axis(axes: Axes, label: str) -> None:
 def log_if_wide(
     axes: Axes, values: Sequence[float], ratio: float = _LOG_FROM_RATIO, which: str = "y"
 ) -> bool:
-    """Makes y logarithmic if the values span so much that a linear axis would flatten most.
-
-    Args:
-        axes: where.
-        values: what the axis shows.
-        ratio: between the greatest and the least, from which on that is so.
-        which: `x`, `y`, or `xy` if both show these values.
-    """
+    """Makes y logarithmic if the values span so much that a linear axis would flatten most."""
     if not values or min(values) <= 0 or max(values) <= ratio * min(values):
         return False
     for name in which:
@@ -114,19 +114,10 @@ def log_if_wide(
 
 
 def draw_line(
-    axes: Axes, subject: Subject, label: str, line: Line, factor: float = 1.0,
+    axes: Axes, subject: Subject, label: str, line: BandedLine, factor: float = 1.0,
     **style: Any,
 ) -> None:  # fmt: skip
-    """A line in the style of a run, and a band where the least and the greatest value differ.
-
-    Args:
-        axes: where.
-        subject: the run whose colour and marker it has.
-        label: in the legend.
-        line: its points.
-        factor: by which x is divided.
-        style: for matplotlib's `plot`, besides the style of the run.
-    """
+    """A line in the style of a run, and a band where the least and the greatest value differ."""
     if not line.x:
         return
     x = [value / factor for value in line.x]
@@ -136,6 +127,17 @@ def draw_line(
     axes.plot(x, line.middle, **line_style(subject, len(x)), label=label, **style)
 
 
+def draw_each(axes: Axes, series: Mapping[str, Mapping[int, float]]) -> None:
+    """A line for each of several things that are not runs, such as workers; few are named."""
+    few = len(series) <= len(COLOURS)
+    for place, (name, values) in enumerate(series.items()):
+        thin = envelope(values, MOST_STRETCHES)
+        label, alpha = (name, 1.0) if few else (None, 0.5)
+        colour = COLOURS[place % len(COLOURS)]
+        axes.plot(thin.x, thin.middle, color=colour, label=label, alpha=alpha, linewidth=1)
+    axes.margins(x=0.02)
+
+
 def bar_chart(
     groups: Bars,
     parts: Sequence[str],
@@ -143,15 +145,7 @@ def bar_chart(
     label: str,
     with_legend: bool = False,
 ) -> Figure:
-    """Lying stacked bars with the sum at their ends; long names stand above them, not beside.
-
-    Args:
-        groups: the bars.
-        parts: in which order they are stacked.
-        style: how a part looks.
-        label: of the axis.
-        with_legend: whether to name the parts.
-    """
+    """Lying stacked bars with the sum at their ends; long names stand above them, not beside."""
     headings = _INCHES_A_HEADING * sum(bool(heading) for heading, _ in groups)
     height = headings + _INCHES_A_BAR * sum(len(members) for _, members in groups)
     figure, axes = new_axes(height + (0.8 if with_legend else 0.5))
@@ -186,14 +180,7 @@ def bar_chart(
 def lane_chart(
     height: float, names: Sequence[str], length: tuple[float, float], wide: bool
 ) -> tuple[Figure, Axes]:
-    """An empty figure with a lane for each name, the first at the top.
-
-    Args:
-        height: in inches.
-        names: of the lanes.
-        length: from where to where x reaches.
-        wide: whether it is as wide as the page.
-    """
+    """An empty figure with a lane for each name, the first at the top."""
     figure, axes = new_axes(height, wide)
     make_lanes(axes, names, length, wide)
     return figure, axes
@@ -209,13 +196,7 @@ def make_lanes(axes: Axes, names: Sequence[str], length: tuple[float, float], wi
 
 
 def some_names(set_ticks: Callable[..., Any], names: Sequence[Any], most: int = MOST_TICKS) -> None:
-    """Writes at most so many names beside their places, which are 0, 1, 2 and so on.
-
-    Args:
-        set_ticks: `set_xticks` or `set_yticks` of the axes.
-        names: of all places.
-        most: how many there is room for.
-    """
+    """Writes at most so many names beside their places, which are 0, 1, 2 and so on."""
     step = -(-len(names) // most) or 1
     set_ticks(range(0, len(names), step), [str(name) for name in names[::step]])
 
@@ -232,13 +213,7 @@ def rectangles(axes: Axes, boxes: Iterable[Rectangle], **style: Any) -> None:
 
 
 def heat_map(axes: Axes, values: Sequence[Sequence[float]], written: bool = True) -> None:
-    """Draws a matrix, row 0 at the top, darker for more; with the numbers if there is room.
-
-    Args:
-        axes: where.
-        values: rows of equal length, at least one, not negative.
-        written: whether to write whole numbers into the cells.
-    """
+    """Draws a matrix, row 0 at the top, darker for more; with the numbers if there is room."""
     size = len(values) * len(values[0])
     greatest = max(max(row) for row in values) or 1.0
     gap = _GAP if size <= _MOST_WRITTEN else 0.0

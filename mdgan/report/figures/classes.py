@@ -60,9 +60,7 @@ def of_each_class(
     """Draws a number of each class that a conditional generator was asked for.
 
     Args:
-        name: of the number.
         unit: written behind it; may be empty.
-        factor: what the number is multiplied by, to be in that unit.
     """
 
     def draw(found: Sequence[tuple[Subject, Classwise]]) -> Picture | str:

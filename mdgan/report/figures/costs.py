@@ -1,4 +1,4 @@
-"""What iterations, or rounds, are spent on: operations, bytes and memory."""
+"""What iterations, or rounds, are spent on: operations and bytes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 
 from mdgan.records.values import count, said_bytes, said_seconds, size_unit, time_unit
 from mdgan.report.figures.charts import bar_chart
-from mdgan.report.figures.picture import Panel, Picture, Row, Table, only, together
-from mdgan.report.figures.style import COLOURED, kind_style, operation_style, run_colour
-from mdgan.report.numbers import operations as numbers
+from mdgan.report.figures.picture import Panel, Picture, Row, Table, only
+from mdgan.report.figures.style import COLOURED, kind_style, operation_style
+from mdgan.report.numbers import durations as numbers
 from mdgan.report.numbers.subject import Subject, a
 from mdgan.report.numbers.traffic import KIND_ORDER, Rate, server_rate, worker_rate
 
@@ -21,21 +21,13 @@ _WAYS = ("sent", "received")
 _SMALL = "other"
 _WORKER = "a worker, mean"
 
-
-_MOST_PROCESSES = 12
-
 Had = TypeVar("Had")
 Of: TypeAlias = list[tuple[Subject, Had]]
 """Runs, and what is known of each."""
 
 
 class Means(NamedTuple):
-    """Where the time of a role goes.
-
-    Attributes:
-        seconds: of an iteration or round by operation, never empty.
-        over: how many iterations or rounds it is the mean of.
-    """
+    """Seconds of an iteration or round by operation, the mean of so many."""
 
     seconds: Mapping[str, float]
     over: int
@@ -147,7 +139,6 @@ def _bytes(had: Of[Rate], kinds: Sequence[str], a_unit: str) -> Figure:
     shown = [k for k in kinds if k in COLOURED and any(way.get(k, 0.0) > least for way in ways)]
 
     def parts(way: Mapping[str, float]) -> dict[str, float]:
-        """What is seen of it; the rest, little or without a colour, is a part of its own."""
         seen = {kind: way[kind] / factor for kind in shown if kind in way}
         return {**seen, _SMALL: sum(way.values()) / factor - sum(seen.values())}
 
@@ -160,39 +151,3 @@ def _bytes(had: Of[Rate], kinds: Sequence[str], a_unit: str) -> Figure:
     ]
     label = f"{unit} {a_unit}"
     return bar_chart(groups, [*shown, _SMALL], kind_style, label, with_legend=True)
-
-
-def memory(subject: Subject) -> dict[str, list[int]]:
-    """Role → the bytes that its process held at one time after another."""
-    traces = subject.run.traces.items()
-    return {role: trace.memory for role, trace in traces if trace.memory}
-
-
-def memory_by_process(found: Sequence[tuple[Subject, dict[str, list[int]]]]) -> Picture:
-    """The most that each process held."""
-    factor, unit = size_unit(max(sizes) for _, of in found for sizes in of.values())
-    colours = {subject.label: run_colour(subject) for subject, _ in found}
-    groups = []
-    for subject, of in found:
-        heading = subject.label if len(found) > 1 else ""
-        largest = sorted(of, key=lambda role: (role.startswith("host"), -max(of[role])))
-        chosen = sorted(largest[:_MOST_PROCESSES], key=_place)
-        bars = [(role, {subject.label: max(of[role]) / factor}) for role in chosen]
-        groups.append((heading, bars))
-    figure = bar_chart(groups, list(colours), lambda label: {"color": colours[label]}, unit)
-    rows = [
-        (f"{subject.label}, {role}", *map(said_bytes, (sizes[0], max(sizes), sizes[-1])))
-        for subject, of in found
-        for role, sizes in of.items()
-    ]
-    totals = [f"{said_bytes(sum(map(max, of.values())))} in all" for _, of in found]
-    left_out = max(len(of) for _, of in found) > _MOST_PROCESSES
-    few = f" Of many processes the {_MOST_PROCESSES} largest are drawn." if left_out else ""
-    header = ("run and process", "at first", "most", "at the end")
-    return together(figure, only(totals) + few, header, rows)
-
-
-def _place(role: str) -> tuple[bool, bool, int, str]:
-    """Puts the server first and hosts last, these by their numbers."""
-    name, _, number = role.partition("-")
-    return name != "server", name == "host", int(number) if number.isdecimal() else 0, role

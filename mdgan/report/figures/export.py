@@ -23,13 +23,7 @@ _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 
 def inline_svg(figure: Figure, name: str, said: str) -> str:
-    """A drawing to be put into the page, in the page's fonts and colours.
-
-    Args:
-        figure: the drawing.
-        name: starts every id in it, since ids must differ within a page.
-        said: what it shows, for those who cannot see it.
-    """
+    """A drawing to be put into the page, in the page's fonts and colours."""
     root = ElementTree.fromstring(_saved(figure, "svg"))
     width, height = (float(number) for number in root.attrib["viewBox"].split()[2:])
     for parent in list(root.iter()):

@@ -1,36 +1,49 @@
-"""The losses of both players."""
+"""The losses of both players, and what families record of workers beside them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from statistics import fmean
 from typing import TypeAlias
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mdgan.records.declared import WorkerNumbers
 from mdgan.records.rows import Losses
 from mdgan.records.values import chosen_evenly, count, said
-from mdgan.report.figures.charts import draw_line, iteration_axis, legend, new_figure
+from mdgan.report.figures.charts import (
+    draw_each,
+    draw_line,
+    iteration_axis,
+    legend,
+    new_axes,
+    new_figure,
+)
 from mdgan.report.figures.picture import Picture, Table, one_each, together
-from mdgan.report.figures.style import COLOURS, SOFT
-from mdgan.report.numbers.durations import envelope
+from mdgan.report.figures.style import INK, SOFT
+from mdgan.report.numbers.durations import MOST_STRETCHES, envelope
 from mdgan.report.numbers.subject import Subject
 
-_MOST_STRETCHES = 300
 _MOST_ROWS = 30
 _PLAYERS = ("generator", "discriminators, mean")
 _OF_ONE = ("generator's, as the worker sees it", "discriminator's")
 
-Series: TypeAlias = tuple[Mapping[int, float], Mapping[int, float]]
+Series: TypeAlias = tuple[dict[int, float], dict[int, float]]
 """Of the generator and of the discriminators: iteration → loss."""
 
 
 def loss_series(subject: Subject) -> Series | None:
     """The mean losses of a run; None if it recorded none."""
-    rows = subject.run.of(Losses)
-    both = (
-        {r.iteration: r.generator_loss for r in rows if r.generator_loss is not None},
-        {r.iteration: r.discriminator_loss for r in rows if r.discriminator_loss is not None},
-    )
+    both: Series = ({}, {})
+    for i, *losses in subject.run.state.losses:
+        _add(both, i, losses)
     return both if any(both) else None
+
+
+def _add(series: Series, iteration: int, losses: Sequence[float | None]) -> None:
+    for values, loss in zip(series, losses, strict=True):
+        if loss is not None:
+            values[iteration] = loss
 
 
 def losses(found: Sequence[tuple[Subject, Series]]) -> Picture:
@@ -38,11 +51,15 @@ def losses(found: Sequence[tuple[Subject, Series]]) -> Picture:
     figure, both = _two_axes(_PLAYERS)
     for subject, series in found:
         for axes, values in zip(both, series, strict=True):
-            thin = envelope(values, _MOST_STRETCHES)
+            thin = envelope(values, MOST_STRETCHES)
             draw_line(axes, subject, subject.label, thin, linewidth=1.2)
     if len(found) > 1:
         legend(figure)
-    gone = [f"{s.label}: a loss was not finite" for s, _ in found if _is_not_finite(s)]
+    gone = [
+        f"{subject.label}: a loss was not finite"
+        for subject, _ in found
+        if any(None in row for row in subject.run.state.losses)
+    ]
     rows = [
         (subject.label, f"{i:,}", *(said(values.get(i)) for values in series))
         for subject, series in found
@@ -52,16 +69,13 @@ def losses(found: Sequence[tuple[Subject, Series]]) -> Picture:
     return together(figure, seen, ("run", "iteration", *_PLAYERS), rows)
 
 
-def by_worker(subject: Subject) -> dict[int, Series] | None:
-    """Worker → its losses; None if they were not recorded."""
-    found: dict[int, tuple[dict[int, float], dict[int, float]]] = {}
+def by_worker(subject: Subject) -> dict[int, Series]:
+    """Worker → its losses; nothing if they were not recorded."""
+    found: dict[int, Series] = {}
     for row in subject.run.of(Losses):
-        for worker, (discriminator, generator) in row.by_worker.items():
-            for values, loss in zip(
-                found.setdefault(worker, ({}, {})), (generator, discriminator), strict=True
-            ):
-                values.update({} if loss is None else {row.iteration: loss})
-    return dict(sorted(found.items())) or None
+        for worker, losses in row.by_worker.items():
+            _add(found.setdefault(worker, ({}, {})), row.iteration, losses[::-1])
+    return dict(sorted(found.items()))
 
 
 def losses_by_worker(found: Sequence[tuple[Subject, dict[int, Series]]]) -> Picture:
@@ -76,15 +90,10 @@ def losses_by_worker(found: Sequence[tuple[Subject, dict[int, Series]]]) -> Pict
     return one_each(found, _draw_workers, lambda _, of: count(len(of), "worker"), table)
 
 
-def _draw_workers(_subject: Subject, workers: dict[int, Series]) -> Figure:
+def _draw_workers(_subject: Subject, workers: Mapping[int, Series]) -> Figure:
     figure, both = _two_axes(_OF_ONE)
-    few = len(workers) <= len(COLOURS)
-    for place, (worker, series) in enumerate(workers.items()):
-        for axes, values in zip(both, series, strict=True):
-            thin = envelope(values, _MOST_STRETCHES)
-            colour = COLOURS[place % len(COLOURS)]
-            label, alpha = (f"worker {worker}", 1.0) if few else (None, 0.5)
-            axes.plot(thin.x, thin.middle, color=colour, label=label, alpha=alpha, linewidth=1)
+    for place, axes in enumerate(both):
+        draw_each(axes, {f"worker {n}": series[place] for n, series in workers.items()})
     legend(figure)
     return figure
 
@@ -99,7 +108,67 @@ def _two_axes(titles: Sequence[str]) -> tuple[Figure, Sequence[Axes]]:
     return figure, both
 
 
-def _is_not_finite(subject: Subject) -> bool:
-    """Whether a loss was recorded as null, which stands for what JSON has no number for."""
-    rows = subject.run.of(Losses)
-    return any(None in (row.generator_loss, row.discriminator_loss) for row in rows)
+OfWorkers = Mapping[int, Mapping[int, tuple[float, ...]]]
+"""Worker → iteration → a number, or a mean and a greatest number."""
+
+
+def numbers_of(numbers: WorkerNumbers) -> Callable[[Subject], OfWorkers]:
+    """Finds what a run has recorded of them; nothing if it has not."""
+
+    def find(subject: Subject) -> OfWorkers:
+        found: dict[int, dict[int, tuple[float, ...]]] = {}
+        for row in subject.run.of(Losses):
+            for worker, values in row.numbers.get(numbers.key, {}).items():
+                found.setdefault(worker, {})[row.iteration] = values
+        return dict(sorted(found.items()))
+
+    return find
+
+
+def drawn(numbers: WorkerNumbers) -> Callable[[Sequence[tuple[Subject, OfWorkers]]], Picture]:
+    """Draws a line for each worker, a drawing each run."""
+
+    def draw(_subject: Subject, workers: OfWorkers) -> Figure:
+        figure, axes = new_axes(2.6)
+        draw_each(
+            axes,
+            {
+                f"worker {worker}": {i: values[0] for i, values in series.items()}
+                for worker, series in workers.items()
+            },
+        )
+        if isfinite(numbers.alarm):
+            axes.axhline(numbers.alarm, color=INK, linestyle="dashed", linewidth=1)
+        axes.set(ylabel=numbers.label, ylim=(0, None))
+        iteration_axis(axes)
+        legend(figure)
+        return figure
+
+    def told(_subject: Subject, workers: OfWorkers) -> str:
+        if isfinite(numbers.alarm):
+            alarming = [str(n) for n, series in workers.items() if _since(series) is not None]
+            found = f"found: {', '.join(alarming)}" if alarming else "none found"
+            return f"{len(workers)} workers, {numbers.alarming}: {found}"
+        means = [values[0] for series in workers.values() for values in series.values()]
+        most = max(max(values) for series in workers.values() for values in series.values())
+        return f"{said(fmean(means))} {numbers.label} in the mean, {said(most)} at most"
+
+    def _since(series: Mapping[int, tuple[float, ...]]) -> int | None:
+        return min((i for i, values in series.items() if values[0] >= numbers.alarm), default=None)
+
+    def picture(found: Sequence[tuple[Subject, OfWorkers]]) -> Picture:
+        rows = [
+            (
+                *(subject.label, f"worker {worker}"),
+                said(fmean(values[0] for values in series.values())),
+                said(max(max(values) for values in series.values())),
+                *([said(_since(series), 9)] if isfinite(numbers.alarm) else []),
+            )
+            for subject, workers in found
+            for worker, series in workers.items()
+        ]
+        since = [f"{numbers.alarming} since iteration"] if isfinite(numbers.alarm) else []
+        table = Table(("run", "worker", f"{numbers.label}, mean", "most", *since), rows)
+        return one_each(found, draw, told, table)
+
+    return picture

@@ -1,11 +1,13 @@
-"""What a drawing function hands out."""
+"""What the catalogue says of a figure, and what a drawing function hands out."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from matplotlib.figure import Figure
 
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.report.numbers.groups import Group
 from mdgan.report.numbers.subject import Subject
 
 Numbers = TypeVar("Numbers")
@@ -13,12 +15,7 @@ Row = tuple[str, ...]
 
 
 class Table(NamedTuple):
-    """The numbers of a figure as text, for readers who cannot see it or want to use the numbers.
-
-    Attributes:
-        header: one text a column.
-        rows: as many texts each; the first names the row.
-    """
+    """The numbers of a figure as text, for readers who cannot see it or want to use the numbers."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -29,8 +26,6 @@ class Panel(NamedTuple):
 
     Attributes:
         label: of what it shows, such as a run; empty if it shows all.
-        figure: the drawing.
-        note: what is said beside the label.
         narrow: the same for a narrow screen, if `figure` is as wide as the page.
     """
 
@@ -40,15 +35,8 @@ class Panel(NamedTuple):
     narrow: Figure | None = None
 
 
-class Frame(NamedTuple):
-    """A picture file.
-
-    Attributes:
-        iteration: of the generator that made it.
-        png: its content.
-        width: in pixels.
-        height: in pixels.
-    """
+class PictureFile(NamedTuple):
+    """A PNG file of the generator of an iteration; its sides are in pixels."""
 
     iteration: int
     png: bytes
@@ -60,13 +48,12 @@ class Strip(NamedTuple):
     """Pictures side by side, which can be enlarged.
 
     Attributes:
-        what: for those who cannot see it.
         stills: the pictures; of each what it is of, and what stands beneath.
         subject: the run that they are of; None if they are of several.
     """
 
     what: str
-    stills: Sequence[tuple[Frame, str, str]]
+    stills: Sequence[tuple[PictureFile, str, str]]
     subject: Subject | None = None
 
 
@@ -75,9 +62,8 @@ class Picture:
     """One figure of the report, or one view of it.
 
     Attributes:
-        panels: its drawings, one below the other.
+        panels: its drawings, one below the other; none if the numbers say everything.
         seen: one sentence or two: what these runs show, in numbers.
-        table: the numbers.
         strips: what stands in the page instead of the drawings; none for most figures.
     """
 
@@ -90,7 +76,7 @@ class Picture:
     def wide(self) -> bool:
         """Whether it takes the whole width of the page."""
         several = len(self.panels) > 1
-        return several or bool(self.strips) or self.panels[0].narrow is not None
+        return several or bool(self.strips) or any(panel.narrow for panel in self.panels)
 
 
 def only(texts: Sequence[str]) -> str:
@@ -113,10 +99,7 @@ def one_each(
     """A drawing for every run.
 
     Args:
-        found: the runs and their numbers.
-        draw: makes a drawing of a run's numbers.
         told: says what they show, in a few words; empty for nothing.
-        table: the numbers.
         draw_narrow: makes the same drawing for a narrow screen, if `draw` makes a wide one.
     """
     several = len(found) > 1
@@ -130,3 +113,79 @@ def one_each(
         for subject, numbers in found
     ]
     return Picture(panels, only([told(*pair) for pair in found]), table)
+
+
+def one_strip_each(
+    found: Sequence[tuple[Subject, Numbers]],
+    draw: Callable[[Subject, Numbers], Figure],
+    told: Callable[[Subject, Numbers], str],
+    table: Table,
+    strip: Callable[[Subject, Numbers], tuple[str, Sequence[tuple[PictureFile, str, str]]]],
+) -> Picture:
+    """As `one_each`, with pictures in the page and drawings in files only.
+
+    Args:
+        strip: what a run's pictures are, and the pictures as a `Strip` has them.
+    """
+    strips = [Strip(*strip(subject, numbers), subject) for subject, numbers in found]
+    return replace(one_each(found, draw, told, table), strips=strips)
+
+
+Drawn = TypeVar("Drawn", Subject, Group)
+
+
+def recorded(numbers: Callable[[RecordedRun], Numbers]) -> Callable[[Subject], Numbers]:
+    """The numbers of a run that depend on nothing but what it recorded."""
+    return lambda subject: numbers(subject.run)
+
+
+@dataclass(frozen=True, kw_only=True)
+class View(Generic[Drawn, Numbers]):
+    """One way to look at a figure.
+
+    In all words stands `{unit}` for what the runs are counted in.
+
+    Attributes:
+        paper: the figures of Darmanger and Gombas (2024) that show the same; empty for none.
+        fits: for which runs it is; the page does not mention it if there is none.
+        of: the numbers that are drawn, of a run or of a configuration; None, or something empty,
+            if it recorded none.
+        missing: what is said if no run recorded any; empty: the page does not mention it.
+        draw: makes the picture of what recorded some, or says in one line why there is none.
+    """
+
+    name: str = ""
+    caption: str
+    of_rounds: str = ""
+    paper: str = ""
+    fits: Callable[[Subject], bool] = lambda _: True
+    of: Callable[[Drawn], Numbers | None]
+    missing: str = ""
+    draw: Callable[[Sequence[tuple[Drawn, Numbers]]], Picture | str]
+
+
+class GroupedView(View[Group, Numbers]):
+    """A view that draws all runs of a configuration as one, however many there are."""
+
+
+class Entry(NamedTuple):
+    """One figure, or numbers that stand in a table alone.
+
+    Attributes:
+        name: its file name, and `fig-<name>` in the page; views after the first add theirs.
+        views: at least one; the page shows the first, and a switch.
+        counted: whether runs in iterations and runs in rounds have a figure each.
+    """
+
+    name: str
+    title: str
+    views: Sequence[View[Any, Any]]
+    counted: bool = False
+
+
+class Section(NamedTuple):
+    """Figures that answer one question; `#<name>` in the page."""
+
+    name: str
+    title: str
+    entries: Sequence[Entry]

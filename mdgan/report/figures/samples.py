@@ -2,39 +2,40 @@
 
 import io
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from PIL import Image
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.rows import Scores
+from mdgan.records.rows import Neighbours, ScoresRow
 from mdgan.records.values import chosen_evenly, count, said
 from mdgan.report.figures.charts import new_figure
-from mdgan.report.figures.picture import Frame, Picture, Row, Strip, Table, one_each
+from mdgan.report.figures.picture import Picture, PictureFile, Table, one_strip_each
 from mdgan.report.figures.style import WIDE_INCHES
 from mdgan.report.numbers.subject import Subject
 
 _MOST_STILLS = 12
 _MOST_IN_DRAWING = 5
-_FEWEST_COLUMNS, _MOST_COLUMNS = 4, 6
+
+Stills = Sequence[tuple[PictureFile, str, str]]
 
 
-def film(run: RecordedRun) -> list[Frame]:
+def film(run: RecordedRun) -> list[PictureFile]:
     """At most twelve sample grids, evenly chosen, the first and the last among them."""
     chosen = chosen_evenly(sorted(run.samples), _MOST_STILLS)
-    return [frame for i in chosen if (frame := read_frame(run.samples[i], i)) is not None]
+    return [file for i in chosen if (file := read_picture(run.samples[i], i)) is not None]
 
 
-def result(run: RecordedRun) -> Frame | None:
+def result(run: RecordedRun) -> PictureFile | None:
     """The last sample grid of a run that can be read."""
-    frames = (read_frame(run.samples[i], i) for i in sorted(run.samples, reverse=True))
-    return next((frame for frame in frames if frame), None)
+    files = (read_picture(run.samples[i], i) for i in sorted(run.samples, reverse=True))
+    return next((file for file in files if file), None)
 
 
-def read_frame(path: Path, iteration: int) -> Frame | None:
+def read_picture(path: Path, iteration: int) -> PictureFile | None:
     """A PNG of a run; None if it cannot be read."""
     try:
         png = path.read_bytes()
@@ -42,85 +43,84 @@ def read_frame(path: Path, iteration: int) -> Frame | None:
             picture.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         return None
-    return Frame(iteration, png, *picture.size)
+    return PictureFile(iteration, png, *picture.size)
 
 
-def samples_over_time(found: Sequence[tuple[Subject, list[Frame]]]) -> Picture:
+def samples_over_time(found: Sequence[tuple[Subject, list[PictureFile]]]) -> Picture:
     """Sample grids from the first to the last."""
     rows = [
-        (subject.label, f"{frame.iteration:,}", f"{frame.width} × {frame.height} pixels")
-        for subject, frames in found
-        for frame in frames
+        (subject.label, f"{file.iteration:,}", f"{file.width} × {file.height} pixels")
+        for subject, files in found
+        for file in files
     ]
-    strips = [
-        Strip(
-            f"Samples of {subject.label}",
-            [(frame, subject.label, f"iteration {frame.iteration:,}") for frame in frames],
-            subject,
-        )
-        for subject, frames in found
-    ]
-    picture = one_each(found, _draw_film, _told, Table(("run", "iteration", "size"), rows))
-    return replace(picture, strips=strips)
+
+    def told(subject: Subject, files: Sequence[PictureFile]) -> str:
+        grids = count(len(subject.run.samples), "grid")
+        return f"{grids}, the last after iteration {files[-1].iteration:,}"
+
+    def draw(_subject: Subject, files: Sequence[PictureFile]) -> Figure:
+        chosen = chosen_evenly(files, _MOST_IN_DRAWING)
+        titled = [(f"iteration {file.iteration:,}", file) for file in chosen]
+        return draw_files(titled, _MOST_IN_DRAWING)
+
+    def strip(subject: Subject, files: Sequence[PictureFile]) -> tuple[str, Stills]:
+        stills = [(file, subject.label, f"iteration {file.iteration:,}") for file in files]
+        return f"Samples of {subject.label}", stills
+
+    return one_strip_each(found, draw, told, Table(("run", "iteration", "size"), rows), strip)
 
 
-def _told(subject: Subject, frames: Sequence[Frame]) -> str:
-    grids = count(len(subject.run.samples), "grid")
-    return f"{grids}, the last after iteration {frames[-1].iteration:,}"
+class Nearest(NamedTuple):
+    """Samples and the held-out ones next to them, and how near they are."""
+
+    file: PictureFile
+    distances: Neighbours
 
 
-def _draw_film(_subject: Subject, frames: Sequence[Frame]) -> Figure:
-    chosen = chosen_evenly(frames, _MOST_IN_DRAWING)
-    titled = [(f"iteration {frame.iteration:,}", frame) for frame in chosen]
-    return draw_frames(titled, _MOST_IN_DRAWING)
-
-
-def neighbours(run: RecordedRun) -> tuple[Frame, Scores] | None:
+def neighbours(run: RecordedRun) -> Nearest | None:
     """Some samples, and the held-out ones next to them, of the newest generator scored so."""
-    scored = [row for row in run.of(Scores) if row.neighbours]
-    frame = read_frame(run.neighbours, scored[-1].iteration) if scored else None
-    return (frame, scored[-1]) if frame else None
+    scored = [(row.iteration, row.neighbours) for row in run.of(ScoresRow) if row.neighbours]
+    if not scored:
+        return None
+    iteration, distances = scored[-1]
+    file = read_picture(run.neighbours, iteration)
+    return Nearest(file, distances) if file else None
 
 
-def nearest_real(found: Sequence[tuple[Subject, tuple[Frame, Scores]]]) -> Picture:
+def nearest_real(found: Sequence[tuple[Subject, Nearest]]) -> Picture:
     """Samples above, their nearest real neighbours below."""
-    rows: list[Row] = []
-    strips = []
-    for subject, (frame, scores) in found:
-        nearest = scores.neighbours
-        assert nearest is not None
-        of = f"{nearest.n:,} samples" if nearest.n else "no sample"
-        rows.append((subject.label, f"{frame.iteration:,}", of, said(nearest.generated),
-                     said(nearest.real)))  # fmt: skip
-        beneath = f"{subject.label}, iteration {frame.iteration:,}"
-        what = f"Samples of {subject.label} and their nearest real neighbours"
-        strips.append(Strip(what, [(frame, what, beneath)], subject))
+    rows = [
+        (subject.label, f"{file.iteration:,}",
+         f"{near.n:,} samples" if near.n else "no sample", said(near.generated), said(near.real))
+        for subject, (file, near) in found
+    ]  # fmt: skip
     header = ("run", "iteration", "held out", "distance, generated to real", "real to real")
-    picture = one_each(found, _draw_neighbours, _said_near, Table(header, rows))
-    return replace(picture, strips=strips)
+
+    def told(_subject: Subject, nearest: Nearest) -> str:
+        return (
+            f"In the features of the extractor a sample lies {said(nearest.distances.generated)} "
+            f"from its nearest neighbour, a real one {said(nearest.distances.real)} (medians)"
+        )
+
+    def draw(_subject: Subject, nearest: Nearest) -> Figure:
+        return draw_files([("generated above, real below", nearest.file)], 1)
+
+    def strip(subject: Subject, nearest: Nearest) -> tuple[str, Stills]:
+        what = f"Samples of {subject.label} and their nearest real neighbours"
+        beneath = f"{subject.label}, iteration {nearest.file.iteration:,}"
+        return what, [(nearest.file, what, beneath)]
+
+    return one_strip_each(found, draw, told, Table(header, rows), strip)
 
 
-def _said_near(_subject: Subject, found: tuple[Frame, Scores]) -> str:
-    nearest = found[1].neighbours
-    assert nearest is not None
-    return (
-        f"In the features of the extractor a sample lies {said(nearest.generated)} from its "
-        f"nearest neighbour, a real one {said(nearest.real)} (medians)"
-    )
-
-
-def _draw_neighbours(_subject: Subject, found: tuple[Frame, Scores]) -> Figure:
-    return draw_frames([("generated above, real below", found[0])], 1)
-
-
-def draw_frames(titled: Sequence[tuple[str, Frame]], columns: int) -> Figure:
+def draw_files(titled: Sequence[tuple[str, PictureFile]], columns: int) -> Figure:
     """One drawing of pictures with their titles, in so many columns."""
     num_rows = -(-len(titled) // columns)
-    tallest = max(frame.height / frame.width for _, frame in titled)
+    tallest = max(file.height / file.width for _, file in titled)
     figure = new_figure(num_rows * (tallest * WIDE_INCHES / columns + 0.2), wide=True)
     grid = figure.subplots(num_rows, columns, squeeze=False)
-    for axes, (title, frame) in zip(grid.flat, titled, strict=False):
-        axes.imshow(imread(io.BytesIO(frame.png), format="png"))
+    for axes, (title, file) in zip(grid.flat, titled, strict=False):
+        axes.imshow(imread(io.BytesIO(file.png), format="png"))
         axes.set_title(title)
     for axes in grid.flat:
         axes.set_axis_off()

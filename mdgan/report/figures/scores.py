@@ -11,7 +11,7 @@ from mdgan.records.values import chosen_evenly, said, said_seconds, size_unit, t
 from mdgan.report.figures import charts
 from mdgan.report.figures.picture import Panel, Picture, Row, Table, only
 from mdgan.report.figures.style import DASHED, SOFT, run_colour
-from mdgan.report.numbers.durations import Line
+from mdgan.report.numbers.durations import BandedLine
 from mdgan.report.numbers.groups import Cost, Group, curve, said_bands
 from mdgan.report.numbers.scores import METRICS, reference, scores_of, yardstick
 from mdgan.report.numbers.subject import Subject
@@ -27,7 +27,7 @@ _REAL = {
 }
 """Metric → where records have what real data gets, and what it is called."""
 
-Lines: TypeAlias = Mapping[str, Line]
+Lines: TypeAlias = Mapping[str, BandedLine]
 """Metric → its values; only those that were measured."""
 
 Found: TypeAlias = Sequence[tuple[Group, Lines]]
@@ -37,8 +37,6 @@ class Against(NamedTuple):
     """What scores are held against.
 
     Attributes:
-        name: in words.
-        of: a score's.
         unit: the length and the name of the unit in which the greatest reads best.
     """
 
@@ -131,7 +129,7 @@ def _draw(found: Found, against: Against, columns: int) -> Figure:
     return figure
 
 
-def _limit(axes: Axes, metric: str, lines: Sequence[Line], real: Sequence[float]) -> None:
+def _limit(axes: Axes, metric: str, lines: Sequence[BandedLine], real: Sequence[float]) -> None:
     """Makes the y axis hold all curves and what real data gets: from 0 on, or logarithmic."""
     values = [value for line in lines for value in line.middle]
     highest = max(value for line in lines for value in line.high)

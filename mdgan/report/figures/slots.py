@@ -1,70 +1,47 @@
-"""Where the clients of a round trained, and how long slots had nothing to do."""
+"""Where the clients of a round trained, and how long they took beside what was predicted."""
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mdgan.records.placements import InSlot, Place, Placed, Trained
+from mdgan.records.placements import Place, Placed
 from mdgan.records.values import chosen_evenly, count, said_seconds, time_unit
 from mdgan.report.figures import charts
-from mdgan.report.figures.picture import Picture, Table, one_each
-from mdgan.report.figures.style import AXIS, COLOURS, IDLE, INK, SOFT
+from mdgan.report.figures.picture import Picture, Row, Table, one_each
+from mdgan.report.figures.style import AXIS, COLOURS, DASHED, IDLE, MARKERS, SOFT
 from mdgan.report.numbers import placements as numbers
-from mdgan.report.numbers.durations import envelope
 from mdgan.report.numbers.placements import MOST_LANES
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.palette import HEAT, OTHER, SURFACES
-
-Idle = Mapping[Place, Mapping[int, float]]
-"""Slot → number of the round → share of the makespan in which it did not train."""
+from mdgan.report.palette import HEAT, SURFACES
 
 Look = dict[str, Any]
 """A style for matplotlib."""
 
-Shading = tuple[Sequence[tuple[str, Look]], Callable[[Trained], int]]
-"""Names and looks of bars in the order of the legend, and which of them a client has."""
-
 _HEIGHT = 0.76
 _FEW_BARS = 1200
 _MOST_ROWS = 40
-_MOST_STRETCHES = 100
 _LONGEST_KIND = 36
 _MOST_KINDS = 12
 _CARD = SURFACES["card"].light
 _SHADES = (0.27, 0.48, 0.72, 1.0)
 
 
-# ----- one round
-
-
 def by_batches(found: Sequence[tuple[Subject, Placed]]) -> Picture:
     """The clients of a typical round, shaded by their batches."""
-    return _one_round(found, _batch_shading)
-
-
-def by_prediction(found: Sequence[tuple[Subject, Placed]]) -> Picture:
-    """The same clients, coloured by how long they took beside what was predicted."""
-    return _one_round(found, _prediction_shading)
-
-
-def _one_round(
-    found: Sequence[tuple[Subject, Placed]], shading: Callable[[Placed], Shading]
-) -> Picture:
     rows = [
         (subject.label, name_of(slot.place), short(slot.kind), f"{len(slot.clients):,}",
          f"{slot.work:,}", said_seconds(slot.busy), said_seconds(numbers.predicted_of(slot)),
-         _percent(numbers.idle_share(slot, row)))
+         percent(numbers.idle_share(slot, row)))
         for subject, row in found
         for slot in chosen_evenly(numbers.lanes(row), max(2, _MOST_ROWS // len(found)))
     ]  # fmt: skip
     header = ("run", "slot", "kind", "clients", "batches", "trained", "predicted", "idle")
-    wide, narrow = (partial(_draw_round, shading=shading, wide=wide) for wide in (True, False))
+    wide, narrow = (partial(_draw_round, wide=wide) for wide in (True, False))
     return one_each(found, wide, _said_round, Table(header, rows), narrow)
 
 
@@ -76,58 +53,38 @@ def _said_round(_subject: Subject, row: Placed) -> str:
     return (
         f"round {row.number + 1:,}, placed by {short(row.strategy)}: "
         f"{count(num_clients, 'client')} in {count(len(row.slots), 'slot')}, "
-        f"{said_seconds(row.makespan)}, {_percent(idle)} of the slots' time idle{more}"
+        f"{said_seconds(row.makespan)}, {percent(idle)} of the slots' time idle{more}"
     )
 
 
-def _draw_round(
-    _subject: Subject, row: Placed, shading: Callable[[Placed], Shading], wide: bool
-) -> Figure:
+def _draw_round(_subject: Subject, row: Placed, wide: bool) -> Figure:
     slots, seconds = numbers.lanes(row), numbers.round_seconds(row)
     factor, unit = time_unit([seconds])
-    figure = charts.new_figure(0.75 + _lanes_height(len(slots)), wide)
-    axes = figure.subplots()
+    figure, axes = charts.new_axes(0.75 + _lanes_height(len(slots)), wide)
     _make_lanes(axes, [slot.place for slot in slots], (0, seconds / factor), wide)
-    looks, look_of = shading(row)
-    boxes: defaultdict[int, list[charts.Rectangle]] = defaultdict(list)
+    tops, names = _shades(row)
+    boxes: list[list[charts.Rectangle]] = [[] for _ in names]
     for y, slot in enumerate(slots):
         for one in numbers.bars(slot, numbers.shortest_bar(row)):
             box = (one.begin / factor, y - _HEIGHT / 2, one.seconds / factor, _HEIGHT)
-            boxes[look_of(one)].append(box)
+            boxes[sum(one.batches > top for top in tops[:-1])].append(box)
     lanes = [(0.0, y - _HEIGHT / 2, seconds / factor, _HEIGHT) for y in range(len(slots))]
     charts.rectangles(axes, lanes, facecolor=IDLE, linewidth=0)
-    every = [box for each in boxes.values() for box in each]
+    every = [box for each in boxes for box in each]
     charts.rectangles(axes, every, facecolor=_CARD, linewidth=0)  # shades are as in the legend
     edge = 0.6 if len(every) <= _FEW_BARS else 0
-    for place, (name, look) in enumerate(looks):
-        style = {"edgecolor": _CARD, "linewidth": edge, **look}
-        charts.rectangles(axes, boxes[place] or [(0, 0, 0, 0)], **style, label=name)
-    if shading is _prediction_shading:
-        _draw_predicted_ends(axes, slots, factor)
+    opacities = _SHADES[-len(names) :] if len(names) > 1 else (0.7,)
+    for name, opacity, shaded in zip(names, opacities, boxes, strict=True):
+        look: Look = {"facecolor": HEAT.light, "alpha": opacity, "edgecolor": _CARD}
+        nothing = [(0.0, 0.0, 0.0, 0.0)]
+        charts.rectangles(axes, shaded or nothing, **look, linewidth=edge, label=name)
     axes.set_xlabel(f"time since the round began [{unit}]")
     charts.legend(figure)
     return figure
 
 
-def _draw_predicted_ends(axes: Axes, slots: Sequence[InSlot], factor: float) -> None:
-    ends = [
-        ((slot.trained[0].begin + predicted) / factor, y)
-        for y, slot in enumerate(slots)
-        if slot.trained and (predicted := numbers.predicted_of(slot)) is not None
-    ]
-    look: Look = {
-        "color": INK,
-        "markeredgecolor": _CARD,
-        "markeredgewidth": 0.7,
-        "linestyle": "none",
-    }
-    size = 5.5 if len(slots) <= charts.MOST_TICKS else 3.5
-    x, y = [end for end, _ in ends], [lane for _, lane in ends]
-    axes.plot(x, y, marker="D", markersize=size, label="predicted end", zorder=4, **look)
-
-
-def _batch_shading(row: Placed) -> Shading:
-    """Up to four shades of about as many clients each; the more batches, the darker."""
+def _shades(row: Placed) -> tuple[list[int], list[str]]:
+    """Up to four shades of about as many clients each: the most batches of each, and its name."""
     sizes = sorted(x for slot in row.slots for x in slot.batches)
     tops = sorted({*sizes})
     if len(tops) > len(_SHADES):
@@ -136,107 +93,7 @@ def _batch_shading(row: Placed) -> Shading:
     lows = [min(x for x in sizes if x > before) for before in (-1, *tops[:-1])]
     names = [f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in zip(lows, tops, strict=True)]
     names[-1] += " batches"
-    opacities = _SHADES[-len(tops) :] if len(tops) > 1 else (0.7,)
-    looks = [(name, _heat(each)) for name, each in zip(names, opacities, strict=True)]
-    return looks, lambda one: sum(one.batches > top for top in tops[:-1])
-
-
-_RATIOS = (1 / 1.5, 1 / 1.1, 1.1, 1.5)
-_AS_PREDICTED: Sequence[tuple[str, Look]] = (
-    ("under ⅔ of the prediction", {"facecolor": COLOURS[0], "alpha": 0.95, "hatch": "\\\\\\\\"}),
-    ("less", {"facecolor": COLOURS[0], "alpha": 0.5, "hatch": "\\\\\\\\"}),
-    ("within 10 %", {"facecolor": OTHER.light, "alpha": 0.42}),
-    ("more", {"facecolor": COLOURS[1], "alpha": 0.5, "hatch": "////"}),
-    ("over 1½ times", {"facecolor": COLOURS[1], "alpha": 0.95, "hatch": "////"}),
-    ("not predicted", {"facecolor": _CARD, "edgecolor": SOFT, "linewidth": 0.6}),
-)
-
-
-def _prediction_shading(row: Placed) -> Shading:
-    every = [one for slot in row.slots for one in slot.trained]
-    looks = _AS_PREDICTED if not all(one.predicted for one in every) else _AS_PREDICTED[:-1]
-
-    def look_of(one: Trained) -> int:
-        if not one.predicted:
-            return len(_RATIOS) + 1
-        return sum(one.seconds / one.predicted > ratio for ratio in _RATIOS)
-
-    return looks, look_of
-
-
-# ----- idle slots
-
-_IDLE_FROM = (0.05, 0.2, 0.4, 0.6)
-_IDLE_NAMES = ("under 5 %", "5 to 20 %", "20 to 40 %", "40 to 60 %", "60 % or more")
-
-
-def idle_slots(found: Sequence[tuple[Subject, Idle]]) -> Picture:
-    """The share of each round in which slots had nothing to do."""
-    rows = [
-        (subject.label, name_of(place), short(place.kind), f"{len(shares[place]):,}",
-         _percent(fmean(shares[place].values())), _percent(max(shares[place].values())))
-        for subject, shares in found
-        for place in chosen_evenly(list(shares), max(2, _MOST_ROWS // len(found)))
-    ]  # fmt: skip
-    header = ("run", "slot", "kind", "rounds", "idle, mean", "idle, most")
-    wide, narrow = (partial(_draw_idle, wide=wide) for wide in (True, False))
-    return one_each(found, wide, _said_idle, Table(header, rows), narrow)
-
-
-def _said_idle(subject: Subject, shares: Idle) -> str:
-    means = numbers.mean_idle_shares(shares)
-    by_strategy: defaultdict[str, list[float]] = defaultdict(list)
-    for row in subject.run.of(Placed):
-        if row.number + 1 in means:
-            by_strategy[short(row.strategy)].append(means[row.number + 1])
-    each = [
-        f"{_percent(fmean(values))} in {count(len(values), 'round')} of {strategy}"
-        for strategy, values in chosen_evenly(sorted(by_strategy.items()), _MOST_KINDS)
-    ]
-    return f"idle in the mean: {', '.join(each)}"
-
-
-def _draw_idle(_subject: Subject, shares: Idle, wide: bool) -> Figure:
-    places = chosen_evenly(list(shares), MOST_LANES)
-    means = numbers.mean_idle_shares(shares)
-    first, last = min(means), max(means)
-    height = _lanes_height(len(places))
-    figure = charts.new_figure(1.9 + height, wide)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, height))
-    line = envelope({n: 100 * share for n, share in means.items()}, _MOST_STRETCHES)
-    upper.fill_between(line.x, line.low, line.high, color=COLOURS[0], alpha=0.2, linewidth=0)
-    upper.plot(line.x, line.middle, color=COLOURS[0], marker="o" if len(line.x) == 1 else "")
-    charts.count_axis(upper, "idle, mean [%]")
-    upper.tick_params(labelbottom=False)
-    _make_lanes(lower, places, (first - 0.5, last + 0.5), wide)
-    boxes = _idle_boxes(shares, places, first, last)
-    looks = [{"facecolor": IDLE}, *map(_heat, _SHADES)]
-    for level, (name, look) in enumerate(zip(_IDLE_NAMES, looks, strict=True)):
-        nothing = [(0, 0, 0, 0)]
-        charts.rectangles(lower, boxes[level] or nothing, **look, linewidth=0, label=name)
-    charts.iteration_axis(lower, "round", most_ticks=10 if wide else 5)
-    charts.legend(figure, lower)
-    return figure
-
-
-def _idle_boxes(
-    shares: Idle, places: Sequence[Place], first: int, last: int
-) -> dict[int, list[charts.Rectangle]]:
-    """Rectangles by how idle a slot was in a stretch of rounds."""
-    size = -(-(last - first + 1) // _MOST_STRETCHES)
-    boxes: defaultdict[int, list[charts.Rectangle]] = defaultdict(list)
-    for y, place in enumerate(places):
-        stretches = groupby(sorted(shares[place].items()), lambda each: (each[0] - first) // size)
-        for number, group in stretches:
-            mean = fmean(share for _, share in group)
-            level = sum(mean >= least for least in _IDLE_FROM)
-            left = first + number * size - 0.5
-            width = min(size, last + 0.5 - left)
-            boxes[level].append((left, y - _HEIGHT / 2, width, _HEIGHT))
-    return boxes
-
-
-# ----- lanes
+    return tops, names
 
 
 def short(text: str, most: int = _LONGEST_KIND) -> str:
@@ -273,9 +130,60 @@ def _make_lanes(
         right.spines["right"].set_visible(False)
 
 
-def _heat(opacity: float) -> Look:
-    return {"facecolor": HEAT.light, "alpha": opacity}
-
-
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share in percent."""
     return f"{100 * share:.0f} %"
+
+
+Pairs = Mapping[str, Sequence[tuple[float, float]]]
+"""Kind of slot → predicted and measured seconds of clients."""
+
+_MOST_DOTS = 800
+_MOST_COLOURED = len(COLOURS)
+
+
+def against_measured(found: Sequence[tuple[Subject, Pairs]]) -> Picture:
+    """Measured against predicted seconds, a dot a client."""
+    rows: list[Row] = []
+    for subject, kinds in found:
+        for kind, pairs in chosen_evenly(list(kinds.items()), max(2, _MOST_ROWS // len(found))):
+            ratios = [seconds / predicted for predicted, seconds in pairs]
+            near = fmean(1 / 1.1 <= ratio <= 1.1 for ratio in ratios)
+            rows.append(
+                (subject.label, short(kind), f"{len(pairs):,}", _error(pairs),
+                 f"{100 * near:.0f} %", f"{median(ratios):.2f}")
+            )  # fmt: skip
+    header = ("run", "kind", "clients", "error, median", "within 10 %", "measured / predicted")
+    return one_each(found, _draw_pairs, _said_pairs, Table(header, rows))
+
+
+def _error(pairs: Sequence[tuple[float, float]]) -> str:
+    return f"{100 * median(abs(s - predicted) / s for predicted, s in pairs):.0f} %"
+
+
+def _said_pairs(_subject: Subject, kinds: Pairs) -> str:
+    every = [pair for pairs in kinds.values() for pair in pairs]
+    near = f"of half of the {len(every):,} clients the prediction was less than {_error(every)} off"
+    few = f"; only {_MOST_COLOURED} of {len(kinds):,} kinds of slots are drawn"
+    return near + (few if len(kinds) > _MOST_COLOURED else "")
+
+
+def _draw_pairs(_subject: Subject, kinds: Pairs) -> Figure:
+    figure, axes = charts.new_axes(3.6)
+    every = [seconds for pairs in kinds.values() for pair in pairs for seconds in pair]
+    factor, unit = time_unit(every)
+    low, high = min(every) / factor, max(every) / factor
+    drawn = list(kinds.items())[:_MOST_COLOURED]
+    for place, (kind, pairs) in enumerate(drawn):
+        shown = chosen_evenly(sorted(pairs), _MOST_DOTS // len(drawn))
+        x, y = ([pair[k] / factor for pair in shown] for k in (0, 1))
+        look: Look = {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": "none"}
+        axes.plot(x, y, markersize=3.2, markeredgewidth=0, alpha=0.55, **look)
+        axes.plot([], [], **look, label=short(kind) or "slots")
+    axes.plot((low, high), (low, high), color=SOFT, linestyle=DASHED, linewidth=1.1, zorder=1)
+    if not charts.log_if_wide(axes, (low, high), which="xy"):
+        axes.set(xlim=(0, None), ylim=(0, None))
+    axes.set(xlabel=f"predicted [{unit}]", ylabel=f"measured [{unit}]")
+    axes.grid(axis="x")
+    charts.legend(figure)
+    return figure

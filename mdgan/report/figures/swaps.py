@@ -21,7 +21,6 @@ class Swaps(NamedTuple):
     """The swaps of a run.
 
     Attributes:
-        swaps: in order.
         workers: all that took part or swapped, in increasing order.
     """
 

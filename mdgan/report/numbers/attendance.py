@@ -2,62 +2,30 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from mdgan.records.happenings import (
-    BACK,
-    BEGAN,
-    JOINED,
-    LATE,
-    LEFT,
-    LOST,
-    REFUSED,
-    RESUMED,
-    SHUT_OUT,
-    Happening,
-)
+from mdgan.records.happenings import JOINED, LATE, LEFT, LOST, REFUSED, RESUMED, SHUT_OUT, Happening
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.rows import Attended, Round
+from mdgan.records.rows import RoundRow
+from mdgan.records.run_state import COUNTED, Mark, Stretch, WorkerState
 from mdgan.records.values import count
 
-COUNTED = ("answered", LATE, REFUSED, LOST)
-_COMING, _GOING = (BEGAN, RESUMED, JOINED), (LEFT, LOST, SHUT_OUT)
 _MOST_TOLD = 6
 _LONG_SHARE = 0.02
 _DIGITS = 9  # the rest of a share is noise
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
-Stretch = tuple[int, int]
-"""(begin, end): the iterations after `begin`, up to and including `end`."""
 
-
-class Mark(NamedTuple):
-    """The moment when a worker came or went.
-
-    Attributes:
-        kind: joined, left, lost or shut out.
-        iteration: in which it did.
-        reason: why, if that is known.
-    """
-
-    kind: str
-    iteration: int
-    reason: str
-
-
-class Share(NamedTuple):
+class MissedShare(NamedTuple):
     """How much a worker missed of some iterations in a row.
 
     Attributes:
-        begin: the iteration before the first of them.
-        end: the last of them.
         late: the share of them in which the server went on without the worker's answer.
         refused: the share of them in which the server could not use the answer.
     """
@@ -68,16 +36,13 @@ class Share(NamedTuple):
     refused: float
 
 
-@dataclass
-class Attendance:
-    """When one worker took part.
+@dataclass(frozen=True)
+class Presence:
+    """When one worker took part; stretches are of the iterations after their beginning.
 
     Attributes:
-        worker: its number.
-        stays: when it took part in the run, in order.
         missed: the iterations in which the server went on without its answer, in order.
         refused: the iterations in which the server could not use its answer, in order.
-        marks: how it came and went, in order.
         counts: how often it answered, was late, was refused and was lost.
     """
 
@@ -93,57 +58,82 @@ class Attendance:
         """Whether anything out of the ordinary happened."""
         return bool(self.marks or self.missed or self.refused)
 
-    def shares(self, last: int, most: int) -> list[Share]:
-        """What it missed, in stretches of equal length; a stretch without a miss is left out.
-
-        Args:
-            last: the last iteration of the run.
-            most: the greatest number of stretches.
-        """
+    def shares(self, last: int, most: int) -> list[MissedShare]:
+        """What it missed, in stretches of equal length; a stretch without a miss is left out."""
         edges = np.linspace(0, last, min(most, last) + 1)
         late, refused = (
             np.round(np.diff(_covered(part, edges)) / edges[1], _DIGITS)
             for part in (self.missed, self.refused)
         )
         bins = zip(edges, edges[1:], late, refused, strict=False)
-        return [Share(*map(float, one)) for one in bins if max(one[2:]) > 0]
+        return [MissedShare(*map(float, one)) for one in bins if max(one[2:]) > 0]
 
 
-def attendance(run: RecordedRun, done: int) -> list[Attendance]:
+def presences(run: RecordedRun, done: int) -> list[Presence]:
     """When each worker of a run was there, and what it missed, by its number.
 
     A worker that is not asked in a round misses nothing.
-
-    Args:
-        run: what it recorded.
-        done: the last iteration that is known to be done.
     """
-    book = _Book(run.of(Round))
-    for row in run.rows:
-        if isinstance(row, Attended):
-            book.told(row.workers)
-        elif isinstance(row, Happening):
-            book.take(row)
-    return book.closed(done)
+    rounds = run.of(RoundRow)
+    ends = sorted({one.iteration for one in rounds})
+    took_part = Counter(number for one in rounds for number in one.took_part)
+    end = max(done, run.state.happened_until)
+    found = []
+    for number, worker in sorted(run.state.workers.items()):
+        if worker.here_since is not None or worker.stays or worker.marks:
+            one = _presence(number, worker, ends, end)
+            there, missed = _length(one.stays), _length([*one.missed, *one.refused])
+            answered = took_part[number] if ends else there - missed
+            one.counts.update({**worker.counts, "answered": max(0, answered)})
+            server = run.state.counted(number)
+            dict.update(one.counts, {name: server[name] for name in COUNTED if name in server})
+            found.append(one)
+    return found
+
+
+def _presence(number: int, worker: WorkerState, ends: Sequence[int], end: int) -> Presence:
+    def before(iteration: int) -> int:
+        """The iteration before another one, or the end of the round before that it ends."""
+        if not ends:
+            return max(0, iteration - 1)
+        place = bisect_left(ends, iteration)
+        return ends[place - 1] if place else 0
+
+    stays, missed, here, late = worker.stays, worker.missed, worker.here_since, worker.late_since
+    if here is not None and end > here:
+        stays = [*stays, (here, end)]
+    if late is not None and end >= late[0]:
+        missed = [*missed, (late[0], end)]
+    return Presence(
+        number,
+        list(stays),
+        [(before(first), last) for first, last in missed],
+        [(before(i), i) for i in worker.refused],
+        worker.marks,
+    )
+
+
+def _length(stretches: Iterable[Stretch]) -> int:
+    return sum(end - begin for begin, end in stretches)
 
 
 def resumptions(run: RecordedRun) -> list[int]:
     """The iterations from which a run went on after it had stopped."""
-    return [found.iteration for found in run.of(Happening) if found.kind == RESUMED]
+    return [row.iteration for row in run.of(Happening) if row.kind == RESUMED]
 
 
-def eventful(run: RecordedRun, workers: Iterable[Attendance]) -> bool:
+def eventful(run: RecordedRun, workers: Iterable[Presence]) -> bool:
     """Whether anything out of the ordinary happened to the run or to a worker."""
     return bool(resumptions(run)) or any(worker.eventful for worker in workers)
 
 
 def holdings(run: RecordedRun) -> dict[int, list[int]]:
     """Worker → how many samples of each class it holds, as recorded last."""
-    classes = (told.classes.items() for told in run.of(Happening))
-    return dict(sorted(dict(chain.from_iterable(classes)).items()))
+    workers = sorted(run.state.workers.items())
+    return {n: worker.classes for n, worker in workers if worker.classes is not None}
 
 
-def said_story(worker: Attendance, last: int) -> str:
+def said_story(worker: Presence, last: int) -> str:
     """What happened to a worker, in words."""
     told = [(mark.iteration, _said_mark(mark)) for mark in worker.marks]
     for begin, end in worker.missed:
@@ -154,7 +144,12 @@ def said_story(worker: Attendance, last: int) -> str:
     return "; ".join(words[:_MOST_TOLD]) + more
 
 
-def said_in_all(run: RecordedRun, workers: Sequence[Attendance]) -> str:
+def _said_mark(mark: Mark) -> str:
+    reason = f" ({mark.reason})" if mark.reason else ""
+    return f"{mark.kind} in {mark.iteration:,}{reason}"
+
+
+def said_in_all(run: RecordedRun, workers: Sequence[Presence]) -> str:
     """What happened in a run, in one clause; empty if nothing did."""
     marks = Counter(mark.kind for worker in workers for mark in worker.marks)
     late, refused = (sum(worker.counts[what] for worker in workers) for what in (LATE, REFUSED))
@@ -175,15 +170,10 @@ def thinned(marks: Sequence[Mark], last: int, most: int) -> list[Mark]:
     return list({(mark.kind, int(mark.iteration / size)): mark for mark in marks}.values())
 
 
-def most_eventful(workers: Sequence[Attendance], most: int) -> list[Attendance]:
+def most_eventful(workers: Sequence[Presence], most: int) -> list[Presence]:
     """At most `most` workers, by number: those to which most happened, and some others."""
     first = sorted(workers, key=lambda w: (not w.eventful, -len(w.marks), -w.counts[LATE]))
     return sorted(first[:most], key=lambda worker: worker.worker)
-
-
-def _said_mark(mark: Mark) -> str:
-    reason = f" ({mark.reason})" if mark.reason else ""
-    return f"{mark.kind} in {mark.iteration:,}{reason}"
 
 
 def _covered(stretches: Sequence[Stretch], until: FloatArray) -> FloatArray:
@@ -193,91 +183,3 @@ def _covered(stretches: Sequence[Stretch], until: FloatArray) -> FloatArray:
         iterations += [begin, end]
         covered += [covered[-1], covered[-1] + end - begin]
     return np.interp(until, iterations, covered)
-
-
-class _Book:
-    """Follows the workers of a run from happening to happening.
-
-    Args:
-        rounds: all rounds; none where every iteration asks for an answer.
-    """
-
-    def __init__(self, rounds: Sequence[Round]) -> None:
-        self._ends = sorted({one.iteration for one in rounds})
-        self._took_part = Counter(rank for one in rounds for rank in one.took_part)
-        self._workers: dict[int, Attendance] = {}
-        self._here: dict[int, int] = {}  # worker → when it came, of those that take part now
-        self._late: dict[int, int] = {}  # worker → the first iteration that it missed
-        self._told: Mapping[int, Mapping[str, int]] = {}
-        self._resumed = False
-        self._last = 0
-
-    def take(self, found: Happening) -> None:
-        """Takes in one happening."""
-        kind, i = found.kind, found.iteration
-        self._last = max(self._last, i)
-        self._told = {}
-        if kind in (BEGAN, RESUMED):
-            self._begin(found)
-        for rank in found.workers:
-            if rank not in self._workers and kind not in _COMING:
-                self._here[rank] = 0  # when it came was not recorded
-            worker = self._workers.setdefault(rank, Attendance(rank))
-            if kind in _COMING:
-                self._here.setdefault(rank, i)
-            elif kind in _GOING:
-                self._go(rank, i)
-            elif kind == LATE and rank in self._here:
-                self._late.setdefault(rank, i)
-            elif kind == BACK:
-                self._back(rank, i)
-            elif kind == REFUSED:
-                worker.refused.append((self._before(i), i))
-            if kind in (JOINED, *_GOING):
-                worker.marks.append(Mark(kind, i, found.reason))
-            if kind in COUNTED:
-                worker.counts[kind] += 1
-
-    def told(self, counts: Mapping[int, Mapping[str, int]]) -> None:
-        """Takes in the server's own counts, which a resumed run has of its last part only."""
-        if not self._resumed:
-            self._told = counts
-
-    def closed(self, done: int) -> list[Attendance]:
-        """All workers, at the end of the run."""
-        for rank in list(self._here):
-            self._go(rank, max(done, self._last))
-        for rank, worker in self._workers.items():
-            there = sum(end - begin for begin, end in worker.stays)
-            absent = sum(end - begin for begin, end in (*worker.missed, *worker.refused))
-            answered = self._took_part[rank] if self._ends else there - absent
-            worker.counts["answered"] = max(0, answered)
-            told = self._told.get(rank, {})
-            dict.update(worker.counts, {name: told[name] for name in COUNTED if name in told})
-        return [worker for _, worker in sorted(self._workers.items())]
-
-    def _begin(self, found: Happening) -> None:
-        """A server begins with the workers that are there, and asks all of them."""
-        self._resumed |= found.kind == RESUMED
-        for rank in list(self._late):
-            self._back(rank, found.iteration)
-        for rank in self._here.keys() - set(found.workers):
-            self._go(rank, found.iteration)
-
-    def _go(self, rank: int, iteration: int) -> None:
-        self._back(rank, iteration)
-        begin = self._here.pop(rank, iteration)
-        if iteration > begin:
-            self._workers[rank].stays.append((begin, iteration))
-
-    def _back(self, rank: int, iteration: int) -> None:
-        first = self._late.pop(rank, None)
-        if first is not None and iteration >= first:
-            self._workers[rank].missed.append((self._before(first), iteration))
-
-    def _before(self, iteration: int) -> int:
-        """The iteration before another one, or the end of the round before the one that it ends."""
-        if not self._ends:
-            return max(0, iteration - 1)
-        place = bisect_left(self._ends, iteration)
-        return self._ends[place - 1] if place else 0

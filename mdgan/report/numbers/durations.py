@@ -1,10 +1,89 @@
-"""How long iterations take, and which take unusually long."""
+"""How long iterations and their operations take, and which iterations take unusually long."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from mdgan.records.recorded_run import RecordedSpan
+from mdgan.records.recorded_run import RecordedSpan, Trace
+
+Key = TypeVar("Key", bound=Hashable)
+
+SERVER_ORDER = (
+    *("generate", "real half", "fake half", "both halves", "local step", "send", "wait"),
+    *("reduce", "aggregate", "step", "swap", "evaluate", "checkpoint"),
+)
+"""On the server, or on the only role of a run without hosts."""
+
+WORKER_ORDER = (
+    *("receive", "train", "real half", "fake half", "both halves", "local step", "feedback"),
+    *("reduce", "step", "send", "swap", "checkpoint"),
+)
+_WAITING = "receive"
+
+
+def role_operations(
+    spans: Mapping[int, Sequence[RecordedSpan]], iterations: Collection[int]
+) -> dict[str, float]:
+    """Seconds an iteration by operation, of one role; empty if it did not record any of them."""
+    recorded = [iteration for iteration in iterations if iteration in spans]
+    done = [(span.name, span.seconds) for iteration in recorded for span in spans[iteration]]
+    return {name: total / len(recorded) for name, total in _totals(done).items()}
+
+
+def worker_operations(
+    hosts: Sequence[Trace], iterations: Collection[int]
+) -> tuple[dict[str, float], int]:
+    """Seconds an iteration by operation, mean over the workers.
+
+    What a host does once for all its workers (receive, send, swap) is averaged over the hosts. What
+    it does for each of them is averaged over the workers for which it did something.
+
+    Returns:
+        Seconds by operation, and the number of iterations that any host recorded.
+    """
+    recorded = [(i, host.spans[i]) for host in hosts for i in iterations if i in host.spans]
+    num_by_workers = len({(i, s.worker) for i, spans in recorded for s in spans if s.worker})
+    done = [((s.name, s.worker > 0), s.seconds) for _, spans in recorded for s in spans]
+    means: dict[str, float] = {}
+    for (name, by_worker), total in _totals(done).items():
+        times = num_by_workers if by_worker else len(recorded)
+        means[name] = means.get(name, 0.0) + total / times
+    return means, len({i for i, _ in recorded})
+
+
+def within_rounds(host: Trace, server: Trace) -> Trace:
+    """A host's spans without the waiting outside the rounds that it took part in."""
+    spans = {}
+    for iteration, done in host.spans.items():
+        round_ = server.spans.get(iteration, ())
+        begin = min((span.start for span in round_), default=0.0)
+        end = max((span.end for span in round_), default=0.0)
+        spans[iteration] = [
+            span._replace(start=start, seconds=stop - start)
+            for span in done
+            for start, stop in [_clipped(span, begin, end)]
+            if stop > start or span.name != _WAITING
+        ]
+    return Trace(host.role, spans, host.traffic)
+
+
+def _clipped(span: RecordedSpan, begin: float, end: float) -> tuple[float, float]:
+    inside = max(span.start, begin), min(span.end, end)
+    return inside if span.name == _WAITING else (span.start, span.end)
+
+
+def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
+    """Known operations in their order, then all others."""
+    present = set(names)
+    return [name for name in order if name in present] + sorted(present - set(order))
+
+
+def _totals(done: Iterable[tuple[Key, float]]) -> dict[Key, float]:
+    totals: dict[Key, float] = {}
+    for key, seconds in done:
+        totals[key] = totals.get(key, 0.0) + seconds
+    return totals
+
 
 NOT_TRAINING = frozenset({"evaluate", "checkpoint"})
 """Operations that are no part of an iteration, though they may interrupt one."""
@@ -12,6 +91,8 @@ NOT_TRAINING = frozenset({"evaluate", "checkpoint"})
 _LAST_OPERATION = "step"
 """An iteration or a round without this operation was cut off or aborted."""
 
+MOST_STRETCHES = 300
+"""Of a line that is drawn."""
 OUTLIER_DEVIATIONS = 5
 _DEVIATION_PER_MAD = 1.4826
 
@@ -23,9 +104,6 @@ OUTLIERS_ARE = (
 
 def iteration_durations(spans: Mapping[int, Sequence[RecordedSpan]]) -> dict[int, float]:
     """Seconds from the first start to the last end of every complete iteration.
-
-    Args:
-        spans: of the role that owns the generator, by iteration.
 
     Returns:
         Seconds by iteration, without the time for scoring and checkpoints in between.
@@ -54,15 +132,8 @@ def outlier_threshold(values: Sequence[float]) -> float:
     return middle + OUTLIER_DEVIATIONS * _DEVIATION_PER_MAD * spread
 
 
-class Line(NamedTuple):
-    """A line with a band.
-
-    Attributes:
-        x: where its points are.
-        low: where the band begins at each of them.
-        middle: the line itself.
-        high: where the band ends.
-    """
+class BandedLine(NamedTuple):
+    """A line with a band."""
 
     x: list[float]
     low: list[float]
@@ -76,16 +147,15 @@ class Line(NamedTuple):
             series.append(float(value))
 
 
-def envelope(series: Mapping[int, float], most: int) -> Line:
+def envelope(series: Mapping[int, float], most: int) -> BandedLine:
     """The medians of a long series by stretches of equal length, with the extremes of each.
 
     Args:
-        series: values by iteration, in order.
         most: the greatest number of stretches; a series with no more points is kept whole.
     """
     points = list(series.items())
     size = -(-len(points) // most) if points else 1
-    thin = Line([], [], [], [])
+    thin = BandedLine([], [], [], [])
     for start in range(0, len(points), size):
         stretch = points[start : start + size]
         values = [value for _, value in stretch]

@@ -4,14 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from mdgan.report.numbers.durations import Line
+from mdgan.report.numbers.durations import BandedLine
 from mdgan.report.numbers.scores import Score, scores_of
-from mdgan.report.numbers.subject import (
-    Subject,
-    configuration,
-    configuration_names,
-    labels,
-)
+from mdgan.report.numbers.subject import Subject, configuration, configuration_names, labels
 
 Cost = Callable[[Subject, Score], float | None]
 """How many iterations, seconds or bytes a run took up to a score; None if it is not known."""
@@ -23,7 +18,6 @@ class Group:
 
     Attributes:
         label: what it is called, different for every configuration of the report.
-        members: its runs, at least one, in the report's order.
     """
 
     label: str
@@ -54,14 +48,12 @@ def groups(subjects: Sequence[Subject]) -> list[Group]:
     return [Group(label, tuple(runs)) for label, runs in zip(named, members, strict=True)]
 
 
-def curve(group: Group, metric: str, cost: Cost) -> Line:
+def curve(group: Group, metric: str, cost: Cost) -> BandedLine:
     """A metric of a configuration against what it took, one point an iteration that was scored.
 
     Args:
         group: its runs. If they were scored after different iterations, the iterations that all
             have in common are taken, or all of them if there are none in common.
-        metric: its name in the records.
-        cost: of a score; where it is not known there is no point.
 
     Returns:
         The mean over the runs, and a band from the least to the greatest; of a single run it is
@@ -75,7 +67,7 @@ def curve(group: Group, metric: str, cost: Cost) -> Line:
             found.append(known)
     every = [set(points) for points in found]
     iterations = sorted(set.intersection(*every) or set.union(*every)) if every else []
-    line = Line([], [], [], [])
+    line = BandedLine([], [], [], [])
     for iteration in iterations:
         points = [points[iteration] for points in found if iteration in points]
         values = [score.value for _, score in points]

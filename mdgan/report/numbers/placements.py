@@ -1,10 +1,10 @@
 """Where clients trained: one round, idle slots, predictions, curves, and numbers of slots."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from math import log
-from statistics import fmean, median
+from statistics import fmean
 from typing import NamedTuple
 
 from mdgan.records.placements import InSlot, Place, Placed, Trained
@@ -19,23 +19,11 @@ _LEAST_SECONDS = 1e-9
 """Shorter times are no measurements."""
 
 
-# ----- one round
-
-
 def typical_round(run: RecordedRun) -> Placed | None:
     """A round of the second half with its clients, whose makespan is in the middle of theirs."""
     told = [row for row in run.of(Placed) if row.detailed]
     late = sorted(told[len(told) // 2 :], key=lambda row: row.makespan)
     return late[(len(late) - 1) // 2] if late else None
-
-
-def with_predictions(run: RecordedRun) -> Placed | None:
-    """The typical round if seconds were predicted for any client in it."""
-    row = typical_round(run)
-    predicted = row is not None and any(
-        one.predicted for slot in row.slots for one in slot.trained
-    )  # fmt: skip
-    return row if predicted else None
 
 
 def lanes(row: Placed) -> list[InSlot]:
@@ -64,7 +52,6 @@ def bars(slot: InSlot, least: float) -> Iterator[Trained]:
     """The clients of a slot one after another; short ones in a row become one.
 
     Args:
-        slot: what it did.
         least: seconds. Clients are joined until they are as long together; the batches of a joined
             bar are the mean, and its number is that of the first client.
     """
@@ -95,9 +82,6 @@ def _joined(parts: Sequence[Trained]) -> Trained:
     )
 
 
-# ----- idle slots
-
-
 def idle_shares(run: RecordedRun) -> dict[Place, dict[int, float]]:
     """Slot → number of the round, from 1 → the share of the makespan in which it did not train."""
     found: defaultdict[Place, dict[int, float]] = defaultdict(dict)
@@ -107,16 +91,13 @@ def idle_shares(run: RecordedRun) -> dict[Place, dict[int, float]]:
     return dict(sorted(found.items()))
 
 
-def mean_idle_shares(shares: Mapping[Place, Mapping[int, float]]) -> dict[int, float]:
-    """Number of the round → the mean over its slots."""
-    by_round: defaultdict[int, list[float]] = defaultdict(list)
-    for of_slot in shares.values():
-        for number, share in of_slot.items():
-            by_round[number].append(share)
-    return {number: fmean(each) for number, each in sorted(by_round.items())}
-
-
-# ----- predictions and curves
+def idle_by_strategy(run: RecordedRun) -> dict[str, list[float]]:
+    """Strategy → of each of its rounds, the mean of the idle shares of the slots."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for row in run.of(Placed):
+        if row.slots:
+            found[row.strategy].append(fmean(idle_share(slot, row) for slot in row.slots))
+    return found
 
 
 def by_kind(run: RecordedRun) -> dict[str, list[Trained]]:
@@ -180,16 +161,11 @@ def fits(run: RecordedRun) -> dict[str, Fit]:
     return {kind: fit for kind, fit in found.items() if fit.points}
 
 
-# ----- numbers of slots
-
-
 class Tried(NamedTuple):
     """How a host used a number of slots for some rounds in a row.
 
     Attributes:
-        num_slots: how many.
         rounds: the numbers of the rounds, from 1.
-        rates: batches a second in each of them.
     """
 
     num_slots: int
@@ -219,11 +195,3 @@ def _stretches(told: Sequence[tuple[int, int, float]]) -> list[Tried]:
         members = list(group)
         every.append(Tried(num_slots, [n for n, _, _ in members], [r for _, _, r in members]))
     return every
-
-
-def rates_by_number(tried: Sequence[Tried]) -> dict[int, list[float]]:
-    """Number of slots → least, median and greatest rate of its rounds."""
-    rates: defaultdict[int, list[float]] = defaultdict(list)
-    for one in tried:
-        rates[one.num_slots] += one.rates
-    return {n: [min(each), median(each), max(each)] for n, each in sorted(rates.items())}

@@ -12,14 +12,14 @@ from math import inf
 import numpy as np
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.rows import Round
+from mdgan.records.rows import RoundRow
 from mdgan.report.numbers.attendance import holdings
 
 SEEN_OFTEN = 500
 """Samples of a class after which their figure 14 stops counting."""
 
 
-def samples_trained(rounds: Sequence[Round]) -> float:
+def samples_trained(rounds: Sequence[RoundRow]) -> float:
     """Samples in all local batches of the rounds that were not aborted."""
     return float(
         sum(
@@ -45,7 +45,7 @@ def seen_of(run: RecordedRun) -> tuple[list[list[int]], list[int]]:
     there = [c for c, amount in enumerate(real) if amount > 0]
     seen = [0] * len(real)
     after = []
-    for one in run.of(Round) if there else ():
+    for one in run.of(RoundRow) if there else ():
         shown = real_counts({worker: held.get(worker, []) for worker in one.counted})
         seen = [a + b for a, b in zip_longest(seen, shown, fillvalue=0)]
         after.append([seen[c] for c in there])
@@ -54,10 +54,6 @@ def seen_of(run: RecordedRun) -> tuple[list[list[int]], list[int]]:
 
 def kl_divergence(p: Sequence[float], q: Sequence[float]) -> float:
     """KL(p ‖ q) = Σ p ln(p / q) of two histograms, each divided by its sum first.
-
-    Args:
-        p: not negative, above 0 somewhere.
-        q: as long, not negative.
 
     Returns:
         Nats; infinite where p is above 0 and q is 0.

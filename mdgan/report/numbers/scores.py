@@ -5,7 +5,8 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.rows import Scores, Unscored
+from mdgan.records.rows import ScoresRow
+from mdgan.records.run_state import UNSCORED
 from mdgan.records.values import number, said, said_left_out, shown
 
 METRICS = {
@@ -27,10 +28,7 @@ class Score(NamedTuple):
     """One score at one time.
 
     Attributes:
-        iteration: of the generator that was scored.
         seconds: since training began; None if it was not recorded.
-        value: the score.
-        deviation: its standard deviation, where there is one.
     """
 
     iteration: int
@@ -39,15 +37,15 @@ class Score(NamedTuple):
     deviation: float | None
 
 
-def score_events(run: RecordedRun) -> list[Scores]:
+def score_events(run: RecordedRun) -> list[ScoresRow]:
     """The scores that may be compared with one another, by iteration.
 
     Returns:
         Of each iteration the newest, from the extractor and number of samples that most of them
         have (the newest of those with equally many).
     """
-    groups: dict[tuple[str | None, int | None], dict[int, Scores]] = {}
-    for event in run.of(Scores):
+    groups: dict[tuple[str | None, int | None], dict[int, ScoresRow]] = {}
+    for event in run.of(ScoresRow):
         how = event.extractor.sha256 if event.extractor else None, event.n
         groups[how] = {**groups.pop(how, {}), event.iteration: event}
     chosen = max(reversed(groups.values()), key=len, default={})
@@ -84,12 +82,7 @@ def histograms(run: RecordedRun) -> tuple[int, list[float], list[float]] | None:
 
 
 def classwise(run: RecordedRun, what: str) -> tuple[int, list[float | None]] | None:
-    """The newest iteration in which a number was found for some class, and that of each class.
-
-    Args:
-        run: of a conditional generator.
-        what: a field of `rows.ByClass`.
-    """
+    """The newest iteration in which a number was found for some class, and that of each class."""
     for event in reversed(score_events(run)):
         found = [] if event.by_class is None else list(getattr(event.by_class, what))
         if any(value is not None for value in found):
@@ -100,17 +93,17 @@ def classwise(run: RecordedRun, what: str) -> tuple[int, list[float | None]] | N
 def remarks(run: RecordedRun) -> list[str]:
     """What the scorer warned of and which scores it left out, each once."""
     found: dict[str, None] = {}
-    scores = run.of(Scores)
+    scores = run.of(ScoresRow)
     for event in scores:
         left_out = said_left_out(event.left_out, METRICS)
         found.update(dict.fromkeys([*event.warnings, *left_out]))
-    found.update(dict.fromkeys(f"Not scored: {event.reason}" for event in run.of(Unscored)))
+    found.update(dict.fromkeys(f"Not scored: {why}" for why in run.state.reasons(UNSCORED)))
     drawn = score_events(run)
     apart = [event for event in scores if not any(event is other for other in drawn)]
     return [*found, *(_said_apart(event, drawn[-1]) for event in apart)]
 
 
-def _said_apart(event: Scores, newest: Scores) -> str:
+def _said_apart(event: ScoresRow, newest: ScoresRow) -> str:
     """Which score is not drawn beside the newest one, and why."""
     if _extractor_of(event) != _extractor_of(newest):
         why = (
@@ -128,7 +121,7 @@ def _said_apart(event: Scores, newest: Scores) -> str:
 def yardstick(run: RecordedRun) -> tuple[str, str]:
     """What a run was scored with, in words, and what tells its real samples from others.
 
-    Scores compare only where both are equal.
+    ScoresRow compare only where both are equal.
     """
     events = score_events(run)
     if not events:
@@ -139,7 +132,7 @@ def yardstick(run: RecordedRun) -> tuple[str, str]:
     return f"{words}, {_extractor_of(newest)}", sha256(real.encode()).hexdigest()[:6]
 
 
-def _extractor_of(event: Scores) -> str:
+def _extractor_of(event: ScoresRow) -> str:
     found = event.extractor
     return f"{found.name} {(found.sha256 or '')[:6]}".strip() if found else "an unknown extractor"
 

@@ -10,11 +10,10 @@ from typing import Any
 
 from mdgan.records.recorded_run import RecordedRun, Trace
 from mdgan.records.roles import SCORER, is_alone, leader, num_workers
-from mdgan.records.rows import Losses, Round
+from mdgan.records.rows import RoundRow
 from mdgan.records.values import count, number_in, shown
-from mdgan.report.numbers.attendance import Attendance, attendance
-from mdgan.report.numbers.durations import iteration_durations, outlier_threshold
-from mdgan.report.numbers.operations import within_rounds
+from mdgan.report.numbers.attendance import Presence, presences
+from mdgan.report.numbers.durations import iteration_durations, outlier_threshold, within_rounds
 
 _WHERE = frozenset(
     (
@@ -46,7 +45,6 @@ class Subject:
         position: its place in the report, from 0; in a report of many runs, the place of its
             configuration. It decides the colour and the marker.
         label: what it is called, different for every run of the report.
-        run: what it recorded.
     """
 
     position: int
@@ -66,18 +64,18 @@ class Subject:
     @cached_property
     def done(self) -> int:
         """The last iteration that is known to be done; the status of a running run lags behind."""
-        recorded = [row.iteration for row in self.run.of(Losses)]
+        recorded = (iteration for iteration, *_ in self.run.state.losses)
         return max([self.run.status.get("iteration", 0), *recorded])
 
     @cached_property
-    def attendance(self) -> list[Attendance]:
+    def presences(self) -> list[Presence]:
         """When each worker took part, by its number."""
-        return [] if self.alone else attendance(self.run, self.done)
+        return [] if self.alone else presences(self.run, self.done)
 
     @cached_property
     def workers(self) -> list[int]:
         """The numbers of all workers that ever took part."""
-        return [worker.worker for worker in self.attendance]
+        return [worker.worker for worker in self.presences]
 
     @cached_property
     def main_trace(self) -> Trace | None:
@@ -90,7 +88,7 @@ class Subject:
 
         Of several that end with the same iteration, the last: those before it were aborted.
         """
-        return {one.iteration: n for n, one in enumerate(self.run.of(Round), start=1)}
+        return {one.iteration: n for n, one in enumerate(self.run.of(RoundRow), start=1)}
 
     @property
     def unit(self) -> str:
@@ -99,7 +97,7 @@ class Subject:
 
     def has_rounds(self) -> bool:
         """Whether it has rounds; each is then recorded under its last iteration."""
-        return self.unit == "round"
+        return self.unit != "iteration"
 
     def number_of(self, iteration: int) -> int:
         """The number of the round that ends with an iteration; without rounds, its own."""

@@ -21,7 +21,6 @@ class Lane(NamedTuple):
     """One row of a timeline.
 
     Attributes:
-        label: the role, or the worker.
         spans: operation, start and duration; seconds since the beginning of the timeline.
     """
 
@@ -42,10 +41,6 @@ class Timeline(NamedTuple):
 
     Attributes:
         first: its first iteration, or the number of its first round.
-        last: its last.
-        seconds: how long it is.
-        lanes: server first.
-        num_left_out: how many lanes are left out for lack of room.
     """
 
     first: int
@@ -96,9 +91,7 @@ def timeline(subject: Subject, first: int, last: int) -> Timeline:
     """What every role did from the start of one iteration or round to the end of another.
 
     Args:
-        subject: a run with the main trace of these iterations.
         first: the first iteration, or the one with which the first round ends.
-        last: the last.
     """
     main = subject.main_trace
     assert main is not None
@@ -139,20 +132,16 @@ def _is_there(subject: Subject, host: Trace, first: int, last: int) -> bool:
     carried = host.workers or {first_worker(host.role)}
     return any(
         begin < last and end >= first
-        for worker in subject.attendance
+        for worker in subject.presences
         if worker.worker in carried
         for begin, end in worker.stays
     )
 
 
 def _recorded(subject: Subject) -> tuple[dict[int, int], set[int]]:
-    """The iterations that as many hosts as possible recorded: some hosts may be lost early.
+    """Place → iteration, and the places that as many hosts as possible recorded.
 
-    Of rounds these are all that any host recorded, as not all hosts take part in each.
-
-    Returns:
-        Place → iteration, so that neighbours have neighbouring places: an iteration's place is
-        itself, rounds are counted from 1. And the places of those that were recorded.
+    An iteration's place is itself; rounds are counted from 1, all that any host recorded.
     """
     every = sorted(subject.durations)
     at = dict(enumerate(every, start=1)) if subject.has_rounds() else {i: i for i in every}
@@ -178,11 +167,7 @@ def _host_lanes(host: Trace, near: Sequence[int], begin: float, end: float) -> l
 
 
 def _clip(
-    trace: Trace,
-    iterations: Iterable[int],
-    begin: float,
-    end: float,
-    worker: int | None = None,
+    trace: Trace, iterations: Iterable[int], begin: float, end: float, worker: int | None = None
 ) -> list[tuple[str, float, float]]:
     clipped = []
     for iteration in iterations:

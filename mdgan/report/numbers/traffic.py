@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mdgan.records.recorded_run import RecordedRun, Traffic
+from mdgan.records.recorded_run import RecordedRun, TrafficCount
 from mdgan.records.roles import SERVER
-from mdgan.records.rows import Round
+from mdgan.records.rows import RoundRow
 from mdgan.records.values import number_in
 from mdgan.report.numbers.rounds import samples_trained
 from mdgan.report.numbers.subject import Subject
@@ -20,12 +20,7 @@ KIND_ORDER = (
 
 
 class Rate(NamedTuple):
-    """Bytes an iteration, or a round.
-
-    Attributes:
-        sent: by kind of message.
-        received: by kind of message.
-    """
+    """Bytes an iteration, or a round."""
 
     sent: Mapping[str, float]
     received: Mapping[str, float]
@@ -34,7 +29,7 @@ class Rate(NamedTuple):
 def server_rate(run: RecordedRun) -> Rate | None:
     """What the server moves in an average iteration or round; None if it recorded nothing."""
     trace = run.traces.get(SERVER)
-    return role_rate(trace.traffic, len(run.of(Round))) if trace else None
+    return role_rate(trace.traffic, len(run.of(RoundRow))) if trace else None
 
 
 def worker_rate(run: RecordedRun) -> Rate | None:
@@ -42,19 +37,18 @@ def worker_rate(run: RecordedRun) -> Rate | None:
 
     The average is over all rounds, also those in which a worker takes no part.
     """
-    rates = [(host, role_rate(host.traffic, len(run.of(Round)))) for host in run.hosts]
+    rates = [(host, role_rate(host.traffic, len(run.of(RoundRow)))) for host in run.hosts]
     known = [(host, rate) for host, rate in rates if rate is not None]
     workers = sum(max(1, len(host.workers)) for host, _ in known)
     ways = [[rate.sent for _, rate in known], [rate.received for _, rate in known]]
     return Rate(*(_mean(way, workers) for way in ways)) if known else None
 
 
-def role_rate(traffic: Sequence[Traffic], num_rounds: int = 0) -> Rate | None:
+def role_rate(traffic: Sequence[TrafficCount], num_rounds: int = 0) -> Rate | None:
     """Bytes an iteration by kind, from counts since the start; or bytes a round.
 
     Args:
         traffic: in time order. Where a count is below the one before, the role has started again.
-        num_rounds: of the whole run; 0 for one that has none.
 
     Returns:
         The mean over the iterations between the first and the last count of every start, or
@@ -67,7 +61,7 @@ def role_rate(traffic: Sequence[Traffic], num_rounds: int = 0) -> Rate | None:
     for start in _starts_of(traffic):
         first, last = start[0], start[-1]
         if num_rounds or last.iteration == first.iteration:
-            first = Traffic(0, 0.0, {}, {})
+            first = TrafficCount(0, 0.0, {}, {})
         iterations += max(0, last.iteration - first.iteration)
         for moved, before, after in (
             (sent, first.sent, last.sent),
@@ -101,13 +95,12 @@ def worker_bytes(subject: Subject, iteration: float) -> float | None:
     return sum(known) / workers if known and workers else None
 
 
-def bytes_until(traffic: Sequence[Traffic], iteration: float) -> float | None:
+def bytes_until(traffic: Sequence[TrafficCount], iteration: float) -> float | None:
     """Bytes sent and received until an iteration, interpolated between two counts.
 
     Args:
         traffic: counts since the start, in time order. Where a count is below the one before, the
             role has started again; its counts are added to those of the starts before.
-        iteration: the last one that counts.
 
     Returns:
         The bytes; all of them for an iteration after the last count; None without a count.
@@ -131,18 +124,18 @@ def samples_processed(subject: Subject) -> float | None:
     """
     config = subject.run.config
     steps = number_in(config, "local_steps") or 1.0
-    if rounds := subject.run.of(Round):
+    if rounds := subject.run.of(RoundRow):
         return steps * samples_trained(rounds)
     batch = number_in(config, "batch_size")
     if batch is None or not subject.done:
         return None
-    answers = sum(worker.counts["answered"] for worker in subject.attendance)
+    answers = sum(worker.counts["answered"] for worker in subject.presences)
     return steps * batch * (answers or max(1, subject.num_workers) * subject.done)
 
 
-def _starts_of(traffic: Sequence[Traffic]) -> list[list[Traffic]]:
+def _starts_of(traffic: Sequence[TrafficCount]) -> list[list[TrafficCount]]:
     """The counts of a role by its starts; a count below the one before belongs to a new start."""
-    starts: list[list[Traffic]] = []
+    starts: list[list[TrafficCount]] = []
     for count in traffic:
         if not starts or count.total < starts[-1][-1].total:
             starts.append([])

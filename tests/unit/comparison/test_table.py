@@ -65,8 +65,7 @@ def rows_of_losses(losses: list[float | None]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("last", "deviation"),
-    [([4.0, 4.0, 7.0], 3**0.5), ([4.0, None, 7.0], None), ([4.0, 4.0], None)],
+    ("last", "deviation"), [([4.0, 4.0, 7.0], 3**0.5), ([4.0, None, 7.0], None), ([4.0, 4.0], None)]
 )
 def test_how_much_losses_vary_in_the_last_quarter(
     last: list[float | None], deviation: float | None, tmp_path: Path

@@ -35,7 +35,8 @@ from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.model_state import part_of
 from mdgan.gan.randomness import RandomState, generator_for
-from mdgan.observe.run_observer import RunObserver
+from mdgan.observe.run_observer import Launched, Rhythm, RunObserver
+from mdgan.observe.snapshots import Sampled
 from mdgan.observe.tracer import Tracer
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import Checkpoints
@@ -194,15 +195,9 @@ class Stage:
         )
         self.observer = RunObserver(
             self.run,
-            part.generator,
-            z_dim=small.Z_DIM,
-            seed=0,
-            iterations=iterations,
-            sample_interval=0,
-            log_interval=1,
-            status={},
-            launched=time.monotonic(),
-            seconds=0.0 if manifest is None else manifest.seconds,
+            Sampled(part.generator, small.Z_DIM, 0),
+            Rhythm(iterations, sample_interval=0, log_interval=1),
+            Launched({}, time.monotonic(), {}, 0.0 if manifest is None else manifest.seconds),
         )
         self.saving = ServerCheckpoints(
             self.checkpoints,

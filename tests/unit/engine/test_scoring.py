@@ -18,7 +18,8 @@ from mdgan.errors import BadInput
 from mdgan.messages import Kind
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.real_statistics import RealStatistics
-from mdgan.observe.run_observer import RunObserver
+from mdgan.observe.run_observer import Launched, Rhythm, RunObserver
+from mdgan.observe.snapshots import Sampled
 from mdgan.records.run_directory import RunDirectory
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Received
@@ -65,14 +66,9 @@ class Bench:
         self.hosts: dict[int, Played] = {}
         self.observer = RunObserver(
             RunDirectory.claim(folder),
-            GENERATOR,
-            z_dim=3,
-            seed=0,
-            iterations=100,
-            sample_interval=0,
-            log_interval=10,
-            status={},
-            launched=0.0,
+            Sampled(GENERATOR, 3, 0),
+            Rhythm(iterations=100, sample_interval=0, log_interval=10),
+            Launched({}, 0.0),
         )
         self.observer.begin({}, 0)
         settings = RunSettings(iterations=100, eval_interval=interval)

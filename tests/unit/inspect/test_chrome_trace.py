@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from mdgan.cli.inspect import trace
 from mdgan.errors import BadInput
 from mdgan.inspect.chrome_trace import chrome_trace
-from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace, Traffic
+from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace, TrafficCount
 from tests.unit.observe.fake_run import FakeRun
+from tests.unit.records import made_up
 
 Event = dict[str, Any]
 ROUNDING_MICROSECONDS = 2
@@ -26,12 +27,13 @@ def run_of(
     *traces: Trace, iterations: Sequence[Event] = (), events: Sequence[Event] = ()
 ) -> RecordedRun:
     by_role = {trace.role: trace for trace in traces}
-    return RecordedRun(
-        Path("runs/one"), {}, {"version": "0"}, list(iterations), list(events), by_role, {}, ()
-    )
+    rows = (*iterations, *events)
+    return made_up.run_of(*rows, name="one", status={"version": "0"}, traces=by_role)
 
 
-def trace_of(role: str, *spans: tuple[int, RecordedSpan], traffic: Sequence[Traffic] = ()) -> Trace:
+def trace_of(
+    role: str, *spans: tuple[int, RecordedSpan], traffic: Sequence[TrafficCount] = ()
+) -> Trace:
     trace = Trace(role, traffic=list(traffic))
     for iteration, span in spans:
         trace.spans.setdefault(iteration, []).append(span)
@@ -181,10 +183,10 @@ def test_every_span_is_shown_once_and_hardly_moved(spans: list[tuple[int, Record
 
 def test_bytes_per_second_are_the_slope_of_the_totals() -> None:
     traffic = [
-        Traffic(3, 2.0, {"FEEDBACK": 500, "SPANS": 100}, {"BATCHES": 1000}),
-        Traffic(4, 2.0, {"FEEDBACK": 500, "SPANS": 100}, {"BATCHES": 1000}),
-        Traffic(9, 6.0, {"FEEDBACK": 1000, "SPANS": 200}, {"BATCHES": 1000}),
-        Traffic(10, 7.0, {"FEEDBACK": 0}, {"BATCHES": 10}),
+        TrafficCount(3, 2.0, {"FEEDBACK": 500, "SPANS": 100}, {"BATCHES": 1000}),
+        TrafficCount(4, 2.0, {"FEEDBACK": 500, "SPANS": 100}, {"BATCHES": 1000}),
+        TrafficCount(9, 6.0, {"FEEDBACK": 1000, "SPANS": 200}, {"BATCHES": 1000}),
+        TrafficCount(10, 7.0, {"FEEDBACK": 0}, {"BATCHES": 10}),
     ]
     trace = chrome_trace(
         run_of(trace_of("host-1", (1, did("send", 0.0, 0.1)), traffic=traffic), trace_of("scorer"))
@@ -276,7 +278,7 @@ def test_a_run_without_spans_is_told_so(tmp_path: Path) -> None:
         chrome_trace(RecordedRun.read(tmp_path / "run"))
     assert str(caught.value).startswith(f"{tmp_path / 'run'}: has no recorded spans")
     with pytest.raises(BadInput):
-        chrome_trace(run_of(trace_of("host-1", traffic=[Traffic(1, 1.0, {}, {})])))
+        chrome_trace(run_of(trace_of("host-1", traffic=[TrafficCount(1, 1.0, {}, {})])))
 
 
 def command(*arguments: object) -> Result:

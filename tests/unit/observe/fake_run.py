@@ -16,6 +16,12 @@ from mdgan.families.mdgan.swap import draw_swap
 from mdgan.observe.tracer import WINDOW, traced_every
 
 IMAGE_BYTES = 256
+HOST_STEPS = (("fake half", 0.0011), ("local step", 0.0007), ("feedback", 0.0014))
+ALONE = (
+    *(("generate", 0.0011), ("real half", 0.0008), ("fake half", 0.001)),
+    *(("local step", 0.0007), ("aggregate", 0.0013), ("step", 0.002)),
+)
+"""What a role does, and for how many seconds."""
 
 
 @dataclass
@@ -164,11 +170,7 @@ class _Writer:
         spans = [("receive", 0, begun, arrived - begun)]
         clock = arrived
         for worker in host:
-            for name, seconds in (
-                ("fake half", 0.0011),
-                ("local step", 0.0007),
-                ("feedback", 0.0014),
-            ):
+            for name, seconds in HOST_STEPS:
                 spans.append((name, worker, clock, took := self._took(seconds)))
                 clock += took
         spans.append(("send", 0, clock, took := self._took(0.0003)))
@@ -182,14 +184,7 @@ class _Writer:
 
     def _standalone_iteration(self, i: int) -> None:
         spans = []
-        for name, seconds in (
-            ("generate", 0.0011),
-            ("real half", 0.0008),
-            ("fake half", 0.001),
-            ("local step", 0.0007),
-            ("aggregate", 0.0013),
-            ("step", 0.002),
-        ):
+        for name, seconds in ALONE:
             spans.append((name, 0, self.now, took := self._took(seconds)))
             self.now += took
         self._row("standalone", i, spans)
@@ -206,9 +201,7 @@ class _Writer:
                 self._move(self._host(giver), self._host(taker), "DISCRIMINATORS", 250_000)
         self.metrics.append(
             {
-                "event": "swap",
-                "iteration": i,
-                "moves": sorted(moves.items()),
+                **{"event": "swap", "iteration": i, "moves": sorted(moves.items())},
                 "sits_out": sorted(set(alive) - moves.keys()),
                 "given": {str(n): digest for n, digest in given.items()},
                 "taken": {str(n): digest for n, digest in taken.items()},
@@ -261,40 +254,24 @@ class _Writer:
         covered = min(self.run.classes, 2 + round(10 * progress))
         real = [180 + 3 * (k % 3) for k in range(self.run.classes)]
         made = [max(1, round(v * self.random.uniform(1 - good, 1 + good))) for v in real]
+        scores = {
+            **{"fid": 4 + 180 * good, "kid": 0.1 * good - 0.001, "kid_std": 0.008 * (good + 0.1)},
+            **{"inception_score": 9.4 - 7 * good, "precision": 0.9 - 0.7 * good},
+            **{"recall": 0.75 - 0.7 * good, "density": 0.95 - 0.8 * good},
+            **{"coverage": 0.93 - 0.85 * good, "classes_covered": covered},
+            "class_kl": 1.8 * good**1.5,
+        }
+        extractor = {
+            **{"name": "digits classifier", "sha256": sha256(b"extractor").hexdigest()},
+            **{"features": 128, "classes": self.run.classes, "accuracy": 0.981},
+        }
         return {
-            "event": "scores",
-            "iteration": i,
-            "seconds": round(self.now, 3),
-            "scoring_seconds": 0.2,
-            "n": 1797,
-            "n_real": 898,
-            "n_held_out": 899,
-            "n_pairs": 500,
-            "scores": {
-                "fid": 4 + 180 * good,
-                "kid": 0.1 * good - 0.001,
-                "kid_std": 0.008 * (good + 0.1),
-                "inception_score": 9.4 - 7 * good,
-                "precision": 0.9 - 0.7 * good,
-                "recall": 0.75 - 0.7 * good,
-                "density": 0.95 - 0.8 * good,
-                "coverage": 0.93 - 0.85 * good,
-                "classes_covered": covered,
-                "class_kl": 1.8 * good**1.5,
-            },
-            "left_out": {},
-            "warnings": [],
-            "extractor": {
-                "name": "digits classifier",
-                "sha256": sha256(b"extractor").hexdigest(),
-                "features": 128,
-                "classes": self.run.classes,
-                "accuracy": 0.981,
-            },
-            "floor": {"fid": 2.51, "n": [898, 899]},
+            **{"event": "scores", "iteration": i, "seconds": round(self.now, 3)},
+            **{"scoring_seconds": 0.2, "n": 1797, "n_real": 898, "n_held_out": 899},
+            **{"n_pairs": 500, "scores": scores, "left_out": {}, "warnings": []},
+            **{"extractor": extractor, "floor": {"fid": 2.51, "n": [898, 899]}},
             "real": {"inception_score": 9.61, "classes": self.run.classes},
-            "class_histogram": made,
-            "real_class_histogram": real,
+            **{"class_histogram": made, "real_class_histogram": real},
         }
 
     def _samples(self, i: int, progress: float) -> None:
@@ -310,29 +287,18 @@ class _Writer:
     def _files(self) -> None:
         run = self.run
         config = {
-            "algorithm": "mdgan" if run.workers else "standalone",
-            "dataset": "digits",
-            "world_size": run.workers + 1 if run.workers else 5,
-            "iterations": run.iterations,
-            "batch_size": run.batch_size,
-            "kappa": "auto",
-            "local_steps": 1,
+            **{"algorithm": "mdgan" if run.workers else "standalone", "dataset": "digits"},
+            **{"world_size": run.workers + 1 if run.workers else 5, "iterations": run.iterations},
+            **{"batch_size": run.batch_size, "kappa": "auto", "local_steps": 1},
             "swap_interval": run.swap_interval if run.workers else None,
-            "swap_epochs": None,
-            "partition": "iid",
-            "seed": run.seed,
-            "workers_per_host": run.workers_per_host,
-            "log_interval": run.log_interval,
+            **{"swap_epochs": None, "partition": "iid", "seed": run.seed},
+            **{"workers_per_host": run.workers_per_host, "log_interval": run.log_interval},
             **run.config,
         }
         status = {
-            "version": "0.1.0",
-            "dataset_file": "/data/sets/digits.py",
-            "dataset_sha256": sha256(b"digits").hexdigest(),
-            "process": 1,
-            "state": run.state,
-            "iteration": self.done,
-            "seconds": round(self.now, 3),
+            **{"version": "0.1.0", "dataset_file": "/data/sets/digits.py", "process": 1},
+            **{"dataset_sha256": sha256(b"digits").hexdigest(), "state": run.state},
+            **{"iteration": self.done, "seconds": round(self.now, 3)},
         }
         (self.path / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         (self.path / "run.json").write_text(json.dumps(status, indent=2) + "\n")

@@ -138,11 +138,8 @@ def _events(
         parts = [sum(held[n]) for n in took_part]
         events.append(
             {
-                "event": "round",
-                "iteration": 5 * (number + 1),
-                "number": number,
-                "asked": sorted(asked),
-                "took_part": took_part,
+                **{"event": "round", "iteration": 5 * (number + 1), "number": number},
+                **{"asked": sorted(asked), "took_part": took_part},
                 "weights": [part / sum(parts) for part in parts],
                 "iterations": {str(n): 5 for n in took_part},
                 "batch_sizes": {str(n): min(50, sum(held[n])) for n in took_part},

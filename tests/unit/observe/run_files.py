@@ -15,9 +15,12 @@ class RunFiles:
         path: a new folder.
         num_workers: N; 0 for the standalone baseline.
         iterations: I.
+        config: other settings.
     """
 
-    def __init__(self, path: Path, num_workers: int = 2, iterations: int = 1000) -> None:
+    def __init__(
+        self, path: Path, num_workers: int = 2, iterations: int = 1000, **config: Any
+    ) -> None:
         self.path = path
         (path / "trace").mkdir(parents=True)
         config = {
@@ -25,6 +28,7 @@ class RunFiles:
             "dataset": "digits",
             "world_size": max(2, num_workers + 1),
             "iterations": iterations,
+            **config,
         }
         (path / "config.json").write_text(json.dumps(config))
         self.status("running", 0, 0.0)

@@ -53,11 +53,7 @@ def test_one_image_is_a_grid_too() -> None:
 
 def test_pixels_keep_their_places_and_colours() -> None:
     image = torch.tensor(
-        [
-            [[-1.0, 1.0], [0.0, -1.0]],
-            [[-1.0, 0.0], [1.0, -1.0]],
-            [[1.0, -1.0], [0.5, -1.0]],
-        ]
+        [[[-1.0, 1.0], [0.0, -1.0]], [[-1.0, 0.0], [1.0, -1.0]], [[1.0, -1.0], [0.5, -1.0]]]
     )
     pixels = decoded(grid_png(torch.stack([image, torch.zeros(3, 2, 2)])))
     assert pixels.shape == (52, 102, 3)

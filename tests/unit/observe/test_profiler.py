@@ -1,6 +1,5 @@
 """What a process computes, by kind of operator."""
 
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -10,8 +9,8 @@ from torch import nn
 from mdgan.observe.profiler import Profiler, kind_of, seconds_by_kind
 from mdgan.observe.settings import Iterations
 from mdgan.observe.tracer import Tracer
-from mdgan.records.recorded_run import typed_row
 from mdgan.records.rows import Profile
+from mdgan.records.run_state import typed_row
 
 
 class Ran:
@@ -115,24 +114,3 @@ def test_a_gpu_tells_how_busy_it_is() -> None:
 def test_iterations_that_make_no_sense(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Iterations.parse(text)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"operators": {"convolution": -1.0}},
-        {"operators": {"<b>": 1.0}},
-        {"operators": 7},
-        {"cores": 0},
-        {"gpu": 1.5},
-        {"busy_cores": None},
-        {"first": 1 << 60},
-    ],
-    ids=str,
-)
-def test_rows_that_make_no_sense_are_left_out(wrong: dict[str, Any]) -> None:
-    told = {"first": 1, "last": 2, "profiled_seconds": 1.0, "operators": {}, "busy_cores": 1.0}
-    row = {**told, "cores": 2, "event": "profile", "role": "host-1", "iteration": 2}
-    assert isinstance(typed_row(row), Profile)
-    with pytest.raises(ValueError, match=r"\$"):
-        typed_row({**row, **wrong})

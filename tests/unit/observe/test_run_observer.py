@@ -10,30 +10,12 @@ import torch
 from torch import nn
 
 from mdgan.errors import NotSaved
-from mdgan.observe import run_observer as module
 from mdgan.observe.record_writer import RecordWriter
-from mdgan.observe.run_observer import RunObserver
+from mdgan.observe.run_observer import Launched, Rhythm, RunObserver
+from mdgan.observe.snapshots import Sampled
 from mdgan.records.run_directory import RunDirectory
 from tests import processes
-
-
-class Clock:
-    """A clock that goes only when told to."""
-
-    now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def time(self) -> float:
-        return 1.7e9 + self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(module, "time", made)
-    return made
+from tests.unit.observe.conftest import Clock
 
 
 def make_observer(
@@ -47,17 +29,10 @@ def make_observer(
 ) -> RunObserver:
     return RunObserver(
         RunDirectory.claim(folder),
-        nn.Sequential(nn.Linear(3, 4), nn.Unflatten(1, (1, 2, 2))),
-        z_dim=3,
-        seed=0,
-        iterations=iterations,
-        sample_interval=sample_interval,
-        log_interval=5,
-        status={"machine": "here"},
-        launched=1000.0,
-        seconds=seconds,
-        may_write=may_write,
-        at_begin=at_begin,
+        Sampled(nn.Sequential(nn.Linear(3, 4), nn.Unflatten(1, (1, 2, 2))), 3, 0),
+        Rhythm(iterations, sample_interval, log_interval=5),
+        Launched({"machine": "here"}, 1000.0, seconds=seconds),
+        write=RecordWriter(folder, may_write, at_begin),
     )
 
 
@@ -101,22 +76,15 @@ def test_a_run_that_goes_on_says_so_and_its_time_goes_on(
 def test_the_losses_are_means_over_who_answered(tmp_path: Path, clock: Clock) -> None:
     observer = make_observer(tmp_path / "run")
     observer.begin({}, 0)
-    observer.iteration(1, losses(1.0, 3.0))
+    observer.iteration(1, losses(1.0, 3.0), [2, 7], {"riding": {2: 0.5}, "staleness": {}})
     observer.iteration(2, losses(9.0))
     observer.iteration(5, losses(float("nan"), 3.0))
     first, fifth = processes.read_metrics(tmp_path / "run")
     assert (first["discriminator_loss"], first["generator_loss"], first["workers"]) == (2, 4, 2)
+    assert first["by_worker"] == {"2": [1.0, 2.0], "7": [3.0, 6.0]}
+    assert first["riding"] == {"2": 0.5}
+    assert "staleness" not in first
     assert (fifth["iteration"], fifth["generator_loss"], fifth["workers"]) == (5, 6.0, 2)
-
-
-def test_the_losses_of_every_worker_are_recorded_under_its_number(
-    tmp_path: Path, clock: Clock
-) -> None:
-    observer = make_observer(tmp_path / "run")
-    observer.begin({}, 0)
-    observer.iteration(1, losses(1.0, float("inf")), [2, 7])
-    (row,) = processes.read_metrics(tmp_path / "run")
-    assert row["by_worker"] == {"2": [1.0, 2.0], "7": [None, None]}
 
 
 def test_memory_is_recorded_beside_bytes_and_without_them(tmp_path: Path, clock: Clock) -> None:
@@ -129,14 +97,6 @@ def test_memory_is_recorded_beside_bytes_and_without_them(tmp_path: Path, clock:
     rows = [json.loads(line) for line in lines]
     assert [(row["iteration"], row["memory_bytes"]) for row in rows] == [(5, 1000), (6, 2000)]
     assert "sent_bytes" not in rows[1]
-
-
-def test_events_hold_what_they_are_given(tmp_path: Path, clock: Clock) -> None:
-    observer = make_observer(tmp_path / "run")
-    observer.begin({}, 0)
-    observer.event("lost", 7, workers=[3], reason="power\nfailure")
-    event = processes.read_events(tmp_path / "run", "lost")[0]
-    assert (event["iteration"], event["workers"], event["reason"]) == (7, [3], "power\nfailure")
 
 
 def test_a_hosts_words_forge_no_line_and_move_no_terminal(
@@ -213,8 +173,14 @@ def test_a_folder_that_is_gone_costs_records_and_nothing_else(
     assert not (tmp_path / "run").exists()
 
 
-def gone() -> None:
-    raise FileNotFoundError(errno.ENOENT, "No such file or directory", "run")
+class Folder:
+    """Whether the run's folder is there, to be asked before each write."""
+
+    is_there = True
+
+    def look(self) -> None:
+        if not self.is_there:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", "run")
 
 
 def test_a_generator_that_cannot_be_saved_is_saved_elsewhere(
@@ -222,10 +188,11 @@ def test_a_generator_that_cannot_be_saved_is_saved_elsewhere(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
-    observer = make_observer(tmp_path / "run")
+    folder = Folder()
+    observer = make_observer(tmp_path / "run", may_write=folder.look)
     observer.begin({}, 0)
     capsys.readouterr()
-    monkeypatch.setattr(observer, "_write", RecordWriter(tmp_path / "run", gone, None))
+    folder.is_there = False
     with pytest.raises(NotSaved, match=r"run: cannot write there \(No such file") as told:
         observer.end("finished", 20, 15)
     (saved,) = (tmp_path / "tmp").iterdir()
@@ -240,7 +207,9 @@ def test_a_generator_that_cannot_be_saved_is_saved_elsewhere(
 def test_a_new_run_that_cannot_write_ends_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    observer = make_observer(tmp_path / "run", may_write=gone)
+    folder = Folder()
+    folder.is_there = False
+    observer = make_observer(tmp_path / "run", may_write=folder.look)
     with pytest.raises(NotSaved, match=r"run: cannot write there \(No such file"):
         observer.begin({}, 0)
     assert "training goes on" not in capsys.readouterr().err
@@ -249,17 +218,12 @@ def test_a_new_run_that_cannot_write_ends_at_once(
 def test_a_disk_that_comes_back_is_told_and_so_is_its_next_loss(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    is_there = True
-
-    def look() -> None:
-        if not is_there:
-            gone()
-
-    observer = make_observer(tmp_path / "run", sample_interval=5, may_write=look)
+    folder = Folder()
+    observer = make_observer(tmp_path / "run", sample_interval=5, may_write=folder.look)
     observer.begin({}, 0)
     capsys.readouterr()
     for number in range(1, 21):
-        is_there = number in range(6, 11) or number > 15
+        folder.is_there = number in range(6, 11) or number > 15
         observer.iteration(number, losses(1.0))
     told = [line for line in capsys.readouterr().err.splitlines() if "writ" in line]
     warning = "warning: cannot write run: No such file or directory; training goes on"

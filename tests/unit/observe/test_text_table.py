@@ -9,11 +9,7 @@ LONG = "a long reason " * 40
 
 def test_columns_are_aligned_and_nothing_is_cut_where_there_is_no_terminal() -> None:
     table = text_table([("lost", "7", LONG), ("swap", "1234", "")], ("what", "i", "why"), right=[1])
-    assert table.splitlines() == [
-        "what     i  why",
-        f"lost     7  {LONG.rstrip()}",
-        "swap  1234",
-    ]
+    assert table.splitlines() == ["what     i  why", f"lost     7  {LONG.rstrip()}", "swap  1234"]
 
 
 def test_without_headings_there_are_only_rows() -> None:

@@ -59,10 +59,7 @@ def test_what_the_samples_that_spent_most_have_spent(tmp_path: Path) -> None:
 
 
 def test_no_file_of_a_run_moves_the_terminal(tmp_path: Path) -> None:
-    run = RunFiles(tmp_path / "run", num_workers=2, iterations=400)
-    config = json.loads((run.path / "config.json").read_text())
-    config |= {"dataset": "\x1b[2Jdigits\x9b"}
-    (run.path / "config.json").write_text(json.dumps(config))
+    run = RunFiles(tmp_path / "run", dataset="\x1b[2Jdigits\x9b")
     run.holdings({1: 180, 2: 179})
     run.event("lost", 160, workers=[2], reason="\x1b]0;gone\x07")
     lines = shown(run.path)
@@ -72,11 +69,7 @@ def test_no_file_of_a_run_moves_the_terminal(tmp_path: Path) -> None:
 
 def federated(path: Path) -> RunFiles:
     """A run of four workers, two of them in each of its rounds of 100 iterations."""
-    run = RunFiles(path, num_workers=4, iterations=1000)
-    config = json.loads((path / "config.json").read_text())
-    config |= {"algorithm": "fegan", "sampling": "balanced"}
-    (path / "config.json").write_text(json.dumps(config))
-    return run
+    return RunFiles(path, 4, 1000, algorithm="fegan", sampling="balanced")
 
 
 def ended_round(run: RunFiles, number: int, took_part: list[int], **more: object) -> None:
@@ -98,18 +91,7 @@ def test_who_takes_part_in_no_round_is_not_late(tmp_path: Path) -> None:
     run.quiet_for(20)
     lines = shown(run.path)
     assert lines[1] == "fegan on digits · 4 workers: 4 alive"
-    assert lines[2].split()[1:] == [
-        "4",
-        "rounds",
-        "400/1,000",
-        "5.0",
-        "it/s",
-        "2",
-        "min",
-        "00",
-        "s",
-        "left",
-    ]
+    assert " ".join(lines[2].split()[1:]) == "4 rounds 400/1,000 5.0 it/s 2 min 00 s left"
     (head,) = (line for line in lines if line.startswith("rank"))
     assert "rounds" in head
     assert "swap" not in head
@@ -122,10 +104,7 @@ def test_who_takes_part_in_no_round_is_not_late(tmp_path: Path) -> None:
 
 
 def test_clients_without_a_home_are_counted_and_hosts_are_shown(tmp_path: Path) -> None:
-    run = RunFiles(tmp_path / "run", num_workers=2, iterations=1000)
-    config = json.loads((run.path / "config.json").read_text())
-    config |= {"algorithm": "fl-gan", "sampling": "random", "clients": 5000}
-    (run.path / "config.json").write_text(json.dumps(config))
+    run = RunFiles(tmp_path / "run", 2, 1000, algorithm="fl-gan", sampling="random", clients=5000)
     holds = {str(client): {"samples": 9, "classes": [9]} for client in range(1, 5001)}
     run.event("holdings", 0, seconds=0.0, workers=holds)
     ended_round(run, 1, [2, 77, 4999])
@@ -190,24 +169,14 @@ def test_a_run_without_timelines_still_tells_how_fast_it_is(tmp_path: Path) -> N
     run = RunFiles(tmp_path / "run")
     for iteration in (50, 100, 150):
         run.losses(iteration, iteration * 4.0, 0.5, 0.5)
-    assert shown(run.path)[2].split()[1:] == [
-        "150/1,000",
-        "4.0",
-        "s/it",
-        "56",
-        "min",
-        "40",
-        "s",
-        "left",
-    ]
+    assert " ".join(shown(run.path)[2].split()[1:]) == "150/1,000 4.0 s/it 56 min 40 s left"
 
 
 def test_the_pace_is_of_late(tmp_path: Path) -> None:
     run = RunFiles(tmp_path / "run", iterations=10_000)
-    for iteration in range(1, 101):
-        run.losses(iteration, iteration * 1.0, 0.5, 0.5)
-    for iteration in range(110, 1001, 10):
-        run.losses(iteration, 100 + (iteration - 100) / 10, 0.5, 0.5)
+    for second in range(1, 191):
+        iteration = second if second <= 100 else 100 + 10 * (second - 100)
+        run.losses(iteration, float(second), 0.5, 0.5)
     assert "10.0 it/s" in shown(run.path)[2]
 
 

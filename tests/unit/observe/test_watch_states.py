@@ -6,14 +6,15 @@ from tests.unit.observe.run_files import RunFiles
 from tests.unit.observe.watching import shown, workers
 
 
+def states(run: RunFiles) -> list[str]:
+    return [cells[1] for cells in workers(shown(run.path)).values()]
+
+
 def test_a_silent_run_is_told_so(tmp_path: Path) -> None:
     run = RunFiles(tmp_path / "run")
     run.losses(1, 0.1, 0.5, 0.5)
-    for seconds, told in (
-        (20, ""),
-        (40, " · nothing new for 30 s"),
-        (200, " · nothing new for 3 min"),
-    ):
+    nothing = " · nothing new for "
+    for seconds, told in ((20, ""), (40, f"{nothing}30 s"), (200, f"{nothing}3 min")):
         run.quiet_for(seconds)
         assert shown(run.path)[1] == f"mdgan on digits · 2 workers: 2 alive{told}"
     run.status("failed", 1, 0.1)
@@ -27,15 +28,13 @@ def test_who_is_silent_while_others_went_on_is_late(tmp_path: Path) -> None:
     for role, worker, last in (("host-1", 1, 12), ("host-2", 2, 11), ("host-3", 3, 11)):
         run.work(role, [worker], range(1, last + 1), 2.0 if worker == 3 else 0.1)
     run.quiet_for(2)
-    assert [cells[1] for cells in workers(shown(run.path)).values()] == ["alive"] * 3
+    assert states(run) == ["alive"] * 3
     run.quiet_for(8)  # more than 5 s, but not 5 steps of the slow one
-    states = [cells[1] for cells in workers(shown(run.path)).values()]
-    assert states == ["alive", "late", "alive"]
+    assert states(run) == ["alive", "late", "alive"]
     run.quiet_for(15)
-    states = [cells[1] for cells in workers(shown(run.path)).values()]
-    assert states == ["alive", "late", "late"]
+    assert states(run) == ["alive", "late", "late"]
     run.status("stopped", 12, 1.2)
-    assert [cells[1] for cells in workers(shown(run.path)).values()] == ["done"] * 3
+    assert states(run) == ["done"] * 3
 
 
 def test_who_is_further_behind_than_a_window_is_late_at_once(tmp_path: Path) -> None:
@@ -43,16 +42,14 @@ def test_who_is_further_behind_than_a_window_is_late_at_once(tmp_path: Path) -> 
     run.spans("server", 40, 4.0, ("generate", 0, 0.0, 0.001))
     run.work("host-1", [1], range(1, 31), 0.01)
     run.work("host-2", [2], range(1, 30), 0.01)
-    states = [cells[1] for cells in workers(shown(run.path)).values()]
-    assert states == ["alive", "late"]
+    assert states(run) == ["alive", "late"]
 
 
 def test_who_joins_anew_is_lost_no_more(tmp_path: Path) -> None:
     run = RunFiles(tmp_path / "run")
     run.event("lost", 5, workers=[1, 2], reason="closed")
     run.holdings({1: 10})
-    states = [cells[1] for cells in workers(shown(run.path)).values()]
-    assert states == ["alive", "lost"]
+    assert states(run) == ["alive", "lost"]
 
 
 def test_who_is_there_and_who_is_not(tmp_path: Path) -> None:
@@ -67,12 +64,8 @@ def test_who_is_there_and_who_is_not(tmp_path: Path) -> None:
     run.event("late", 140, seconds=14.0, workers=[6])
     lines = shown(run.path)
     assert lines[1] == "mdgan on digits · 5 workers: 2 alive, 1 late, 1 lost, 1 left"
-    found = workers(lines)
-    assert {rank: (cells[1], cells[-1]) for rank, cells in found.items()} == {
-        "1": ("alive", "10"),
-        "2": ("late", "20"),
-        "3": ("lost", "30"),
-        "4": ("left", "40"),
+    assert {rank: (cells[1], cells[-1]) for rank, cells in workers(lines).items()} == {
+        **{"1": ("alive", "10"), "2": ("late", "20"), "3": ("lost", "30"), "4": ("left", "40")},
         "6": ("alive", "7"),  # late, but not for long
     }
     assert lines[-3:] == [
@@ -85,11 +78,10 @@ def test_who_is_there_and_who_is_not(tmp_path: Path) -> None:
     run.event("shut out", 151, seconds=15.1, workers=[1], reason="3 unusable answers")
     lines = shown(run.path)
     assert lines[1] == "mdgan on digits · 5 workers: 1 alive, 2 late, 1 left, 1 out"
-    assert workers(lines)["3"][1] == "alive"
+    assert states(run) == ["out", "late", "alive", "left", "late"]
     assert lines[-1] == "shut out 1 at iteration 151: 3 unusable answers"
     run.status("finished", 1000, 100.0)
-    states = [cells[1] for cells in workers(shown(run.path)).values()]
-    assert states == ["out", "done", "done", "left", "done"]
+    assert states(run) == ["out", "done", "done", "left", "done"]
 
 
 def test_a_resumed_run_begins_with_the_workers_that_are_there(tmp_path: Path) -> None:
@@ -101,9 +93,6 @@ def test_a_resumed_run_begins_with_the_workers_that_are_there(tmp_path: Path) ->
     run.event("resumed", 400, seconds=60.0, workers=held)
     lines = shown(run.path)
     assert {rank: (cells[1], cells[-1]) for rank, cells in workers(lines).items()} == {
-        "1": ("alive", "10"),
-        "2": ("alive", "11"),
-        "3": ("lost", "30"),
-        "5": ("alive", "1"),
+        **{"1": ("alive", "10"), "2": ("alive", "11"), "3": ("lost", "30"), "5": ("alive", "1")}
     }
     assert lines[-1] == "resumed at iteration 400"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mdgan.records.diagnosis import diagnose
-from mdgan.records.rows import Losses, Scores
+from mdgan.records.rows import Losses, ScoresRow
 
 
 def logged(*pairs: tuple[float | None, float | None]) -> list[Losses]:
@@ -22,11 +22,13 @@ def test_losses_that_are_not_told_are_no_trouble() -> None:
     assert diagnose([Losses(iteration=1)], [], {"discriminator_loss": "bce"}) is None
 
 
-def scored(fids: Sequence[float], classes: Sequence[int] = (), floor: float = 0.5) -> list[Scores]:
+def scored(
+    fids: Sequence[float], classes: Sequence[int] = (), floor: float = 0.5
+) -> list[ScoresRow]:
     covered: list[dict[str, float | None]] = [{"classes_covered": n} for n in classes]
     covered = covered or [{}] * len(fids)
     return [
-        Scores(
+        ScoresRow(
             iteration=500 * n,
             scores={"fid": fid, **more},
             floor={"fid": floor},
@@ -56,7 +58,7 @@ DIGITS = scored([5.53, 5.49, 2.8, 3.09, 1.92, 1.87, 1.87], [10] * 7)
     ],
     ids=["won", "won and collapsed", "exploding", "G explodes", "NaN", "collapse", "worse"],
 )
-def test_what_goes_wrong(losses: list[Losses], scores: list[Scores], name: str) -> None:
+def test_what_goes_wrong(losses: list[Losses], scores: list[ScoresRow], name: str) -> None:
     found = diagnose(losses, scores, {"discriminator_loss": "bce"})
     assert found is not None
     assert found.name == name
@@ -87,7 +89,7 @@ def test_what_goes_wrong(losses: list[Losses], scores: list[Scores], name: str) 
         *("classes are still found", "near the floor", "one bad score"),
     ],
 )
-def test_no_false_alarm(losses: list[Losses], scores: list[Scores], config: Any) -> None:
+def test_no_false_alarm(losses: list[Losses], scores: list[ScoresRow], config: Any) -> None:
     assert diagnose(losses, scores, config) is None
 
 

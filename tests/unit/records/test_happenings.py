@@ -16,21 +16,15 @@ def test_workers_that_began_or_went_on_are_told_with_what_they_hold() -> None:
         assert found is not None
         assert (found.kind, found.iteration, found.seconds) == (kind, 7, 1.5)
         assert found.workers == (3, 12)
-        assert found.classes == {3: [10, 20], 12: [5, 0]}
+        assert [held.classes for held in found.holdings.values()] == [[10, 20], [5, 0]]
 
 
 def test_a_worker_that_joined_is_told_with_what_it_holds() -> None:
     found = happening({"event": "joined", "iteration": 9, "workers": [12, 3], "holdings": HELD})
     assert found is not None
-    assert (found.workers, found.classes) == ((3, 12), {3: [10, 20], 12: [5, 0]})
+    assert found.workers == (3, 12)
+    assert found.holdings[12].classes == [5, 0]
     assert found.seconds is None
-
-
-def test_reasons_are_told() -> None:
-    record = {"event": "refused", "iteration": 4, "worker": 2, "reason": "NaN", "strikes": 1}
-    found = happening(record)
-    assert found is not None
-    assert (found.kind, found.workers, found.reason) == ("refused", (2,), "NaN")
 
 
 @pytest.mark.parametrize(

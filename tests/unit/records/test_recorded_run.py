@@ -10,7 +10,7 @@ from mdgan.records.happenings import Happening
 from mdgan.records.placements import Place, Placed, Trained
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
 from mdgan.records.roles import is_alone, leader
-from mdgan.records.rows import Losses, Round, Scores, Swap
+from mdgan.records.rows import Losses, RecordedRow, ScoresRow, Swap
 from tests.unit.observe.fake_run import FakeRun
 
 
@@ -82,13 +82,6 @@ def test_damaged_lines_are_counted_and_the_others_kept(tmp_path: Path) -> None:
     )
 
 
-def test_a_run_that_has_just_begun_is_a_run(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "run.json").write_text('{"state": "running"}')
-    run = RecordedRun.read(tmp_path)
-    assert (run.iterations, run.events, run.samples, run.traces) == ([], [], {}, {})
-
-
 def test_files_that_are_no_samples_are_passed_over(tmp_path: Path) -> None:
     path = small_run(tmp_path)
     for name in (".0000040.png.12.tmp", "best.png", "0000030.jpg"):
@@ -105,11 +98,6 @@ def test_damaged_settings_are_named(tmp_path: Path, content: str) -> None:
     assert str(caught.value).startswith(f"{path / 'config.json'}: damaged (")
 
 
-def test_what_is_no_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="not a run"):
-        RecordedRun.read(tmp_path)
-
-
 def with_rows(folder: Path, *rows: str) -> Path:
     path = small_run(folder)
     with (path / "metrics.jsonl").open("a") as file:
@@ -117,26 +105,12 @@ def with_rows(folder: Path, *rows: str) -> Path:
     return path
 
 
-def test_rows_are_typed(tmp_path: Path) -> None:
-    run = RecordedRun.read(small_run(tmp_path))
-    assert [row.iteration for row in run.of(Losses)] == [1, 5, 10, 15, 20]
-    (swap,) = run.of(Swap)
-    assert (swap.moves, swap.exact) == ({1: 2, 2: 1}, True)
-    (scores,) = run.of(Scores)
-    assert scores.extractor is not None
-    assert scores.floor["fid"] == 2.51
-    (began,) = run.of(Happening)
-    assert began.workers == (1, 2)
-    assert run.of(Round) == []
-
-
 def test_unknown_events_and_unknown_fields_are_no_damage(tmp_path: Path) -> None:
     novelty = '{"event": "novelty", "iteration": 3, "seconds": 1.5, "what": {"ever": [1]}}'
     run = RecordedRun.read(with_rows(tmp_path, novelty, '{"iteration": 21, "novelty": null}'))
     assert run.damage == ()
     assert run.of(Losses)[-1] == Losses(iteration=21)
-    (row,) = [row for row in run.rows if row.seconds == 1.5]
-    assert row.iteration == 3
+    assert [row.iteration for row in run.of(RecordedRow)] == [3]
 
 
 def test_rows_that_make_no_sense_are_counted_and_left_out(tmp_path: Path) -> None:
@@ -146,9 +120,10 @@ def test_rows_that_make_no_sense_are_counted_and_left_out(tmp_path: Path) -> Non
         '{"event": "swap", "iteration": 4, "moves": [[1]]}',
         '{"event": "lost", "iteration": 4, "workers": []}',
     )
-    whole = RecordedRun.read(small_run(tmp_path / "whole")).rows
+    whole = RecordedRun.read(small_run(tmp_path / "whole"))
     run = RecordedRun.read(with_rows(tmp_path, *senseless))
-    assert run.rows == whole
+    for kind in (Losses, Swap, ScoresRow, Happening):
+        assert run.of(kind) == whole.of(kind)
     metrics = run.path / "metrics.jsonl"
     assert run.damage == (f"{metrics}: 4 line(s) make no sense and are left out",)
 
@@ -183,26 +158,6 @@ def test_where_clients_trained_is_typed(tmp_path: Path) -> None:
     assert [slot.place for slot in placed.slots] == [Place("cpu", 1, 0), Place("", 2, 1)]
     assert placed.slots[0].trained == [Trained(7, 2, 0, 1.5, 1), Trained(3, 3, 1.5, 1, None)]
     assert placed.slots[1].trained == []
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"busy": -1},
-        {"host": 0},
-        {"clients": [7]},
-        {"predicted": [1]},
-        {"seconds": [1, 2, float("nan")]},
-        {"begin": [0, 1, float("inf")]},
-        {"batches": [-1, 2, 3]},
-        {"kind": 3},
-    ],
-)
-def test_slots_that_make_no_sense_are_left_out(tmp_path: Path, change: dict[str, Any]) -> None:
-    row = json.dumps({**PLACED, "slots": [{**IN_SLOT, **change}]})
-    run = RecordedRun.read(with_rows(tmp_path, row))
-    assert run.of(Placed) == []
-    assert "1 line(s) make no sense" in run.damage[0]
 
 
 def test_a_run_is_counted_in_what_it_says_or_in_rounds_if_it_has_some(tmp_path: Path) -> None:

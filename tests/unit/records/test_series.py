@@ -4,70 +4,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdgan.records.series import Series
+from mdgan.records.series import sparkline
+
+Points = list[tuple[int, float | None]]
 
 
-def series_of(*values: float | None, every: int = 1) -> Series:
-    series = Series()
-    for number, value in enumerate(values, start=1):
-        series.add(number * every, value)
-    return series
+def every(step: int, *values: float | None) -> Points:
+    return [(number * step, value) for number, value in enumerate(values, start=1)]
 
 
-def test_a_line_goes_from_the_lowest_to_the_highest() -> None:
-    assert series_of(*range(8)).sparkline(8, 8) == "▁▂▃▄▅▆▇█"
-    assert series_of(3.0, -1.0, 1.0).sparkline(3, 3) == "█▁▅"
+@pytest.mark.parametrize(
+    ("points", "width", "until", "line"),
+    [
+        (every(1, *range(8)), 8, 8, "▁▂▃▄▅▆▇█"),
+        (every(1, 3.0, -1.0, 1.0), 3, 3, "█▁▅"),
+        (every(1, 2.5, 2.5, 2.5), 3, 3, "▄▄▄"),
+        ([], 4, 100, "    "),
+        ([], 4, 0, "    "),
+        (every(100, 1.0, 2.0), 8, 400, " ▁▁█████"),
+        (every(1, 0.0, 2.0, 1.0, 3.0, 7.0, 9.0), 3, 6, "▁▂█"),
+        (every(1, 1.0, None, math.nan, 2.0, math.inf), 5, 5, "▁××█×"),
+    ],
+)
+def test_a_line_shows_means_of_stretches(points: Points, width: int, until: int, line: str) -> None:
+    assert sparkline(points, width, until) == line
 
 
-def test_a_constant_is_a_level_line() -> None:
-    assert series_of(2.5, 2.5, 2.5).sparkline(3, 3) == "▄▄▄"
+def test_the_logarithm_is_drawn_if_there_is_one() -> None:
+    assert sparkline(every(1, 1.0, 10.0, 100.0), 3, 3, logarithmic=True) == "▁▅█"
+    assert sparkline(every(1, 0.0, 50.0, 100.0), 3, 3, logarithmic=True) == "▁▅█"
 
 
-def test_nothing_is_an_empty_line() -> None:
-    assert Series().sparkline(4, 100) == "    "
-    assert Series().sparkline(4, 0) == "    "
-
-
-def test_the_axis_is_the_whole_training_so_far() -> None:
-    assert series_of(1.0, 2.0, every=100).sparkline(8, 400) == " ▁▁█████"
-
-
-def test_neighbours_that_share_a_place_are_averaged() -> None:
-    assert series_of(0.0, 2.0, 1.0, 3.0, 7.0, 9.0).sparkline(3, 6) == "▁▂█"
-
-
-def test_what_is_not_finite_is_marked() -> None:
-    series = series_of(1.0, None, math.nan, 2.0, math.inf)
-    assert series.sparkline(5, 5) == "▁××█×"
-    assert series.last is None
-    assert series.finite() == [1.0, 2.0]
-    assert series_of(None, None).sparkline(2, 2) == "××"
-
-
-def test_a_logarithm_shows_small_differences_beside_large_ones() -> None:
-    series = series_of(400.0, 40.0, 4.0)
-    assert series.sparkline(3, 3) == "█▂▁"
-    assert series.sparkline(3, 3, logarithmic=True) in ("█▄▁", "█▅▁")
-    assert series_of(0.0, 1.0).sparkline(2, 2, logarithmic=True) == "▁█"
-
-
-@pytest.mark.parametrize("width", [1, 36])
-def test_a_long_run_keeps_its_course(width: int) -> None:
-    series = series_of(*(float(number) for number in range(100_000)))
-    assert series.last == 99_999
-    line = series.sparkline(width, 100_000)
-    assert list(line) == sorted(line)
-    assert len(line) == width
-    assert (line[0], line[-1]) == ("▁", "█") if width > 1 else line == "▄"
-
-
-VALUES = st.none() | st.floats(allow_subnormal=False, min_value=-1e300, max_value=1e300)
-
-
-@given(st.lists(VALUES, max_size=200), st.integers(1, 50), st.integers(0, 300), st.booleans())
-def test_any_numbers_give_a_line_of_the_right_length(
-    values: list[float | None], width: int, until: int, logarithmic: bool
-) -> None:
-    line = series_of(*values).sparkline(width, until, logarithmic=logarithmic)
-    assert len(line) == width
-    assert set(line) <= set(" ×▁▂▃▄▅▆▇█")
+@given(st.lists(st.floats() | st.none()), st.integers(1, 50), st.integers(0, 1000))
+def test_any_series_fits_into_any_width(values: list[float | None], width: int, until: int) -> None:
+    assert len(sparkline(every(1, *values), width, until)) == width

@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from mdgan.records.values import (
@@ -14,56 +17,21 @@ from mdgan.records.values import (
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    ("say", "value", "expected"),
     [
-        (None, "–"),
-        (0.0, "0"),
-        (3.0, "3"),
-        (2.514, "2.51"),
-        (1797, "1,797"),
-        (0.00012345, "0.000123"),
+        *((said, None, "–"), (said, 0.0, "0"), (said, 3.0, "3"), (said, 2.514, "2.51")),
+        *((said, 1797, "1,797"), (said, 0.00012345, "0.000123")),
+        *((measured, 0.0, "0"), (measured, 0.0085, "0.01"), (measured, 1.2, "1.20")),
+        *((measured, 16.666, "16.7"), (measured, 163.7, "164"), (measured, 2e5, "200,000")),
+        *((said_seconds, 2e-6, "2.00 µs"), (said_seconds, 0.0123, "12.3 ms")),
+        *((said_seconds, 1.0, "1.00 s"), (said_seconds, 90.0, "90.0 s")),
+        *((said_seconds, 600.0, "10.0 min"), (said_seconds, 86_400.0, "24.0 h")),
+        *((said_bytes, 12, "12 bytes"), (said_bytes, 20_400, "20.4 KB")),
+        *((said_bytes, 1.8e6, "1.80 MB"), (said_bytes, 5e9, "5.00 GB")),
     ],
 )
-def test_numbers_have_three_digits(value: float | None, expected: str) -> None:
-    assert said(value) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (0.0, "0"),
-        (0.0085, "0.01"),
-        (1.2, "1.20"),
-        (16.666, "16.7"),
-        (163.7, "164"),
-        (2e5, "200,000"),
-    ],
-)
-def test_measurements_have_two_decimals_at_most(value: float, expected: str) -> None:
-    assert measured(value) == expected
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        (2e-6, "2.00 µs"),
-        (0.0123, "12.3 ms"),
-        (1.0, "1.00 s"),
-        (90.0, "90.0 s"),
-        (600.0, "10.0 min"),
-        (86_400.0, "24.0 h"),
-    ],
-)
-def test_times_have_the_unit_that_reads_best(seconds: float, expected: str) -> None:
-    assert said_seconds(seconds) == expected
-
-
-@pytest.mark.parametrize(
-    ("size", "expected"),
-    [(12, "12 bytes"), (20_400, "20.4 KB"), (1.8e6, "1.80 MB"), (5e9, "5.00 GB")],
-)
-def test_sizes_have_the_unit_that_reads_best(size: float, expected: str) -> None:
-    assert said_bytes(size) == expected
+def test_numbers_as_people_read_them(say: Callable[[Any], str], value: Any, expected: str) -> None:
+    assert say(value) == expected
 
 
 def test_the_first_and_the_last_are_always_chosen() -> None:
@@ -77,11 +45,8 @@ def test_long_lists_are_shortened() -> None:
 
 
 def test_only_finite_numbers_are_numbers() -> None:
-    assert [number(value) for value in (1, 2.5, True, "3", None, float("nan"), float("inf"))] == [
-        1.0,
-        2.5,
-        *[None] * 5,
-    ]
+    others = (True, "3", None, float("nan"), float("inf"))
+    assert [number(value) for value in (1, 2.5, *others)] == [1.0, 2.5, *[None] * 5]
     assert number_in({"a": {"b": 2}}, "a", "b") == 2.0
     assert number_in({"a": 2}, "a", "b") is None
 

@@ -1,6 +1,12 @@
 """A page as a browser sees it, as far as tests need."""
 
+from datetime import datetime
 from html.parser import HTMLParser
+from pathlib import Path
+
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.report.compose import compose
+from mdgan.report.numbers.subject import Subject, subjects
 
 
 class ParsedPage(HTMLParser):
@@ -64,3 +70,20 @@ class ParsedPage(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._open and self._open[-1] not in ("style", "script"):
             self.text += data
+
+
+def subject_of(path: Path) -> Subject:
+    """The only run of a report."""
+    return subjects([RecordedRun.read(path)])[0]
+
+
+def html_of(*paths: Path) -> tuple[str, dict[str, str]]:
+    """The page of some runs, and what is missing in it."""
+    html, _, missing = compose([RecordedRun.read(path) for path in paths], datetime.now())
+    return html, missing
+
+
+def page_of(*paths: Path) -> tuple[ParsedPage, dict[str, str]]:
+    """The same, read."""
+    html, missing = html_of(*paths)
+    return ParsedPage(html), missing

@@ -8,25 +8,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.run_state import Mark
 from mdgan.report.numbers.attendance import (
-    Attendance,
-    Mark,
-    attendance,
+    Presence,
     eventful,
     holdings,
     most_eventful,
+    presences,
     resumptions,
     said_in_all,
     said_story,
     thinned,
 )
 from tests.unit.observe.fake_run import FakeRun
+from tests.unit.records.made_up import run_of
 
 Event = dict[str, Any]
-
-
-def run_of(*events: Event) -> RecordedRun:
-    return RecordedRun(Path("run"), {}, {}, [], list(events), {}, {}, ())
 
 
 def happened(kind: str, iteration: int, *workers: int, **more: Any) -> Event:
@@ -40,7 +37,7 @@ def began(*workers: int, kind: str = "holdings", iteration: int = 0) -> Event:
 
 def test_a_run_without_trouble_is_uneventful(tmp_path: Path) -> None:
     run = RecordedRun.read(FakeRun(workers=3, iterations=40).write(tmp_path / "run"))
-    workers = attendance(run, 40)
+    workers = presences(run, 40)
     assert [(worker.worker, worker.stays) for worker in workers] == [
         (n, [(0, 40)]) for n in (1, 2, 3)
     ]
@@ -56,7 +53,7 @@ def test_a_worker_that_was_lost_and_came_back_stays_twice() -> None:
         happened("joined", 30, 2, holdings={"2": {"classes": [7, 8]}}),
         happened("left", 45, 1),
     )
-    first, second = attendance(run, 50)
+    first, second = presences(run, 50)
     assert (first.stays, second.stays) == ([(0, 45)], [(0, 10), (30, 50)])
     assert second.marks == [Mark("lost", 10, "silent for 4 s"), Mark("joined", 30, "")]
     assert second.counts == {"lost": 1, "answered": 30}
@@ -67,7 +64,7 @@ def test_a_worker_that_was_lost_and_came_back_stays_twice() -> None:
 
 def test_a_worker_that_was_not_expected_is_shown_as_well() -> None:
     run = run_of(began(1), happened("joined", 20, 5, holdings={"5": {"classes": [1, 2]}}))
-    assert [(worker.worker, worker.stays) for worker in attendance(run, 30)] == [
+    assert [(worker.worker, worker.stays) for worker in presences(run, 30)] == [
         (1, [(0, 30)]),
         (5, [(20, 30)]),
     ]
@@ -81,7 +78,7 @@ def test_what_goes_on_without_an_answer_is_missed_until_it_comes() -> None:
         happened("back", 6, 1),
         happened("lost", 9, 2, reason="silent"),
     )
-    first, second, third = attendance(run, 20)
+    first, second, third = presences(run, 20)
     assert first.missed == [(4, 6)]
     assert (second.missed, second.stays) == ([(4, 9)], [(0, 9)])
     assert third.missed == [(4, 20)]
@@ -95,7 +92,7 @@ def test_refused_answers_count_as_none() -> None:
         for i in (1, 2, 3)
     ]
     run = run_of(began(1, 2), *refused, happened("shut out", 3, 1, reason="3 unusable answers"))
-    worker, _ = attendance(run, 9)
+    worker, _ = presences(run, 9)
     assert worker.counts == {"refused": 3, "answered": 0}
     assert worker.refused == [(0, 1), (1, 2), (2, 3)]
     assert said_in_all(run, [worker]) == "1 shut out, 3 refused answers"
@@ -103,11 +100,9 @@ def test_refused_answers_count_as_none() -> None:
 
 def test_a_resumed_run_asks_all_workers_that_are_there() -> None:
     run = run_of(
-        began(1, 2, 3),
-        happened("late", 8, 1),
-        began(1, 2, 4, kind="resumed", iteration=10),
+        began(1, 2, 3), happened("late", 8, 1), began(1, 2, 4, kind="resumed", iteration=10)
     )
-    workers = {worker.worker: worker for worker in attendance(run, 20)}
+    workers = {worker.worker: worker for worker in presences(run, 20)}
     assert workers[1].missed == [(7, 10)]
     assert [workers[n].stays for n in (1, 2, 3, 4)] == [[(0, 20)], [(0, 20)], [(0, 10)], [(10, 20)]]
     assert resumptions(run) == [10]
@@ -117,11 +112,11 @@ def test_a_resumed_run_asks_all_workers_that_are_there() -> None:
 
 def test_the_servers_own_counts_hold_unless_another_served_before() -> None:
     told = {"event": "attendance", "iteration": 20, "workers": {"1": {"answered": 19, "late": 1}}}
-    assert attendance(run_of(began(1), told), 20)[0].counts == {"answered": 19, "late": 1}
+    assert presences(run_of(began(1), told), 20)[0].counts == {"answered": 19, "late": 1}
     resumed = run_of(began(1), began(1, kind="resumed", iteration=10), told)
-    assert attendance(resumed, 20)[0].counts == {"answered": 20}
+    assert presences(resumed, 20)[0].counts == {"answered": 20}
     went_on = run_of(began(1), told, happened("late", 21, 1), happened("back", 21, 1))
-    assert attendance(went_on, 30)[0].counts == {"late": 1, "answered": 29}
+    assert presences(went_on, 30)[0].counts == {"late": 1, "answered": 29}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -150,7 +145,7 @@ def test_counts_and_shares_are_those_of_every_single_iteration(seed: int) -> Non
                 events.append(happened(draw.choice(["lost", "left"]), i, worker))
                 here.discard(worker)
                 late.discard(worker)
-    for found in attendance(run_of(*events), last):
+    for found in presences(run_of(*events), last):
         counts = Counter(did[found.worker].values())
         assert found.counts["answered"] == counts["answered"]
         for most in (1, 7, 60, 120, 500):
@@ -166,7 +161,7 @@ def test_counts_and_shares_are_those_of_every_single_iteration(seed: int) -> Non
 @example(145245, 235)
 def test_a_run_of_any_length_has_few_stretches(last: int, most: int) -> None:
     late = happened("late", max(1, last // 3), 1)
-    (worker,) = attendance(run_of(began(1), late), last)
+    (worker,) = presences(run_of(began(1), late), last)
     assert len(worker.shares(last, most)) <= most
     assert worker.shares(last, most)[-1].end == pytest.approx(last)
 
@@ -178,7 +173,7 @@ def test_marks_that_cannot_be_told_apart_are_drawn_once() -> None:
 
 
 def test_of_many_workers_those_with_trouble_are_drawn() -> None:
-    workers = [Attendance(n) for n in range(1, 101)]
+    workers = [Presence(n) for n in range(1, 101)]
     for n in (97, 12, 40):
         workers[n - 1].marks.append(Mark("lost", 3, ""))
     chosen = [worker.worker for worker in most_eventful(workers, 10)]
@@ -190,4 +185,4 @@ def test_of_many_workers_those_with_trouble_are_drawn() -> None:
 
 def test_a_long_story_is_cut() -> None:
     marks = [Mark("lost" if k % 2 else "joined", k, "") for k in range(20)]
-    assert said_story(Attendance(1, marks=marks), 20).endswith("; lost in 5; 14 more")
+    assert said_story(Presence(1, marks=marks), 20).endswith("; lost in 5; 14 more")

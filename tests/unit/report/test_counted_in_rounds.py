@@ -2,42 +2,26 @@
 
 import json
 import re
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace
-from mdgan.report.compose import compose
-from mdgan.report.numbers.attendance import attendance
-from mdgan.report.numbers.operations import within_rounds, worker_operations
-from mdgan.report.numbers.subject import Subject, subjects
-from mdgan.report.numbers.timeline import (
-    MOST_LANES,
-    timeline,
-    typical_iteration,
-    typical_window,
-)
+from mdgan.report.numbers.attendance import presences
+from mdgan.report.numbers.durations import within_rounds, worker_operations
+from mdgan.report.numbers.subject import Subject
+from mdgan.report.numbers.timeline import MOST_LANES, timeline, typical_iteration, typical_window
 from mdgan.report.numbers.traffic import server_rate
 from tests.unit.observe.fake_run import FakeRun
 from tests.unit.observe.federated import MODELS, federated_run
-from tests.unit.report.parsed_page import ParsedPage
-
-
-def read(path: Path) -> Subject:
-    return subjects([RecordedRun.read(path)])[0]
+from tests.unit.report.parsed_page import page_of, subject_of
 
 
 def read_unscored(path: Path) -> Subject:
     """The same without the scorer, which is a lane of its own."""
     (path / "trace" / "scorer.jsonl").unlink()
-    return read(path)
-
-
-def page_of(*paths: Path) -> tuple[ParsedPage, dict[str, str]]:
-    html, _, missing = compose([RecordedRun.read(path) for path in paths], datetime.now())
-    return ParsedPage(html), missing
+    return subject_of(path)
 
 
 def span(name: str, start: float, seconds: float, worker: int = 0) -> RecordedSpan:
@@ -45,7 +29,7 @@ def span(name: str, start: float, seconds: float, worker: int = 0) -> RecordedSp
 
 
 def test_every_round_that_was_averaged_has_a_duration(tmp_path: Path) -> None:
-    found = read(federated_run(tmp_path / "run", rounds=12, aborted=frozenset({2})))
+    found = subject_of(federated_run(tmp_path / "run", rounds=12, aborted=frozenset({2})))
     assert (found.unit, found.number_of(30)) == ("round", 6)
     assert list(found.durations) == [5 * n for n in range(1, 13) if n != 3]
     main = found.main_trace
@@ -63,19 +47,14 @@ def test_an_aborted_round_counts_to_the_one_in_its_place(tmp_path: Path) -> None
             if row["iteration"] == 15 and ("spans" in row or row.get("event") == "round"):
                 row["iteration"] = 10
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = read(path)
+    found = subject_of(path)
     assert found.round_numbers == {5: 1, 10: 3}
     assert list(found.durations) == [5, 10]
     assert found.durations[10] > 1.5 * found.durations[5]
 
 
-def test_a_run_without_rounds_is_counted_in_iterations(tmp_path: Path) -> None:
-    found = read(FakeRun(iterations=20).write(tmp_path / "run"))
-    assert (found.unit, found.number_of(7)) == ("iteration", 7)
-
-
 def test_ten_rounds_in_a_row_are_chosen_after_the_first_ten(tmp_path: Path) -> None:
-    found = read(federated_run(tmp_path / "run", rounds=35))
+    found = subject_of(federated_run(tmp_path / "run", rounds=35))
     window = typical_window(found)
     assert window in ((55, 100), (105, 150))
     one = typical_iteration(found)
@@ -87,12 +66,9 @@ def test_ten_rounds_in_a_row_are_chosen_after_the_first_ten(tmp_path: Path) -> N
 
 
 def test_ten_rounds_are_in_a_row_where_aborted_ones_stand_between(tmp_path: Path) -> None:
-    found = read(federated_run(tmp_path / "run", rounds=23, aborted=frozenset({12, 14})))
+    found = subject_of(federated_run(tmp_path / "run", rounds=23, aborted=frozenset({12, 14})))
     assert typical_window(found) == (55, 110)
-
-
-def test_few_rounds_are_shown_as_they_are(tmp_path: Path) -> None:
-    assert typical_window(read(federated_run(tmp_path / "run", rounds=3))) == (5, 15)
+    assert typical_window(subject_of(federated_run(tmp_path / "few", rounds=3))) == (5, 15)
 
 
 def test_a_worker_that_does_not_take_part_has_an_empty_lane(tmp_path: Path) -> None:
@@ -161,7 +137,7 @@ def test_a_worker_counts_in_the_rounds_in_which_it_trained() -> None:
 
 
 def test_operations_of_a_round_are_those_of_workers_that_took_part(tmp_path: Path) -> None:
-    found = read(federated_run(tmp_path / "run", workers=12, rounds=20, participants=3))
+    found = subject_of(federated_run(tmp_path / "run", workers=12, rounds=20, participants=3))
     means, num_rounds = worker_operations(found.hosts, found.ordinary)
     assert means.keys() == {"receive", "train", "send"}
     assert num_rounds == len(found.ordinary)
@@ -190,7 +166,7 @@ def test_a_worker_that_is_late_or_refused_misses_whole_rounds(tmp_path: Path) ->
     with (path / "metrics.jsonl").open("a") as metrics:
         metrics.writelines(json.dumps(fault) + "\n" for fault in FAULTS)
     run = RecordedRun.read(path)
-    first, second, *others = attendance(run, 30)
+    first, second, *others = presences(run, 30)
     assert first.missed == [(5, 20)]
     assert second.refused == [(20, 25)]
     assert not any(worker.eventful for worker in others)
@@ -226,7 +202,7 @@ def test_a_page_of_both_kinds_draws_them_apart(tmp_path: Path) -> None:
     paths = [federated_run(tmp_path / "a", rounds=12), FakeRun(iterations=60).write(tmp_path / "b")]
     page, missing = page_of(*paths)
     assert not missing
-    counted = {"timeline", "duration", "operations", "bytes"}
+    counted = {"timeline", "duration", "bytes"}
     assert page.drawn >= {f"fig-{name}{kind}" for name in counted for kind in ("", "-iterations")}
     for title in ("Round duration", "Iteration duration", "Timeline of runs in rounds"):
         assert title in page.text

@@ -2,11 +2,15 @@ from math import inf
 
 import pytest
 
-from mdgan.records.recorded_run import RecordedSpan
+from mdgan.records.recorded_run import RecordedSpan, Trace
 from mdgan.report.numbers.durations import (
+    WORKER_ORDER,
     envelope,
+    in_order,
     iteration_durations,
     outlier_threshold,
+    role_operations,
+    worker_operations,
 )
 
 
@@ -14,13 +18,24 @@ def span(name: str, start: float, seconds: float) -> RecordedSpan:
     return RecordedSpan(name, 0, start, seconds, 0)
 
 
-def test_an_iteration_lasts_from_the_first_start_to_the_last_end() -> None:
-    spans = {7: [span("generate", 10.0, 0.5), span("send", 10.75, 0.25), span("step", 11.5, 0.25)]}
-    assert iteration_durations(spans) == {7: 1.75}
-
-
-def test_overlapping_operations_count_once() -> None:
-    assert iteration_durations({1: [span("wait", 1.0, 3.0), span("step", 2.0, 0.5)]}) == {1: 3.0}
+@pytest.mark.parametrize(
+    ("spans", "durations"),
+    [
+        (
+            {7: [span("generate", 10.0, 0.5), span("send", 10.75, 0.25), span("step", 11.5, 0.25)]},
+            {7: 1.75},
+        ),
+        ({1: [span("wait", 1.0, 3.0), span("step", 2.0, 0.5)]}, {1: 3.0}),
+        ({1: [span("step", 1.0, 1.0), span("evaluate", 2.0 - 1e-9, 5.0)]}, {1: 1.0}),
+        ({1: [span("step", 0.0, 1.0)], 2: [span("generate", 1.0, 1.0)], 3: []}, {1: 1.0}),
+        ({0: [span("step", 0.0, 1.0)]}, {}),
+    ],
+    ids=["first to last", "overlapping", "scoring at its end", "cut off", "before training"],
+)
+def test_how_long_iterations_last(
+    spans: dict[int, list[RecordedSpan]], durations: dict[int, float]
+) -> None:
+    assert iteration_durations(spans) == pytest.approx(durations)
 
 
 @pytest.mark.parametrize("name", ["evaluate", "checkpoint"])
@@ -29,20 +44,6 @@ def test_scoring_and_checkpoints_do_not_count(name: str, start: float) -> None:
     spans = [span("generate", 1.0, 1.0), span("step", 7.0, 1.0), span(name, start, 1.0)]
     expected = 6.0 if start == 3.0 else 7.0
     assert iteration_durations({1: spans}) == {1: expected}
-
-
-def test_scoring_that_begins_as_the_step_ends_takes_nothing_off() -> None:
-    spans = [span("step", 1.0, 1.0), span("evaluate", 2.0 - 1e-9, 5.0)]
-    assert iteration_durations({1: spans})[1] == pytest.approx(1.0)
-
-
-def test_what_was_cut_off_before_its_step_does_not_count() -> None:
-    spans = {1: [span("step", 0.0, 1.0)], 2: [span("generate", 1.0, 1.0)], 3: []}
-    assert iteration_durations(spans) == {1: 1.0}
-
-
-def test_what_comes_before_training_does_not_count() -> None:
-    assert iteration_durations({0: [span("step", 0.0, 1.0)]}) == {}
 
 
 def test_the_threshold_is_five_robust_deviations_above_the_median() -> None:
@@ -73,3 +74,42 @@ def test_a_long_series_keeps_how_far_it_goes() -> None:
     assert thin.middle == [3.0] * 400
     assert thin.x[0] == 38.0
     assert thin.x == sorted(thin.x)
+
+
+def did(name: str, worker: int, seconds: float) -> RecordedSpan:
+    return RecordedSpan(name, worker, 0.0, seconds, 0)
+
+
+def test_a_rare_operation_is_spread_over_all_iterations() -> None:
+    spans = {
+        1: [did("send", 0, 1.0), did("send", 0, 0.5), did("swap", 0, 4.0)],
+        2: [did("send", 0, 2.5)],
+        3: [did("send", 0, 100.0)],
+    }
+    assert role_operations(spans, {1, 2}) == {"send": 2.0, "swap": 2.0}
+    assert role_operations(spans, {9}) == {}
+
+
+def test_a_host_of_two_workers_is_averaged_over_both() -> None:
+    trace = Trace(
+        "host-1",
+        {
+            1: [did("receive", 0, 3.0), did("feedback", 1, 1.0), did("feedback", 2, 2.0)],
+            2: [did("receive", 0, 5.0), did("feedback", 1, 1.0), did("feedback", 2, 4.0)],
+        },
+    )
+    means, iterations = worker_operations([trace], {1, 2, 3})
+    assert means == {"receive": 4.0, "feedback": 2.0}
+    assert iterations == 2
+
+
+def test_hosts_count_as_long_as_they_record() -> None:
+    long = Trace("host-1", {i: [did("send", 0, 1.0)] for i in (1, 2, 3)})
+    short = Trace("host-2", {1: [did("send", 0, 5.0)]})
+    assert worker_operations([long, short], {1, 2, 3}) == ({"send": 2.0}, 3)
+    assert worker_operations([], {1}) == ({}, 0)
+
+
+def test_unknown_operations_come_last() -> None:
+    found = in_order({"zip", "swap", "receive", "encrypt"}, WORKER_ORDER)
+    assert found == ["receive", "swap", "encrypt", "zip"]

@@ -1,14 +1,14 @@
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.report.figures.scores import COSTS
-from mdgan.report.numbers.durations import Line
+from mdgan.report.numbers.durations import BandedLine
 from mdgan.report.numbers.groups import curve, groups, said_bands
 from mdgan.report.numbers.subject import labels, subjects
+from tests.unit.records.made_up import run_of
 
 iterations_until, seconds_until = COSTS["by iteration"].of, COSTS["by time"].of
 
@@ -28,7 +28,7 @@ def run(name: str, scores: dict[int, float] | None = None, **config: Any) -> Rec
         }
         for iteration, fid in (scores or {}).items()
     ]
-    return RecordedRun(Path("runs") / name, {**MDGAN, **config}, {}, [], events, {}, {}, ())
+    return run_of(*events, name=name, config={**MDGAN, **config})
 
 
 def test_runs_that_mdgan_compare_made_are_called_as_it_calls_them() -> None:
@@ -50,24 +50,28 @@ def test_a_name_that_does_not_tell_the_seed_is_not_believed() -> None:
     assert labels([run("a-seed1", seed=1), run("b", seed=1)])[0] != "a"
 
 
-def test_equal_settings_under_two_names_stay_two_configurations() -> None:
-    runs = [run("a-seed0", seed=0), run("b-seed0", seed=0)]
-    assert [group.label for group in groups(subjects(runs))] == ["a", "b"]
-
-
-def test_one_name_with_different_settings_is_two_configurations() -> None:
-    runs = [run("a-seed0", seed=0, kappa=1), run("a-seed1", seed=1, kappa=2)]
-    assert [len(group.members) for group in groups(subjects(runs))] == [1, 1]
-
-
-def test_runs_that_differ_in_the_seed_only_are_one_configuration_whatever_they_are_called() -> None:
-    runs = [run("x", seed=1), run("y", seed=2, master_port=5), run("z", world_size=3, seed=1)]
-    assert [group.label for group in groups(subjects(runs))] == ["4 workers", "2 workers"]
-
-
-def test_a_setting_without_a_value_is_as_one_that_an_older_version_lacks() -> None:
-    older, newer = run("a-seed0", seed=0), run("a-seed1", seed=1, generator_optimizer=None)
-    assert [len(group.members) for group in groups(subjects([older, newer]))] == [2]
+@pytest.mark.parametrize(
+    ("runs", "found"),
+    [
+        ([run("a-seed0", seed=0), run("b-seed0", seed=0)], {"a": 1, "b": 1}),
+        (
+            [run("a-seed0", seed=0, kappa=1), run("a-seed1", seed=1, kappa=2)],
+            {"a, seed 0": 1, "a, seed 1": 1},
+        ),
+        (
+            [run("x", seed=1), run("y", seed=2, master_port=5), run("z", world_size=3, seed=1)],
+            {"4 workers": 2, "2 workers": 1},
+        ),
+        (  # a setting without a value is as one that an older version lacks
+            [run("a-seed0", seed=0), run("a-seed1", seed=1, generator_optimizer=None)],
+            {"a": 2},
+        ),
+    ],
+    ids=["two names", "one name", "whatever they are called", "an older version"],
+)
+def test_which_runs_are_one_configuration(runs: list[RecordedRun], found: dict[str, int]) -> None:
+    configurations = groups(subjects(runs))
+    assert {group.label: len(group.members) for group in configurations} == found
 
 
 def test_runs_in_rounds_are_called_by_their_algorithm() -> None:
@@ -90,15 +94,15 @@ def test_a_curve_is_the_mean_and_the_band_reaches_from_the_least_to_the_greatest
     ]
     (group,) = groups(subjects(runs))
     line = curve(group, "fid", iterations_until)
-    assert line == Line([10.0, 20.0], [1.0, 3.0], [5.0, 4.0], [8.0, 5.0])
+    assert line == BandedLine([10.0, 20.0], [1.0, 3.0], [5.0, 4.0], [8.0, 5.0])
     assert curve(group, "fid", seconds_until).x == [20.0, 40.0]
-    assert curve(group, "kid", iterations_until) == Line([], [], [], [])
+    assert curve(group, "kid", iterations_until) == BandedLine([], [], [], [])
     assert "up to 3 seeds" in said_bands([group])
 
 
 def test_the_band_of_one_run_is_its_deviation() -> None:
     (group,) = groups(subjects([run("a", {10: 8.0})]))
-    assert curve(group, "fid", iterations_until) == Line([10.0], [7.5], [8.0], [8.5])
+    assert curve(group, "fid", iterations_until) == BandedLine([10.0], [7.5], [8.0], [8.5])
     assert said_bands([group]) == ""
 
 

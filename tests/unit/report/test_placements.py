@@ -14,6 +14,7 @@ from mdgan.report.figures.picture import Picture
 from mdgan.report.figures.style import styled
 from mdgan.report.numbers import placements as numbers
 from mdgan.report.numbers.subject import Subject
+from tests.unit.records.made_up import run_of
 from tests.unit.report.placed_run import KINDS, placed_run
 
 FAST, SLOW = KINDS
@@ -33,10 +34,6 @@ def placement(number: int, *slots: dict[str, Any], **more: Any) -> dict[str, Any
         **{"makespan": 4.0, "slots": slots or [slot()], "num_slots": {"1": len(slots) or 1}},
         **{"fits": {"cpu": [0.5, 0.0, 0.25]}, **more},
     }
-
-
-def run(*events: dict[str, Any]) -> RecordedRun:
-    return RecordedRun(Path("run"), {}, {}, [], list(events), {}, {}, ())
 
 
 def pictures(recorded: RecordedRun, render: bool = True) -> dict[str, Picture]:
@@ -63,21 +60,22 @@ def test_the_typical_round_is_a_late_one_of_medium_length() -> None:
     lengths = (1, 9, 9, 5, 3, 7, 8)
     rows = [placement(n, makespan=seconds) for n, seconds in enumerate(lengths)]
     brief = slot(clients=[], batches=[], begin=[], seconds=[], predicted=[])
-    typical = numbers.typical_round(run(*rows, placement(8, brief, makespan=2)))
+    typical = numbers.typical_round(run_of(*rows, placement(8, brief, makespan=2)))
     assert typical is not None
     assert typical.makespan == 5
-    assert numbers.typical_round(run(placement(0, brief))) is None
+    assert numbers.typical_round(run_of(placement(0, brief))) is None
 
 
 def test_idle_is_what_the_longest_slot_leaves() -> None:
     slots = slot(busy=3.0), slot(number=1, busy=1.0), slot(2, busy=5.0)
-    shares = numbers.idle_shares(run(placement(4, *slots), placement(5, slots[1])))
+    shares = numbers.idle_shares(run_of(placement(4, *slots), placement(5, slots[1])))
     assert shares == {
         Place("cpu", 1, 0): {5: 0.25},
         Place("cpu", 1, 1): {5: 0.75, 6: 0.75},
         Place("cpu", 2, 0): {5: 0.0},
     }
-    assert numbers.mean_idle_shares(shares) == {5: pytest.approx(1 / 3), 6: 0.75}
+    by_strategy = numbers.idle_by_strategy(run_of(placement(4, *slots), placement(5, slots[1])))
+    assert by_strategy == {"lb": [pytest.approx(1 / 3), 0.75]}
 
 
 def test_short_clients_in_a_row_become_one_bar() -> None:
@@ -87,7 +85,7 @@ def test_short_clients_in_a_row_become_one_bar() -> None:
         clients=[9, 8, 7, 6], batches=[1, 3, 5, 1], begin=begin, seconds=times,
         predicted=[1.0, 2.0, None, 4.0],
     )  # fmt: skip
-    (row,) = run(placement(0, told)).of(Placed)
+    (row,) = run_of(placement(0, told)).of(Placed)
     assert [tuple(bar) for bar in numbers.bars(row.slots[0], 1.0)] == [
         (9, 2, 0.0, 1.0, 3.0),
         (7, 5, 1.0, 1.0, None),
@@ -98,26 +96,25 @@ def test_short_clients_in_a_row_become_one_bar() -> None:
 
 def test_curves_are_the_last_ones_and_leave_residuals() -> None:
     later = placement(1, fits={"cpu": [0.5, 1.0, 0.0], "gpu": [1, 1, 1]})
-    found = numbers.fits(run(placement(0), later))
+    found = numbers.fits(run_of(placement(0), later))
     assert list(found) == ["cpu"]
     assert found["cpu"].points == [(2, 1.0), (4, 2.0)] * 2
     assert found["cpu"].residuals() == pytest.approx([-log(2), -log(4)] * 2)
-    assert numbers.predicted_by_kind(run(later)) == {"cpu": [(1.5, 1.0), (1.0, 2.0)]}
+    assert numbers.predicted_by_kind(run_of(later)) == {"cpu": [(1.5, 1.0), (1.0, 2.0)]}
 
 
 def test_a_climb_is_told_by_stretches_with_the_same_number_of_slots() -> None:
     def used(number: int, *busy: float) -> dict[str, Any]:
         return placement(number, *(slot(number=n, busy=each) for n, each in enumerate(busy)))
 
-    recorded = run(used(0, 3), used(1, 6), used(2, 3, 6), used(3, 3))
+    recorded = run_of(used(0, 3), used(1, 6), used(2, 3, 6), used(3, 3))
     (tried,) = numbers.climbs(recorded).values()
     assert [tuple(each) for each in tried] == [
         (1, [1, 2], [2.0, 1.0]),
         (2, [3], [2.0]),
         (1, [4], [2.0]),
     ]
-    assert numbers.rates_by_number(tried) == {1: [1.0, 2.0, 2.0], 2: [2.0, 2.0, 2.0]}
-    assert numbers.climbs(run(used(0, 3), used(1, 3))) == {}
+    assert numbers.climbs(run_of(used(0, 3), used(1, 3))) == {}
 
 
 # ----- figures
@@ -129,25 +126,24 @@ def test_a_run_with_slots_has_all_figures(tmp_path: Path) -> None:
     assert recorded.damage == ()
     drawn = pictures(recorded)
     assert [*drawn] == [
-        *("placement batches", "placement predictions", "idle", "predictions", "curves"),
-        *("concurrency over rounds", "concurrency by slots"),
+        *("placement", "predictions", "curves", "idle", "concurrency"),
     ]
-    batches = drawn["placement batches"]
+    batches = drawn["placement"]
     lanes = [label.get_text() for label in batches.panels[0].figure.axes[0].get_yticklabels()]
     assert lanes == ["host 1, slot 0", "host 1, slot 1", "host 2, slot 0", "host 2, slot 1"]
     assert {row[2] for row in batches.table.rows} == {FAST, SLOW}
     assert sum(int(row[3]) for row in batches.table.rows) == 30
     assert "placed by lb: 30 clients in 4 slots" in batches.seen
     assert "in 14 rounds of lb" in drawn["idle"].seen
-    assert "host 1 went from 1 to 2 (" in drawn["concurrency over rounds"].seen
+    assert "host 1 went from 1 to 2 (" in drawn["concurrency"].seen
 
 
 def test_runs_without_slots_or_predictions_do_not_mention_them() -> None:
-    assert pictures(run()) == {}
+    assert pictures(run_of()) == {}
     brief = slot(clients=[], batches=[], begin=[], seconds=[], predicted=[])
-    assert [*pictures(run(placement(0, brief)))] == ["idle"]
+    assert [*pictures(run_of(placement(0, brief)))] == ["idle"]
     plain = placement(0, slot(predicted=[]), strategy="bb", fits={})
-    assert [*pictures(run(plain))] == ["placement batches", "idle"]
+    assert [*pictures(run_of(plain))] == ["placement", "idle"]
 
 
 @pytest.mark.slow
@@ -163,10 +159,10 @@ def test_more_slots_kinds_and_clients_than_fit_are_thinned_out() -> None:
         for n in range(70)
     ]
     curves = {f"kind {n}": [1.0, 0.0, 0.0] for n in range(70)}
-    drawn = pictures(run(placement(0, *slots, makespan=65, fits=curves)), render=False)
-    assert "4,550 clients in 70 slots" in drawn["placement batches"].seen
-    assert "only 64 fit, 6 more slots are left out" in drawn["placement batches"].seen
-    assert "only 8 of 70 kinds of slots are drawn" in drawn["curves"].seen
+    drawn = pictures(run_of(placement(0, *slots, makespan=65, fits=curves)), render=False)
+    assert "4,550 clients in 70 slots" in drawn["placement"].seen
+    assert "only 64 fit, 6 more slots are left out" in drawn["placement"].seen
+    assert "only 8 of 70 kinds of slots are drawn" in drawn["predictions"].seen
 
 
 HOSTILE: list[dict[str, Any]] = [
@@ -182,12 +178,12 @@ HOSTILE: list[dict[str, Any]] = [
 
 
 def test_records_that_are_hostile_break_no_figure() -> None:
-    assert len(run(*HOSTILE).of(Placed)) == len(HOSTILE)
-    drawn = pictures(run(*HOSTILE))
-    assert "concurrency by slots" in drawn
+    assert len(run_of(*HOSTILE).of(Placed)) == len(HOSTILE)
+    drawn = pictures(run_of(*HOSTILE))
+    assert "concurrency" in drawn
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", range(len(HOSTILE)))
 def test_one_hostile_record_alone_breaks_no_figure(place: int) -> None:
-    assert "idle" in pictures(run(HOSTILE[place]))
+    assert "idle" in pictures(run_of(HOSTILE[place]))

@@ -6,13 +6,14 @@ import pytest
 from mdgan.records.recorded_run import RecordedRun, Trace
 from mdgan.report.numbers.subject import differing_settings, labels
 from tests.unit.observe.fake_run import FakeRun
+from tests.unit.records.made_up import run_of
 
 MDGAN = {"algorithm": "mdgan", "world_size": 5, "seed": 0}
 
 
 def run(name: str, role: str = "server", **config: Any) -> RecordedRun:
     traces = {role: Trace(role)}
-    return RecordedRun(Path("runs") / name, {**MDGAN, **config}, {}, [], [], traces, {}, ())
+    return run_of(name=name, config={**MDGAN, **config}, traces=traces)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,18 @@
-import json
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import Swap
 from mdgan.report.figures.swaps import exactness, swap_counts
 from tests.unit.observe.fake_run import FakeRun
+from tests.unit.records.made_up import run_of
 
 
 def swap(iteration: int, moves: dict[int, int], arrived: set[int] | None = None) -> Swap:
     taken = None if arrived is None else dict.fromkeys(arrived, "")
-    return Swap(iteration=iteration, pairs=tuple(moves.items()), taken=taken, told_exact=True)
+    return Swap(iteration=iteration, pairs=tuple(moves.items()), taken=taken, said_exact=True)
 
 
 def test_swaps_are_counted_by_giver_and_taker() -> None:
@@ -27,43 +29,38 @@ def test_recorded_swaps_are_read(tmp_path: Path) -> None:
     assert exactness(swaps[:1]) == "all discriminators of 1 swap arrived bit for bit"
 
 
-def recorded(path: Path, *events: dict[str, Any]) -> list[Swap]:
-    """The swaps of a run that recorded these."""
-    FakeRun(workers=2, iterations=5).write(path)
-    lines = [json.dumps({"event": "swap", **event}) + "\n" for event in events]
-    (path / "metrics.jsonl").write_text("".join(lines))
-    return RecordedRun.read(path).of(Swap)
-
-
-def test_an_old_record_without_hashes_is_not_called_exact(tmp_path: Path) -> None:
-    swaps = recorded(tmp_path / "run", {"iteration": 3, "moves": [[1, 2], [2, 1]]}, {})
-    assert len(swaps) == 1
-    assert exactness(swaps) == "1 swap, not all of them verified"
-
-
 FOUR = {"iteration": 6, "moves": [[1, 2], [2, 1], [3, 4], [4, 3]], "sits_out": []}
+TOLD = {"given": {"2": "b", "3": "c", "4": "d"}, "lost": [1], "exact": False}
 
 
-def test_a_swap_whose_partner_died_is_no_error(tmp_path: Path) -> None:
-    given = {"2": "b", "3": "c", "4": "d"}
-    died = {**FOUR, "given": given, "taken": {"3": "d", "4": "c"}, "lost": [1], "exact": False}
-    swaps = recorded(tmp_path / "run", {**died, "iteration": 4}, died)
-    assert [swap.complete for swap in swaps] == [False, False]
-    assert swap_counts(swaps) == {(3, 4): 2, (4, 3): 2}
-    assert exactness(swaps) == (
-        "all discriminators that arrived in 2 swaps did so bit for bit; 2 swaps cut short, after "
-        "iteration 4, 6, since a worker died or was out of reach: its partner keeps its own"
-    )
-
-
-def test_what_arrived_otherwise_is_an_error_whichever_worker_died(tmp_path: Path) -> None:
-    torn = {"given": {"2": "b", "3": "c", "4": "d"}, "taken": {"3": "d", "4": "x"}}
-    swaps = recorded(tmp_path / "run", {**FOUR, **torn, "lost": [1], "exact": False})
-    assert exactness(swaps).startswith("1 of 1 swap did not arrive bit for bit, after iteration 6")
-
-
-def test_a_giver_that_died_before_it_told_leaves_its_gift_unverified(tmp_path: Path) -> None:
-    taken = {"1": "b", "2": "a", "3": "d", "4": "c"}
-    part = {"given": {"2": "b", "3": "c", "4": "d"}, "taken": taken, "lost": [1], "exact": False}
-    swaps = recorded(tmp_path / "run", {**FOUR, **part})
-    assert exactness(swaps) == "1 swap, not all of them verified"
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        (
+            [{"iteration": 3, "moves": [[1, 2], [2, 1]]}, {}],
+            "1 swap, not all of them verified",  # an old record without digests
+        ),
+        (
+            [{**FOUR, **TOLD, "taken": {"3": "d", "4": "c"}, "iteration": i} for i in (4, 6)],
+            "all discriminators that arrived in 2 swaps did so bit for bit; 2 swaps cut short, "
+            "after iteration 4, 6, since a worker died or was out of reach: its partner keeps its "
+            "own",
+        ),
+        (
+            [{**FOUR, **TOLD, "taken": {"3": "d", "4": "x"}}],
+            "1 of 1 swap did not arrive bit for bit, after iteration 6",
+        ),
+        (
+            [{**FOUR, **TOLD, "taken": {"1": "b", "2": "a", "3": "d", "4": "c"}}],
+            "1 swap, not all of them verified",  # a giver died before it reported its digest
+        ),
+    ],
+)
+def test_whether_discriminators_arrived_bit_for_bit(
+    events: list[dict[str, Any]], words: str
+) -> None:
+    swaps = run_of(*({"event": "swap", **event} for event in events)).of(Swap)
+    assert exactness(swaps) == words
+    if len(swaps) == 2:
+        assert [swap.complete for swap in swaps] == [False, False]
+        assert swap_counts(swaps) == {(3, 4): 2, (4, 3): 2}

@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mdgan.records.recorded_run import RecordedRun
-from mdgan.report.numbers.subject import Subject, subjects
+from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.timeline import (
     MOST_LANES,
     Lane,
@@ -13,24 +12,21 @@ from mdgan.report.numbers.timeline import (
     typical_window,
 )
 from tests.unit.observe.fake_run import FakeRun
+from tests.unit.report.parsed_page import subject_of
 
 
 def subject(folder: Path, fake: FakeRun) -> Subject:
-    return subjects([RecordedRun.read(fake.write(folder / "run"))])[0]
+    return subject_of(fake.write(folder / "run"))
 
 
-def test_ten_iterations_after_the_first_ten_are_chosen(tmp_path: Path) -> None:
-    window = typical_window(subject(tmp_path, FakeRun(iterations=100, score_interval=0)))
+def test_ten_iterations_after_the_first_ten_that_scoring_did_not_hold_up(tmp_path: Path) -> None:
+    window = typical_window(subject(tmp_path / "a", FakeRun(iterations=100, score_interval=0)))
     assert window is not None
-    first, last = window
-    assert first % 10 == 1
-    assert first > 10
-    assert last == first + 9
-
-
-def test_iterations_that_scoring_held_up_are_not_typical(tmp_path: Path) -> None:
-    window = typical_window(subject(tmp_path, FakeRun(iterations=40, score_interval=20)))
-    assert window == (21, 30)
+    assert window[0] > 10
+    assert (window[0] % 10, window[1] % 10, window[1] - window[0]) == (1, 0, 9)
+    scored_often = FakeRun(iterations=40, score_interval=20)
+    assert typical_window(subject(tmp_path / "b", scored_often)) == (21, 30)
+    assert typical_window(subject(tmp_path / "c", FakeRun(iterations=4))) == (1, 4)
 
 
 def test_slow_iterations_are_not_typical(tmp_path: Path) -> None:
@@ -39,10 +35,6 @@ def test_slow_iterations_are_not_typical(tmp_path: Path) -> None:
     found = subject(tmp_path, fake)
     assert typical_window(found) in ((21, 30), (41, 50))
     assert typical_iteration(found) not in slow
-
-
-def test_a_short_run_shows_what_there_is(tmp_path: Path) -> None:
-    assert typical_window(subject(tmp_path, FakeRun(iterations=4))) == (1, 4)
 
 
 def test_workers_of_long_runs_are_shown_where_they_were_recorded(tmp_path: Path) -> None:
@@ -68,26 +60,16 @@ def test_every_role_is_a_lane(tmp_path: Path) -> None:
 def test_hosts_of_several_workers_have_lanes_of_their_own(tmp_path: Path) -> None:
     found = subject(tmp_path, FakeRun(workers=4, workers_per_host=2, iterations=30))
     names = [lane.label for lane in timeline(found, 11, 11).lanes]
-    assert names == [
-        "server",
-        "host 1–2",
-        "worker 1",
-        "worker 2",
-        "host 3–4",
-        "worker 3",
-        "worker 4",
-    ]
+    first, second = ["host 1–2", "worker 1", "worker 2"], ["host 3–4", "worker 3", "worker 4"]
+    assert names == ["server", *first, *second]
+    alone = subject(tmp_path / "alone", FakeRun(workers=0, iterations=12))
+    assert [lane.label for lane in timeline(alone, 11, 12).lanes] == ["standalone"]
 
 
 def test_lanes_that_do_not_fit_are_counted(tmp_path: Path) -> None:
     lines = timeline(subject(tmp_path, FakeRun(workers=30, iterations=12)), 11, 12)
     assert len(lines.lanes) == MOST_LANES
     assert lines.num_left_out == 31 - MOST_LANES
-
-
-def test_the_baseline_is_one_lane(tmp_path: Path) -> None:
-    lines = timeline(subject(tmp_path, FakeRun(workers=0, iterations=12)), 11, 12)
-    assert [lane.label for lane in lines.lanes] == ["standalone"]
 
 
 def test_busy_time_counts_overlaps_once() -> None:
@@ -100,7 +82,7 @@ def test_a_run_without_traces_has_no_window(tmp_path: Path) -> None:
     path = FakeRun(iterations=12).write(tmp_path / "run")
     for file in (path / "trace").iterdir():
         file.unlink()
-    found = subjects([RecordedRun.read(path)])[0]
+    found = subject_of(path)
     assert typical_window(found) is None
     assert typical_iteration(found) is None
 
@@ -113,7 +95,7 @@ def scored(folder: Path, fake: FakeRun, first: int, last: int) -> Subject:
     span = ["evaluate", 0, 0, round(1e6 * (end - begin)), 0]
     row = {"iteration": first, "start": begin, "spans": [span]}
     (folder / "run" / "trace" / "scorer.jsonl").write_text(json.dumps(row) + "\n")
-    return subjects([RecordedRun.read(folder / "run")])[0]
+    return subject_of(folder / "run")
 
 
 def test_what_scoring_costs(tmp_path: Path) -> None:

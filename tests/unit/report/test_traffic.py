@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mdgan.records.recorded_run import RecordedRun, Traffic
-from mdgan.report.numbers.subject import Subject, subjects
+from mdgan.records.recorded_run import RecordedRun, TrafficCount
 from mdgan.report.numbers.traffic import (
     bytes_until,
     role_rate,
@@ -16,38 +15,37 @@ from mdgan.report.numbers.traffic import (
 )
 from tests.unit.observe.fake_run import IMAGE_BYTES, FakeRun
 from tests.unit.observe.federated import federated_run
+from tests.unit.report.parsed_page import subject_of
 
 
-def count(iteration: int, sent: int, received: int = 0) -> Traffic:
-    return Traffic(iteration, 0.0, {"BATCHES": sent}, {"FEEDBACK": received})
+def count(iteration: int, sent: int, received: int = 0) -> TrafficCount:
+    return TrafficCount(iteration, 0.0, {"BATCHES": sent}, {"FEEDBACK": received})
 
 
-def subject(path: Path) -> Subject:
-    return subjects([RecordedRun.read(path)])[0]
+LATE = TrafficCount(20, 0.0, {"BATCHES": 20, "SWAP": 100}, {})
+"""With a kind that appears late, which counts in full."""
 
 
-def test_bytes_are_counted_between_the_first_and_the_last_count() -> None:
-    rate = role_rate([count(10, 5000, 100), count(20, 9000), count(30, 15_000, 1100)])
-    assert rate == ({"batches": 500.0}, {"feedback": 50.0})
-
-
-def test_a_single_count_is_since_the_start() -> None:
-    assert role_rate([count(20, 5000, 100)]) == ({"batches": 250.0}, {"feedback": 5.0})
-
-
-def test_no_iteration_has_no_rate() -> None:
-    assert role_rate([]) is None
-    assert role_rate([count(0, 5000)]) is None
-
-
-def test_a_role_that_starts_again_counts_from_nothing() -> None:
-    rate = role_rate([count(10, 1000), count(20, 2000), count(20, 0), count(30, 3000)])
-    assert rate == ({"batches": 200.0}, {"feedback": 0.0})
-
-
-def test_a_kind_that_appears_late_counts_in_full() -> None:
-    late = Traffic(20, 0.0, {"BATCHES": 20, "SWAP": 100}, {})
-    assert role_rate([count(10, 10), late]) == ({"batches": 1.0, "swap": 10.0}, {})
+@pytest.mark.parametrize(
+    ("traffic", "rate"),
+    [
+        (
+            [count(10, 5000, 100), count(20, 9000), count(30, 15_000, 1100)],
+            ({"batches": 500.0}, {"feedback": 50.0}),
+        ),
+        ([count(20, 5000, 100)], ({"batches": 250.0}, {"feedback": 5.0})),
+        ([], None),
+        ([count(0, 5000)], None),
+        (
+            [count(10, 1000), count(20, 2000), count(20, 0), count(30, 3000)],
+            ({"batches": 200.0}, {"feedback": 0.0}),
+        ),
+        ([count(10, 10), LATE], ({"batches": 1.0, "swap": 10.0}, {})),
+    ],
+    ids=["between counts", "one count", "none", "no iteration", "a new start", "a late kind"],
+)
+def test_bytes_an_iteration(traffic: list[TrafficCount], rate: object) -> None:
+    assert role_rate(traffic) == rate
 
 
 def test_the_server_sends_two_batches_a_worker_and_receives_one(tmp_path: Path) -> None:
@@ -63,10 +61,7 @@ def test_the_server_sends_two_batches_a_worker_and_receives_one(tmp_path: Path) 
 def test_what_a_worker_moves_does_not_grow_with_their_number(tmp_path: Path, workers: int) -> None:
     fake = FakeRun(workers=workers, iterations=40, batch_size=8, swap_interval=0)
     rate = worker_rate(RecordedRun.read(fake.write(tmp_path / "run")))
-    assert rate == (
-        {"feedback": 8 * IMAGE_BYTES + 128},
-        {"batches": 2 * 8 * IMAGE_BYTES + 200},
-    )
+    assert rate == ({"feedback": 8 * IMAGE_BYTES + 128}, {"batches": 2 * 8 * IMAGE_BYTES + 200})
 
 
 def test_workers_that_share_a_host_share_what_it_moves(tmp_path: Path) -> None:
@@ -76,28 +71,18 @@ def test_workers_that_share_a_host_share_what_it_moves(tmp_path: Path) -> None:
     assert rate.received == {"batches": (2 * 10 * IMAGE_BYTES + 200) / 2}
 
 
-def test_a_standalone_run_moves_nothing(tmp_path: Path) -> None:
-    run = RecordedRun.read(FakeRun(workers=0, iterations=5).write(tmp_path / "run"))
-    assert server_rate(run) is None
-    assert worker_rate(run) is None
-
-
 def test_bytes_between_two_counts_lie_on_a_straight_line() -> None:
     traffic = [count(10, 100, 20), count(20, 300, 20)]
     sizes = [bytes_until(traffic, iteration) for iteration in (0, 5, 10, 15, 20, 99)]
     assert sizes == [0, 60, 120, 220, 320, 320]
     assert bytes_until([], 5) is None
-
-
-def test_bytes_of_a_role_that_started_again_are_added() -> None:
-    traffic = [count(10, 1000), count(20, 2000), count(20, 50), count(30, 500)]
-    assert bytes_until(traffic, 30) == 2500
-    assert bytes_until(traffic, 20) == 2050
+    again = [count(10, 1000), count(20, 2000), count(20, 50), count(30, 500)]
+    assert [bytes_until(again, iteration) for iteration in (20, 30)] == [2050, 2500]
 
 
 def test_the_server_and_a_worker_of_mdgan(tmp_path: Path) -> None:
     fake = FakeRun(workers=3, iterations=40, batch_size=8, swap_interval=0)
-    found = subject(fake.write(tmp_path / "run"))
+    found = subject_of(fake.write(tmp_path / "run"))
     a_worker = 3 * 8 * IMAGE_BYTES + 328  # two batches there and one back, and their headers
     assert worker_bytes(found, 40) == 40 * a_worker
     assert server_bytes(found, 40) == 3 * 40 * a_worker
@@ -107,26 +92,23 @@ def test_the_server_and_a_worker_of_mdgan(tmp_path: Path) -> None:
 
 def test_workers_of_one_host_share_what_it_moves(tmp_path: Path) -> None:
     fake = FakeRun(workers=4, workers_per_host=2, iterations=20, swap_interval=0)
-    found = subject(fake.write(tmp_path / "run"))
+    found = subject_of(fake.write(tmp_path / "run"))
     hosts = found.run.traces["host-1"].traffic, found.run.traces["host-3"].traffic
     assert worker_bytes(found, 20) == sum(bytes_until(host, 20) or 0 for host in hosts) / 4
 
 
 def test_the_baseline_moves_nothing_and_processes_one_batch_an_iteration(tmp_path: Path) -> None:
-    found = subject(FakeRun(workers=0, iterations=30, batch_size=8).write(tmp_path / "run"))
-    assert worker_bytes(found, 30) is None
-    assert server_bytes(found, 30) is None
+    found = subject_of(FakeRun(workers=0, iterations=30, batch_size=8).write(tmp_path / "run"))
+    assert server_rate(found.run) is worker_rate(found.run) is None
+    assert worker_bytes(found, 30) is server_bytes(found, 30) is None
     assert samples_processed(found) == 240
-
-
-def test_local_steps_count(tmp_path: Path) -> None:
     fake = FakeRun(workers=2, iterations=10, batch_size=8, config={"local_steps": 3})
-    assert samples_processed(subject(fake.write(tmp_path / "run"))) == 2 * 10 * 8 * 3
+    assert samples_processed(subject_of(fake.write(tmp_path / "steps"))) == 2 * 10 * 8 * 3
 
 
 def test_what_a_lost_worker_did_not_do_does_not_count(tmp_path: Path) -> None:
     fake = FakeRun(workers=2, iterations=20, batch_size=10, lost={2: 11})
-    processed = samples_processed(subject(fake.write(tmp_path / "run")))
+    processed = samples_processed(subject_of(fake.write(tmp_path / "run")))
     assert processed is not None
     assert 300 <= processed <= 310  # the iteration in which it was lost may count or not
 
@@ -140,4 +122,4 @@ def test_rounds_count_the_batches_of_workers_whose_models_were_used(tmp_path: Pa
         if line.get("event") == "round" and not line["aborted"]
         for name in map(str, line["took_part"])
     )
-    assert samples_processed(subject(path)) == expected
+    assert samples_processed(subject_of(path)) == expected

@@ -11,7 +11,7 @@ from torch import Tensor
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.free_riders import FreeRiders
 from mdgan.families.mdgan.handovers import Handovers
-from mdgan.records.rows import GUILTY
+from mdgan.families.mdgan.shown import GUILTY
 
 SHAPE = (8, 1, 4, 4)
 WORKERS = (1, 2, 3, 4, 5)

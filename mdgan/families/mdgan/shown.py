@@ -1,0 +1,26 @@
+"""What MD-GAN records of its workers beside their losses."""
+
+from mdgan.records.declared import WorkerNumbers
+
+GUILTY = 8.0
+"""The score for free riding from which on a worker is one, in standard deviations."""
+
+SHOWN = (
+    WorkerNumbers(
+        key="staleness",
+        title="How old answers were",
+        label="steps old",
+        caption="How many steps the generator took between making a worker's batches and using "
+        "its answer (--updates arrival): the means over logged iterations.",
+    ),
+    WorkerNumbers(
+        key="riding",
+        title="Free riders",
+        label="score",
+        caption="How sure it is of each worker that it answers without training, in standard "
+        "deviations; dashed: from here on it counts as a free rider.",
+        column="free rider",
+        alarm=GUILTY,
+        alarming="free rider",
+    ),
+)

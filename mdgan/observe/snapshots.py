@@ -1,0 +1,71 @@
+"""The generator and its samples in a run's folder, renewed while it trains."""
+
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import nn
+
+from mdgan.errors import cannot_write
+from mdgan.observe.bus import Bus, Pictured
+from mdgan.observe.grid import usual_grid
+from mdgan.observe.record_writer import RecordWriter
+from mdgan.observe.tracer import Tracer
+from mdgan.records.run_directory import AVERAGE_FILE, GENERATOR_FILE, RunDirectory
+
+
+class Sampled(NamedTuple):
+    """What is sampled and saved.
+
+    Attributes:
+        average: G with the mean of its weights; then this one is sampled, and saved beside G.
+    """
+
+    generator: nn.Module
+    z_dim: int
+    seed: int
+    average: nn.Module | None = None
+
+
+class Snapshots:
+    """Saves a generator and grids of its samples."""
+
+    def __init__(
+        self, run: RunDirectory, sampled: Sampled, write: RecordWriter, tracer: Tracer, bus: Bus
+    ) -> None:
+        self._run = run
+        self._sampled = sampled
+        self._write = write
+        self._tracer = tracer
+        self._bus = bus
+
+    @property
+    def file(self) -> Path:
+        """Where the generator is that people take."""
+        return self._run.path / (AVERAGE_FILE if self._sampled.average else GENERATOR_FILE)
+
+    def save(self, iteration: int) -> bool:
+        """Saves the generator and a grid of samples; whether the generator is saved."""
+        with self._tracer.span("checkpoint"):
+            saved = self._write(lambda: self._save_generator(self._run, iteration))
+            generator, z_dim, seed, average = self._sampled
+            png, _ = usual_grid(average or generator, z_dim, seed)
+            self._bus.tell(Pictured(iteration, png))
+            if self._write(lambda: self._run.write_samples(iteration, png)) and saved:
+                self._write.recovered()
+        return saved
+
+    def rescue(self, iteration: int) -> str:
+        """Saves the generator where the system keeps temporary files, and says where that is."""
+        why = self._write.trouble
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="mdgan-"))
+            self._save_generator(RunDirectory(folder), iteration)
+        except OSError as error:
+            return f"{why}. The generator is lost: {cannot_write(tempfile.gettempdir(), error)}"
+        return f"{why}. The generator of iteration {iteration} is in {folder}"
+
+    def _save_generator(self, run: RunDirectory, iteration: int) -> None:
+        average = self._sampled.average
+        state = None if average is None else average.state_dict()
+        run.write_generator(self._sampled.generator.state_dict(), iteration, state)

@@ -1,0 +1,327 @@
+"""The state of a run, as `metrics.jsonl` tells it row by row.
+
+Everybody who wants to know how a run is or was reads it here: the report, `mdgan watch`, `mdgan
+compare` and `mdgan chaos`.
+"""
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from mdgan.records.happenings import (
+    BACK,
+    BEGAN,
+    COMING,
+    GOING,
+    JOINED,
+    KINDS,
+    LATE,
+    LOST,
+    REFUSED,
+    RESUMED,
+    Happening,
+)
+from mdgan.records.placements import PLACEMENT, Placed
+from mdgan.records.rows import (
+    Attended,
+    Epsilon,
+    Fetching,
+    Kind,
+    Losses,
+    Profile,
+    RecordedRow,
+    RoundRow,
+    ScoresRow,
+    Swap,
+    WithReason,
+    typed,
+)
+
+COUNTED = ("answered", LATE, REFUSED, LOST)
+UNSAVED, UNSCORED = "unsaved", "unscored"
+_NEWS = (JOINED, RESUMED, *GOING)
+_MOST_NEWS = 10
+_PACE_SECONDS = 20.0
+_RESUMED_SECONDS = 5.0
+
+Stretch = tuple[int, int]
+"""(begin, end) of some iterations in a row."""
+
+_KINDS: dict[str, type[RecordedRow]] = {
+    **dict.fromkeys(KINDS, Happening),
+    **dict.fromkeys((UNSAVED, UNSCORED), WithReason),
+    "scores": ScoresRow,
+    "swap": Swap,
+    "round": RoundRow,
+    "attendance": Attended,
+    "fetching": Fetching,
+    "profile": Profile,
+    PLACEMENT: Placed,
+    "epsilon": Epsilon,
+}
+"""Events by name; an event of another name, as a new family may write, is a `RecordedRow`."""
+
+
+def typed_row(record: Mapping[str, Any]) -> RecordedRow:
+    """A row of `metrics.jsonl` as a value of its type.
+
+    Raises:
+        ValueError: it makes no sense.
+    """
+    if "event" not in record:
+        return Losses.of(record)
+    return typed(record, _KINDS.get(str(record["event"]), RecordedRow))
+
+
+class Mark(NamedTuple):
+    """The moment when a worker joined or went: the kind of happening, and why, if that is known."""
+
+    kind: str
+    iteration: int
+    reason: str
+
+
+class LastSwap(NamedTuple):
+    """A worker's last swap; `mutual` if the partner whose discriminator it got has got its own."""
+
+    iteration: int
+    partner: int
+    mutual: bool
+
+
+class Pace:
+    """How fast iterations have been done recently; `iteration` is the last one."""
+
+    def __init__(self) -> None:
+        self.iteration = 0
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def add(self, seconds: float, iteration: int) -> None:
+        """An iteration was under way at a time since training began; both go back on resuming."""
+        if self._marks:
+            last_seconds, last_iteration = self._marks[-1]
+            if iteration < last_iteration or seconds < last_seconds - _RESUMED_SECONDS:
+                self._marks.clear()
+            elif seconds <= last_seconds:
+                self.iteration = iteration
+                return
+        self.iteration = iteration
+        self._marks.append((seconds, iteration))
+        while len(self._marks) > 2 and self._marks[1][0] < seconds - _PACE_SECONDS:
+            self._marks.popleft()
+
+    def per_second(self) -> float:
+        """Iterations per second; 0 while unknown."""
+        if len(self._marks) < 2:
+            return 0.0
+        (then, first), (now, last) = self._marks[0], self._marks[-1]
+        return (last - first) / (now - then)
+
+
+@dataclass
+class WorkerState:
+    """What was recorded of one worker.
+
+    Attributes:
+        here_since: after which iteration it came; None while it is not there.
+        gone: how it went: lost, left or shut out; empty unless it is gone now.
+        late_since: the first iteration that went on without its answer, and when, in seconds of
+            training; None unless it is late now.
+        stays: the iterations after `begin`, up to and including `end`, of former stays.
+        missed: the iterations from the first to the last that went on without it, of former times.
+        refused: the iterations in which its answer could not be used.
+        counts: how often it answered, was late, was refused and was lost, as far as it is counted.
+        samples: how many it holds; None if that is not known.
+        classes: how many samples of each class it holds; None if that is not known.
+        round_end: the iteration with which the last of these rounds ended.
+        numbers: the last of its numbers by key; see `records.declared`.
+    """
+
+    here_since: int | None = None
+    gone: str = ""
+    late_since: tuple[int, float] | None = None
+    stays: list[Stretch] = field(default_factory=list)
+    missed: list[Stretch] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    samples: int | None = None
+    classes: list[int] | None = None
+    rounds: int = 0
+    round_end: int = 0
+    swap: LastSwap | None = None
+    numbers: dict[str, float] = field(default_factory=dict)
+
+    def come(self, iteration: int) -> None:
+        """It takes part from now on."""
+        self.here_since = iteration if self.here_since is None else self.here_since
+        self.gone = ""
+
+    def go(self, iteration: int) -> None:
+        """It takes part no more."""
+        self.answer(iteration)
+        if self.here_since is not None and iteration > self.here_since:
+            self.stays.append((self.here_since, iteration))
+        self.here_since = None
+
+    def answer(self, iteration: int) -> None:
+        """It is late no more."""
+        if self.late_since is not None and iteration >= self.late_since[0]:
+            self.missed.append((self.late_since[0], iteration))
+        self.late_since = None
+
+
+class RunState:
+    """A run as far as its rows have been taken in.
+
+    Args:
+        most_rows: of each kind but scores so many are kept; None for all.
+
+    Attributes:
+        scores: those that training has made, without those of `mdgan evaluate`.
+        losses: the iterations that were logged, J_gen and J_disc.
+        num_rounds: how many rounds there were; 0 where there are none.
+        workers: by number, all that were ever named, except in rounds of clients.
+        seconds: of training, at the last row that is not a score.
+        started: when training would have begun had it never stopped, in seconds since 1970.
+        happened_until: the last iteration in which anything happened to a worker.
+        pace: of the logged iterations, and of the rounds that were not aborted.
+        epsilon: worker → ε that its samples have spent; empty without differential privacy.
+        replaced: the same, where a sample may be another one; see `Epsilon`.
+    """
+
+    def __init__(self, most_rows: int | None = None) -> None:
+        self.scores: list[ScoresRow] = []
+        self.losses: list[tuple[int, float | None, float | None]] = []
+        self.news: deque[Happening] = deque(maxlen=_MOST_NEWS)
+        self.num_rounds = 0
+        self.workers: dict[int, WorkerState] = {}
+        self.began = False
+        self.iteration = 0
+        self.seconds = 0.0
+        self.started = 0.0
+        self.happened_until = 0
+        self.pace = Pace()
+        self.epsilon: dict[int, float] = {}
+        self.replaced: dict[int, float] = {}
+        self._most_rows = most_rows
+        self._by_kind: dict[type, list[Any]] = {}
+        self._counted: dict[int, dict[str, int]] = {}
+        self._resumed = False
+
+    def take(self, record: Mapping[str, Any]) -> RecordedRow:
+        """Takes in one row of `metrics.jsonl`.
+
+        Raises:
+            ValueError: it makes no sense, and changes nothing.
+        """
+        row = typed_row(record)
+        same = self._by_kind.setdefault(type(row), [])
+        same.append(row)
+        if self._most_rows is not None:
+            del same[: -self._most_rows]
+        self.iteration = row.iteration
+        if row.seconds is not None and not isinstance(row, ScoresRow):
+            self.seconds = row.seconds
+        match row:
+            case Happening():
+                self._happen(row)
+            case ScoresRow() if row.by is None:
+                self.scores.append(row)
+            case Losses():
+                self._log(row)
+            case RoundRow():
+                self._end_round(row)
+            case Swap():
+                self._swap(row)
+            case Epsilon():
+                self.epsilon |= row.epsilon
+                self.replaced |= row.replaced
+            case Attended():
+                self._counted = row.workers
+        return row
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        """The rows of one type, in order."""
+        return self._by_kind.get(kind, [])
+
+    def reasons(self, event: str) -> list[str]:
+        """Why checkpoints could not be made (`UNSAVED`), or the run not be scored (`UNSCORED`)."""
+        return [row.reason for row in self.of(WithReason) if row.event == event]
+
+    def time_of(self, row: RecordedRow) -> float:
+        """When a row was recorded, in seconds since 1970."""
+        return self.started + (row.seconds or 0.0)
+
+    def counted(self, worker: int) -> Mapping[str, int]:
+        """What the server itself counted of a worker; a resumed run has only its last part."""
+        return {} if self._resumed else self._counted.get(worker, {})
+
+    def _log(self, row: Losses) -> None:
+        if row.seconds is not None:
+            self.pace.add(row.seconds, row.iteration)
+        self.losses.append((row.iteration, row.generator_loss, row.discriminator_loss))
+        for key, of_workers in row.numbers.items():
+            for number, values in of_workers.items():
+                self.workers.setdefault(number, WorkerState()).numbers[key] = values[0]
+
+    def _end_round(self, row: RoundRow) -> None:
+        self.num_rounds += 1
+        for number in row.took_part:
+            worker = self.workers.setdefault(number, WorkerState())
+            worker.rounds += 1
+            worker.round_end = row.iteration
+        if not row.aborted:
+            self.pace.add(self.seconds, row.iteration)
+
+    def _swap(self, row: Swap) -> None:
+        for giver, taker in row.moves.items():
+            if taker in row.arrived:
+                mutual = row.moves.get(taker) == giver and giver in row.arrived
+                worker = self.workers.setdefault(taker, WorkerState())
+                worker.swap = LastSwap(row.iteration, giver, mutual)
+
+    def _happen(self, row: Happening) -> None:
+        kind, i = row.kind, row.iteration
+        self.happened_until = max(self.happened_until, i)
+        self._counted = {}
+        if kind in (BEGAN, RESUMED):
+            self._begin(row)
+        if kind in _NEWS:
+            self.news.append(row)
+        self.began |= kind in COMING
+        for number, held in row.holdings.items():
+            worker = self.workers.setdefault(number, WorkerState())
+            worker.classes, worker.samples = held.classes, sum(held.classes) or held.samples
+        for number in row.workers:
+            worker = self.workers.setdefault(number, WorkerState())
+            if kind in COMING:
+                worker.come(i)
+            elif worker.here_since is None and not worker.stays and not worker.gone:
+                worker.here_since = 0  # when it came was not recorded
+            if kind in GOING:
+                worker.go(i)
+                worker.gone = kind
+            elif kind == LATE and worker.here_since is not None and worker.late_since is None:
+                worker.late_since = (i, self.seconds)
+            elif kind in (BACK, JOINED):
+                worker.answer(i)
+            elif kind == REFUSED:
+                worker.refused.append(i)
+            if kind in (JOINED, *GOING):
+                worker.marks.append(Mark(kind, i, row.reason))
+            if kind in COUNTED:
+                worker.counts[kind] += 1
+
+    def _begin(self, row: Happening) -> None:
+        """A server begins with the workers that are there, and asks all of them."""
+        self._resumed |= row.kind == RESUMED
+        if row.time is not None:
+            self.started = row.time - (row.seconds or 0.0)
+        for number, worker in self.workers.items():
+            worker.answer(row.iteration)
+            if row.kind == RESUMED:
+                worker.gone = ""
+            if worker.here_since is not None and number not in row.workers:
+                worker.go(row.iteration)
