@@ -9,10 +9,10 @@ machines share, does not tell hosts from the server: with it, a server that lies
 Without certificates, on one machine of one user, keys are not signed.
 """
 
-import hmac
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import Annotated, Any
 
@@ -29,6 +29,7 @@ from mdgan.credentials.identity import Identity
 from mdgan.credentials.permit import permit_of
 from mdgan.credentials.signing import check_signed, sign
 from mdgan.messages import Message
+from mdgan.privacy.random_stream import derived
 from mdgan.transport.frames import Frame, WireError, decode, encode
 
 SEALED = "sealed"
@@ -126,16 +127,10 @@ class HostKeys:
         self._known: dict[int, SignedKey] = {}
         self._fingerprints: dict[int, str] = {}
         self._pairs: dict[int, bytes] = {}
+        self._last_exchange = -1
 
     def begin(self, run: bytes) -> dict[str, Any]:
-        """The host joins a server, with a new key (round 0 of Bonawitz et al.).
-
-        Args:
-            run: see `run_digest`.
-
-        Returns:
-            What the other hosts must know, as JSON values.
-        """
+        """The host joins a server, with a new key; returns what others must know of it, as JSON."""
         self._run, self._private = run, X25519PrivateKey.generate()
         own = SignedKey(self._workers, self._private.public_key().public_bytes_raw().hex())
         fingerprint = ""
@@ -144,7 +139,7 @@ class HostKeys:
             chain, permit = self._identity.certificate, permit_of(self._identity.certificate)
             own = SignedKey(own.workers, own.key, chain.decode(), signature)
             fingerprint = permit.fingerprint if permit.role is not None else ""
-        self._known, self._pairs = {self.host: own}, {}
+        self._known, self._pairs, self._last_exchange = {self.host: own}, {}, -1
         self._fingerprints = {self.host: fingerprint}
         given: dict[str, Any] = msgspec.to_builtins(own)
         return given
@@ -197,7 +192,18 @@ class HostKeys:
 
     def derived(self, other: int, use: bytes) -> bytes:
         """A secret of this host and another one, 32 bytes, the same at both."""
-        return hmac.digest(self._pair(other), use, "sha256")
+        return derived(self._pair(other), use)
+
+    def begin_exchange(self, iteration: int) -> None:
+        """The server has hosts hand something to each other.
+
+        Raises:
+            NotMasked: for a second time. It may have kept what was sealed then, and would put it
+                back.
+        """
+        if iteration <= self._last_exchange:
+            raise NotMasked(f"it orders the swap of iteration {iteration} a second time")
+        self._last_exchange = iteration
 
     def seal(self, other: int, context: bytes, data: bytes) -> bytes:
         """Encrypts for another host, so that what is changed on the way is refused."""
@@ -217,11 +223,7 @@ class HostKeys:
             raise ValueError(f"host {other} has not sealed this for host {self.host}") from error
 
     def seal_message(self, other: int, message: Message) -> Tensor:
-        """Encrypts a message for another host, which must know its kind and iteration to read it.
-
-        Returns:
-            uint8, one-dimensional.
-        """
+        """A message, encrypted for a host that knows its kind and iteration; uint8, in one row."""
         context = _about(message.kind, message.iteration, self.host, other)
         sealed = bytearray(self.seal(other, context, encode(message).body))
         return torch.frombuffer(sealed, dtype=torch.uint8)
@@ -254,6 +256,49 @@ class HostKeys:
 
     def _cipher(self, other: int, sender: int) -> ChaCha20Poly1305:
         return ChaCha20Poly1305(self.derived(other, b"sealed by %d" % sender))
+
+
+class Parcels:
+    """What hosts hand to each other, as it is: a server that passes it on can read it."""
+
+    def begin_exchange(self, iteration: int) -> None:
+        """See `HostKeys.begin_exchange`."""
+
+    def pack(self, taker: int, message: Message) -> Message | None:
+        """A message for another host; None if only the server could read it."""
+        del taker
+        return message
+
+    def open(self, giver: int, kind: str, iteration: int, parcel: Message) -> Mapping[str, Tensor]:
+        """The tensors of what another host has packed.
+
+        Raises:
+            ValueError: it has not, or not for this host.
+        """
+        del giver, kind, iteration
+        return parcel.tensors
+
+
+class SealedParcels(Parcels):
+    """What hosts hand to each other encrypted."""
+
+    def __init__(self, keys: HostKeys) -> None:
+        self._keys = keys
+
+    def begin_exchange(self, iteration: int) -> None:
+        """See `HostKeys.begin_exchange`."""
+        self._keys.begin_exchange(iteration)
+
+    def pack(self, taker: int, message: Message) -> Message | None:
+        """See `Parcels`."""
+        if not self._keys.knows(taker):
+            return None
+        return replace(message, tensors={SEALED: self._keys.seal_message(taker, message)})
+
+    def open(self, giver: int, kind: str, iteration: int, parcel: Message) -> Mapping[str, Tensor]:
+        """See `Parcels`."""
+        sealed = parcel.tensors.get(SEALED, torch.empty(0))
+        return self._keys.unseal_message(giver, kind, iteration, sealed).tensors
 
 
 def _about(kind: str, iteration: int, giver: int, taker: int) -> bytes:

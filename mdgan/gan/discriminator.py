@@ -13,13 +13,12 @@ from mdgan.gan.model_state import (
     check_names,
     is_finite,
     load_model,
-    load_weights,
     optimizer_tensors,
     part_of,
     under,
 )
 from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.optimizers import clip, take_step, use_rate_of, weights_replaced
+from mdgan.gan.optimizers import clip, take_step, use_rate_of
 
 
 class Discriminator:
@@ -79,16 +78,10 @@ class Discriminator:
         state: TensorDict = TensorDict(self._tensors()).detach().clone()
         return state
 
-    def weights(self) -> TensorDict:
-        """A copy of weights and buffers alone, named as in `state`."""
-        weights: TensorDict = TensorDict(self._weights()).detach().clone()
-        return weights
-
-    def digest(self, *, weights_only: bool = False) -> str:
-        """SHA-256 of everything, or of `weights`: names, shapes, types and bits."""
+    def digest(self) -> str:
+        """SHA-256 of everything: names, shapes, types and bits."""
         digest = hashlib.sha256()
-        tensors = self._weights() if weights_only else self._tensors()
-        for name, tensor in sorted(tensors.items()):
+        for name, tensor in sorted(self._tensors().items()):
             digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
             digest.update(np.asarray(tensor.detach().cpu().reshape(-1).view(torch.uint8)).data)
         return digest.hexdigest()
@@ -97,14 +90,10 @@ class Discriminator:
         """Whether nothing of `state` is NaN or Inf."""
         return is_finite(self._tensors())
 
-    def _weights(self) -> dict[str, Tensor]:
-        """The tensors of `weights`; not copies."""
-        return under("model.", self.model.state_dict())
-
     def _tensors(self) -> dict[str, Tensor]:
         """The tensors of `state`; not copies."""
         moments = optimizer_tensors(self.model, self.optimizer)
-        return {**self._weights(), **under("optimizer.", moments)}
+        return {**under("model.", self.model.state_dict()), **under("optimizer.", moments)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Copies a state into the model and the optimizer; keeps no reference to the given tensors.
@@ -120,17 +109,3 @@ class Discriminator:
         load_model(
             self.model, self.optimizer, part_of(state, "model."), part_of(state, "optimizer.")
         )
-
-    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Copies weights and buffers into the model; the optimizer keeps its moments.
-
-        Args:
-            weights: as `weights` of a discriminator of the same architecture returned them.
-
-        Raises:
-            KeyError, RuntimeError: a tensor is missing or has another shape or type; nothing
-                changed.
-        """
-        check_names(weights, "model.")
-        load_weights(self.model, part_of(weights, "model."))
-        weights_replaced(self.optimizer)

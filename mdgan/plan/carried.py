@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from statistics import fmean
 
-from mdgan.families.contract import Placing, PlannedHost, Share
+from mdgan.families.contract import Placing, PlannedHost, PlannedShare
 from mdgan.observe.progress import duration
 from mdgan.plan.advice import Question
 from mdgan.plan.layout import Workers
@@ -66,7 +66,7 @@ class Rounds:
             for _ in range(each.count)
         ]
 
-    def asked(self, a_step: int) -> tuple[Question, Sequence[Share]]:
+    def asked(self, a_step: int) -> tuple[Question, Sequence[PlannedShare]]:
         """The question with what hosts do if so many clients take part, and that."""
         question = self.question
         shares = self.placing.shares(self.measured.placed, self.hosts, a_step)
@@ -91,7 +91,7 @@ class Rounds:
             (f"of {x} iteration(s)", brief_seconds(seconds), "") for x, seconds in found.items()
         ]
 
-    def _machines(self, shares: Sequence[Share]) -> list[Row]:
+    def _machines(self, shares: Sequence[PlannedShare]) -> list[Row]:
         measured, rows = self.measured, []
         longest = max(each.seconds for each in shares)
         left = iter(shares)

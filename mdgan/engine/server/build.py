@@ -21,9 +21,9 @@ from mdgan.engine.server.newcomers import Newcomers
 from mdgan.engine.server.reception import Reception
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.server.screening import LEAST_VOTES, Screening
-from mdgan.engine.server.secure_sums import lacking_for_sums
 from mdgan.engine.server.timelines import Timelines
 from mdgan.engine.settings import RunSettings
+from mdgan.engine.stages.contract import lacking
 from mdgan.gan.average import GeneratorAverage
 from mdgan.messages import Kind, Message
 from mdgan.observe.run_observer import RunObserver
@@ -125,7 +125,7 @@ def _waiting(
         transport,
         Deadline(settings.deadline, settings.quorum),
         counts_busy=part.counts_busy,
-        lacking=partial(lacking_for_sums, part, members) if part.form.steps else part.lacking,
+        lacking=partial(lacking, part, members),
     )
     return barrier, Arrivals(reception, barrier)
 

@@ -11,7 +11,7 @@ from mdgan.engine.server.desk import Desk
 from mdgan.engine.server.inbox import HostAnswer
 from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.screening import Screening
-from mdgan.engine.sum_messages import NUM_LOSSES
+from mdgan.engine.stages.mask import NUM_LOSSES
 from mdgan.messages import Message
 
 
@@ -77,44 +77,28 @@ class Intake:
             return
         by_kind: dict[str, set[int]] = {}
         for worker in answer.workers:
-            by_kind.setdefault(self._form_of(worker).kind, set()).add(worker)
-        for kind, workers in by_kind.items():
-            message, screening = of_kind(answer.message, kind), self._screenings[kind]
-            given = read_answers(message, screening.form, self._forms)
-            self._take_in_form(given, workers, screening, answers, weights or {})
+            by_kind.setdefault(self._forms.get(worker, self._form).kind, set()).add(worker)
+        for kind, alone in by_kind.items():
+            screening = self._screenings[kind]
+            given = read_answers(of_kind(answer.message, kind), screening.form, self._forms)
+            for part in [part for part in given.sums if set(part.workers) <= alone]:
+                alone -= set(part.workers)
+                weight = sum((weights or {}).get(n, 1.0) for n in part.workers)
+                answers.sums.append(part._replace(total=part.total.to(self._device)))
+                answers.losses.update((n, given.losses[n]) for n in part.workers)
+                refused = screening.refuse_together(part.workers, (part.total / weight).float())
+                for worker, reason in refused.items():
+                    self._refuse(worker, reason, screening, answers)
+            for worker in sorted(alone):
+                self._take_in_single(worker, given, screening, answers)
 
     def look_back(self, answers: Answers) -> None:
-        """All answers to a question are in: refuses those that were taken on trust.
-
-        Args:
-            answers: all of them; those that cannot be used after all are dropped.
-        """
+        """All answers to a question are in: drops those that were taken on trust in vain."""
         forms = self._forms or {0: self._form}
         for kind in {form.kind: None for form in forms.values()}:
             screening = self._screenings[kind]
             for worker, reason in screening.look_back().items():
                 self._refuse(worker, reason, screening, answers)
-
-    def _take_in_form(
-        self,
-        given: Answers,
-        alone: set[int],
-        screening: Screening,
-        answers: Answers,
-        weights: Mapping[int, float],
-    ) -> None:
-        """Accepts what can be used of the answers that some workers of a host gave in one form."""
-        for part in given.sums:
-            if set(part.workers) <= alone:
-                alone -= set(part.workers)
-                mean = (part.total / sum(weights.get(n, 1.0) for n in part.workers)).float()
-                answers.sums.append(part._replace(total=part.total.to(self._device)))
-                answers.losses.update((n, given.losses[n]) for n in part.workers)
-                refused = screening.refuse_together(part.workers, mean)
-                for worker, reason in refused.items():
-                    self._refuse(worker, reason, screening, answers)
-        for worker in sorted(alone):
-            self._judge(worker, given, screening, answers)
 
     def _take_in_masked(
         self, answer: HostAnswer, answers: Answers, read: Callable[[Message], Any]
@@ -130,26 +114,20 @@ class Intake:
         else:
             answers.losses.update(dict.fromkeys(answer.workers, torch.zeros(NUM_LOSSES)))
 
-    def _judge(self, worker: int, given: Answers, screening: Screening, answers: Answers) -> None:
-        """Accepts one worker's answer, or refuses it."""
-        nothing = torch.empty(0)
+    def _take_in_single(
+        self, worker: int, given: Answers, screening: Screening, answers: Answers
+    ) -> None:
+        form, nothing = self._forms.get(worker, self._form), torch.empty(0)
         answer = given.singles.get(worker, nothing)
-        beside = {name: given.beside[name].get(worker, nothing) for name in given.beside}
-        form = self._form_of(worker)
-        for name in form.beside.keys() - beside.keys():
-            beside[name] = nothing
+        beside = {name: given.beside.get(name, {}).get(worker, nothing) for name in form.beside}
         reason = screening.refuse(worker, answer, beside, form)
         if reason is not None:
             self._refuse(worker, reason, screening, answers)
             return
         answers.singles[worker] = answer.to(self._device)
         answers.losses[worker] = given.losses[worker]
-        for name, told in beside.items():
-            answers.beside.setdefault(name, {})[worker] = told.to(self._device)
-
-    def _form_of(self, worker: int) -> AnswerForm:
-        """How a worker answers the present question."""
-        return self._forms.get(worker, self._form)
+        for name, tensor in beside.items():
+            answers.beside.setdefault(name, {})[worker] = tensor.to(self._device)
 
     def _refuse(self, worker: int, reason: str, screening: Screening, answers: Answers) -> None:
         """A worker's answer cannot be used; it has one strike more."""

@@ -53,17 +53,11 @@ def take_key(members: Membership, host: int, told: Any, trusts: Identity | None)
 def tell_keys(
     members: Membership, tell: Callable[[int, Message], object], hosts: Collection[int]
 ) -> None:
-    """Tells each of some hosts the keys of the others that it does not know yet.
-
-    Args:
-        members: the hosts, with what each of them was told.
-        tell: sends a message to a host.
-        hosts: that need each other's keys.
-    """
-    found = {host: member for host in hosts if (member := members.member(host)) and member.key}
-    known = {host: str(member.key["key"]) for host, member in found.items()}
-    for host, member in found.items():
+    """Tells each of some hosts the keys of the others that it does not know yet."""
+    keyed = {host: member for host in hosts if (member := members.member(host)) and member.key}
+    known = {host: str(member.key["key"]) for host, member in keyed.items()}
+    for host, member in keyed.items():
         if new := known.items() - member.knows.items() - {(host, known[host])}:
             member.knows.update(new)
-            keys = [found[other].key for other, _ in sorted(new)]
+            keys = [keyed[other].key for other, _ in sorted(new)]
             tell(host, Message(Kind.KEYS, members.iteration, {"keys": keys}))

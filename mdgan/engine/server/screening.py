@@ -38,13 +38,9 @@ class Screening:
     """Refuses unusable answers.
 
     Args:
-        form: how answers look.
-        conduct: is told of every answer.
+        form: how answers look; an attribute, too.
+        conduct: counts strikes; is told of every answer; an attribute, too.
         voters: the workers that vote; None: all.
-
-    Attributes:
-        form: how answers look.
-        conduct: counts strikes.
     """
 
     def __init__(
@@ -65,19 +61,19 @@ class Screening:
         beside: Mapping[str, Tensor] | None = None,
         form: AnswerForm | None = None,
     ) -> str | None:
-        """Judges one answer; a refusal is a strike.
+        """Judges one worker's answer; a refusal is a strike.
 
         Args:
             worker: its sender.
             answer: float32 of the form's shape, if it is what it should be.
-            beside: what the worker sent beside it, by name, if it is what it should be.
+            beside: what the worker sent beside it, by name.
             form: how it should look, if that differs by worker.
 
         Returns:
             Why it cannot be used, in a few words; None if it can.
         """
-        for name, told in (beside or {}).items():
-            reason = _unusable_beside(name, told, (form or self.form).beside[name])
+        for name, tensor in (beside or {}).items():
+            reason = _unusable_beside(name, tensor, (form or self.form).beside[name])
             if reason is not None:
                 self._refuse(worker)
                 return reason
@@ -88,8 +84,7 @@ class Screening:
 
         Args:
             workers: its senders.
-            answer: the answer, or the mean of theirs: float32 of the form's shape, if it is what it
-                should be.
+            answer: the answer, or the mean of theirs.
 
         Returns:
             Why it cannot be used, by worker; empty if it can.
@@ -168,9 +163,9 @@ class Screening:
             self._withdraw(worker)
 
 
-def _unusable_beside(name: str, told: Tensor, shape: tuple[int, ...]) -> str | None:
-    if told.dtype != torch.float32:
-        return f"{name} of {told.dtype}, not {torch.float32}"
-    if told.shape != shape:
-        return f"{name} of shape {list(told.shape)}, not {list(shape)}"
-    return None if told.isfinite().all() else f"NaN or Inf among its {name}"
+def _unusable_beside(name: str, tensor: Tensor, shape: tuple[int, ...]) -> str | None:
+    if tensor.dtype != torch.float32:
+        return f"{name} of {tensor.dtype}, not {torch.float32}"
+    if tensor.shape != shape:
+        return f"{name} of shape {list(tensor.shape)}, not {list(shape)}"
+    return None if tensor.isfinite().all() else f"NaN or Inf among its {name}"

@@ -1,7 +1,6 @@
 """The workers' share where each trains one network alone (ParaGAN, section 5.1)."""
 
 from collections.abc import Mapping
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,7 +17,6 @@ from mdgan.families.data_parallel.apart_messages import (
 from mdgan.families.data_parallel.host import DataParallelHost
 from mdgan.families.data_parallel.messages import TRAIN
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR
-from mdgan.gan.weighted_mean import weighted_sum
 from mdgan.messages import Message
 from mdgan.transport.host_end import HostTransport
 
@@ -72,5 +70,5 @@ class ApartHost(DataParallelHost):
             losses,
             dict.fromkeys(found, 0),  # three or more are added up
             alone_form(DISCRIMINATOR, (), 0, (), None),
-            add_up=partial(weighted_sum, weights=question.weights),
+            weights=question.weights,
         )

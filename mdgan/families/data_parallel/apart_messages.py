@@ -16,6 +16,7 @@ from mdgan.engine.message_sizes import MessageSizes, small_bytes
 from mdgan.families.data_parallel.messages import TRAIN
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR
 from mdgan.gan.labels import Samples
+from mdgan.gan.weighted_mean import WEIGHTED
 from mdgan.messages import Message
 
 KINDS = {DISCRIMINATOR: "DALONE", GENERATOR: "GALONE"}
@@ -41,7 +42,7 @@ def alone_form(
         sample_shape: (C, H, W).
         num_classes: K of conditional models; None for others.
     """
-    form = AnswerForm(KINDS[network], shape)
+    form = AnswerForm(KINDS[network], shape, arithmetic=WEIGHTED)
     if network == DISCRIMINATOR:
         return form
     labels = {} if num_classes is None else {LABELS: (num_images,)}

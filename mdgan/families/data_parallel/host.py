@@ -1,7 +1,6 @@
 """The workers' share of data-parallel training: they find gradients on their own data."""
 
 from collections.abc import Mapping
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,7 +19,6 @@ from mdgan.families.data_parallel.messages import (
 from mdgan.families.data_parallel.replica import Reduction, Replica
 from mdgan.families.data_parallel.ring_host import RingMember
 from mdgan.families.data_parallel.ring_messages import behind, norms
-from mdgan.gan.weighted_mean import weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
@@ -101,7 +99,5 @@ class DataParallelHost(HostPart):
             losses,
             dict.fromkeys(gradients, 0),  # three or more are added up
             gradient_form(reduction, next(iter(gradients.values())).shape),
-            add_up=partial(
-                weighted_sum, weights={rank: share.weight for rank, share in shares.items()}
-            ),
+            weights={rank: share.weight for rank, share in shares.items()},
         )

@@ -9,6 +9,7 @@ from mdgan.engine.answers import AnswerForm
 from mdgan.families.data_parallel.replica import OF_BOTH, OF_DISCRIMINATOR, OF_GENERATOR, Reduction
 from mdgan.families.data_parallel.scaling import BatchSizes
 from mdgan.gan.model_state import part_of, under
+from mdgan.gan.weighted_mean import WEIGHTED
 from mdgan.messages import Message
 
 TRAIN = "TRAIN"
@@ -30,7 +31,7 @@ def gradient_form(reduction: Reduction, shape: tuple[int, ...]) -> AnswerForm:
         reduction: which gradients.
         shape: of `GradientVector`.
     """
-    return AnswerForm(kind_of(reduction), shape)
+    return AnswerForm(kind_of(reduction), shape, arithmetic=WEIGHTED)
 
 
 class Share(NamedTuple):

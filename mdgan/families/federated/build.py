@@ -10,7 +10,6 @@ from torch import Tensor
 from mdgan.data.client_shards import ClientShards
 from mdgan.data.shard import Shard
 from mdgan.engine.host.spending import Spending
-from mdgan.engine.masked_answers import masks_for
 from mdgan.engine.message_sizes import (
     MessageSizes,
     names_bytes,
@@ -20,6 +19,9 @@ from mdgan.engine.message_sizes import (
 )
 from mdgan.engine.parts import HostPart
 from mdgan.engine.settings import num_participants
+from mdgan.engine.stages.contract import HostPath, ServerPath
+from mdgan.engine.stages.mask_host import HostMask
+from mdgan.engine.stages.mask_server import ServerMask
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, mean_size
 from mdgan.families.federated.capability import tell_capabilities
 from mdgan.families.federated.clusters import cluster_counts
@@ -69,7 +71,9 @@ class _Federated(Builder[FederatedSettings]):
             make_model(models.generator, "generator", settings, device),
             make_model(models.discriminator, "discriminator", settings, device),
         )
-        cohort: Cohort = AtHome(update_form(settings, both.vector))
+        form = update_form(settings, both.vector)
+        stages = [ServerMask(form)] if settings.secure_aggregation else []
+        cohort: Cohort = AtHome(ServerPath(form, stages))
         if isinstance(shards, ClientShards):
             form = placed_form(both.vector.shape, settings)
             cohort = Placed(shards.class_counts(), form, settings)
@@ -102,16 +106,19 @@ class _Federated(Builder[FederatedSettings]):
         tell = partial(tell_capabilities, clients, settings, models, needs.num_workers_here)
         anew = partial(_anew, needs, clients) if settings.begins_anew else None
         together = Together(settings)
+        stages = []
+        if settings.secure_aggregation and needs.keys is not None:
+            repeats = settings.begins_anew
+            stages = [HostMask(needs.keys, form, needs.least_parties, repeats=repeats)]
         return FederatedHost(
             clients,
             needs.device,
-            form,
+            HostPath(form, stages),
             needs.tracer,
             together,
             tell,
             anew,
             Spending(needs.budgets),
-            masks_for(form, needs.keys, needs.least_parties, repeats=settings.begins_anew),
             sent_by(settings, vector),
             needs.account,
             uniform=settings.weighting == "uniform",

@@ -15,7 +15,8 @@ from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.parts import ServerHandler
 from mdgan.engine.server.barrier import Hosts, workers_of
 from mdgan.engine.server.engine import Engine
-from mdgan.engine.server.secure_sums import collect_sums, least_parties, sums_to_ask
+from mdgan.engine.stages.contract import ServerPath, ServerStage
+from mdgan.engine.stages.mask_server import least_parties
 from mdgan.errors import BadInput
 from mdgan.families.federated.fair_weights import check_weights
 from mdgan.families.federated.messages import order
@@ -46,9 +47,11 @@ class Cohort(ABC):
 
     Attributes:
         form: how models travel back.
+        stages: that they pass.
     """
 
     form: AnswerForm
+    stages: Sequence[ServerStage] = ()
 
     @abstractmethod
     def class_counts(self, engine: Engine) -> dict[int, list[int]]:
@@ -89,11 +92,12 @@ class AtHome(Cohort):
     """Every client lives on the rank of its number, as in FL-GAN and FeGAN.
 
     Args:
-        form: how models travel back.
+        path: of the models that travel back.
     """
 
-    def __init__(self, form: AnswerForm) -> None:
-        self.form = form
+    def __init__(self, path: ServerPath) -> None:
+        self.form, self.stages = path.form, path.stages
+        self._path = path
 
     def class_counts(self, engine: Engine) -> dict[int, list[int]]:
         """See `Cohort`."""
@@ -118,28 +122,23 @@ class AtHome(Cohort):
         shares = {
             host: [n for n in workers if n in wanted.loads] for host, workers in hosts.items()
         }
-        asked: Hosts = {host: workers for host, workers in shares.items() if workers}
-        sums = None
-        if self.form.steps:
-            sums = sums_to_ask(engine, asked, dict.fromkeys(workers_of(asked), 0))
-            asked = sums.hosts
-        every = workers_of(asked)
-        if sums is not None:
-            _check_weights(asked, {n: wanted.weights[n] for n in every}, engine)
+        able: Hosts = {host: workers for host, workers in shares.items() if workers}
+        asked = self._path.ask(able, dict.fromkeys(workers_of(able), 0), engine)
+        hosts, every, is_sum = asked.hosts, workers_of(asked.hosts), bool(asked.fields)
+        if is_sum:
+            _check_weights(hosts, {n: wanted.weights[n] for n in every}, engine)
         engine.ask(
             wanted.iteration,
-            asked,
+            hosts,
             lambda host: order(
                 wanted.iteration,
                 wanted.models,
-                {n: wanted.loads[n] for n in (asked[host] if sums is None else every)},
+                {n: wanted.loads[n] for n in (every if is_sum else hosts[host])},
                 wanted.weights,
-                None if sums is None else sums.question.fields(),
+                asked.fields,
             ),
         )
-        if sums is not None:
-            return collect_sums(engine, wanted.iteration, sums, self.form)
-        return engine.barrier.collect(wanted.iteration, asked, wanted.weights)
+        return self._path.collect(wanted.iteration, asked, engine, wanted.weights)
 
 
 def _check_weights(asked: Hosts, weights: Mapping[int, float], engine: Engine) -> None:

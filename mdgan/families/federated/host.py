@@ -1,24 +1,22 @@
 """The workers' share of a federated algorithm: they train both models and send them back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 
-from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.engine.host.spending import Spending
-from mdgan.engine.masked_answers import MaskedAnswers
 from mdgan.engine.parts import HostHandler, HostPart
+from mdgan.engine.stages.contract import HostPath, Leaving
+from mdgan.engine.stages.mask_host import mask_of
 from mdgan.errors import BadInput
 from mdgan.families.federated.fair_weights import check_weights
 from mdgan.families.federated.fl_gan import Client
 from mdgan.families.federated.messages import CHARGE, ROUND, digest_of, read_order
 from mdgan.families.federated.together import Together
 from mdgan.families.federated.updates import Sent, models
-from mdgan.gan.weighted_mean import sum_in_steps, weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.privacy.clients import ClientsAccount
@@ -31,14 +29,13 @@ class FederatedHost(HostPart):
     Args:
         clients: by rank.
         device: where their models live.
-        form: how models travel back.
+        path: of the models that travel back.
         tracer: records what they do when.
         together: trains them, some at once if it is asked to.
         tell: finds out what the server wants to know of these clients: JSON values.
         anew: makes the client of a rank for a round, given by its last iteration, if clients keep
             nothing between rounds.
         spending: of the clients' samples.
-        masks: see `HostPart`.
         sent: says what clients send of what they find.
         account: of the clients' samples, where the server adds the noise.
         uniform: whether all workers of the run have the same weight.
@@ -50,13 +47,12 @@ class FederatedHost(HostPart):
         self,
         clients: Mapping[int, Client],
         device: torch.device,
-        form: AnswerForm,
+        path: HostPath,
         tracer: Tracer,
         together: Together,
         tell: Callable[[], dict[str, Any]] = dict,
         anew: Callable[[int, int], Client] | None = None,
         spending: Spending | None = None,
-        masks: MaskedAnswers | None = None,
         sent: Sent = models,
         account: ClientsAccount | None = None,
         *,
@@ -68,12 +64,12 @@ class FederatedHost(HostPart):
         self._spending = spending or Spending({})
         self._clients = clients
         self._device = device
-        self._form = form
+        self._path = path
         self._tracer = tracer
         self._together = together
         self._tell = tell
         self._anew = anew
-        self.masks = masks
+        self.masks = mask_of(path)
 
     @property
     def learners(self) -> Mapping[int, Client]:
@@ -124,31 +120,24 @@ class FederatedHost(HostPart):
             for rank, own in zip(group, found, strict=True):
                 trained[rank], losses[rank] = self._sent(begun_with, own)
         trained = {rank: trained[rank] for rank in loads}
+
+        def check(host: int, carried: Mapping[int, Collection[int]], least: int) -> None:
+            check_weights(host, weights, carried, least, uniform=self._uniform)
+
         with self._tracer.span("send") as span:
-            one_sum = dict.fromkeys(trained, 0)  # three or more are added up
-            if self.masks is None:
-                answer = pack_answers(
-                    order.iteration,
+            answer = self._path.pack(
+                Leaving(
+                    order,
                     trained,
                     losses,
-                    one_sum,
-                    self._form,
-                    add_up=partial(weighted_sum, weights=weights),
+                    dict.fromkeys(trained, 0),  # three or more are added up
+                    weights=weights,
+                    about=lambda: {0: digest_of(order)},
+                    check=check,
                 )
-            else:
-                add_up = partial(sum_in_steps, weights=weights)
-                about = {0: digest_of(order)}
-                answer = self.masks.pack(order, trained, losses, one_sum, add_up, about)
-                self._check_weights(weights, self.masks)
+            )
             ending.tell(order.iteration, transport)
             span.num_bytes = transport.send(answer)
-
-    def _check_weights(self, weights: Mapping[int, float], masks: MaskedAnswers) -> None:
-        """Checks that the sum hides what this host has put into it."""
-        if parties := masks.parties(0):
-            carried = masks.keys.carried(parties)
-            own = masks.keys.host
-            check_weights(own, weights, carried, masks.least, uniform=self._uniform)
 
     def _begun(self, rank: int, iteration: int) -> Client:
         """The client of a rank at the beginning of a round, given by its last iteration."""

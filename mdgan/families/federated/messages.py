@@ -12,7 +12,7 @@ from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load
 from mdgan.gan.codecs import Codec
 from mdgan.gan.model_vector import ModelVector
-from mdgan.gan.weighted_mean import MOST_EXACT, STEPS_PER_UNIT
+from mdgan.gan.weighted_mean import WEIGHTED
 from mdgan.messages import Message
 
 ROUND = "ROUND"
@@ -32,8 +32,7 @@ def update_form(settings: FederatedSettings, vector: ModelVector) -> AnswerForm:
         vector.shape,
         Codec.of(settings.wire_models),
         settings.adds_up,
-        steps=STEPS_PER_UNIT if settings.secure_aggregation else 0.0,
-        most=MOST_EXACT,
+        arithmetic=WEIGHTED,
         most_norm=settings.update_clip if settings.hides_clients else None,
     )
 
@@ -66,7 +65,7 @@ def order(
         loads: of the host's workers that take part; of all workers of the sum, if models are
             masked, so that hosts see that each of them is told the same.
         weights: of the same workers, for the mean.
-        sums: which hosts take part in the sum, if models are masked.
+        sums: what the stages of the answers want to say.
 
     Returns:
         fields `loads`: worker → [iterations, batch size]; `weights`: worker → w; `sums` if models
@@ -77,7 +76,7 @@ def order(
             str(worker): [load.iterations, load.batch_size] for worker, load in loads.items()
         },
         "weights": {str(worker): weights[worker] for worker in loads},
-        **({} if sums is None else {"sums": sums}),
+        **(sums or {}),
     }
     return Message(ROUND, iteration, fields, {"models": models})
 

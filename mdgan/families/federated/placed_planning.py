@@ -13,7 +13,14 @@ import torch
 
 from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
-from mdgan.families.contract import ClassCounts, Placing, PlannedHost, Planning, Share, mean_size
+from mdgan.families.contract import (
+    ClassCounts,
+    Placing,
+    PlannedHost,
+    PlannedShare,
+    Planning,
+    mean_size,
+)
 from mdgan.families.federated.fegan import new_sampling
 from mdgan.families.federated.forms import parse_load
 from mdgan.families.federated.placed_messages import (
@@ -161,7 +168,7 @@ def _shares(
     recorded: Sequence[Placed],
     hosts: Sequence[PlannedHost],
     a_step: int,
-) -> list[Share]:
+) -> list[PlannedShare]:
     """See `Placing.shares`: of the rounds that are drawn, the one nearest to their mean."""
     curve = _curve(recorded)
     batches = {client: load.iterations for client, load in loads.items()}
@@ -212,17 +219,17 @@ def _share(
     seconds: Sequence[float],
     loads: Mapping[int, Load],
     shape: tuple[int, ...],
-) -> Share:
+) -> PlannedShare:
     """What one host does, by the clients of its slots and how long each of these trains."""
     clients = [client for own in lists for client in own]
     if not clients:
-        return Share(0, 0.0, 0.0, 0.0, 0.0)
+        return PlannedShare(0, 0.0, 0.0, 0.0, 0.0)
     tasks = [[Task(client, loads[client], 1 / len(clients)) for client in own] for own in lists]
     told = [Trained(client, 0, 0.1234567, 0.1234567, (0.1234567, 0.1234567)) for client in clients]
     account = Account(told, Offer([_KIND] * len(lists)))
     models = torch.zeros(shape)
     back = _size(trained(1, account)) + _size(sum_update(1, 1, models.double(), torch.zeros(2)))
-    return Share(
+    return PlannedShare(
         len(clients), max(seconds), fmean(seconds), _size(placed_order(1, models, tasks)), back
     )
 

@@ -33,13 +33,10 @@ class Holders:
         self._too_many = False
 
     def among(self, workers: Iterable[int]) -> set[int] | None:
-        """The holders among the workers that can take part now; None for all of them.
+        """The holders among the live workers that are free; None for all of them.
 
         If a holder is missing, a worker without a discriminator goes on with the one that it had
         last, so that as many workers train as before.
-
-        Args:
-            workers: the live workers that are free.
         """
         if self._fraction == 1:
             return None
@@ -57,11 +54,7 @@ class Holders:
         return here
 
     def move(self, moves: Mapping[int, int]) -> None:
-        """Records that discriminators were swapped.
-
-        Args:
-            moves: giver → taker, of givers that are holders.
-        """
+        """Records that discriminators were swapped: giver → taker, of givers that are holders."""
         if self.now is not None:
             self.now = {moves.get(worker, worker) for worker in self.now}
 

@@ -20,6 +20,7 @@ from mdgan.engine.answers import (
 )
 from mdgan.gan.codecs import Codec
 from mdgan.gan.exact_sum import put_together
+from mdgan.gan.weighted_mean import WEIGHTED
 from mdgan.messages import Message
 
 SHAPE = (2, 1, 2, 2)
@@ -104,11 +105,17 @@ def test_an_algorithm_says_how_answers_are_added_up() -> None:
     losses = {worker: losses_of(worker) for worker in answers}
     together = dict.fromkeys(answers, 0)
     message = pack_answers(
-        9, answers, losses, together, FORM, add_up=lambda parts: 10 * parts[2].double()
+        9,
+        answers,
+        losses,
+        together,
+        replace(FORM, arithmetic=WEIGHTED),
+        None,
+        {1: 0.0, 2: 10.0, 3: 0.0},
     )
     (part,) = read_answers(message, FORM).sums
     assert part.workers == (1, 2, 3)
-    assert torch.equal(part.total, 10 * answer_of(2).double())
+    assert torch.allclose(part.total, 10 * answer_of(2).double(), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])

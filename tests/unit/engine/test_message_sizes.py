@@ -9,7 +9,7 @@ from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
 from mdgan.engine import message_sizes
 from mdgan.engine.answers import pack_answers
-from mdgan.engine.sum_messages import SEAL_BYTES, Survivors, order_for
+from mdgan.engine.stages.mask import SEAL_BYTES, Survivors, order_for
 from mdgan.families import registry
 from mdgan.families.federated.messages import ROUND, UPDATE, order, update_form
 from mdgan.families.federated.placed_messages import TRAINED, Account, Offer, Trained, trained
@@ -19,7 +19,7 @@ from mdgan.families.mdgan.messages import (
     BATCHES,
     DISCRIMINATORS,
     FEEDBACK,
-    VERDICTS,
+    OUTPUTS,
     batches,
     feedback_form,
 )
@@ -107,7 +107,7 @@ def test_feedback_fits_and_little_more_does(num_workers: int, verdicts: bool) ->
         {worker: torch.zeros(2) for worker in workers},
         dict.fromkeys(workers, 0),
         feedback_form(settings, SHAPE),
-        {VERDICTS: dict.fromkeys(workers, torch.zeros(BATCH))},
+        {OUTPUTS: dict.fromkeys(workers, torch.zeros(BATCH))},
     )
     most = message_sizes.from_host(SIZES, num_workers)[FEEDBACK]
     spare = (64 + 4 * BATCH) * num_workers + (8 << 10)

@@ -9,10 +9,10 @@ import torch
 
 from mdgan import messages
 from mdgan.engine.host_keys import HostKeys, run_digest
-from mdgan.engine.masked_answers import MaskedAnswers
-from mdgan.gan.exact_sum import summed_in_steps
+from mdgan.engine.stages.contract import HostPath, Leaving
+from mdgan.engine.stages.mask_host import HostMask
 from mdgan.messages import Kind, Message
-from tests.unit.engine.played import IDENTITY, Played, feedback_of, generator_after
+from tests.unit.engine.played import FORM, IDENTITY, Played, feedback_of, generator_after
 from tests.unit.engine.stage import Stage
 
 
@@ -20,7 +20,7 @@ class Masking(Played):
     """A host of one worker that masks what it answers."""
 
     def arrive(self, stage: Stage, *, lacks: bool = False, least: int = 3) -> None:
-        self.masks = MaskedAnswers(HostKeys(self.workers), stage.form, least)
+        self.masks = HostMask(HostKeys(self.workers), stage.form, least)
         told = self.masks.begin(run_digest(self.welcome, IDENTITY))
         self.key = told["key"]
         self.link.send(messages.ready(0, [] if lacks else self.workers, None, told))
@@ -35,15 +35,14 @@ class Masking(Played):
     def answer_masked(self, *, broken: bool = False) -> None:
         question, (worker,) = self.take("BATCHES"), self.workers
         answer = feedback_of(worker, question.iteration)
-        message = self.masks.pack(
+        leaving = Leaving(
             question,
             {worker: answer * torch.nan if broken else answer},
             {worker: torch.zeros(2)},
             {worker: question.fields["groups"][str(worker)]},
-            lambda own: summed_in_steps(own.values()),
-            {0: b"", 1: b"", 2: b""},
+            about=lambda: {0: b"", 1: b"", 2: b""},
         )
-        self.send(message)
+        self.send(HostPath(FORM, [self.masks]).pack(leaving))
 
     def confirm(self) -> None:
         self.send(self.masks.confirm(self.take(Kind.SURVIVORS)))

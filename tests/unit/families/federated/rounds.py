@@ -1,7 +1,6 @@
 """A stage for the federated algorithms: a server that averages, and clients, some played."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor
 from mdgan.engine.answers import pack_answers
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
+from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.families.federated.cohort import AtHome
 from mdgan.families.federated.fegan import Sampling, new_sampling
 from mdgan.families.federated.fl_gan import Client, GlobalModels
@@ -24,7 +24,6 @@ from mdgan.families.federated.updates import sent_by
 from mdgan.gan.generator import Generator
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.randomness import RandomState, generator_for
-from mdgan.gan.weighted_mean import weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.memory import MemoryNetwork
@@ -107,9 +106,8 @@ class PlayedClients(Played):
         given = models or {}
         trained = {n: given.get(n, models_of(n, order.iteration)) for n in loads}
         losses = {n: torch.tensor([0.5, 0.25]) for n in loads}
-        add_up = partial(weighted_sum, weights=shares)
         together = dict.fromkeys(trained, 0)
-        return pack_answers(order.iteration, trained, losses, together, self.form, add_up=add_up)
+        return pack_answers(order.iteration, trained, losses, together, self.form, None, shares)
 
     def obey(self, message: Message) -> None:
         """Does what a host of played clients can do about a message."""
@@ -147,14 +145,14 @@ class RoundStage(Stage):
         settings = self.settings
         assert isinstance(settings, FederatedSettings)
         self.models = make_models()
-        cohort = AtHome(update_form(settings, self.models.vector))
+        cohort = AtHome(ServerPath(update_form(settings, self.models.vector)))
         return FederatedServer(self.models, cohort, make_sampling(settings), settings, small.CPU)
 
     def bring_host(self, workers: Mapping[int, Client], tracer: Tracer) -> HostPart:
         assert isinstance(self.settings, FederatedSettings)
         together = Together(FederatedSettings())
         sent = sent_by(self.settings, next(iter(workers.values())).vector)
-        return FederatedHost(workers, small.CPU, self.form, tracer, together, sent=sent)
+        return FederatedHost(workers, small.CPU, HostPath(self.form), tracer, together, sent=sent)
 
     def said_of(self, workers: Sequence[int]) -> dict[str, Any]:
         counts = {str(n): list(self.classes.get(n, [SHARD_SIZE])) for n in workers}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from mdgan.engine.stages.contract import ServerPath
 from mdgan.families.federated.cohort import AtHome
 from mdgan.families.federated.fegan import new_sampling
 from mdgan.families.federated.fl_gan import Client
@@ -115,7 +116,7 @@ def test_rounds_keep_their_length_unless_a_setting_moves_it(
     """A length of 0 is worked out anew when the workers are there."""
     sampling = new_sampling("random", 1.0, 0)
     models, settings = make_models(), FederatedSettings()
-    cohort = AtHome(update_form(settings, models.vector))
+    cohort = AtHome(ServerPath(update_form(settings, models.vector)))
     server = FederatedServer(models, cohort, sampling, settings, CPU)
     server.go_on(dict(zip(names, (4, 3), strict=True)), changed, ended=True)
     assert server.progress() == {"num_rounds": 4, "round_length": length}

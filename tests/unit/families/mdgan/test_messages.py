@@ -16,9 +16,9 @@ from mdgan.families.mdgan.messages import (
     BATCHES,
     DISCRIMINATORS,
     FEEDBACK,
+    OUTPUTS,
     SWAP,
     SWAPPED,
-    VERDICTS,
     batches,
     feedback_form,
     read_batches,
@@ -53,11 +53,11 @@ def feedback_of(worker: int, shape: tuple[int, ...] = (BATCH, *SHAPE)) -> Tensor
 def answer(judged: dict[int, int], form: AnswerForm = FORM) -> Message:
     feedbacks = {worker: feedback_of(worker, form.shape) for worker in judged}
     losses = {worker: torch.tensor([worker + 0.1, worker + 0.2]) for worker in judged}
-    verdicts = {worker: verdicts_of(worker) for worker in judged}
-    return pack_answers(9, feedbacks, losses, judged, form, {VERDICTS: verdicts})
+    outputs = {worker: outputs_of(worker) for worker in judged}
+    return pack_answers(9, feedbacks, losses, judged, form, {OUTPUTS: outputs})
 
 
-def verdicts_of(worker: int) -> Tensor:
+def outputs_of(worker: int) -> Tensor:
     return torch.tensor([worker - 0.5, -worker])
 
 
@@ -122,16 +122,16 @@ def test_feedback_is_added_up_over_the_same_batch() -> None:
 
 
 @pytest.mark.parametrize("rule", ["f2u", "f2a"])
-def test_verdicts_are_found_again_by_worker(rule: str) -> None:
+def test_outputs_are_found_again_by_worker(rule: str) -> None:
     form = form_of(rule)
     read = read_answers(answer({7: 0, 3: 0, 5: 0, 6: 1}, form), form)
-    verdicts = read.beside[VERDICTS]
-    assert list(read.singles) == list(verdicts) == [7, 3, 5, 6]
-    assert all(torch.equal(row, verdicts_of(worker)) for worker, row in verdicts.items())
+    outputs = read.beside[OUTPUTS]
+    assert list(read.singles) == list(outputs) == [7, 3, 5, 6]
+    assert all(torch.equal(row, outputs_of(worker)) for worker, row in outputs.items())
 
 
 @pytest.mark.parametrize("rule", ["mean", "median", "krum:1", "clip:1"])
-def test_verdicts_take_no_bytes_where_the_rule_has_no_use_for_them(rule: str) -> None:
+def test_outputs_take_no_bytes_where_the_rule_has_no_use_for_them(rule: str) -> None:
     form, judged = form_of(rule), {1: 0, 2: 1}
     feedbacks = {worker: feedback_of(worker) for worker in judged}
     losses = {worker: torch.tensor([worker + 0.1, worker + 0.2]) for worker in judged}

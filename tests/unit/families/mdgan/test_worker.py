@@ -202,15 +202,15 @@ def test_a_swap_makes_a_difference() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)])
-def test_verdicts_are_the_logits_of_the_judged_samples(shape: tuple[int, ...]) -> None:
+def test_outputs_are_the_logits_of_the_judged_samples(shape: tuple[int, ...]) -> None:
     worker = make_worker(1)
     worker.discriminator.model.register_forward_hook(lambda _m, _x, y: y.view(-1, *shape))
-    verdicts = worker.feedback(Samples(images(0))).verdicts
+    outputs = worker.feedback(Samples(images(0))).outputs
     with RandomState(2001, CPU).in_place():
         logits = make_model(1)(images(0)).detach()
     assert logits.unique().numel() == BATCH_SIZE
-    assert not verdicts.requires_grad
-    assert same_bits(verdicts, logits.squeeze(1))
+    assert not outputs.requires_grad
+    assert same_bits(outputs, logits.squeeze(1))
 
 
 def test_learning_later_is_feedback_first_and_then_the_same_local_steps() -> None:
