@@ -110,24 +110,18 @@ def swap_digests(handovers: Handovers, copycats: set[int], *, swaps: int) -> Non
         held = taken
 
 
-def test_who_gives_discriminators_away_as_they_came_is_found() -> None:
+@pytest.mark.parametrize(("swaps", "guilty"), [(4, False), (6, True)])
+def test_who_gives_discriminators_away_is_found_once_enough_hosts_say_so(
+    swaps: int, guilty: bool
+) -> None:
     handovers = Handovers()
-    swap_digests(handovers, {3}, swaps=6)
+    swap_digests(handovers, {3}, swaps=swaps)
+    assert guilty or [handovers.num_witnesses(n) for n in WORKERS] == [0, 0, 3, 0, 0]
     scores = FreeRiders(SHAPE[0], handovers)
-    for generated, feedbacks, swaps in Game().play(2):
-        scores.look(generated, ASSIGNMENT, feedbacks, swap_follows=swaps)
-    assert scores.guilty() == {3}
-    assert scores.why(3) == "it gives away discriminators as they came"
-
-
-def test_three_hosts_that_say_so_are_too_few() -> None:
-    handovers = Handovers()
-    swap_digests(handovers, {3}, swaps=4)
-    assert [handovers.num_witnesses(n) for n in WORKERS] == [0, 0, 3, 0, 0]
-    scores = FreeRiders(SHAPE[0], handovers)
-    for generated, feedbacks, swaps in Game().play(2):
-        scores.look(generated, ASSIGNMENT, feedbacks, swap_follows=swaps)
-    assert scores.guilty() == set()
+    for generated, feedbacks, follows in Game().play(2):
+        scores.look(generated, ASSIGNMENT, feedbacks, swap_follows=follows)
+    assert scores.guilty() == ({3} if guilty else set())
+    assert not guilty or scores.why(3) == "it gives away discriminators as they came"
 
 
 def test_where_no_discriminator_changes_none_is_blamed() -> None:
@@ -144,18 +138,12 @@ def test_why_it_is_accused_is_said() -> None:
     assert "does not change" in scored(Game({3: LIES["frozen"]}).play(150)).why(3)
 
 
-def test_who_stops_training_later_is_found() -> None:
+@pytest.mark.parametrize(("honest", "then"), [(60, 160), (230, 230)])
+def test_who_stops_training_later_is_found(honest: int, then: int) -> None:
     game = Game()
-    game.play(60)
+    game.play(honest)
     game.liars = {3: noise}
-    assert scored(game.play(160)).guilty() == {3}
-
-
-def test_who_stops_training_late_is_found() -> None:
-    game = Game()
-    game.play(230)
-    game.liars = {3: noise}
-    assert scored(game.play(230)).guilty() == {3}
+    assert scored(game.play(then)).guilty() == {3}
 
 
 def test_the_size_of_answers_does_not_matter() -> None:

@@ -188,19 +188,6 @@ def test_in_single_precision_an_iteration_is_the_same_to_a_millionth() -> None:
     assert_close(named(answers[0]), named(answers[1]), 1e-6)
 
 
-@pytest.mark.usefixtures("double_precision")
-def test_the_form_may_change_at_any_time() -> None:
-    (singly, one_by_one), (changing, together) = both(dense, local_steps=2)
-    in_turn = [together, OneByOne(changing)]
-    for iteration in range(6):
-        wanted = one_by_one.answer(*asked(iteration))
-        one_by_one.learn_real_halves()
-        got = in_turn[iteration % 2].answer(*asked(iteration))
-        in_turn[(iteration + iteration // 2) % 2].learn_real_halves()
-        assert_close(named(wanted), named(got), 1e-9)
-    assert_close(states(singly), states(changing), 1e-9)
-
-
 @pytest.mark.parametrize("scale", [1.0, 1024.0])
 @pytest.mark.usefixtures("double_precision")
 def test_one_workers_overflow_is_its_own(scale: float) -> None:
