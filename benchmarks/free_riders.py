@@ -120,7 +120,7 @@ def score(
         since = time.thread_time()
         scores.look(generated.images, assignment, feedbacks, swap_follows=swaps)
         found |= dict.fromkeys(scores.guilty() - found.keys(), i)
-        now = scores.scores()
+        now = scores.scores
         spent += time.thread_time() - since
         highest = max([highest, *(each for n, each in now.items() if n not in riders)])
         if swaps:

@@ -144,7 +144,7 @@ def train(
             worker.learn(generated[assignment[n].train])
             feedbacks[n], _, verdicts[n] = worker.feedback(generated[assignment[n].judge])
             assert screening.refuse(n, feedbacks[n]) is None, "the server should not notice lies"
-        aggregation.update_gradient(learner, feedbacks, assignment, kappa, verdicts=verdicts)
+        aggregation.update_gradient(learner, feedbacks, assignment, kappa, outputs=verdicts)
         learner.step()
         if i % swap_every == 0:
             swap(settings, workers, i // swap_every - 1)

@@ -258,7 +258,7 @@ class HostKeys:
         return ChaCha20Poly1305(self.derived(other, b"sealed by %d" % sender))
 
 
-class Parcels:
+class OpenParcels:
     """What hosts hand to each other, as it is: a server that passes it on can read it."""
 
     def begin_exchange(self, iteration: int) -> None:
@@ -279,7 +279,7 @@ class Parcels:
         return parcel.tensors
 
 
-class SealedParcels(Parcels):
+class SealedParcels(OpenParcels):
     """What hosts hand to each other encrypted."""
 
     def __init__(self, keys: HostKeys) -> None:
@@ -290,13 +290,13 @@ class SealedParcels(Parcels):
         self._keys.begin_exchange(iteration)
 
     def pack(self, taker: int, message: Message) -> Message | None:
-        """See `Parcels`."""
+        """See `OpenParcels`."""
         if not self._keys.knows(taker):
             return None
         return replace(message, tensors={SEALED: self._keys.seal_message(taker, message)})
 
     def open(self, giver: int, kind: str, iteration: int, parcel: Message) -> Mapping[str, Tensor]:
-        """See `Parcels`."""
+        """See `OpenParcels`."""
         sealed = parcel.tensors.get(SEALED, torch.empty(0))
         return self._keys.unseal_message(giver, kind, iteration, sealed).tensors
 

@@ -84,7 +84,7 @@ class HostPath:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedHosts:
     """Who is asked, and what for.
 
     Attributes:
@@ -118,12 +118,12 @@ class ServerStage:
         del members
         return num_hosts
 
-    def ask(self, asked: Asked, engine: "Engine") -> Asked:
+    def ask(self, asked: AskedHosts, engine: "Engine") -> AskedHosts:
         """Chooses among those that are to be asked, and adds to the question."""
         del engine
         return asked
 
-    def collect(self, iteration: int, asked: Asked, engine: "Engine") -> Answers | None:
+    def collect(self, iteration: int, asked: AskedHosts, engine: "Engine") -> Answers | None:
         """Waits for answers in a way of its own; None if it has none."""
         del iteration, asked, engine
         return None
@@ -146,9 +146,9 @@ class ServerPath:
         limits = (stage.most_groups(len(hosts), members) for stage in self.stages)
         return max(1, min([wanted, *limits]))
 
-    def ask(self, hosts: "Hosts", groups: Mapping[int, int], engine: "Engine") -> Asked:
+    def ask(self, hosts: "Hosts", groups: Mapping[int, int], engine: "Engine") -> AskedHosts:
         """Who is to be asked; groups are by worker."""
-        asked = Asked(hosts, groups)
+        asked = AskedHosts(hosts, groups)
         for stage in self.stages:
             asked = stage.ask(asked, engine)
         return asked
@@ -156,7 +156,7 @@ class ServerPath:
     def collect(
         self,
         iteration: int,
-        asked: Asked,
+        asked: AskedHosts,
         engine: "Engine",
         weights: Mapping[int, float] | None = None,
     ) -> Answers:

@@ -51,7 +51,7 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
-from mdgan.engine.host_keys import HostKeys, NotMasked, Parcels, SealedParcels
+from mdgan.engine.host_keys import HostKeys, NotMasked, OpenParcels, SealedParcels
 from mdgan.engine.secure_settings import LEAST_PARTIES, threshold
 from mdgan.engine.stages.contract import HostPath, HostStage, Leaving
 from mdgan.engine.stages.mask import (
@@ -371,7 +371,7 @@ def mask_of(path: HostPath) -> HostMask | None:
     return next((stage for stage in path.stages if isinstance(stage, HostMask)), None)
 
 
-def parcels_of(path: HostPath) -> Parcels:
+def parcels_of(path: HostPath) -> OpenParcels:
     """How a host hands on what tells of its answers: as it is only where the server sees these."""
     mask = mask_of(path)
-    return Parcels() if mask is None else SealedParcels(mask.keys)
+    return OpenParcels() if mask is None else SealedParcels(mask.keys)

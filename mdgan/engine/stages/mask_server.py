@@ -22,7 +22,7 @@ from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.keys_told import tell_keys
 from mdgan.engine.server.loop import AllWorkersLost
 from mdgan.engine.server.membership import Membership
-from mdgan.engine.stages.contract import Asked, ServerStage
+from mdgan.engine.stages.contract import AskedHosts, ServerStage
 from mdgan.engine.stages.mask import (
     CODE_BYTES,
     LOSS_STEPS,
@@ -111,7 +111,7 @@ class ServerMask(ServerStage):
         """Each sum is of as many hosts as it takes."""
         return num_hosts // least_parties(members)
 
-    def ask(self, asked: Asked, engine: Engine) -> Asked:
+    def ask(self, asked: AskedHosts, engine: Engine) -> AskedHosts:
         """Leaves out groups in which too few hosts have a part.
 
         Fields are `sums`, a `SumQuestion`, and `groups`: worker → the sum of its answer.
@@ -131,7 +131,7 @@ class ServerMask(ServerStage):
         groups = {str(n): asked.groups[n] for workers in hosts.values() for n in workers}
         return replace(asked, hosts=hosts, fields={**as_fields(self._question), "groups": groups})
 
-    def collect(self, iteration: int, asked: Asked, engine: Engine) -> Answers:
+    def collect(self, iteration: int, asked: AskedHosts, engine: Engine) -> Answers:
         """Waits for the sums that hosts were asked for, and has the masks taken off.
 
         Returns:
@@ -167,7 +167,12 @@ class ServerMask(ServerStage):
         return answers
 
     def _unmask(
-        self, iteration: int, asked: Asked, sums: Sequence[_Sum], masked: Masked, engine: Engine
+        self,
+        iteration: int,
+        asked: AskedHosts,
+        sums: Sequence[_Sum],
+        masked: Masked,
+        engine: Engine,
     ) -> dict[int, dict[int, Limbs]]:
         """What hosts reveal, by host and sum (rounds 3 and 4)."""
         number, codes = self._question.number, dict[int, dict[int, Tensor]]()
@@ -219,7 +224,7 @@ class ServerMask(ServerStage):
         }
 
     def _add(
-        self, answers: Answers, asked: Asked, sum_: _Sum, total: Tensor, engine: Engine
+        self, answers: Answers, asked: AskedHosts, sum_: _Sum, total: Tensor, engine: Engine
     ) -> None:
         """Adds a sum, if each worker's part can have been below the form's limit."""
         answers.hosts.update(sum_.survivors)

@@ -51,7 +51,6 @@ class GeneratorLearner(Generator):
         noise: draws z.
         random_state: of dropout and the like.
         loss_scale: what losses are multiplied by; see `arithmetic.loss_scale`.
-        stale: 1 if G may step between batches and the feedback on them; else 0.
         policy: see `Generator`.
     """
 
@@ -65,7 +64,6 @@ class GeneratorLearner(Generator):
         noise: torch.Generator,
         random_state: RandomState,
         loss_scale: float = 1.0,
-        stale: int = 0,
         policy: Policy | None = None,
     ) -> None:
         super().__init__(
@@ -73,28 +71,27 @@ class GeneratorLearner(Generator):
         )
         self._batch_size = batch_size
         self._loss_scale = loss_scale
-        self._stale = stale
         self._graphs: deque[Graph] = deque()
 
-    def generate(self, kappa: int) -> Samples:
+    def generate(self, kappa: int, *, ahead: bool = False) -> Samples:
         """X = G(z), z ~ N(0, I), in one forward pass whose graph is kept for `backward`.
 
-        Feedback must come in the order of these calls, or see `set_aside`. With stale feedback the
-        next batches are generated before it has come, so each graph has its own copy of w.
+        Feedback must come in the order of these calls, or see `set_aside`. If G may step before it
+        comes (`ahead`), each graph has its own copy of w; else earlier batches are forgotten.
 
         Returns:
             X without its graph, [κ, b, C, H, W] in [−1, 1] (Algorithm 1, lines 27-30); and y,
             int64 [κ, b], if G is conditional.
         """
         weights = None
-        if self._stale:  # a copy of w: a step before the feedback comes changes w in place
+        if ahead:  # a step changes w in place
             named = self.model.named_parameters()
             weights = {n: p.detach().clone().requires_grad_() for n, p in named if p.requires_grad}
         samples = self.draw(kappa * self._batch_size, weights)
         batches, labels = (kappa, self._batch_size), samples.labels
         generated = samples.images.view(*batches, *samples.images.shape[1:])
         learnt = self.parameters if weights is None else list(weights.values())
-        if not self._stale:
+        if not ahead:
             self.forget()
         self._graphs.append(Graph(generated, learnt))
         return Samples(generated.detach(), None if labels is None else labels.view(batches))

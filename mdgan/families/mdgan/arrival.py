@@ -70,12 +70,14 @@ class ByArrival:
     answered.
     """
 
+    ahead = True
+
     def __init__(self) -> None:
         self._open: dict[int, _OpenQuestion] = {}
         self._num_steps = 0
 
     def advance(self, i: int, server: MDGANServer, engine: Engine) -> Advance | None:
-        """See `Policy`."""
+        """See `Stepping`."""
         used = _Used()
         if not engine.members.busy():
             self._open, self._num_steps = {}, 0

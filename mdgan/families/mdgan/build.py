@@ -30,7 +30,7 @@ from mdgan.families.mdgan.messages import (
     feedback_form,
 )
 from mdgan.families.mdgan.planning import planning
-from mdgan.families.mdgan.server import InStep, MDGANServer, Policy
+from mdgan.families.mdgan.server import InStep, MDGANServer, Stepping
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.stacked_workers import stacked
 from mdgan.families.mdgan.worker import LearningLater, OneByOne, Worker, WorkerGroup
@@ -147,8 +147,8 @@ def make_server(
     """The server's part with this learner; see `MDGANServer`."""
     form = feedback_form(settings, sample_shape)
     stages = [ServerMask(form)] if settings.secure_aggregation else []
-    policy: Policy = ByArrival() if settings.by_arrival else InStep(stale=settings.stale > 0)
-    return MDGANServer(learner, settings, ServerPath(form, stages), policy, num_weights)
+    stepping: Stepping = ByArrival() if settings.by_arrival else InStep(ahead=settings.stale > 0)
+    return MDGANServer(learner, settings, ServerPath(form, stages), stepping, num_weights)
 
 
 def make_group(workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]) -> WorkerGroup:
@@ -176,7 +176,6 @@ def make_generator_learner(
         noise=generator_for(settings.seed, "noise"),
         random_state=RandomState(derive_seed(settings.seed, "server"), device),
         loss_scale=loss_scale(settings.precision),
-        stale=1 if settings.by_arrival else settings.stale,
         policy=policy,
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mdgan.engine.host_keys import Parcels
+from mdgan.engine.host_keys import OpenParcels
 from mdgan.families.mdgan.messages import DISCRIMINATORS
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.model_state import part_of
@@ -24,7 +24,7 @@ Exchange = Callable[
 
 
 def carry_out(
-    order: Message, workers: Mapping[int, Worker], exchange: Exchange, parcels: Parcels
+    order: Message, workers: Mapping[int, Worker], exchange: Exchange, parcels: OpenParcels
 ) -> tuple[dict[int, str], dict[int, str]]:
     """Gives and takes discriminators; a worker that gets none that it can use keeps its own.
 
@@ -70,7 +70,7 @@ def _closed(moves: Mapping[int, int]) -> dict[int, int]:
 
 
 def _copies(
-    order: Message, workers: Mapping[int, Worker], exchange: Exchange, parcels: Parcels
+    order: Message, workers: Mapping[int, Worker], exchange: Exchange, parcels: OpenParcels
 ) -> dict[int, Mapping[str, Tensor]]:
     """The copies of discriminators that these workers get, from here and from other hosts."""
     copies: dict[int, Mapping[str, Tensor]] = {}
@@ -100,7 +100,9 @@ def _copies(
     return copies
 
 
-def _opened(host: int, iteration: int, parcel: Message, parcels: Parcels) -> Mapping[str, Tensor]:
+def _opened(
+    host: int, iteration: int, parcel: Message, parcels: OpenParcels
+) -> Mapping[str, Tensor]:
     """What another host has given; nothing if it was changed on the way."""
     try:
         return parcels.open(host, DISCRIMINATORS, iteration, parcel)

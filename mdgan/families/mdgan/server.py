@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.barrier import Hosts, workers_of
 from mdgan.engine.server.engine import Engine
-from mdgan.engine.stages.contract import Asked, ServerPath
+from mdgan.engine.stages.contract import AskedHosts, ServerPath
 from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
 from mdgan.families.mdgan.free_riders import FreeRiders
@@ -36,14 +36,16 @@ _RHYTHM = {
 class Sent(NamedTuple):
     """Which workers have got batches in an iteration, which ones, and all of them."""
 
-    asked: Asked
+    asked: AskedHosts
     assignment: Mapping[int, Assignment]
     kappa: int
     generated: Tensor
 
 
-class Policy(Protocol):
-    """When the generator steps."""
+class Stepping(Protocol):
+    """When the generator steps; `ahead` says whether it may step between batches and feedback."""
+
+    ahead: bool
 
     def advance(self, i: int, server: "MDGANServer", engine: Engine) -> Advance | None:
         """Iteration i; None if no answer could be used."""
@@ -56,7 +58,7 @@ class MDGANServer(ServerPart):
         learner: G.
         settings: of the run.
         path: of feedback.
-        policy: when G steps.
+        stepping: when G steps.
         num_weights: |θ|; decides how often discriminators are swapped if workers hold different
             classes.
 
@@ -73,7 +75,7 @@ class MDGANServer(ServerPart):
         learner: GeneratorLearner,
         settings: MDGANSettings,
         path: ServerPath,
-        policy: Policy,
+        stepping: Stepping,
         num_weights: int = 0,
     ) -> None:
         self.form, self.stages = path.form, path.stages
@@ -82,7 +84,7 @@ class MDGANServer(ServerPart):
         self.path = path
         self.aggregation = Aggregation(settings.aggregation)
         self._settings = settings
-        self._policy = policy
+        self._stepping = stepping
         self._num_weights = num_weights
         self._images = Codec.of(settings.wire_images)
         self._holders = Holders(settings.participation, settings.seed)
@@ -127,7 +129,7 @@ class MDGANServer(ServerPart):
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One global iteration."""
-        return self._policy.advance(done + 1, self, engine)
+        return self._stepping.advance(done + 1, self, engine)
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         """See `ServerPart`."""
@@ -190,7 +192,7 @@ class MDGANServer(ServerPart):
             held = [own["classes"] for own in engine.members.holdings().values()]
             self.learner.label_counts = label_counts(len(self.learner.label_counts), held)
         with engine.span("generate"):
-            generated = self.learner.generate(kappa)
+            generated = self.learner.generate(kappa, ahead=self._stepping.ahead)
         assignment = assign(workers, kappa)
         judged = {worker: batch for worker, (batch, _) in assignment.items()}
         asked = self.path.ask(hosts, judged, engine)
@@ -253,26 +255,26 @@ class InStep:
     """G steps with the answers of all workers (Algorithm 1).
 
     Args:
-        stale: whether the next batches leave before the answers are in.
+        ahead: whether the next batches leave before the answers are in.
     """
 
-    def __init__(self, *, stale: bool = False) -> None:
-        self._stale = stale
-        self._ahead: Sent | None = None
+    def __init__(self, *, ahead: bool = False) -> None:
+        self.ahead = ahead
+        self._next: Sent | None = None
 
     def advance(self, i: int, server: MDGANServer, engine: Engine) -> Advance | None:
-        """See `Policy`."""
+        """See `Stepping`."""
         # 1, 2. Generate κ batches and send every worker its two.
-        sent = self._ahead or server.send_batches(
+        sent = self._next or server.send_batches(
             i, engine, server.judges(server.await_hosts(i, engine))
         )
-        self._ahead = self._send_ahead(i + 1, server, engine)
+        self._next = self._send_ahead(i + 1, server, engine)
 
         # 3, 4. Workers train and answer.
         engine.at(i)
         answers = server.path.collect(i, sent.asked, engine)
         if not answers.losses:  # all workers were lost: the same iteration again, with newcomers
-            self._ahead = None
+            self._next = None
             server.learner.forget()
             return None
 
@@ -298,7 +300,7 @@ class InStep:
 
     def _send_ahead(self, i: int, server: MDGANServer, engine: Engine) -> Sent | None:
         """Sends batches to hosts that may still owe an answer to the iteration before."""
-        if not self._stale or server.pauses_after(i - 1, engine):
+        if not self.ahead or server.pauses_after(i - 1, engine):
             return None
         hosts = engine.members.free(besides=i - 1)
         num_live = sum(map(len, engine.members.taking_part().values()))

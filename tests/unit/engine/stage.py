@@ -244,9 +244,8 @@ class Stage:
     def bring(self) -> ServerPart:
         """What the algorithm adds to the server."""
         assert isinstance(self.settings, MDGANSettings)
-        by_arrival, stale = self.settings.by_arrival, self.settings.stale
-        policy = self.settings.policy("generator") if by_arrival else None
-        self.learner = small.make_learner(stale=1 if by_arrival else stale, policy=policy)
+        policy = self.settings.policy("generator") if self.settings.by_arrival else None
+        self.learner = small.make_learner(policy=policy)
         return make_server(self.learner, self.settings, small.SHAPE)
 
     def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:

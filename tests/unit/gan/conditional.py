@@ -88,7 +88,7 @@ def make_worker(kind: type[nn.Module], seed: int = 0, **rules: float) -> Worker:
     )
 
 
-def make_learner(seed: int = 0, stale: int = 0) -> GeneratorLearner:
+def make_learner(seed: int = 0) -> GeneratorLearner:
     generator = make(ConditionalGenerator, seed)
     return GeneratorLearner(
         generator,
@@ -97,7 +97,6 @@ def make_learner(seed: int = 0, stale: int = 0) -> GeneratorLearner:
         batch_size=small.BATCH_SIZE,
         noise=generator_for(seed, "noise"),
         random_state=RandomState(seed + 1000, small.CPU),
-        stale=stale,
     )
 
 

@@ -83,7 +83,8 @@ def test_each_batch_that_is_used_is_sent_once_and_found_again(
         for place, index in zip(places[n], pair, strict=True):
             assert torch.equal(found[place].images, generated()[index])
             read, sent = found[place].labels, whole[index].labels
-            assert read is sent is None or (read is not None and torch.equal(read, sent))
+            assert (read is None) == (sent is None)
+            assert read is None or sent is None or torch.equal(read, sent)
 
 
 def test_a_batch_used_by_three_workers_is_sent_once() -> None:
