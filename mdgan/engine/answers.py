@@ -188,7 +188,7 @@ def read_answers(
         forms: by worker, if the shapes of what they send beside differ.
 
     Returns:
-        The answers, in which every worker has one part; empty if the message is malformed.
+        The answers, in which every worker has one part; none if the message is malformed.
     """
     fields, tensors = message.fields, message.tensors
     workers, groups = _ranks(fields.get("workers")), fields.get("summed", [])

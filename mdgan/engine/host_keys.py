@@ -68,23 +68,13 @@ class SignedKey(msgspec.Struct, frozen=True):
 
 
 def run_digest(welcome: Mapping[str, Any], identity: Mapping[str, Any]) -> bytes:
-    """What tells a run, and the server of it that hosts have joined, from others.
-
-    Args:
-        welcome: what the server tells hosts: `run` and `generation` count.
-        identity: what is equal on every rank.
-    """
+    """What tells a run, and the server of it that hosts have joined, from others."""
     said = [welcome.get("run"), welcome.get("generation"), identity]
     return sha256(json.dumps(said, sort_keys=True).encode()).digest()
 
 
 def check_key(signed: SignedKey, run: bytes, trusts: Identity | None) -> str:
-    """Checks that a key is that of a host, as far as certificates tell.
-
-    Args:
-        signed: what is told of it.
-        run: see `run_digest`.
-        trusts: the own certificate, and the authorities that count; None without certificates.
+    """Checks that a key is that of a host of a run, as far as certificates tell.
 
     Returns:
         The fingerprint of the certificate; empty if it need not be another one for each host.
@@ -110,14 +100,9 @@ def check_key(signed: SignedKey, run: bytes, trusts: Identity | None) -> str:
 
 
 class HostKeys:
-    """The keys of one host for the others, as long as it is linked with one server.
+    """The keys of one host, with these ranks, for the others, while it is linked with one server.
 
-    Args:
-        workers: the ranks that it carries.
-        identity: its certificate and key, and whom it trusts; None without certificates.
-
-    Attributes:
-        host: its number.
+    Its number is `host`, the first rank. Without certificates there is no identity.
     """
 
     def __init__(self, workers: Sequence[int], identity: Identity | None = None) -> None:

@@ -15,12 +15,6 @@ from mdgan.messages import Kind, Message
 def take_key(members: Membership, host: int, told: Any, trusts: Identity | None) -> str:
     """Keeps the key of a live host for others, which would end if they were told a wrong one.
 
-    Args:
-        members: the hosts.
-        host: a live one.
-        told: what it has told of its key.
-        trusts: which certificates count; None without certificates.
-
     Returns:
         Why the host cannot take part, in one line; empty if it can.
 

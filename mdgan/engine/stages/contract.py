@@ -18,20 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Leaving:
-    """What the workers of a host answer. A stage takes away what it has written.
+    """What the workers of a host answer, as for `pack_answers`. A stage takes away what it writes.
 
     Attributes:
-        question: that they answer.
-        answers: by worker, float32 of the form's shape.
-        losses: J_disc and J_gen by worker, float32 [2].
-        groups: by worker, which answers may be added up with its own: those of the same group.
-        beside: what else the form asks for: name → worker → tensor.
-        weights: of workers in sums, where they differ.
         about: makes, by group, what stands for all that its hosts must be asked alike.
         check: called with this host, the workers of each host of a sum, and how many hosts a sum
             must have; raises `NotMasked` if the sum would tell what one of them has answered.
-        fields: of the message, as far as it is written.
-        tensors: likewise.
+        fields: of the message, as far as it is written; `tensors` likewise.
     """
 
     question: Message
@@ -85,13 +78,7 @@ class HostPath:
 
 @dataclass(frozen=True)
 class AskedHosts:
-    """Who is asked, and what for.
-
-    Attributes:
-        hosts: each with its workers.
-        groups: by worker, which answers may be added up with its own.
-        fields: what a question says for the sake of stages.
-    """
+    """Hosts with the workers that are asked, by worker its group, and fields for their question."""
 
     hosts: "Hosts"
     groups: Mapping[int, int]

@@ -26,24 +26,16 @@ Codes = dict[int, Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]]
 
 
 class SumQuestion(msgspec.Struct, frozen=True):
-    """Which hosts take part in the sums of one iteration.
-
-    Attributes:
-        number: of the question; each has a larger one than those before.
-        parties: by sum, the hosts.
-    """
+    """Which hosts, by sum, take part in a question's; each has a larger number than the last."""
 
     number: _Number
     parties: dict[_Small, list[int]]
 
 
 class Survivors(msgspec.Struct, frozen=True):
-    """Which hosts' answers to a question have come.
+    """Of which hosts, by sum, answers to a question have come.
 
-    Attributes:
-        number: of the question.
-        survivors: by sum, the hosts.
-        codes: by sum and host, its code for the host that is asked; empty where all have survived.
+    The codes are by sum and host, for the host that is asked; empty where all have survived.
     """
 
     number: _Number
@@ -78,13 +70,7 @@ def order_for(
 def read_tensors(
     message: Message, name: str, shapes: Mapping[int, tuple[int, ...]], dtype: torch.dtype
 ) -> dict[int, Tensor]:
-    """Reads those tensors `<name>.<sum>` that a host has sent; it may be hostile.
-
-    Args:
-        message: from a host.
-        name: of the tensors.
-        shapes: that they must have, by sum.
-        dtype: that they must have.
+    """Reads those tensors `<name>.<sum>` that a host, perhaps a hostile one, has sent.
 
     Raises:
         ValueError: one is of another shape or type.
@@ -101,12 +87,7 @@ def read_tensors(
 def read_masked(
     message: Message, form: AnswerForm, parties: Mapping[int, Sequence[int]]
 ) -> dict[int, MaskedSum]:
-    """Reads what `HostMask.write` wrote; a hostile host may have sent anything else.
-
-    Args:
-        message: from a host.
-        form: how answers travel.
-        parties: by sum, the hosts that were asked.
+    """Reads what `HostMask.write` wrote to the hosts that were asked for each sum.
 
     Raises:
         ValueError: it is malformed, or the host abstains.

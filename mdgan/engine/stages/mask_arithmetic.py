@@ -34,12 +34,7 @@ Limbs = NDArray[np.uint16]
 
 
 class Mask(NamedTuple):
-    """A stream of random numbers that is added or taken off.
-
-    Attributes:
-        seed: decides all of them.
-        sign: 1 to add, -1 to subtract.
-    """
+    """A stream of random numbers, all decided by a seed, to be added (1) or subtracted (-1)."""
 
     seed: Limbs
     sign: int = 1
@@ -51,15 +46,7 @@ def sign_between(host: int, other: int) -> int:
 
 
 def masked(steps: Tensor, masks: Iterable[Mask]) -> Tensor:
-    """Adds masks to an addend, modulo 2⁶⁴.
-
-    Args:
-        steps: int64 of any shape; stays as it is.
-        masks: each with a seed of its own.
-
-    Returns:
-        int64 of the same shape; without the seeds it looks like random numbers.
-    """
+    """An addend, int64, with masks on it, modulo 2⁶⁴: without the seeds, random numbers."""
     total = steps.detach().cpu().contiguous().numpy().copy()
     for seed, sign in masks:
         # numpy's sums of whole numbers are modulo 2^64.
@@ -68,15 +55,7 @@ def masked(steps: Tensor, masks: Iterable[Mask]) -> Tensor:
 
 
 def without_masks(addends: Mapping[int, Tensor], masks: Iterable[Mask]) -> Tensor:
-    """The sum of what hosts have masked, modulo 2⁶⁴.
-
-    Args:
-        addends: by host, int64, all of one shape; at least one.
-        masks: that are still on their sum, as hosts have added them.
-
-    Returns:
-        int64, a new tensor.
-    """
+    """The sum of what hosts have masked, modulo 2⁶⁴, less the masks that are still on it."""
     first, *others = addends.values()
     total = first.clone()
     for addend in others:

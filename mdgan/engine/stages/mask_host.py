@@ -171,9 +171,6 @@ class HostMask(HostStage):
     def confirm(self, order: Message) -> Message:
         """Host → server: this host's codes for a list of survivors (round 3).
 
-        Args:
-            order: a `Survivors` in `sums`.
-
         Returns:
             Tensors `codes.<sum>`, uint8 [|survivors| - 1, CODE_BYTES]: for each other survivor.
 

@@ -62,13 +62,7 @@ def least_parties(members: Membership) -> int:
 
 @dataclass(frozen=True)
 class _Sum:
-    """One sum.
-
-    Attributes:
-        group: its number.
-        parties: the hosts that were asked.
-        survivors: those whose masked answers have come, in the same order.
-    """
+    """One sum: its number, the hosts that were asked, and those whose masked answers have come."""
 
     group: int
     parties: Sequence[int]
@@ -80,11 +74,7 @@ class _Sum:
 
 
 class ServerMask(ServerStage):
-    """Asks for masked sums, and has the masks taken off.
-
-    Args:
-        form: how answers travel.
-    """
+    """Asks for masked sums of answers of a form, and has the masks taken off."""
 
     def __init__(self, form: AnswerForm) -> None:
         self._form = form
@@ -134,9 +124,8 @@ class ServerMask(ServerStage):
     def collect(self, iteration: int, asked: AskedHosts, engine: Engine) -> Answers:
         """Waits for the sums that hosts were asked for, and has the masks taken off.
 
-        Returns:
-            A sum of the workers of each group whose answers have come, and their losses: the mean
-            of the group. Empty if too few hosts are left, or if no sum makes sense.
+        The losses of workers are the mean of their group. There are no answers if too few hosts are
+        left, or if no sum makes sense.
 
         Raises:
             AllWorkersLost: there was no sum several times in a row.

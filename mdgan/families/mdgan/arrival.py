@@ -15,13 +15,7 @@ from mdgan.families.mdgan.server import MDGANServer, Sent
 
 
 class _OpenQuestion(NamedTuple):
-    """What a worker was sent.
-
-    Attributes:
-        graph: of its batches.
-        sent: which of them it judges.
-        num_steps: how many steps G had taken when they were made.
-    """
+    """What a worker was sent, its batches with their graph, and how many steps G had taken."""
 
     graph: Graph
     sent: Sent
@@ -53,10 +47,7 @@ def rate_scale(staleness: int) -> float:
 
     With N workers that are equally fast s = N − 1, and a step has b samples instead of N·b: the
     rate falls with the square root of a batch (Krizhevsky 2014). The older an answer, the less it
-    weighs.
-
-    Args:
-        staleness: s ≥ 0, how many steps G has taken since it made the batches.
+    weighs: s is how many steps G has taken since it made the batches.
     """
     return 1 / sqrt(1 + staleness)
 

@@ -15,15 +15,7 @@ from mdgan.gan.randomness import generator_for
 
 
 class Holders:
-    """Which workers hold a discriminator.
-
-    Args:
-        fraction: C, in ]0, 1]; with 1 all workers do, also those that join later.
-        seed: decides which workers begin.
-
-    Attributes:
-        now: the holders; None for all workers.
-    """
+    """Which workers hold a discriminator: `now`, a fraction C, or None for all if C is 1."""
 
     def __init__(self, fraction: float, seed: int) -> None:
         self.now: set[int] | None = None

@@ -17,13 +17,7 @@ from mdgan.gan.model_state import is_finite, part_of, under
 
 
 class Judgement(NamedTuple):
-    """How a worker judges a batch X^(g).
-
-    Attributes:
-        feedback: F_n, [b, C, H, W].
-        loss: J_gen, a scalar.
-        outputs: the logits D_n(x) of the samples, [b]; high means real.
-    """
+    """Of a batch X^(g): F_n, [b, C, H, W]; J_gen, a scalar; and the logits D_n(x), [b]."""
 
     feedback: Tensor
     loss: Tensor
@@ -137,13 +131,7 @@ StageOf = Callable[[int], Stage]
 
 
 class WorkerAnswers(NamedTuple):
-    """What workers answer in one iteration, by rank, in the order in which they were asked.
-
-    Attributes:
-        feedbacks: F_n, [b, C, H, W].
-        losses: J_disc and J_gen, [2].
-        outputs: D_n(X^(g)), logits, [b].
-    """
+    """F_n, J_disc and J_gen [2], and logits by rank, in the order in which workers were asked."""
 
     feedbacks: dict[int, Tensor]
     losses: dict[int, Tensor]

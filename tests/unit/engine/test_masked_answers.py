@@ -232,17 +232,14 @@ def test_what_too_few_hosts_confirm_is_not_unmasked_and_no_host_ends(
     assert hosts.reveal(1, hosts.parties, number=2) is not None
 
 
-def test_hosts_that_were_told_of_different_questions_do_not_unmask_each_other() -> None:
+@pytest.mark.parametrize(
+    ("parties", "about"), [([5, 4, 3, 2, 1], b""), ([1, 2, 3, 4, 5], b"another batch")]
+)
+def test_hosts_that_were_asked_something_else_do_not_unmask_each_other(
+    parties: list[int], about: bytes
+) -> None:
     hosts = all_answer(5, besides=(2,))
-    hosts.answer(2, ZEROS, hosts.question(parties={"0": [5, 4, 3, 2, 1]}))
-    for host in (1, 3, 4, 5):
-        revealed = hosts.reveal(host, hosts.parties)
-        assert [bool((row < PRIME).all()) for row in revealed] == [n != 2 for n in hosts.parties]
-
-
-def test_hosts_that_were_asked_about_something_else_do_not_unmask_each_other() -> None:
-    hosts = all_answer(5, besides=(2,))
-    hosts.answer(2, ZEROS, about=b"another batch")
+    hosts.answer(2, ZEROS, hosts.question(parties={"0": parties}), about=about)
     for host in (1, 3, 4, 5):
         revealed = hosts.reveal(host, hosts.parties)
         assert [bool((row < PRIME).all()) for row in revealed] == [n != 2 for n in hosts.parties]
