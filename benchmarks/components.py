@@ -28,7 +28,7 @@ from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
 from mdgan.engine.answers import AnswerForm, pack_answers, read_answers
 from mdgan.engine.server.conduct import Conduct
-from mdgan.engine.server.screening import Screening
+from mdgan.engine.stages.screen import Screening
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.build import make_generator_learner, make_worker

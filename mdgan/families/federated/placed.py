@@ -19,7 +19,7 @@ from mdgan.engine.server.barrier import Hosts
 from mdgan.engine.server.conduct import Conduct
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.loop import AllWorkersLost
-from mdgan.engine.server.screening import Screening
+from mdgan.engine.stages.screen import Screening
 from mdgan.families.federated.cohort import Cohort, Round
 from mdgan.families.federated.placed_messages import (
     MODELS,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.server.conduct import Conduct
-from mdgan.engine.server.screening import Screening
+from mdgan.engine.stages.screen import Screening
 from mdgan.gan.randomness import generator_for
 from tests.unit.gan.small import BATCH_SIZE, SHAPE
 
