@@ -28,7 +28,7 @@ from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
 from mdgan.engine.answers import AnswerForm, pack_answers, read_answers
 from mdgan.engine.server.conduct import Conduct
-from mdgan.engine.server.screening import Screening
+from mdgan.engine.stages.screen import Screening
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.build import make_generator_learner, make_worker
@@ -193,7 +193,7 @@ def join(place: str, credentials: str) -> HostTransport:
     identity = read_credentials(Path(credentials)) if credentials else None
     accepts: dict[str, Most] = {Kind.SPANS: Most(1 << 20, 1 << 20)}
     hello, until = {"host": 1}, Until(60.0)
-    return GrpcHostTransport(place, identity, hello, accepts, {}, Timeouts(), None, False, until)
+    return GrpcHostTransport(place, identity, hello, accepts, {}, Timeouts(), None, until)
 
 
 @pytest.mark.parametrize("is_tls", [False, True], ids=["socket", "tls"])

@@ -33,8 +33,7 @@ from mdgan.data.shard import Shard
 from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.build import make_generator_learner, make_worker
-from mdgan.families.mdgan.free_riders import FreeRiders
-from mdgan.families.mdgan.handovers import Handovers
+from mdgan.families.mdgan.free_riders import FreeRiders, Handovers
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.swap import draw_swap
 from mdgan.families.mdgan.worker import Worker
@@ -120,8 +119,8 @@ def score(
         swaps = i % every == 0
         since = time.thread_time()
         scores.look(generated.images, assignment, feedbacks, swap_follows=swaps)
-        found |= dict.fromkeys(scores.found() - found.keys(), i)
-        now = scores.scores()
+        found |= dict.fromkeys(scores.guilty() - found.keys(), i)
+        now = scores.scores
         spent += time.thread_time() - since
         highest = max([highest, *(each for n, each in now.items() if n not in riders)])
         if swaps:

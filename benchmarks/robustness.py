@@ -32,7 +32,7 @@ from mdgan.data.shard import Shard
 from mdgan.engine.host.describing import describe_all
 from mdgan.engine.scorer import score_generator
 from mdgan.engine.server.conduct import Conduct
-from mdgan.engine.server.screening import Screening
+from mdgan.engine.stages.screen import Screening
 from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.build import make_generator_learner, make_worker
@@ -144,7 +144,7 @@ def train(
             worker.learn(generated[assignment[n].train])
             feedbacks[n], _, verdicts[n] = worker.feedback(generated[assignment[n].judge])
             assert screening.refuse(n, feedbacks[n]) is None, "the server should not notice lies"
-        aggregation.update_gradient(learner, feedbacks, assignment, kappa, verdicts=verdicts)
+        aggregation.update_gradient(learner, feedbacks, assignment, kappa, outputs=verdicts)
         learner.step()
         if i % swap_every == 0:
             swap(settings, workers, i // swap_every - 1)

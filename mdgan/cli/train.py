@@ -224,7 +224,7 @@ def join(started: float, /, run: Path | None, **flags: Any) -> int:
     return take_part(flags, started, run)
 
 
-_AS_IN_THE_RUN = ("workers_per_host", "vectorize", "tune", "transport", "ranks", "out")
+_AS_IN_THE_RUN = ("workers_per_host", "vectorize", "transport", "ranks", "out")
 
 
 @click.command(cls=Command, examples=("mdgan standby runs/first --master-addr 10.0.0.1,10.0.0.2",))

@@ -4,7 +4,7 @@ In MD-GAN that is feedback, in the federated algorithms both models. A host that
 workers may add their tensors up before it sends them, where the algorithm needs only sums.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mdgan.gan.codecs import FP32, Codec
-from mdgan.gan.exact_sum import PartialSum, summed
+from mdgan.gan.exact_sum import FEEDBACK, FixedPoint, PartialSum
 from mdgan.gan.model_state import part_of, under
 from mdgan.messages import Message
 
@@ -35,9 +35,7 @@ class AnswerForm:
         sums: whether a host may add up its workers' answers.
         beside: what else every worker sends, float32 tensors: name → shape. If its first dimension
             is another for each worker, there are no sums.
-        steps: of a unit, in which hosts add answers up and mask the sums (`masked_answers.py`); 0
-            if the server may see every answer.
-        most: with `steps`, the values of an answer must be below this one.
+        arithmetic: in which answers are added up.
         most_norm: no answer is longer than that, if it is known: then what is usual does not
             matter, and whether an answer is used depends on it alone.
     """
@@ -47,8 +45,7 @@ class AnswerForm:
     codec: Codec = FP32
     sums: bool = True
     beside: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    steps: float = 0.0
-    most: float = 0.0
+    arithmetic: FixedPoint = FEEDBACK
     most_norm: float | None = None
 
 
@@ -62,7 +59,7 @@ class Answers:
         losses: J_disc and J_gen by worker, float32 [2].
         beside: what else they sent: name → worker → tensor; only of workers in `singles`.
         hosts: the hosts that answered, whether their answers can be used or not.
-        masked: by host, what it says of sums that hide its answers; see `sum_messages.py`.
+        masked: by host, what a stage has read of a message that hides its answers.
     """
 
     singles: dict[int, Tensor] = field(default_factory=dict)
@@ -84,8 +81,8 @@ class Answers:
             [part for part in self.sums if set(part.workers) <= set(workers)],
             {n: loss for n, loss in self.losses.items() if n in workers},
             {
-                name: {n: t for n, t in told.items() if n in workers}
-                for name, told in self.beside.items()
+                name: {n: t for n, t in rows.items() if n in workers}
+                for name, rows in self.beside.items()
             },
             self.hosts,
         )
@@ -95,8 +92,8 @@ class Answers:
         lost = [part for part in self.sums if worker in part.workers]
         self.sums = [part for part in self.sums if worker not in part.workers]
         self.singles.pop(worker, None)
-        for told in self.beside.values():
-            told.pop(worker, None)
+        for rows in self.beside.values():
+            rows.pop(worker, None)
         for dropped in {worker, *(n for part in lost for n in part.workers)}:
             self.losses.pop(dropped, None)
 
@@ -108,18 +105,16 @@ def pack_answers(
     groups: Mapping[int, int],
     form: AnswerForm,
     beside: Mapping[str, Mapping[int, Tensor]] | None = None,
-    add_up: Callable[[Mapping[int, Tensor]], Tensor] = lambda parts: summed(parts.values()),
+    weights: Mapping[int, float] | None = None,
 ) -> Message:
     """Host → server: the answers of all the host's workers, one by one or added up.
 
     Args:
-        iteration: i.
-        answers: by worker, float32 of the form's shape.
+        answers: by worker, float32 of the form's shape; maybe none.
         losses: J_disc and J_gen by worker, float32 [2].
         groups: by worker, which answers may be added up with its own: those of the same group.
-        form: how answers travel.
         beside: what else the form asks for: name → worker → tensor.
-        add_up: makes a sum of some workers' answers.
+        weights: of workers in sums, if the form's arithmetic has any.
 
     Returns:
         fields `workers`, and `summed`: a list of workers for every sum. Tensors in the order of
@@ -128,12 +123,14 @@ def pack_answers(
         that are in no sum. In the order of `summed`, as
         the codec writes them: `sums.…`. A codec that loses nothing has sums in float64.
     """
-    codec, told = form.codec, beside or {}
+    if not answers:  # a stage has written all of them
+        return Message(form.kind, iteration)
+    codec, arithmetic = form.codec, form.arithmetic
     to_sum = _to_sum(answers, groups) if form.sums else []
     singly = _others(answers, to_sum)
     tensors = {"losses": torch.stack([losses[worker] for worker in answers])}
     for name in form.beside:
-        rows = [told[name][worker].float() for worker in answers]
+        rows = [(beside or {})[name][worker].float() for worker in answers]
         alike = len({row.shape for row in rows}) == 1
         tensors[name] = torch.stack(rows) if alike else torch.cat(rows)
     if singly:
@@ -141,7 +138,8 @@ def pack_answers(
         alone = torch.stack([first, *others]) if others else first.unsqueeze(0)  # without a copy
         tensors |= under("answers.", codec.encode(alone))
     if to_sum:
-        sums = torch.stack([add_up({n: answers[n] for n in group}) for group in to_sum])
+        parts = ({n: answers[n] for n in group} for group in to_sum)
+        sums = torch.stack([arithmetic.add_up(part, weights or {}) for part in parts])
         tensors |= under("sums.", codec.encode(sums if codec.is_exact else sums.float()))
     fields = {"workers": list(answers), "summed": to_sum}
     return Message(form.kind, iteration, fields, tensors)
@@ -157,10 +155,7 @@ def _to_sum(answers: Mapping[int, Tensor], groups: Mapping[int, int]) -> list[li
 
 
 def in_one_message(answers: Sequence[Message]) -> Message:
-    """Host → server: the answers of its workers, where these have answers of several forms.
-
-    Args:
-        answers: from `pack_answers`, one of each form.
+    """Host → server: what `pack_answers` gave for each of several forms.
 
     Returns:
         The only one as it is; else fields: kind → fields; tensors named `<kind>/<name>`.
@@ -174,12 +169,7 @@ def in_one_message(answers: Sequence[Message]) -> Message:
 
 
 def of_kind(message: Message, kind: str) -> Message:
-    """What a host has answered in one form; an empty message if nothing.
-
-    Args:
-        message: from a host, in one form or put together.
-        kind: of the form.
-    """
+    """What a host has answered in one form; an empty message if nothing."""
     if message.kind == kind:
         return message
     fields = message.fields.get(kind) if message.kind == ANSWERS else None
@@ -198,7 +188,7 @@ def read_answers(
         forms: by worker, if the shapes of what they send beside differ.
 
     Returns:
-        The answers, in which every worker has one part; empty if the message is malformed.
+        The answers, in which every worker has one part; none if the message is malformed.
     """
     fields, tensors = message.fields, message.tensors
     workers, groups = _ranks(fields.get("workers")), fields.get("summed", [])
@@ -210,9 +200,7 @@ def read_answers(
         return Answers()
     if len(set(workers)) < len(workers) or sorted(all_named) != sorted(workers):
         return Answers()
-    if not all(groups):  # a sum of no worker's answer
-        return Answers()
-    if groups and not form.sums:  # a sum would hide its parts from the algorithm
+    if not all(groups) or (groups and not form.sums):  # of no worker, or hidden from the algorithm
         return Answers()
     try:
         alone = _decoded(part_of(tensors, "answers."), len(singly), form)
@@ -232,18 +220,13 @@ def read_answers(
     )
 
 
-def _rows(told: Tensor | None, shapes: Mapping[int, tuple[int, ...]]) -> dict[int, Tensor]:
-    """What each worker told; nothing if it is not as much as all should tell.
-
-    Args:
-        told: by all of them, as `pack_answers` puts it together.
-        shapes: of what each worker should tell.
-    """
+def _rows(sent: Tensor | None, shapes: Mapping[int, tuple[int, ...]]) -> dict[int, Tensor]:
+    """What each worker sent beside its answer; nothing if the shapes are others."""
     alike = len(set(shapes.values())) <= 1
     sizes = [1 if alike else shape[0] for shape in shapes.values()]
-    if told is None or told.shape[:1] != (sum(sizes),):
+    if sent is None or sent.shape[:1] != (sum(sizes),):
         return {}
-    rows = torch.split(told, sizes)
+    rows = torch.split(sent, sizes)
     if alike:
         rows = tuple(row[0] for row in rows)
     return dict(zip(shapes, rows, strict=True))

@@ -9,10 +9,10 @@ machines share, does not tell hosts from the server: with it, a server that lies
 Without certificates, on one machine of one user, keys are not signed.
 """
 
-import hmac
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import Annotated, Any
 
@@ -29,6 +29,7 @@ from mdgan.credentials.identity import Identity
 from mdgan.credentials.permit import permit_of
 from mdgan.credentials.signing import check_signed, sign
 from mdgan.messages import Message
+from mdgan.privacy.random_stream import derived
 from mdgan.transport.frames import Frame, WireError, decode, encode
 
 SEALED = "sealed"
@@ -67,23 +68,13 @@ class SignedKey(msgspec.Struct, frozen=True):
 
 
 def run_digest(welcome: Mapping[str, Any], identity: Mapping[str, Any]) -> bytes:
-    """What tells a run, and the server of it that hosts have joined, from others.
-
-    Args:
-        welcome: what the server tells hosts: `run` and `generation` count.
-        identity: what is equal on every rank.
-    """
+    """What tells a run, and the server of it that hosts have joined, from others."""
     said = [welcome.get("run"), welcome.get("generation"), identity]
     return sha256(json.dumps(said, sort_keys=True).encode()).digest()
 
 
 def check_key(signed: SignedKey, run: bytes, trusts: Identity | None) -> str:
-    """Checks that a key is that of a host, as far as certificates tell.
-
-    Args:
-        signed: what is told of it.
-        run: see `run_digest`.
-        trusts: the own certificate, and the authorities that count; None without certificates.
+    """Checks that a key is that of a host of a run, as far as certificates tell.
 
     Returns:
         The fingerprint of the certificate; empty if it need not be another one for each host.
@@ -109,14 +100,9 @@ def check_key(signed: SignedKey, run: bytes, trusts: Identity | None) -> str:
 
 
 class HostKeys:
-    """The keys of one host for the others, as long as it is linked with one server.
+    """The keys of one host, with these ranks, for the others, while it is linked with one server.
 
-    Args:
-        workers: the ranks that it carries.
-        identity: its certificate and key, and whom it trusts; None without certificates.
-
-    Attributes:
-        host: its number.
+    Its number is `host`, the first rank. Without certificates there is no identity.
     """
 
     def __init__(self, workers: Sequence[int], identity: Identity | None = None) -> None:
@@ -126,16 +112,10 @@ class HostKeys:
         self._known: dict[int, SignedKey] = {}
         self._fingerprints: dict[int, str] = {}
         self._pairs: dict[int, bytes] = {}
+        self._last_exchange = -1
 
     def begin(self, run: bytes) -> dict[str, Any]:
-        """The host joins a server, with a new key (round 0 of Bonawitz et al.).
-
-        Args:
-            run: see `run_digest`.
-
-        Returns:
-            What the other hosts must know, as JSON values.
-        """
+        """The host joins a server, with a new key; returns what others must know of it, as JSON."""
         self._run, self._private = run, X25519PrivateKey.generate()
         own = SignedKey(self._workers, self._private.public_key().public_bytes_raw().hex())
         fingerprint = ""
@@ -144,7 +124,7 @@ class HostKeys:
             chain, permit = self._identity.certificate, permit_of(self._identity.certificate)
             own = SignedKey(own.workers, own.key, chain.decode(), signature)
             fingerprint = permit.fingerprint if permit.role is not None else ""
-        self._known, self._pairs = {self.host: own}, {}
+        self._known, self._pairs, self._last_exchange = {self.host: own}, {}, -1
         self._fingerprints = {self.host: fingerprint}
         given: dict[str, Any] = msgspec.to_builtins(own)
         return given
@@ -197,7 +177,18 @@ class HostKeys:
 
     def derived(self, other: int, use: bytes) -> bytes:
         """A secret of this host and another one, 32 bytes, the same at both."""
-        return hmac.digest(self._pair(other), use, "sha256")
+        return derived(self._pair(other), use)
+
+    def begin_exchange(self, iteration: int) -> None:
+        """The server has hosts hand something to each other.
+
+        Raises:
+            NotMasked: for a second time. It may have kept what was sealed then, and would put it
+                back.
+        """
+        if iteration <= self._last_exchange:
+            raise NotMasked(f"it orders the swap of iteration {iteration} a second time")
+        self._last_exchange = iteration
 
     def seal(self, other: int, context: bytes, data: bytes) -> bytes:
         """Encrypts for another host, so that what is changed on the way is refused."""
@@ -217,11 +208,7 @@ class HostKeys:
             raise ValueError(f"host {other} has not sealed this for host {self.host}") from error
 
     def seal_message(self, other: int, message: Message) -> Tensor:
-        """Encrypts a message for another host, which must know its kind and iteration to read it.
-
-        Returns:
-            uint8, one-dimensional.
-        """
+        """A message, encrypted for a host that knows its kind and iteration; uint8, in one row."""
         context = _about(message.kind, message.iteration, self.host, other)
         sealed = bytearray(self.seal(other, context, encode(message).body))
         return torch.frombuffer(sealed, dtype=torch.uint8)
@@ -254,6 +241,49 @@ class HostKeys:
 
     def _cipher(self, other: int, sender: int) -> ChaCha20Poly1305:
         return ChaCha20Poly1305(self.derived(other, b"sealed by %d" % sender))
+
+
+class OpenParcels:
+    """What hosts hand to each other, as it is: a server that passes it on can read it."""
+
+    def begin_exchange(self, iteration: int) -> None:
+        """See `HostKeys.begin_exchange`."""
+
+    def pack(self, taker: int, message: Message) -> Message | None:
+        """A message for another host; None if only the server could read it."""
+        del taker
+        return message
+
+    def open(self, giver: int, kind: str, iteration: int, parcel: Message) -> Mapping[str, Tensor]:
+        """The tensors of what another host has packed.
+
+        Raises:
+            ValueError: it has not, or not for this host.
+        """
+        del giver, kind, iteration
+        return parcel.tensors
+
+
+class SealedParcels(OpenParcels):
+    """What hosts hand to each other encrypted."""
+
+    def __init__(self, keys: HostKeys) -> None:
+        self._keys = keys
+
+    def begin_exchange(self, iteration: int) -> None:
+        """See `HostKeys.begin_exchange`."""
+        self._keys.begin_exchange(iteration)
+
+    def pack(self, taker: int, message: Message) -> Message | None:
+        """See `OpenParcels`."""
+        if not self._keys.knows(taker):
+            return None
+        return replace(message, tensors={SEALED: self._keys.seal_message(taker, message)})
+
+    def open(self, giver: int, kind: str, iteration: int, parcel: Message) -> Mapping[str, Tensor]:
+        """See `OpenParcels`."""
+        sealed = parcel.tensors.get(SEALED, torch.empty(0))
+        return self._keys.unseal_message(giver, kind, iteration, sealed).tensors
 
 
 def _about(kind: str, iteration: int, giver: int, taker: int) -> bytes:

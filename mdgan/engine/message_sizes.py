@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from mdgan.engine.secret_sharing import SECRET_BYTES
+from mdgan.engine.stages.mask_arithmetic import SECRET_BYTES
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import COUNTS, kept_by
 from mdgan.messages import Kind
@@ -76,9 +76,7 @@ def small_bytes(num_workers: int) -> int:
 def shares_bytes(num_workers: int, *, is_secure: bool) -> int:
     """Of which hosts take part in a sum, and the shares that each has for each other one.
 
-    Args:
-        num_workers: of the run when it begins; twice as many may come.
-        is_secure: whether answers are masked; else 0.
+    Twice as many workers may come as there are at the beginning. It is 0 without masks.
     """
     most = 2 * num_workers
     return int(is_secure) * (_MIB + most * (SECRET_BYTES * most + _OF_A_SHARE_BYTES))
@@ -113,12 +111,7 @@ def names_bytes(*networks: Network) -> int:
 
 
 def from_host(sizes: MessageSizes, num_workers: int) -> dict[str, Most]:
-    """What the server accepts from a host.
-
-    Args:
-        sizes: of the run's algorithm.
-        num_workers: that the host carries.
-    """
+    """What the server accepts from a host that carries so many workers."""
     small, own = small_bytes(num_workers), sizes.json_bytes(num_workers)
     limits: dict[str, int] = {
         **sizes.from_host(num_workers),
@@ -133,12 +126,7 @@ def from_host(sizes: MessageSizes, num_workers: int) -> dict[str, Most]:
 
 
 def from_server(sizes: MessageSizes, num_samples: Sequence[int]) -> dict[str, Most]:
-    """What a host accepts from the server.
-
-    Args:
-        sizes: of the run's algorithm.
-        num_samples: for each of the host's workers, as it knows itself.
-    """
+    """What a host accepts from the server, by the number of samples of each of its workers."""
     count = len(num_samples)
     old_orders = _OF_AN_OLD_SAMPLE_BYTES * sum(num_samples)
     limits: dict[str, int] = {
@@ -153,12 +141,7 @@ def from_server(sizes: MessageSizes, num_samples: Sequence[int]) -> dict[str, Mo
 
 
 def between_hosts(sizes: MessageSizes, num_workers: int) -> dict[str, Most]:
-    """What a host accepts from another one, and the server for it.
-
-    Args:
-        sizes: of the run's algorithm.
-        num_workers: that the host carries.
-    """
+    """What a host of so many workers accepts from another one, and the server for it."""
     head_bytes = small_bytes(num_workers) + num_workers * sizes.names_bytes
     limits = sizes.between_hosts(num_workers)
     return {kind: Most(most, head_bytes) for kind, most in limits.items()}

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm
-from mdgan.engine.masked_answers import MaskedAnswers
+from mdgan.engine.stages.contract import ServerStage
+from mdgan.engine.stages.mask_host import HostMask
 from mdgan.messages import Message
 from mdgan.transport.host_end import HostTransport
 
@@ -45,6 +46,7 @@ class ServerPart(ABC):
 
     Attributes:
         form: how hosts answer; see `forms` where there are several kinds of question.
+        stages: that answers pass.
         device: the one that answers are moved to.
         counts_busy: whether workers that are busy with an earlier question count where a quorum
             must answer.
@@ -54,6 +56,7 @@ class ServerPart(ABC):
     """
 
     form: AnswerForm
+    stages: Sequence[ServerStage] = ()
     device: torch.device = torch.device("cpu")
     counts_busy: bool = True
     copied: str | None = None
@@ -183,7 +186,7 @@ class HostPart(ABC):
     """
 
     begins: str
-    masks: MaskedAnswers | None = None
+    masks: HostMask | None = None
 
     @property
     @abstractmethod
@@ -215,9 +218,6 @@ class HostPart(ABC):
 
     def adopted(self) -> None:
         """All workers have what they need."""
-
-    def unmasked(self) -> None:
-        """The host has done its share for sums; the server goes on by itself for a moment."""
 
     def memory_bytes(self) -> int:
         """What processes of its own hold, beside the host's."""

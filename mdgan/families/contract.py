@@ -75,34 +75,22 @@ class Algorithm(Generic[S]):
         return builder
 
     def phases(self, settings: S) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The phases that the server and hosts enter again and again in a run.
-
-        Args:
-            settings: of the run.
-
-        Returns:
-            The server's and a host's.
-        """
+        """The phases that the server, and a host, enter again and again in a run."""
         saves = settings.makes_checkpoints
         server = self.server_phases + ("checkpoint", "write", "manifest") * saves
         host = self.host_phases + ("checkpoint", "write", "report") * saves
         return (_merged(server), _merged(host)) if settings.merge_halves else (server, host)
 
     def opens_links(self, settings: S) -> str:
-        """The flag by which processes talk to each other without encryption, beside their links.
+        """The flag, with its value, by which processes talk without encryption beside their links.
 
-        Args:
-            settings: of the run.
-
-        Returns:
-            The flag with its value; empty if they do not.
+        Empty if they do not.
         """
         del settings
         return ""
 
 
 def _merged(phases: tuple[str, ...]) -> tuple[str, ...]:
-    """Phases in a run that merges the halves of a discriminator's step."""
     names = {"real-half": "both-halves", "fake-half": "both-halves"}
     return tuple(dict.fromkeys(names.get(phase, phase) for phase in phases))
 
@@ -112,14 +100,9 @@ class HostNeeds(Generic[S]):
     """What a host's part is built from.
 
     Attributes:
-        settings: of the run.
-        models: of the run.
         shards: of the workers that the host carries, by rank.
-        device: where models live.
-        tracer: records what workers do when.
         own_process: whether the host has a process of its own, so that its part may change how many
             compute threads there are.
-        fixed_threads: whether the user has said how many compute threads there are.
         num_workers_here: how many workers this machine carries, on all hosts together.
         clients: the shards of clients without a home, if any host may train any of them.
         cores: of one process that the host forks after another; empty if they may use all.
@@ -135,7 +118,6 @@ class HostNeeds(Generic[S]):
     device: "torch.device"
     tracer: "Tracer"
     own_process: bool = True
-    fixed_threads: bool = True
     num_workers_here: int = 1
     clients: "ClientShards | None" = None
     cores: Sequence[frozenset[int]] = ()
@@ -167,18 +149,16 @@ class Exchange(Generic[S]):
 
 
 class PlannedHost(NamedTuple):
-    """A host of a planned run that trains clients without a home.
+    """A host of a planned run that trains clients without a home, in slots.
 
-    Attributes:
-        slots: how many it has.
-        speed: of each of them; 1 as those of this machine.
+    The speed is that of each slot; 1 as those of this machine.
     """
 
     slots: int
     speed: float
 
 
-class Share(NamedTuple):
+class PlannedShare(NamedTuple):
     """What such a host does in a step.
 
     Attributes:
@@ -216,7 +196,7 @@ class Placing:
     slots: int
     about: str
     seconds: "Callable[[Sequence[Placed]], Mapping[int, float]]"
-    shares: "Callable[[Sequence[Placed], Sequence[PlannedHost], int], Sequence[Share]]"
+    shares: "Callable[[Sequence[Placed], Sequence[PlannedHost], int], Sequence[PlannedShare]]"
 
 
 def _as_they_are(settings: S, _counts: Sequence[int]) -> S:
@@ -276,14 +256,7 @@ class Planning(Generic[S]):
 
 
 def updates_setting(**others: str) -> Any:
-    """Declares `--updates`, for algorithms that know both kinds.
-
-    Args:
-        others: kinds that the algorithm knows besides, with what they do.
-
-    Returns:
-        A dataclass field.
-    """
+    """Declares `--updates`, for algorithms that know both kinds, and others with what they do."""
     return setting(
         "sync",
         "sync: the generator learns through discriminators that have just stepped; async: through "
@@ -311,8 +284,7 @@ class Builder(ABC, Generic[S]):
             settings: of the run.
             models: of the run.
             device: where models live.
-            shards: the data, if no host has it (`Algorithm.has_hosts`), or those of clients without
-                a home; else empty.
+            shards: the data, if no host has it, or those of clients without a home; else empty.
         """
 
     def host(self, needs: HostNeeds[S]) -> "HostPart":
@@ -338,13 +310,7 @@ class Builder(ABC, Generic[S]):
     def describe(
         self, settings: S, models: "Models", class_counts: ClassCounts
     ) -> list[tuple[str, str]]:
-        """What `--dry-run` says of the algorithm: names and values.
-
-        Args:
-            settings: of the run.
-            models: of the run.
-            class_counts: of each worker, the number of samples of class 0, 1, ….
-        """
+        """What `--dry-run` says of the algorithm: names and values."""
         del settings, models, class_counts
         return []
 
@@ -356,8 +322,7 @@ class Builder(ABC, Generic[S]):
         Args:
             settings: of the planned run.
             models: of the run.
-            class_counts: what each worker holds, or each client without a home; None if that is
-                not known.
+            class_counts: of each worker or client; None if they are not known.
 
         Raises:
             BadInput: without them nothing can be said.

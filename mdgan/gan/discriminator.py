@@ -12,13 +12,11 @@ from mdgan.gan.model_state import (
     digest_of,
     is_finite,
     load_model,
-    load_weights,
     optimizer_tensors,
     part_of,
     under,
 )
 from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.optimizers import weights_replaced
 from mdgan.gan.trained_model import TrainedModel
 
 
@@ -45,25 +43,17 @@ class Discriminator(TrainedModel):
         state: TensorDict = TensorDict(self._tensors()).detach().clone()
         return state
 
-    def weights(self) -> TensorDict:
-        """A copy of weights and buffers alone, named as in `state`."""
-        weights: TensorDict = TensorDict(self._weights()).detach().clone()
-        return weights
-
-    def digest(self, *, weights_only: bool = False) -> str:
-        """SHA-256 of everything, or of `weights`: names, shapes, types and bits."""
-        return digest_of(self._weights() if weights_only else self._tensors())
+    def digest(self) -> str:
+        """SHA-256 of everything: names, shapes, types and bits."""
+        return digest_of(self._tensors())
 
     def is_finite(self) -> bool:
         """Whether nothing of `state` is NaN or Inf."""
         return is_finite(self._tensors())
 
-    def _weights(self) -> dict[str, Tensor]:
-        return under("model.", self.model.state_dict())
-
     def _tensors(self) -> dict[str, Tensor]:
         moments = optimizer_tensors(self.model, self.optimizer)
-        return {**self._weights(), **under("optimizer.", moments)}
+        return {**under("model.", self.model.state_dict()), **under("optimizer.", moments)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Copies `state` of a discriminator of the same architecture in; keeps no reference to it.
@@ -76,13 +66,3 @@ class Discriminator(TrainedModel):
         load_model(
             self.model, self.optimizer, part_of(state, "model."), part_of(state, "optimizer.")
         )
-
-    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Copies `weights` of another one in; the optimizer keeps its moments.
-
-        Raises:
-            KeyError, RuntimeError: see `load_state`.
-        """
-        check_names(weights, "model.")
-        load_weights(self.model, part_of(weights, "model."))
-        weights_replaced(self.optimizer)

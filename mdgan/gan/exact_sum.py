@@ -9,7 +9,7 @@ feedback of 10⁻⁴ to 7·10⁻¹².
 A single answer needs no sum: it is taken as it is.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -18,6 +18,9 @@ from torch import Tensor
 STEPS_PER_UNIT = 2.0**50
 MOST_EXACT = 8.0
 """Sums below this one are exact."""
+
+AddUp = Callable[[Mapping[int, Tensor], Mapping[int, float]], Tensor]
+"""From some workers' answers and weights to a sum."""
 
 
 class PartialSum(NamedTuple):
@@ -32,37 +35,51 @@ class PartialSum(NamedTuple):
     total: Tensor
 
 
-def addend(answer: Tensor) -> Tensor:
-    """One worker's F_n as it goes into a sum.
+class FixedPoint(NamedTuple):
+    """How answers are counted in whole numbers of steps, so that sums are exact in any order.
 
-    Args:
-        answer: F_n, float32 [b, C, H, W], finite.
-
-    Returns:
-        float64, a copy.
+    Attributes:
+        scale: steps of a unit.
+        largest: values below this one can be added up.
+        add_up: to a float64.
+        in_steps: to an int64, the number of steps of the same sum.
     """
+
+    scale: float
+    largest: float
+    add_up: AddUp
+    in_steps: AddUp
+
+
+def addend(answer: Tensor) -> Tensor:
+    """One worker's F_n, float32 [b, C, H, W], as it goes into a sum: a copy, float64."""
     return answer.double().mul_(STEPS_PER_UNIT).round_().div_(STEPS_PER_UNIT)
 
 
-def summed(answers: Iterable[Tensor]) -> Tensor:
-    """Σ F_n of two workers or more, float64 [b, C, H, W]."""
-    first, *others = answers
+def summed(answers: Mapping[int, Tensor], _weights: Mapping[int, float] | None = None) -> Tensor:
+    """Σ F_n of two workers or more, float64 [b, C, H, W]; all weigh the same."""
+    first, *others = answers.values()
     total = addend(first)
     for answer in others:
         total += addend(answer)
     return total
 
 
-def summed_in_steps(answers: Iterable[Tensor]) -> Tensor:
+def summed_in_steps(
+    answers: Mapping[int, Tensor], _weights: Mapping[int, float] | None = None
+) -> Tensor:
     """Σ F_n of one worker or more as a whole number of steps of 2⁻⁵⁰.
 
     Returns:
         int64 [b, C, H, W]; `summed` gives the same sum, where it is below `MOST_EXACT`.
     """
-    first, *others = (answer.double().mul_(STEPS_PER_UNIT).round_().long() for answer in answers)
+    first, *others = (a.double().mul_(STEPS_PER_UNIT).round_().long() for a in answers.values())
     for answer in others:
         first += answer
     return first
+
+
+FEEDBACK = FixedPoint(STEPS_PER_UNIT, MOST_EXACT, summed, summed_in_steps)
 
 
 def put_together(singles: Iterable[Tensor], sums: Iterable[Tensor]) -> Tensor | None:

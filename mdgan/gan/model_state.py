@@ -108,12 +108,6 @@ def load_model(
     _put(model, optimizer, state)
 
 
-def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Copies weights alone in; for arguments and errors see `load_model`."""
-    _check_weights(weights, model.state_dict())
-    model.load_state_dict(weights)
-
-
 @torch.no_grad()
 def load_moments(
     model: nn.Module, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]

@@ -18,7 +18,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from mdgan.gan.exact_sum import PartialSum
+from mdgan.gan.exact_sum import FixedPoint, PartialSum
 
 STEPS_PER_UNIT = 2.0**44
 _PART = 1 << 15
@@ -78,6 +78,9 @@ def total_weight(weights: Mapping[int, float]) -> float:
 def sum_in_steps(tensors: Mapping[int, Tensor], weights: Mapping[int, float]) -> Tensor:
     """As `weighted_sum`, int64 in steps of 2⁻⁴⁴; Σ w_k · |x_k| must be below `MOST_EXACT`."""
     return _weighted(torch.int64, tensors, weights, lambda steps: steps)
+
+
+WEIGHTED = FixedPoint(STEPS_PER_UNIT, MOST_EXACT, weighted_sum, sum_in_steps)
 
 
 def mean_of_steps(total: Tensor, weight: float) -> Tensor:

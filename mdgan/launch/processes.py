@@ -133,7 +133,6 @@ def make_host(
     needs = HostNeeds(
         *(settings, prepared.models, shards, device, tracer),
         own_process=own_process,
-        fixed_threads=prepared.launch.threads != "auto",
         num_workers_here=len(prepared.ranks.workers()),
         clients=prepared.clients,
         cores=machine.cores_of_slots(prepared.launch, workers, prepared.ranks.hosts),

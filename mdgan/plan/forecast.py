@@ -12,7 +12,7 @@ from mdgan.data.dataset_file import DatasetFile
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.families.contract import ClassCounts, Placing, PlannedHost, Share
+from mdgan.families.contract import ClassCounts, Placing, PlannedHost, PlannedShare
 from mdgan.launch import machine
 from mdgan.launch.forks import ForkFailed
 from mdgan.launch.holdings import read_data
@@ -172,7 +172,7 @@ class _Rounds:
     question: Question
     machines: Sequence[Machines]
 
-    def asked(self, a_step: int) -> tuple[Question, Sequence[Share]]:
+    def asked(self, a_step: int) -> tuple[Question, Sequence[PlannedShare]]:
         """The question with what hosts do if so many clients take part, and that."""
         hosts = [
             PlannedHost(each.slots or self.placing.slots, each.speed)

@@ -268,10 +268,6 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
                 getattr(self, "vectorize", False),
                 "each worker draws batches of a size of their own",
             ),
-            "--tune": (
-                getattr(self, "tune", False),
-                "each worker draws batches of a size of their own",
-            ),
             "--profile": (
                 self.hides_samples and getattr(self, "profile", None) is not None,
                 "it tells how long real samples take, and with that of which samples",

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.host_keys import HostKeys
-from mdgan.engine.pairwise_masks import Mask, sign_between, unmasked
-from mdgan.engine.secret_sharing import put_together
+from mdgan.engine.stages.mask_arithmetic import Mask, put_together, sign_between, without_masks
 from mdgan.families.federated.messages import ROUND
 from mdgan.families.mdgan.messages import BATCHES, COPIED, DISCRIMINATORS, FEEDBACK, SWAP
 from mdgan.gan.exact_sum import STEPS_PER_UNIT
@@ -125,7 +124,7 @@ def test_a_false_drop_out_tells_nothing_of_the_victim(
         Mask(of_host[1], sign_between(VICTIM, host))
         for host, of_host in zip(OTHERS, seeds, strict=True)
     ]
-    left = unmasked({VICTIM: lies.total}, pairs)
+    left = without_masks({VICTIM: lies.total}, pairs)
     true = plain[0].answers[VICTIM, 2]
     assert true.abs().max() < 2**53, "the step is what a server wants to know"
     assert not (left[: len(true)] == true).any()

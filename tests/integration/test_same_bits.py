@@ -45,7 +45,6 @@ DERANGEMENT = [
         pytest.param(DERANGEMENT, id="derangement", marks=pytest.mark.slow),
         pytest.param(ASYNC, id="async", marks=pytest.mark.slow),
         pytest.param([*PAIRS, "--merge-halves"], id="merged", marks=pytest.mark.slow),
-        pytest.param([*PAIRS, "--swap-state", "weights"], id="weights", marks=pytest.mark.slow),
     ],
 )
 def test_any_spread_gives_the_same_generator(tmp_path: Path, settings: list[str]) -> None:

@@ -1,6 +1,5 @@
 """Hosts that compute all their workers at once, or find out whether to."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -78,14 +77,3 @@ def test_every_worker_is_seen_at_work(at_once: Path) -> None:
     assert {span.worker for span in hosts[0].spans[5]} == {0, 1, 2, 3, 4}
     seconds, _ = worker_operations(hosts, range(1, 15))
     assert seconds.keys() >= {"receive", "real half", "fake half", "local step", "feedback"}
-
-
-def test_measuring_what_is_fastest(tmp_path: Path) -> None:
-    flags = ["--workers-per-host", "4", "--tune", "--iterations", "30", "--out", "run"]
-    result = run(*FLAGS, *flags, cwd=tmp_path)
-    assert result.status == 0, result
-    (told,) = re.findall(r"mdgan: .*", result.errors)
-    assert re.match(r"mdgan: the process of ranks 1\.\.4 computes .+: .+ ms a worker \(.+\)", told)
-    assert "one by one with 1 thread" in told
-    assert "all at once with" in told
-    assert read_status(tmp_path / "run")["state"] == "finished"

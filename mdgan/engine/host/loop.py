@@ -251,7 +251,7 @@ class Host:
         if self._part.masks is not None:
             with self._tracer.span("send"):
                 transport.send(self._part.masks.reveal(order))
-            self._part.unmasked()
+            self._part.masks.revealed()
 
     def _adopt(self, message: Message, transport: HostTransport) -> None:
         """Takes over what the server found for those workers that had nothing to go on with."""

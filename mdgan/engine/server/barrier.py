@@ -160,7 +160,7 @@ class Barrier:
                 first if not given.
             forms: how each worker does, if not all alike; each of a kind that the algorithm has
                 named.
-            read: reads what hosts have masked; see `Intake.begin`.
+            read: reads what hosts have masked; see `AnswerChecks.begin`.
             again: whether they were counted in this iteration already.
 
         Returns:

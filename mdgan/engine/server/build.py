@@ -14,16 +14,15 @@ from mdgan.engine.server.conduct import Conduct
 from mdgan.engine.server.desk import Desk
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.inbox import AnswerInbox
-from mdgan.engine.server.intake import Intake
 from mdgan.engine.server.loop import Server
 from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.newcomers import Newcomers
 from mdgan.engine.server.reception import Reception
 from mdgan.engine.server.scoring import Scoring
-from mdgan.engine.server.screening import LEAST_VOTES, Screening
-from mdgan.engine.server.secure_sums import lacking_for_sums
 from mdgan.engine.server.timelines import Timelines
 from mdgan.engine.settings import RunSettings
+from mdgan.engine.stages.contract import lacking
+from mdgan.engine.stages.screen import LEAST_VOTES, AnswerChecks, Screening
 from mdgan.gan.average import GeneratorAverage
 from mdgan.messages import Kind, Message
 from mdgan.observe.run_observer import RunObserver
@@ -116,7 +115,7 @@ def _waiting(
     kinds += [ANSWERS] if len(kinds) > 1 else []
     inbox = AnswerInbox(transport, members, desk, kinds)
     desk.settling.append(inbox.settle)
-    intake = Intake(screenings, members, desk, attendance, part.device)
+    intake = AnswerChecks(screenings, members, desk, attendance, part.device)
     reception = Reception(
         inbox, intake, members, desk, attendance, observer.tracer, timeouts.answer
     )
@@ -125,7 +124,7 @@ def _waiting(
         transport,
         Deadline(settings.deadline, settings.quorum),
         counts_busy=part.counts_busy,
-        lacking=partial(lacking_for_sums, part, members) if part.form.steps else part.lacking,
+        lacking=partial(lacking, part, members),
     )
     return barrier, Arrivals(reception, barrier)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mdgan.engine.server.arrivals import Arrivals
 from mdgan.engine.server.barrier import Barrier, Hosts
@@ -33,9 +33,6 @@ class Engine:
             `AllWorkersLost` if none comes.
         stop_if_asked: to be called between two iterations, which `await_hosts` and `poll` do;
             raises `Interrupted`, with everything saved, if the user has asked the server to stop.
-        num_sum_questions: how many times hosts were asked for sums; see `secure_sums.py`.
-        vain_sums: how many times in a row there was no sum.
-        senseless_sums: the workers of each sum that did not make sense.
     """
 
     transport: ServerTransport
@@ -48,9 +45,6 @@ class Engine:
     observer: RunObserver
     await_hosts: Callable[[], Hosts]
     stop_if_asked: Callable[[], None]
-    num_sum_questions: int = 0
-    vain_sums: int = 0
-    senseless_sums: set[tuple[int, ...]] = field(default_factory=set)
 
     def span(self, name: str) -> AbstractContextManager[Span]:
         """A block that the report shows under a name."""

@@ -15,12 +15,6 @@ from mdgan.messages import Kind, Message
 def take_key(members: Membership, host: int, told: Any, trusts: Identity | None) -> str:
     """Keeps the key of a live host for others, which would end if they were told a wrong one.
 
-    Args:
-        members: the hosts.
-        host: a live one.
-        told: what it has told of its key.
-        trusts: which certificates count; None without certificates.
-
     Returns:
         Why the host cannot take part, in one line; empty if it can.
 
@@ -53,17 +47,11 @@ def take_key(members: Membership, host: int, told: Any, trusts: Identity | None)
 def tell_keys(
     members: Membership, tell: Callable[[int, Message], object], hosts: Collection[int]
 ) -> None:
-    """Tells each of some hosts the keys of the others that it does not know yet.
-
-    Args:
-        members: the hosts, with what each of them was told.
-        tell: sends a message to a host.
-        hosts: that need each other's keys.
-    """
-    found = {host: member for host in hosts if (member := members.member(host)) and member.key}
-    known = {host: str(member.key["key"]) for host, member in found.items()}
-    for host, member in found.items():
+    """Tells each of some hosts the keys of the others that it does not know yet."""
+    keyed = {host: member for host in hosts if (member := members.member(host)) and member.key}
+    known = {host: str(member.key["key"]) for host, member in keyed.items()}
+    for host, member in keyed.items():
         if new := known.items() - member.knows.items() - {(host, known[host])}:
             member.knows.update(new)
-            keys = [found[other].key for other, _ in sorted(new)]
+            keys = [keyed[other].key for other, _ in sorted(new)]
             tell(host, Message(Kind.KEYS, members.iteration, {"keys": keys}))

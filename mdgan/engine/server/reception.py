@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from mdgan.engine.server.attendance import Attendance
 from mdgan.engine.server.desk import Desk
 from mdgan.engine.server.inbox import AnswerInbox
-from mdgan.engine.server.intake import Intake
 from mdgan.engine.server.membership import Membership
+from mdgan.engine.stages.screen import AnswerChecks
 from mdgan.observe.tracer import Tracer
 
 
@@ -26,7 +26,7 @@ class Reception:
     """
 
     inbox: AnswerInbox
-    intake: Intake
+    intake: AnswerChecks
     members: Membership
     desk: Desk
     attendance: Attendance

@@ -16,6 +16,7 @@ from mdgan.engine.message_sizes import MessageSizes, small_bytes
 from mdgan.families.data_parallel.messages import TRAIN
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR
 from mdgan.gan.labels import Samples
+from mdgan.gan.weighted_mean import WEIGHTED
 from mdgan.messages import Message
 
 KINDS = {DISCRIMINATOR: "DALONE", GENERATOR: "GALONE"}
@@ -33,7 +34,7 @@ def alone_form(
     num_classes: int | None = None,
 ) -> AnswerForm:
     """How a worker answers that trains a network alone, and generates so many images."""
-    form = AnswerForm(KINDS[network], shape)
+    form = AnswerForm(KINDS[network], shape, arithmetic=WEIGHTED)
     if network == DISCRIMINATOR:
         return form
     labels = {} if num_classes is None else {LABELS: (num_images,)}

@@ -1,7 +1,6 @@
 """The workers' share of data-parallel training: they find gradients on their own data."""
 
 from collections.abc import Mapping
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,7 +16,6 @@ from mdgan.families.data_parallel.apart_messages import (
 )
 from mdgan.families.data_parallel.messages import TRAIN, TrainQuestion, gradient_form, read_train
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Replica
-from mdgan.gan.weighted_mean import weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
@@ -48,7 +46,7 @@ class StarEnd:
             {rank: local[rank][1] for rank in question.shares},
             dict.fromkeys(gradients, 0),
             gradient_form(question.reduction, next(iter(gradients.values())).shape),
-            add_up=partial(weighted_sum, weights=question.weights),
+            weights=question.weights,
         )
 
 
@@ -162,5 +160,5 @@ class ApartHost(ReplicaHost):
             losses,
             dict.fromkeys(gradients, 0),  # three or more are added up
             alone_form(DISCRIMINATOR),
-            add_up=partial(weighted_sum, weights=question.weights),
+            weights=question.weights,
         )

@@ -10,6 +10,7 @@ from mdgan.engine.answers import AnswerForm
 from mdgan.families.data_parallel.replica import OF_BOTH, OF_DISCRIMINATOR, OF_GENERATOR, Reduction
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
 from mdgan.gan.model_state import part_of, under
+from mdgan.gan.weighted_mean import WEIGHTED
 from mdgan.messages import Message
 
 TRAIN = "TRAIN"
@@ -25,7 +26,7 @@ def gradient_form(reduction: Reduction, shape: tuple[int, ...]) -> AnswerForm:
     Args:
         shape: of `GradientVector`.
     """
-    return AnswerForm(KIND_OF[reduction], shape)
+    return AnswerForm(KIND_OF[reduction], shape, arithmetic=WEIGHTED)
 
 
 @dataclass(frozen=True)

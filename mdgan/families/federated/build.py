@@ -17,6 +17,9 @@ from mdgan.engine.message_sizes import (
 )
 from mdgan.engine.parts import HostPart
 from mdgan.engine.settings import num_participants
+from mdgan.engine.stages.contract import HostPath, ServerPath
+from mdgan.engine.stages.mask_host import HostMask
+from mdgan.engine.stages.mask_server import ServerMask
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, mean_size
 from mdgan.families.federated.averaging import Averaging, WeightedAveraging
 from mdgan.families.federated.clusters import cluster_counts
@@ -64,7 +67,8 @@ class _Federated(Builder[FederatedSettings]):
             make_model(models.discriminator, "discriminator", settings, device),
         )
         form = update_form(settings, both.vector.shape)
-        cohort: Cohort = AtHome(form)
+        stages = [ServerMask(form)] if settings.secure_aggregation else []
+        cohort: Cohort = AtHome(ServerPath(form, stages))
         if isinstance(shards, ClientShards):
             cohort = PlacedCohort(shards.class_counts(), form, settings)
         averaging: Averaging = WeightedAveraging(settings, both.vector)
@@ -106,8 +110,12 @@ class _Federated(Builder[FederatedSettings]):
             lambda rank: clients[rank].num_samples,
             lambda rank: needs.tracer.of_worker(rank)("train"),
         )
-        shape = next(iter(clients.values())).vector.shape
-        return FederatedHost(needs, clients, update_form(settings, shape), training)
+        form = update_form(settings, next(iter(clients.values())).vector.shape)
+        stages = []
+        if settings.secure_aggregation and needs.keys is not None:
+            repeats = settings.begins_anew
+            stages = [HostMask(needs.keys, form, needs.least_parties, repeats=repeats)]
+        return FederatedHost(needs, clients, HostPath(form, stages), training)
 
     def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:
         """Both models each way."""

@@ -15,7 +15,8 @@ from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.parts import ServerHandler
 from mdgan.engine.server.barrier import Hosts, workers_of
 from mdgan.engine.server.engine import Engine
-from mdgan.engine.server.secure_sums import collect_sums, least_parties, sums_to_ask
+from mdgan.engine.stages.contract import ServerPath, ServerStage
+from mdgan.engine.stages.mask_server import least_parties
 from mdgan.errors import BadInput
 from mdgan.families.federated.averaging import check_weights
 from mdgan.families.federated.messages import ClientTask, order
@@ -39,9 +40,10 @@ class RoundPlan:
 
 
 class Cohort(ABC):
-    """All clients, wherever they are trained; `form` is how hosts answer."""
+    """All clients, wherever they are trained; answers in `form` pass `stages`."""
 
     form: AnswerForm
+    stages: Sequence[ServerStage] = ()
 
     @abstractmethod
     def class_counts(self, engine: Engine) -> dict[int, list[int]]:
@@ -71,8 +73,9 @@ class Cohort(ABC):
 class AtHome(Cohort):
     """Every client lives on the rank of its number, as in FL-GAN and FeGAN."""
 
-    def __init__(self, form: AnswerForm) -> None:
-        self.form = form
+    def __init__(self, path: ServerPath) -> None:
+        self.form, self.stages = path.form, path.stages
+        self._path = path
 
     def class_counts(self, engine: Engine) -> dict[int, list[int]]:
         """See `Cohort`; under differential privacy clients tell their number of samples alone."""
@@ -93,23 +96,23 @@ class AtHome(Cohort):
     def train(self, plan: RoundPlan, hosts: Hosts, engine: Engine) -> Answers | None:
         """See `Cohort`; each host trains those of its own clients that were chosen."""
         chosen = {host: [n for n in own if n in plan.tasks] for host, own in hosts.items()}
-        asked: Hosts = {host: own for host, own in chosen.items() if own}
-        if not self.form.steps:
+        able: Hosts = {host: own for host, own in chosen.items() if own}
+        asked = self._path.ask(able, dict.fromkeys(workers_of(able), 0), engine)
+        if asked.fields:  # one question for all, so that hosts see that each is told the same
+            tasks = [plan.tasks[n] for n in workers_of(asked.hosts)]
+            _check_sum(asked.hosts, tasks, engine)
+            message = order(plan.iteration, plan.models, [tasks], asked.fields)
+            engine.ask(plan.iteration, asked.hosts, lambda _host: message)
+        else:
             engine.ask(
                 plan.iteration,
-                asked,
+                asked.hosts,
                 lambda host: order(
-                    plan.iteration, plan.models, [[plan.tasks[n] for n in asked[host]]]
+                    plan.iteration, plan.models, [[plan.tasks[n] for n in asked.hosts[host]]]
                 ),
             )
-            weights = {n: task.weight for n, task in plan.tasks.items()}
-            return engine.barrier.collect(plan.iteration, asked, weights)
-        sums = sums_to_ask(engine, asked, dict.fromkeys(workers_of(asked), 0))
-        tasks = [plan.tasks[n] for n in workers_of(sums.hosts)]
-        _check_sum(sums.hosts, tasks, engine)
-        message = order(plan.iteration, plan.models, [tasks], sums.question.fields())
-        engine.ask(plan.iteration, sums.hosts, lambda _host: message)
-        return collect_sums(engine, plan.iteration, sums, self.form)
+        weights = {n: task.weight for n, task in plan.tasks.items()}
+        return self._path.collect(plan.iteration, asked, engine, weights)
 
 
 def _check_sum(asked: Hosts, tasks: Sequence[ClientTask], engine: Engine) -> None:

@@ -5,19 +5,18 @@ Clients live on their host (`FederatedHost`), or train in its slots wherever the
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import msgspec
 from torch import Tensor
 
-from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.engine.host.loop import HostFailed
 from mdgan.engine.host.spending import Spending
-from mdgan.engine.masked_answers import MaskedAnswers, masks_for
 from mdgan.engine.parts import HostHandler, HostPart
+from mdgan.engine.stages.contract import HostPath, Leaving
+from mdgan.engine.stages.mask_host import mask_of
 from mdgan.errors import BadInput
 from mdgan.families.contract import HostNeeds
 from mdgan.families.federated.averaging import check_weights
@@ -37,7 +36,6 @@ from mdgan.families.federated.poisson_rounds import CHARGE
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.slots import Slots, SlotsDied
 from mdgan.families.federated.training_load import capabilities
-from mdgan.gan.weighted_mean import sum_in_steps, weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
@@ -64,7 +62,7 @@ class FederatedHost(HostPart):
     Args:
         needs: see `HostNeeds`.
         clients: by rank.
-        form: how models travel back.
+        path: of the models that travel back.
         training: trains them.
     """
 
@@ -74,16 +72,15 @@ class FederatedHost(HostPart):
         self,
         needs: HostNeeds[FederatedSettings],
         clients: Mapping[int, Client],
-        form: AnswerForm,
+        path: HostPath,
         training: LocalTraining,
     ) -> None:
         self._needs = needs
         self._clients = clients
-        self._form = form
+        self._path = path
         self._training = training
         self._spending = Spending(needs.budgets)
-        repeats = needs.settings.begins_anew
-        self.masks = masks_for(form, needs.keys, needs.least_parties, repeats=repeats)
+        self.masks = mask_of(path)
 
     @property
     def learners(self) -> Mapping[int, Client]:
@@ -116,7 +113,7 @@ class FederatedHost(HostPart):
             raise BadInput(f"the server's {CHARGE} message makes no sense: {error}") from error
 
     def _train(self, order: Message, transport: HostTransport) -> None:
-        begun_with, lists = _read(order, self._form.shape, f"rank(s) {sorted(self._clients)}")
+        begun_with, lists = _read(order, self._path.form.shape, f"rank(s) {sorted(self._clients)}")
         asked = [task for own in lists for task in own]
         tasks = {
             task.client: task._replace(
@@ -134,27 +131,25 @@ class FederatedHost(HostPart):
         found = {task.client: (sent, losses) for group in groups for task, sent, losses in group}
         trained, losses = ({rank: found[rank][n] for rank in tasks} for n in (0, 1))
         weights = {task.client: task.weight for task in asked}
+
+        def check(host: int, carried: Mapping[int, Collection[int]], least: int) -> None:
+            uniform = self._needs.settings.weighting == "uniform"
+            check_weights(host, weights, carried, least, uniform=uniform)
+
         with self._needs.tracer.span("send") as span:
-            one_sum = dict.fromkeys(trained, 0)  # three or more are added up
-            if self.masks is None:
-                add_up = partial(weighted_sum, weights=weights)
-                answer = pack_answers(
-                    order.iteration, trained, losses, one_sum, self._form, add_up=add_up
+            answer = self._path.pack(
+                Leaving(
+                    order,
+                    trained,
+                    losses,
+                    dict.fromkeys(trained, 0),  # three or more are added up
+                    weights=weights,
+                    about=lambda: {0: digest_of(order)},
+                    check=check,
                 )
-            else:
-                add_up = partial(sum_in_steps, weights=weights)
-                about = {0: digest_of(order)}
-                answer = self.masks.pack(order, trained, losses, one_sum, add_up, about)
-                self._check_weights(weights, self.masks)
+            )
             ending.tell(order.iteration, transport)
             span.num_bytes = transport.send(answer)
-
-    def _check_weights(self, weights: Mapping[int, float], masks: MaskedAnswers) -> None:
-        """Checks that the sum hides what this host has put into it."""
-        if parties := masks.parties(0):
-            carried = masks.keys.carried(parties)
-            uniform = self._needs.settings.weighting == "uniform"
-            check_weights(masks.keys.host, weights, carried, masks.least, uniform=uniform)
 
 
 class NothingKept:

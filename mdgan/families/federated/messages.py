@@ -14,7 +14,7 @@ from mdgan.families.federated.settings import MOST_SLOTS, FederatedSettings
 from mdgan.families.federated.training_load import Load
 from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.model_state import under
-from mdgan.gan.weighted_mean import MOST_EXACT, STEPS_PER_UNIT
+from mdgan.gan.weighted_mean import WEIGHTED
 from mdgan.messages import Message
 
 ROUND = "ROUND"
@@ -93,8 +93,7 @@ def update_form(settings: FederatedSettings, shape: tuple[int, ...]) -> AnswerFo
         shape,
         Codec.of(settings.wire_models),
         settings.adds_up,
-        steps=STEPS_PER_UNIT if settings.secure_aggregation else 0.0,
-        most=MOST_EXACT,
+        arithmetic=WEIGHTED,
         most_norm=most_norm,
     )
 
@@ -104,15 +103,15 @@ def order(
 ) -> Message:
     """Server → host: train these models, float32 `ModelVector.shape`, until iteration i.
 
-    If models are masked, `sums` says which hosts take part in the sum, and the list has the tasks
-    of all its workers, so that hosts see that each of them is told the same.
+    `sums` is what the stages of the answers want to say. If models are masked, the list has the
+    tasks of all workers of the sum, so that hosts see that each of them is told the same.
 
     Returns:
         fields `lists`: for each slot [client, iterations, batch size, weight] in order; `sums` if
         models are masked; tensor `models`.
     """
     told = [[[n, load.iterations, load.batch_size, w] for n, load, w in own] for own in lists]
-    fields = {"lists": told, **({} if sums is None else {"sums": sums})}
+    fields = {"lists": told, **(sums or {})}
     return Message(ROUND, iteration, fields, {"models": models})
 
 

@@ -21,7 +21,7 @@ from mdgan.engine.server.barrier import Hosts
 from mdgan.engine.server.conduct import Conduct
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.loop import AllWorkersLost
-from mdgan.engine.server.screening import Screening
+from mdgan.engine.stages.screen import Screening
 from mdgan.families.federated.cohort import Cohort, RoundPlan
 from mdgan.families.federated.messages import (
     MODELS,

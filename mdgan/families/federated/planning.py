@@ -15,7 +15,14 @@ import torch
 from mdgan.engine.message_sizes import training_bytes
 from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
-from mdgan.families.contract import ClassCounts, Placing, PlannedHost, Planning, Share, mean_size
+from mdgan.families.contract import (
+    ClassCounts,
+    Placing,
+    PlannedHost,
+    Planning,
+    PlannedShare,
+    mean_size,
+)
 from mdgan.families.federated.fegan import new_sampling
 from mdgan.families.federated.forms import ClusterForm, parse_load
 from mdgan.families.federated.messages import (
@@ -210,7 +217,7 @@ def _shares(
     recorded: Sequence[Placed],
     hosts: Sequence[PlannedHost],
     a_step: int,
-) -> list[Share]:
+) -> list[PlannedShare]:
     """See `Placing.shares`: of the rounds that are drawn, the one nearest to their mean."""
     curve = _curve(recorded)
     batches = {client: load.iterations for client, load in loads.items()}
@@ -261,17 +268,19 @@ def _share(
     seconds: Sequence[float],
     loads: Mapping[int, Load],
     shape: tuple[int, ...],
-) -> Share:
+) -> PlannedShare:
     """What one host does, by the clients of its slots and how long each of these trains."""
     clients = [client for own in lists for client in own]
     if not clients:
-        return Share(0, 0.0, 0.0, 0.0, 0.0)
+        return PlannedShare(0, 0.0, 0.0, 0.0, 0.0)
     weight, models = 1 / len(clients), torch.zeros(shape)
     tasks = [[ClientTask(client, loads[client], weight) for client in own] for own in lists]
     told = [ClientReport(n, 0, 0.1234567, 0.1234567, (0.1234567, 0.1234567)) for n in clients]
     report = report_message(1, HostReport(told, Offer([_KIND] * len(lists))))
     back = _size(report) + _size(sum_message(1, 1, models.double(), told))
-    return Share(len(clients), max(seconds), fmean(seconds), _size(order(1, models, tasks)), back)
+    return PlannedShare(
+        len(clients), max(seconds), fmean(seconds), _size(order(1, models, tasks)), back
+    )
 
 
 def _size(message: Message) -> float:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from mdgan.engine.answers import Answers
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
-from mdgan.engine.server.secure_sums import check_hosts
 from mdgan.families.federated.averaging import Averaging
 from mdgan.families.federated.cohort import Cohort, RoundPlan
 from mdgan.families.federated.fl_gan import GlobalModels
@@ -51,7 +50,7 @@ class FederatedServer(ServerPart):
         settings: FederatedSettings,
         device: torch.device,
     ) -> None:
-        self.form = cohort.form
+        self.form, self.stages = cohort.form, cohort.stages
         self.device = device
         self._models = models
         self._cohort = cohort
@@ -87,7 +86,8 @@ class FederatedServer(ServerPart):
 
     def begin(self, engine: Engine) -> None:
         """Works out how long a round is, and whether there can be any."""
-        check_hosts(engine.members, self.form)
+        for stage in self.stages:
+            stage.begin(engine.members)
         if not self._round_length:
             mean_shard_size = self._cohort.mean_shard_size(engine)
             self._round_length = self._settings.round_length(mean_shard_size)

@@ -1,8 +1,6 @@
 """MD-GAN (Hardy et al. 2019, Algorithm 1): which worker gets which batch, and the server's share.
 
-The worker's share is in `worker.py`.
-
-Shapes are written [κ, b, C, H, W]: κ generated batches of b samples.
+The worker's share is in `worker.py`. Shapes are written [κ, b, C, H, W].
 """
 
 from collections import deque
@@ -27,20 +25,12 @@ class Assignment(NamedTuple):
 
 
 def assign(workers: Sequence[int], kappa: int) -> dict[int, Assignment]:
-    """Gives every worker its two batches, by its index n among the live workers.
-
-    Args:
-        workers: the live workers in increasing order.
-        kappa: κ, the number of batches.
+    """Gives every live worker its two batches: n is its place among all in increasing order.
 
     Returns:
-        X^(n mod κ) to judge and X^((n+1) mod κ) to train on, for every worker
-        (Hardy et al., section IV-B1).
+        X^(n mod κ) to judge and X^((n+1) mod κ) to train on (Hardy et al., section IV-B1).
     """
-    return {
-        worker: Assignment(judge=n % kappa, train=(n + 1) % kappa)
-        for n, worker in enumerate(workers)
-    }
+    return {worker: Assignment(n % kappa, (n + 1) % kappa) for n, worker in enumerate(workers)}
 
 
 class Graph(NamedTuple):
@@ -61,7 +51,6 @@ class GeneratorLearner(Generator):
         noise: draws z.
         random_state: of dropout and the like.
         loss_scale: what losses are multiplied by; see `arithmetic.loss_scale`.
-        stale: 1 if G may step between batches and the feedback on them; else 0.
         policy: see `Generator`.
     """
 
@@ -75,41 +64,34 @@ class GeneratorLearner(Generator):
         noise: torch.Generator,
         random_state: RandomState,
         loss_scale: float = 1.0,
-        stale: int = 0,
         policy: Policy | None = None,
     ) -> None:
         super().__init__(
-            model,
-            optimizer,
-            z_dim=z_dim,
-            noise=noise,
-            random_state=random_state,
-            policy=policy,
+            *(model, optimizer), z_dim=z_dim, noise=noise, random_state=random_state, policy=policy
         )
         self._batch_size = batch_size
         self._loss_scale = loss_scale
-        self._stale = stale
         self._graphs: deque[Graph] = deque()
 
-    def generate(self, kappa: int) -> Samples:
+    def generate(self, kappa: int, *, ahead: bool = False) -> Samples:
         """X = G(z), z ~ N(0, I), in one forward pass whose graph is kept for `backward`.
 
-        Feedback must come in the order of these calls, or see `set_aside`. With stale feedback the
-        next batches are generated before it has come, so each graph has its own copy of w.
-
-        Args:
-            kappa: κ.
+        Feedback must come in the order of these calls, or see `set_aside`. If G may step before it
+        comes (`ahead`), each graph has its own copy of w; else earlier batches are forgotten.
 
         Returns:
             X without its graph, [κ, b, C, H, W] in [−1, 1] (Algorithm 1, lines 27-30); and y,
             int64 [κ, b], if G is conditional.
         """
-        weights = self._weights_as_they_are() if self._stale else None
+        weights = None
+        if ahead:  # a step changes w in place
+            named = self.model.named_parameters()
+            weights = {n: p.detach().clone().requires_grad_() for n, p in named if p.requires_grad}
         samples = self.draw(kappa * self._batch_size, weights)
         batches, labels = (kappa, self._batch_size), samples.labels
         generated = samples.images.view(*batches, *samples.images.shape[1:])
         learnt = self.parameters if weights is None else list(weights.values())
-        if not self._stale:
+        if not ahead:
             self.forget()
         self._graphs.append(Graph(generated, learnt))
         return Samples(generated.detach(), None if labels is None else labels.view(batches))
@@ -127,22 +109,15 @@ class GeneratorLearner(Generator):
         self._graphs.clear()
 
     def backward(self, output_gradient: Tensor) -> None:
-        """One backward pass whatever N is (Algorithm 1, lines 37-38).
-
-        Args:
-            output_gradient: C from `aggregate`, [κ, b, C, H, W].
-        """
+        """One backward pass of C, [κ, b, C, H, W], whatever N is (Algorithm 1, lines 37-38)."""
         self.put_gradients(self.gradients(output_gradient))
 
     def gradients(self, output_gradient: Tensor, *, keep_graph: bool = False) -> list[Tensor]:
-        """The gradient of w that C gives, by one backward pass; does not put it in place.
+        """∂X/∂w · C, one tensor a parameter, by one backward pass; does not put it in place.
 
         Args:
             output_gradient: C, [κ, b, C, H, W].
             keep_graph: whether another backward pass over the same X follows.
-
-        Returns:
-            ∂X/∂w · C, one tensor a parameter and of its shape.
         """
         assert self._graphs, "backward() follows generate()"
         graph = self._graphs[0] if keep_graph else self._graphs.popleft()
@@ -156,15 +131,6 @@ class GeneratorLearner(Generator):
         return list(gradients)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restores what `state` returned; drops generated batches that were not learnt from.
-
-        Raises:
-            KeyError, RuntimeError: the state does not fit this generator; nothing changed.
-        """
+        """See `Generator`; drops generated batches that were not learnt from."""
         super().load_state(state)
         self.forget()
-
-    def _weights_as_they_are(self) -> dict[str, Tensor]:
-        """A copy of w: a step before the feedback comes changes w in place."""
-        named = self.model.named_parameters()
-        return {name: p.detach().clone().requires_grad_() for name, p in named if p.requires_grad}

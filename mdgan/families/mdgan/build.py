@@ -1,13 +1,12 @@
 """Makes the two parts of MD-GAN."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import torch
 
 from mdgan.data.shard import Shard
 from mdgan.engine.host.spending import Spending
-from mdgan.engine.masked_answers import masks_for
 from mdgan.engine.message_sizes import (
     MessageSizes,
     names_bytes,
@@ -15,10 +14,12 @@ from mdgan.engine.message_sizes import (
     small_bytes,
     state_bytes,
 )
+from mdgan.engine.stages.contract import HostPath, ServerPath
+from mdgan.engine.stages.mask_host import HostMask
+from mdgan.engine.stages.mask_server import ServerMask
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, mean_size
 from mdgan.families.mdgan.algorithm import GeneratorLearner
-from mdgan.families.mdgan.arrival_server import ArrivalServer
-from mdgan.families.mdgan.grouping import make_group
+from mdgan.families.mdgan.arrival import ByArrival
 from mdgan.families.mdgan.host import MDGANHost
 from mdgan.families.mdgan.messages import (
     BATCHES,
@@ -29,9 +30,10 @@ from mdgan.families.mdgan.messages import (
     feedback_form,
 )
 from mdgan.families.mdgan.planning import planning
-from mdgan.families.mdgan.server import MDGANServer
+from mdgan.families.mdgan.server import InStep, MDGANServer, Stepping
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.families.mdgan.worker import Worker
+from mdgan.families.mdgan.stacked_workers import stacked
+from mdgan.families.mdgan.worker import LearningLater, OneByOne, Worker, WorkerGroup
 from mdgan.gan.arithmetic import loss_scale
 from mdgan.gan.build import (
     Models,
@@ -46,12 +48,14 @@ from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.privacy.budget import Budget, make_half
 
-_VERDICT_BYTES = 4
+_OUTPUT_BYTES = 4
 _LABEL_BYTES = 8
 _ADDRESSES_BYTES = 1 << 20
 
 
-class _MDGAN(Builder[MDGANSettings]):
+class MDGANBuilder(Builder[MDGANSettings]):
+    """Makes the two parts of MD-GAN."""
+
     def server(
         self,
         settings: MDGANSettings,
@@ -62,30 +66,28 @@ class _MDGAN(Builder[MDGANSettings]):
         """The server's part, with w drawn from the seed."""
         del shards
         learner = make_generator_learner(settings, models, device)
-        form = feedback_form(settings, models.shape)
-        kind = ArrivalServer if settings.by_arrival else MDGANServer
-        return kind(learner, settings, form, _num_weights(models))
+        return make_server(learner, settings, models.shape, _num_weights(models))
 
     def host(self, needs: HostNeeds[MDGANSettings]) -> MDGANHost:
         """The part of a host, with a worker for each of its shards."""
+        settings = needs.settings
         workers = {
             rank: make_worker(
-                *(rank, needs.settings, needs.models, shard, needs.device),
-                needs.budgets.get(rank),
+                *(rank, settings, needs.models, shard, needs.device), needs.budgets.get(rank)
             )
             for rank, shard in needs.shards.items()
         }
-        form = feedback_form(needs.settings, needs.models.shape)
+        form = feedback_form(settings, needs.models.shape)
+        stages = []
+        if settings.secure_aggregation and needs.keys is not None:
+            stages = [HostMask(needs.keys, form, needs.least_parties)]
         return MDGANHost(
             workers,
             make_group(workers, needs),
-            needs.device,
-            form,
+            HostPath(form, stages),
             needs.tracer,
-            Codec.of(needs.settings.wire_images),
-            spending=Spending(needs.budgets),
-            swaps_weights_only=needs.settings.swap_state == "weights",
-            masks=masks_for(form, needs.keys, needs.least_parties),
+            Codec.of(settings.wire_images),
+            Spending(needs.budgets),
         )
 
     def message_sizes(self, settings: MDGANSettings, models: Models) -> MessageSizes:
@@ -94,14 +96,14 @@ class _MDGAN(Builder[MDGANSettings]):
         label_bytes = _LABEL_BYTES * settings.batch_size
         masked = int(settings.secure_aggregation)
         shares = shares_bytes(settings.num_workers, is_secure=settings.secure_aggregation)
-        verdicts = _VERDICT_BYTES * settings.batch_size
+        outputs = _OUTPUT_BYTES * settings.batch_size
         network = build_model(models.discriminator, 0), settings.policy("discriminator")
         states = state_bytes(network)
         return MessageSizes(
             states,
             lambda count: {
                 # A masked sum is int64.
-                FEEDBACK: count * ((1 + masked) * batch_bytes + verdicts + shares + 64) + (8 << 10),
+                FEEDBACK: count * ((1 + masked) * batch_bytes + outputs + shares + 64) + (8 << 10),
                 SWAPPED: small_bytes(count),
             },
             lambda count: {
@@ -136,6 +138,30 @@ def _num_weights(models: Models) -> int:
     return num_parameters(build_model(models.discriminator, 0))
 
 
+def make_server(
+    learner: GeneratorLearner,
+    settings: MDGANSettings,
+    sample_shape: Sequence[int],
+    num_weights: int = 0,
+) -> MDGANServer:
+    """The server's part with this learner; see `MDGANServer`."""
+    form = feedback_form(settings, sample_shape)
+    stages = [ServerMask(form)] if settings.secure_aggregation else []
+    stepping: Stepping = ByArrival() if settings.by_arrival else InStep(ahead=settings.stale > 0)
+    return MDGANServer(learner, settings, ServerPath(form, stages), stepping, num_weights)
+
+
+def make_group(workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]) -> WorkerGroup:
+    """The workers of one host, by rank, as they compute together."""
+    settings, stage_of = needs.settings, needs.tracer.of_worker
+    if settings.updates == "async":
+        return LearningLater(workers, stage_of)
+    if settings.vectorize and len(workers) > 1:
+        shape, is_compiled = needs.models.shape, settings.compile
+        return stacked(workers, shape, stage_of, is_compiled=is_compiled)
+    return OneByOne(workers, stage_of)
+
+
 def make_generator_learner(
     settings: MDGANSettings, models: Models, device: torch.device
 ) -> GeneratorLearner:
@@ -150,7 +176,6 @@ def make_generator_learner(
         noise=generator_for(settings.seed, "noise"),
         random_state=RandomState(derive_seed(settings.seed, "server"), device),
         loss_scale=loss_scale(settings.precision),
-        stale=1 if settings.by_arrival else settings.stale,
         policy=policy,
     )
 
@@ -170,4 +195,4 @@ def make_worker(
     )
 
 
-BUILDER = _MDGAN()
+BUILDER = MDGANBuilder()

@@ -12,19 +12,19 @@ exactly what one worker holds. Yonetani et al. 2019 ("Decentralized Learning of 
 Adversarial Networks from Non-iid Data") ask the most forgiving judge of each sample (Forgiver-First
 Update, F2U), or weigh all judges with softmax(λ D_n(x)) (Forgiver-First Aggregation, F2A).
 
-A verdict is a logit D_n(x); high means that D_n calls x real. The weights multiply F_n, the
+An output is a logit D_n(x); high means that D_n calls x real. The weights multiply F_n, the
 gradient of every judge's own loss, so that it does not matter which loss that is. λ is a setting.
 
 Weights count as constants: no gradient goes through them. For F2U that is exact, since its choice
-changes only where two verdicts are equal. For F2A it leaves out how x moves the weights. A worker
-cannot compute that term, which depends on the verdicts of the others, and the server could only by
+changes only where two outputs are equal. For F2A it leaves out how x moves the weights. A worker
+cannot compute that term, which depends on the outputs of the others, and the server could only by
 dividing F_n by J'(D_n(x)), which vanishes where a judge is fooled. The direction that is left is
 the intended one: to fool those judges better, not to change which judges count.
 
 A discriminator with BatchNorm in training sees all samples of a batch at once. F_n of a sample then
-contains its effect on the verdicts on the others, but the weights are those of this sample.
+contains its effect on the outputs on the others, but the weights are those of this sample.
 
-Neither rule withstands liars. Under F2U a worker that always claims the highest verdict decides
+Neither rule withstands liars. Under F2U a worker that always claims the highest output decides
 alone what the generator learns from the batches that it judges.
 """
 
@@ -37,38 +37,36 @@ from torch import Tensor
 from mdgan.families.mdgan.settings import AggregationRule
 
 
-def weights(rule: AggregationRule, verdicts: Tensor) -> Tensor:
-    """How much each judge's feedback on each sample counts.
+def weights(rule: AggregationRule, outputs: Tensor) -> Tensor:
+    """How much each judge's feedback on each sample counts, float64 [m, b]; 1 over all judges.
+
+    Of several equally forgiving judges f2u takes the first.
 
     Args:
         rule: f2u or f2a; the parameter of f2a is λ.
-        verdicts: D_n(x) of m judges of the same b samples, [m, b], finite, in worker order.
-
-    Returns:
-        float64 [m, b]; the sum over the judges is 1. Of several equally
-        forgiving judges f2u takes the first.
+        outputs: D_n(x) of m judges of the same b samples, [m, b], finite, in worker order.
     """
     if rule.name == "f2u":
-        return F.one_hot(verdicts.argmax(0), len(verdicts)).T.double()
+        return F.one_hot(outputs.argmax(0), len(outputs)).T.double()
     # Subtract first: λ D_n may exceed float64, and one of the differences is always 0.
-    behind = verdicts.double() - verdicts.double().amax(0)
+    behind = outputs.double() - outputs.double().amax(0)
     return torch.softmax(rule.parameter * behind, 0)
 
 
 def weighted(
-    rule: AggregationRule, feedbacks: Sequence[Tensor], verdicts: Sequence[Tensor]
+    rule: AggregationRule, feedbacks: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> Tensor:
     """The feedback of all judges of one batch, weighed and summed.
 
     Args:
         rule: f2u or f2a.
         feedbacks: F_n of each, float32 [b, C, H, W], in worker order.
-        verdicts: D_n(X) of each, float32 [b], finite.
+        outputs: D_n(X) of each, float32 [b], finite.
 
     Returns:
         float64 [b, C, H, W], a new tensor; with a single judge exactly its F_n.
     """
-    shares = weights(rule, torch.stack(list(verdicts)))[:, :, None, None, None]
+    shares = weights(rule, torch.stack(list(outputs)))[:, :, None, None, None]
     total = shares[0] * feedbacks[0]
     for share, feedback in zip(shares[1:], feedbacks[1:], strict=True):
         total += share * feedback

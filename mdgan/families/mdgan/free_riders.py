@@ -17,7 +17,7 @@ swaps. So WEF-Defense (Chen et al. 2022) looks at how weights evolve, and STD-DA
 2021) at the spread of an update.
 
 Besides, discriminators that a worker gives away as they came have not learnt with it; see
-`handovers`. Each host that says so counts as much as one discriminator does.
+`Handovers`. Each host that says so counts as much as one discriminator does.
 
 For each figure the server counts evidence: how much likelier a worker's figures are if it rides for
 free than if it is as the others, as a logarithm, and never below 0 (CUSUM, Page 1954). The usual
@@ -26,6 +26,7 @@ figure is the median over all workers: fewer than half of them cannot move it.
 
 import math
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
@@ -36,9 +37,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import Assignment
-from mdgan.families.mdgan.handovers import Handovers
 from mdgan.families.mdgan.settings import LEAST_SAMPLES, LEAST_WORKERS
 from mdgan.families.mdgan.shown import GUILTY
+from mdgan.families.mdgan.swap import Moves
 
 _LONGEST = 16
 """Iterations over which motion is looked at where no swap comes earlier."""
@@ -64,6 +65,48 @@ _TINY = sys.float_info.min
 _Floats = NDArray[np.float64]
 
 
+class Handovers:
+    """Counts, for each worker, the hosts that took from it what it had just been given.
+
+    After every swap hosts report digests of what they gave and what they took. A worker that trains
+    gives away something else than it took in its swap before. What it took is what its giver says,
+    and what it gave is what its taker says: a free rider's own word is not needed. One host could
+    say anything, so the others are counted that tell the same of a worker.
+    """
+
+    def __init__(self) -> None:
+        self._took: dict[int, str] = {}
+        self._witnesses: defaultdict[int, set[int]] = defaultdict(set)
+
+    def note(
+        self,
+        moves: Moves,
+        given: Mapping[int, str],
+        taken: Mapping[int, str],
+        host_of: Mapping[int, int],
+    ) -> None:
+        """Takes in one swap: its moves, what givers and takers report, each worker's host.
+
+        Where most workers hand on what they took, discriminators are not meant to change, and none
+        is blamed.
+        """
+        handed_on = {
+            giver: host_of[taker]
+            for giver, taker in moves.items()
+            if host_of[giver] != host_of[taker]
+            and giver in self._took
+            and taken.get(taker) == self._took[giver]
+        }
+        if 2 * len(handed_on) < len(moves):
+            for giver, witness in handed_on.items():
+                self._witnesses[giver].add(witness)
+        self._took |= {taker: given[giver] for giver, taker in moves.items() if giver in given}
+
+    def num_witnesses(self, worker: int) -> int:
+        """How many other hosts took from a worker what it had just been given."""
+        return len(self._witnesses.get(worker, ()))
+
+
 class Evidence:
     """That a worker's figures lie below the usual one by a share of it.
 
@@ -79,7 +122,7 @@ class Evidence:
         self._most_at_once = most_at_once
         self._usual = self._variance = 0.0
         self._num_seen = 0
-        self._found: dict[int, float] = {}
+        self._evidence: dict[int, float] = {}
         self._most: dict[int, float] = {}
 
     def take(self, figures: Mapping[int, float]) -> None:
@@ -95,8 +138,8 @@ class Evidence:
         for worker, figure in figures.items():
             # The logarithm of the ratio of two normal densities, whose means are `gap` apart.
             ratio = strength * (min(usual - figure, 2 * gap) - gap / 2)
-            found = max(0.0, self.of(worker) + min(ratio, self._most_at_once))
-            self._found[worker] = min(found, self._most.get(worker, math.inf))
+            evidence = max(0.0, self.of(worker) + min(ratio, self._most_at_once))
+            self._evidence[worker] = min(evidence, self._most.get(worker, math.inf))
 
     def given(self, worker: int) -> None:
         """A worker was given a discriminator by another one."""
@@ -104,17 +147,11 @@ class Evidence:
 
     def of(self, worker: int) -> float:
         """The logarithm of a ratio of likelihoods, at least 0."""
-        return self._found.get(worker, 0.0)
+        return self._evidence.get(worker, 0.0)
 
 
 class _Look(NamedTuple):
-    """What is kept of the answers of an iteration.
-
-    Attributes:
-        rows: worker → its row below.
-        means: of each answer over the batch, [N, C·H·W].
-        variances: of each such mean, [N].
-    """
+    """Of an iteration: worker → row; the means of answers, [N, C·H·W], and their variances."""
 
     rows: Mapping[int, int]
     means: _Floats
@@ -127,6 +164,10 @@ class FreeRiders:
     Args:
         batch_size: b.
         handovers: which workers give away what they were given.
+
+    Attributes:
+        scores: by worker, how sure it is that it rides for free, in standard deviations from 0.
+            Evidence h is as strong as that of a normal variable √(2h) standard deviations off.
     """
 
     def __init__(self, batch_size: int, handovers: Handovers) -> None:
@@ -146,8 +187,7 @@ class FreeRiders:
         self._since: dict[int, int] = {}
         self._num_since, self._num_looks = _LONGEST, 0
         self._known: set[int] = set()
-        self._scores: dict[int, float] = {}
-        self._found: set[int] = set()
+        self.scores: dict[int, float] = {}
 
     def look(
         self,
@@ -190,31 +230,19 @@ class FreeRiders:
         if may_move:
             self._look_at_motion(self._look_of(workers, answers))
         against = {n: max(self._against(n)) for n in sorted(self._known)}
-        self._scores = {n: math.sqrt(2 * evidence) for n, evidence in against.items()}
-        self._found = {n for n, score in self._scores.items() if score >= GUILTY}
+        self.scores = {n: math.sqrt(2 * evidence) for n, evidence in against.items()}
 
     def swapped(self, moves: Mapping[int, int]) -> None:
-        """Discriminators are swapped after the iteration that was looked at last.
-
-        Args:
-            moves: giver → taker.
-        """
+        """Discriminators are swapped, giver → taker, after the iteration looked at last."""
         self._was_given(moves.values())
         if self._last is not None:
             rows = self._last.rows
             given = {taker: rows[giver] for giver, taker in moves.items() if giver in rows}
             self._since |= {n: row for n, row in given.items() if n in self._since}
 
-    def scores(self) -> dict[int, float]:
-        """By worker, how sure it is that it rides for free, in standard deviations from 0.
-
-        Evidence h is as strong as that of a normal variable √(2h) standard deviations off.
-        """
-        return self._scores
-
-    def found(self) -> set[int]:
+    def guilty(self) -> set[int]:
         """The workers whose score says that they ride for free."""
-        return self._found
+        return {worker for worker, score in self.scores.items() if score >= GUILTY}
 
     def why(self, worker: int) -> str:
         """What is found against a worker, in words."""
@@ -231,13 +259,7 @@ class FreeRiders:
             self._motion.given(worker)
 
     def _heeds(self, generated: Tensor, answers: Tensor, batches: Sequence[int]) -> list[float]:
-        """How far each answer heeds its batch.
-
-        Args:
-            generated: X, [κ, b, C·H·W].
-            answers: [N, b, C·H·W].
-            batches: which batch each answer is to, [N].
-        """
+        """How far each answer, [N, b, C·H·W], heeds its batch, one of [κ, b, C·H·W]."""
         samples = torch.cat([generated, answers])
         likeness = self._likeness(torch.bmm(samples, samples.mT).cpu().numpy())
         of_batches = likeness[: len(generated)][batches]
@@ -247,10 +269,8 @@ class FreeRiders:
     def _likeness(self, products: _Floats) -> _Floats:
         """By batch, the cosines of all pairs of samples less their mean, [.., pairs], of length 1.
 
-        The samples are taken without their mean. All 0 where none differs from it.
-
-        Args:
-            products: of all samples of a batch with each other, [.., b, b].
+        The samples, of which the products [.., b, b] are given, are taken without their mean. All 0
+        where none differs from it.
         """
         spread = self._centring @ products @ self._centring
         lengths = np.sqrt(spread.diagonal(axis1=1, axis2=2).clip(_TINY))

@@ -12,7 +12,6 @@ from mdgan.engine.host_keys import NotMasked
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import FP32, Codec
-from mdgan.gan.exact_sum import MOST_EXACT, STEPS_PER_UNIT
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import part_of, under
 from mdgan.messages import Message
@@ -26,17 +25,12 @@ COPIED = "discriminator.model."
 """Before the names of what a copy for a newcomer holds: weights and buffers. Moments would tell
 what their worker has just learnt."""
 _LABELS = "labels"
-VERDICTS = "verdicts"
+OUTPUTS = "outputs"
 """What workers send beside their feedback, for the rules that need it: D_n(X^(g)), [b] each."""
 
 
 def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> AnswerForm:
-    """How feedback travels.
-
-    Args:
-        settings: of the run.
-        sample_shape: of the data set, (C, H, W).
-    """
+    """How feedback on samples of a shape, (C, H, W), travels."""
     rule, batch_size = settings.aggregation, settings.batch_size
     return AnswerForm(
         FEEDBACK,
@@ -44,9 +38,7 @@ def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> Answe
         Codec.of(settings.wire_feedback),
         # The other rules need every answer by itself, and so do a step and a score for each.
         sums=rule.name == "mean" and not settings.by_arrival and not settings.shut_out_free_riders,
-        beside={VERDICTS: (batch_size,)} if rule.needs_verdicts else {},
-        steps=STEPS_PER_UNIT if settings.secure_aggregation else 0.0,
-        most=MOST_EXACT,
+        beside={OUTPUTS: (batch_size,)} if rule.needs_verdicts else {},
     )
 
 
@@ -59,7 +51,7 @@ def batches(
     last: bool,
     codec: Codec = FP32,
     encoded: dict[tuple[int, ...], dict[str, Tensor]] | None = None,
-    sums: Mapping[str, Any] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> Message:
     """Server → host: what the host's workers judge and train on.
 
@@ -73,13 +65,12 @@ def batches(
         last: whether this is the last iteration.
         codec: of images.
         encoded: choices of batches of X as they travel, for hosts that get the same; is added to.
-        sums: which hosts take part in which sum, if feedback is masked.
+        more: fields, for the stages that feedback passes.
 
     Returns:
         fields `judge` and `train` (worker → position in the tensor), `swap_follows`, `last`, and
-        `sums` with `groups` (worker → the sum that its feedback belongs to) if feedback is masked;
-        tensors `batches.…` as the codec writes [number of batches used here, b, C, H, W]; and
-        `labels`, int64 [number of batches used here, b], if models are conditional.
+        `more`; tensors `batches.…` as the codec writes [number of batches used here, b, C, H, W];
+        and `labels`, int64 [number of batches used here, b], if models are conditional.
     """
     used = tuple(sorted({index for pair in assignment.values() for index in pair}))
     position = {index: place for place, index in enumerate(used)}
@@ -96,15 +87,10 @@ def batches(
             "train": {str(n): position[train] for n, (_, train) in assignment.items()},
             "swap_follows": swap_follows,
             "last": last,
-            **({} if sums is None else {"sums": sums, "groups": _judged(assignment)}),
+            **(more or {}),
         },
         tensors=encoded[used],
     )
-
-
-def _judged(assignment: Mapping[int, tuple[int, int]]) -> dict[str, int]:
-    """By worker, the number of the batch that it judges."""
-    return {str(worker): judge for worker, (judge, _) in assignment.items()}
 
 
 def read_batches(
@@ -119,8 +105,8 @@ def read_batches(
         num_classes: K of the discriminators here; None if they are not conditional.
 
     Returns:
-        The batches that are used here, float32 [.., b, C, H, W], with labels if the discriminators
-        are conditional; and, for every worker here, the places of its two batches.
+        The batches that are used here, float32 [.., b, C, H, W], and their labels if there are
+        classes; for every worker here, the places of its two batches.
 
     Raises:
         ValueError, KeyError: the codec does not write such batches, or labels are missing or wrong.
@@ -130,7 +116,11 @@ def read_batches(
     labels = None
     if num_classes is not None:
         labels = message.tensors[_LABELS]
-        _check_labels(labels, images.shape[:2], num_classes)
+        if labels.dtype != torch.int64 or labels.shape != images.shape[:2]:
+            shape = list(labels.shape)
+            raise ValueError(f"labels are {labels.dtype} {shape}, not int64 of each sample")
+        if labels.numel() and not (labels.min() >= 0 and labels.max() < num_classes):
+            raise ValueError(f"a label is not in 0-{num_classes - 1}")
     return (
         Samples(images, labels),
         {int(worker): Assignment(place, train[worker]) for worker, place in judge.items()},
@@ -140,34 +130,24 @@ def read_batches(
 def judged_by_sum(
     generated: Samples, assignment: Mapping[int, Assignment], groups: Mapping[int, int]
 ) -> dict[int, bytes]:
-    """What the workers of each sum judge.
+    """By sum, SHA-256 of X^(g) that its workers judge, and its labels.
 
     Args:
         generated: the batches that are used here, on the CPU.
         assignment: by worker, the places of its two batches.
         groups: by worker, the sum that its feedback belongs to.
 
-    Returns:
-        By sum, SHA-256 of X^(g) and its labels.
-
     Raises:
         NotMasked: two workers of one sum judge different batches.
     """
-    found: dict[int, bytes] = {}
+    digests: dict[int, bytes] = {}
     for worker, group in groups.items():
         judged = generated[assignment[worker].judge]
         tensors = [judged.images] if judged.labels is None else [judged.images, judged.labels]
         digest = sha256(b"".join(t.numpy().tobytes() for t in tensors)).digest()
-        if found.setdefault(group, digest) != digest:
+        if digests.setdefault(group, digest) != digest:
             raise NotMasked("it has workers of one sum judge different batches")
-    return found
-
-
-def _check_labels(labels: Tensor, shape: Sequence[int], num_classes: int) -> None:
-    if labels.dtype != torch.int64 or labels.shape != torch.Size(shape):
-        raise ValueError(f"labels are {labels.dtype} {list(labels.shape)}, not int64 {list(shape)}")
-    if labels.numel() and not (labels.min() >= 0 and labels.max() < num_classes):
-        raise ValueError(f"a label is not in 0-{num_classes - 1}")
+    return digests
 
 
 def swap(
@@ -176,7 +156,7 @@ def swap(
     host_of: Mapping[int, int],
     addresses: Mapping[int, str | None],
 ) -> Message:
-    """Server → host: the moves that concern one of the host's workers.
+    """Server → host: the moves, giver → taker, that concern one of the host's workers.
 
     Args:
         iteration: i.

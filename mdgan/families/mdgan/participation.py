@@ -15,15 +15,7 @@ from mdgan.gan.randomness import generator_for
 
 
 class Holders:
-    """Which workers hold a discriminator.
-
-    Args:
-        fraction: C, in ]0, 1]; with 1 all workers do, also those that join later.
-        seed: decides which workers begin.
-
-    Attributes:
-        now: the holders; None for all workers.
-    """
+    """Which workers hold a discriminator: `now`, a fraction C, or None for all if C is 1."""
 
     def __init__(self, fraction: float, seed: int) -> None:
         self.now: set[int] | None = None
@@ -33,13 +25,10 @@ class Holders:
         self._too_many = False
 
     def among(self, workers: Iterable[int]) -> set[int] | None:
-        """The holders among the workers that can take part now; None for all of them.
+        """The holders among the live workers that are free; None for all of them.
 
         If a holder is missing, a worker without a discriminator goes on with the one that it had
         last, so that as many workers train as before.
-
-        Args:
-            workers: the live workers that are free.
         """
         if self._fraction == 1:
             return None
@@ -57,11 +46,7 @@ class Holders:
         return here
 
     def move(self, moves: Mapping[int, int]) -> None:
-        """Records that discriminators were swapped.
-
-        Args:
-            moves: giver → taker, of givers that are holders.
-        """
+        """Records that discriminators were swapped: giver → taker, of givers that are holders."""
         if self.now is not None:
             self.now = {moves.get(worker, worker) for worker in self.now}
 

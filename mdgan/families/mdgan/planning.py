@@ -54,12 +54,7 @@ def planning(
 
 
 def mean_moved(form: str, hosts: Sequence[Sequence[int]]) -> float:
-    """How many discriminators change their host in a swap, on average.
-
-    Args:
-        form: `pairs`, where an odd worker sits out, or `derangement`.
-        hosts: the workers of each host.
-    """
+    """How many discriminators change their host in a swap, on average, by the workers of hosts."""
     num_workers = sum(map(len, hosts))
     if num_workers < 2:
         return 0.0
@@ -87,13 +82,12 @@ def _notes(
     For C→W at a worker the paper's text counts both batches, 2bd; the table counts one.
     """
     batch = _FLOAT_BYTES * settings.batch_size * prod(models.shape)
-    moved = "with its optimizer" if settings.swap_state == "all" else "its weights alone"
     notes: dict[str, tuple[str, float]] = {
         "server sends": ("Table III: {}, 2bdN", 2 * batch * num_workers),
         "server receives": ("Table III: {}, bdN", batch * num_workers),
         "host receives": ("Table III: {} a worker, 2bd", 2 * batch),
         "host sends": ("Table III: {} a worker, bd", batch),
-        "a discriminator": (f"{moved}; Table III: {{}}, |θ|", _FLOAT_BYTES * num_weights),
+        "a discriminator": ("with its optimizer; Table III: {}, |θ|", _FLOAT_BYTES * num_weights),
         "a further worker in it": ("Table II: O(|θ|)", 0),
     }
     if (steps := settings.local_steps) > 1:

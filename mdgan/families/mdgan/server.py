@@ -1,26 +1,19 @@
-"""The server's share of MD-GAN: one iteration of Algorithm 1 (Hardy et al. 2019)."""
+"""The server's share of MD-GAN: iterations of Algorithm 1 (Hardy et al. 2019), and swaps."""
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
 
-from mdgan.engine.answers import AnswerForm
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
-from mdgan.engine.server.barrier import Hosts
+from mdgan.engine.server.barrier import Hosts, workers_of
 from mdgan.engine.server.engine import Engine
-from mdgan.engine.server.secure_sums import (
-    SumsAsked,
-    check_hosts,
-    collect_sums,
-    least_parties,
-    sums_to_ask,
-)
+from mdgan.engine.stages.contract import AskedHosts, ServerPath
 from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
 from mdgan.families.mdgan.free_riders import FreeRiders
-from mdgan.families.mdgan.messages import COPIED, SWAPPED, VERDICTS, batches
+from mdgan.families.mdgan.messages import COPIED, OUTPUTS, SWAPPED, batches
 from mdgan.families.mdgan.participation import Holders
 from mdgan.families.mdgan.server_swaps import ServerSwaps
 from mdgan.families.mdgan.settings import MDGANSettings
@@ -43,11 +36,19 @@ _RHYTHM = {
 class Sent(NamedTuple):
     """Which workers have got batches in an iteration, which ones, and all of them."""
 
-    hosts: Hosts
+    asked: AskedHosts
     assignment: Mapping[int, Assignment]
     kappa: int
     generated: Tensor
-    sums: SumsAsked | None = None
+
+
+class Stepping(Protocol):
+    """When the generator steps; `ahead` says whether it may step between batches and feedback."""
+
+    ahead: bool
+
+    def advance(self, i: int, server: "MDGANServer", engine: Engine) -> Advance | None:
+        """Iteration i; None if no answer could be used."""
 
 
 class MDGANServer(ServerPart):
@@ -56,9 +57,15 @@ class MDGANServer(ServerPart):
     Args:
         learner: G.
         settings: of the run.
-        form: how feedback travels.
+        path: of feedback.
+        stepping: when G steps.
         num_weights: |θ|; decides how often discriminators are swapped if workers hold different
             classes.
+
+    Attributes:
+        learner: G.
+        aggregation: makes its gradient.
+        path: of feedback.
     """
 
     copied = COPIED
@@ -67,28 +74,30 @@ class MDGANServer(ServerPart):
         self,
         learner: GeneratorLearner,
         settings: MDGANSettings,
-        form: AnswerForm,
+        path: ServerPath,
+        stepping: Stepping,
         num_weights: int = 0,
     ) -> None:
-        self.form = form
+        self.form, self.stages = path.form, path.stages
         self.device = learner.device
-        self._learner = learner
+        self.learner = learner
+        self.path = path
+        self.aggregation = Aggregation(settings.aggregation)
         self._settings = settings
+        self._stepping = stepping
         self._num_weights = num_weights
         self._images = Codec.of(settings.wire_images)
-        self._aggregation = Aggregation(settings.aggregation)
         self._holders = Holders(settings.participation, settings.seed)
         self._swaps = ServerSwaps(settings.swap, settings.seed)
         self._free_riders = FreeRiders(settings.batch_size, self._swaps.handovers)
-        self._told_of: set[int] = set()
+        self._noted_riders: set[int] = set()
         self._swap_every = 0
         self._left_out_swap = False
-        self._ahead: Sent | None = None
 
     @property
     def generator(self) -> nn.Module:
         """G."""
-        return self._learner.model
+        return self.learner.model
 
     def begin_with(
         self, generator: Mapping[str, Tensor], discriminators: Mapping[int, Mapping[str, Tensor]]
@@ -103,7 +112,7 @@ class MDGANServer(ServerPart):
 
     def begin(self, engine: Engine) -> None:
         """Works out how often discriminators are swapped."""
-        check_hosts(engine.members, self.form)
+        self.path.begin(engine.members)
         if self._swap_every:
             return
         held = engine.members.holdings().values()
@@ -120,42 +129,7 @@ class MDGANServer(ServerPart):
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One global iteration."""
-        i = done + 1
-        # 1, 2. Generate κ batches and send every worker its two.
-        sent = self._ahead or self._send_batches(i, engine, self._chosen(self._await(i, engine)))
-        self._ahead = self._send_ahead(i + 1, engine) if self._may_run_ahead(i, engine) else None
-
-        # 3, 4. Workers train and answer.
-        engine.at(i)
-        if sent.sums is None:
-            answers = engine.barrier.collect(i, sent.hosts)
-        else:
-            answers = collect_sums(engine, i, sent.sums, self.form)
-        if not answers.losses:  # all workers were lost: the same iteration again, with newcomers
-            self._ahead = None
-            self._learner.forget()
-            return None
-
-        # 5. One optimizer step from all feedback; most rules need a single backward pass.
-        with engine.span("aggregate"):
-            self._aggregation.update_gradient(
-                self._learner,
-                answers.singles,
-                sent.assignment,
-                sent.kappa,
-                answers.sums,
-                answers.beside.get(VERDICTS, {}),
-            )
-        with engine.span("step"):
-            self._learner.at(i)
-            self._learner.step()
-
-        # 6. Swap.
-        self._look_for_free_riders(i, sent, answers.singles, engine)
-        if self._swap_follows(i):
-            self._swap(i, engine)
-        riding = {n: round(score, 2) for n, score in self._free_riders.scores().items()}
-        return Advance(i, answers.mean_losses(), sorted(answers.losses), {"riding": riding})
+        return self._stepping.advance(done + 1, self, engine)
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         """See `ServerPart`."""
@@ -178,51 +152,95 @@ class MDGANServer(ServerPart):
     def state(self) -> dict[str, Tensor]:
         """See `ServerPart`."""
         return {
-            **self._learner.state(),
-            **under(_AGGREGATION, self._aggregation.state()),
+            **self.learner.state(),
+            **under(_AGGREGATION, self.aggregation.state()),
             **under(_HOLDERS, self._holders.state()),
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `ServerPart`."""
         others = (_AGGREGATION, _HOLDERS)
-        self._learner.load_state({n: t for n, t in state.items() if not n.startswith(others)})
-        self._aggregation.load_state(part_of(state, _AGGREGATION))
+        self.learner.load_state({n: t for n, t in state.items() if not n.startswith(others)})
+        self.aggregation.load_state(part_of(state, _AGGREGATION))
         self._holders.load_state(part_of(state, _HOLDERS))
 
-    def _chosen(self, hosts: Hosts) -> Hosts:
+    # What iterations of any policy consist of.
+
+    def await_hosts(self, i: int, engine: Engine) -> Hosts:
+        """The hosts that take part in iteration i, none of which owes an answer."""
+        hosts = engine.await_hosts()
+        if self._left_out_swap and self.swap_follows(i - 1):
+            self.swap(i - 1, engine)
+        self._left_out_swap = False
+        return hosts
+
+    def judges(self, hosts: Hosts) -> Hosts:
         """Those of the workers that hold a discriminator, by host."""
-        holders = self._holders.among(worker for carried in hosts.values() for worker in carried)
+        holders = self._holders.among(workers_of(hosts))
         if holders is None:
             return hosts
         chosen = {host: [n for n in carried if n in holders] for host, carried in hosts.items()}
         return {host: carried for host, carried in chosen.items() if carried}
 
-    def _await(self, i: int, engine: Engine) -> Hosts:
-        """The hosts that take part in iteration i, none of which owes an answer."""
-        hosts = engine.await_hosts()
-        if self._left_out_swap and self._swap_follows(i - 1):
-            self._swap(i - 1, engine)
-        self._left_out_swap = False
-        return hosts
+    def send_batches(self, i: int, engine: Engine, hosts: Hosts) -> Sent:
+        """Steps 1 and 2: X = G(z) in one forward pass, and each host what its workers use of it."""
+        engine.at(i)
+        workers, settings = workers_of(hosts), self._settings
+        kappa = resolve_kappa(settings.kappa, len(workers))
+        kappa = self.path.most_groups(kappa, hosts, engine.members)
+        if self.learner.label_counts is not None and settings.label_prior == "data":
+            held = [own["classes"] for own in engine.members.holdings().values()]
+            self.learner.label_counts = label_counts(len(self.learner.label_counts), held)
+        with engine.span("generate"):
+            generated = self.learner.generate(kappa, ahead=self._stepping.ahead)
+        assignment = assign(workers, kappa)
+        judged = {worker: batch for worker, (batch, _) in assignment.items()}
+        asked = self.path.ask(hosts, judged, engine)
+        encoded: dict[tuple[int, ...], dict[str, Tensor]] = {}
+        engine.ask(
+            i,
+            asked.hosts,
+            lambda host: batches(
+                i,
+                generated,
+                {worker: assignment[worker] for worker in asked.hosts[host]},
+                swap_follows=self.swap_follows(i),
+                last=i == settings.iterations,
+                codec=self._images,
+                encoded=encoded,
+                more=asked.fields,
+            ),
+        )
+        return Sent(asked, assignment, kappa, generated.images)
 
-    def _swap(self, i: int, engine: Engine) -> None:
+    def swap_follows(self, i: int) -> bool:
+        """Whether discriminators are swapped after iteration i; not after the last one."""
+        due = self._swap_every > 0 and i % self._swap_every == 0
+        return due and i != self._settings.iterations
+
+    def swap(self, i: int, engine: Engine) -> None:
+        """Has discriminators swapped after iteration i."""
         with engine.span("swap"):
             moves = self._swaps.order(i, engine, self._holders.now)
             self._holders.move(moves)
             self._free_riders.swapped(moves)
 
-    def _look_for_free_riders(
+    def pauses_after(self, i: int, engine: Engine) -> bool:
+        """Whether all workers must have answered before the iteration after i."""
+        if self.swap_follows(i) or i == self._settings.iterations or engine.desk.stop_asked:
+            return True
+        return engine.checkpoints.due(i - 1, i)
+
+    def score_riders(
         self, i: int, sent: Sent, feedbacks: Mapping[int, Tensor], engine: Engine
-    ) -> None:
+    ) -> Mapping[int, float]:
         """Scores workers by their answers, and shuts out free riders if the user wants that."""
-        swap_follows = self._swap_follows(i)
-        self._free_riders.look(
-            sent.generated, sent.assignment, feedbacks, swap_follows=swap_follows
-        )
-        for worker in self._free_riders.found() - self._told_of:
-            self._told_of.add(worker)
-            reason = self._free_riders.why(worker)
+        swap_follows = self.swap_follows(i)
+        riders = self._free_riders
+        riders.look(sent.generated, sent.assignment, feedbacks, swap_follows=swap_follows)
+        for worker in riders.guilty() - self._noted_riders:
+            self._noted_riders.add(worker)
+            reason = riders.why(worker)
             if self._settings.shut_out_free_riders:
                 engine.desk.shut_out(worker, f"a free rider: {reason}")
             else:
@@ -230,54 +248,62 @@ class MDGANServer(ServerPart):
                     f"rank {worker} looks like a free rider: {reason}; with "
                     "--shut-out-free-riders it would be shut out"
                 )
+        return riders.scores
 
-    def _send_batches(self, i: int, engine: Engine, hosts: Hosts) -> Sent:
-        """Steps 1 and 2: X = G(z) in one forward pass, and each host what its workers use of it."""
-        engine.at(i)
-        workers = sorted(worker for carried in hosts.values() for worker in carried)
-        kappa = resolve_kappa(self._settings.kappa, len(workers))
-        if self.form.steps:  # each sum is of as many hosts as it takes
-            kappa = max(1, min(kappa, len(hosts) // least_parties(engine.members)))
-        if self._learner.label_counts is not None and self._settings.label_prior == "data":
-            held = [own["classes"] for own in engine.members.holdings().values()]
-            self._learner.label_counts = label_counts(len(self._learner.label_counts), held)
-        with engine.span("generate"):
-            generated = self._learner.generate(kappa)
-        assignment = assign(workers, kappa)
-        encoded: dict[tuple[int, ...], dict[str, Tensor]] = {}
-        judged = {worker: batch for worker, (batch, _) in assignment.items()}
-        sums = sums_to_ask(engine, hosts, judged) if self.form.steps else None
-        hosts = hosts if sums is None else sums.hosts
-        engine.ask(
-            i,
-            hosts,
-            lambda host: batches(
-                i,
-                generated,
-                {worker: assignment[worker] for worker in hosts[host]},
-                swap_follows=self._swap_follows(i),
-                last=i == self._settings.iterations,
-                codec=self._images,
-                encoded=encoded,
-                sums=None if sums is None else sums.question.fields(),
-            ),
+
+class InStep:
+    """G steps with the answers of all workers (Algorithm 1).
+
+    Args:
+        ahead: whether the next batches leave before the answers are in.
+    """
+
+    def __init__(self, *, ahead: bool = False) -> None:
+        self.ahead = ahead
+        self._next: Sent | None = None
+
+    def advance(self, i: int, server: MDGANServer, engine: Engine) -> Advance | None:
+        """See `Stepping`."""
+        # 1, 2. Generate κ batches and send every worker its two.
+        sent = self._next or server.send_batches(
+            i, engine, server.judges(server.await_hosts(i, engine))
         )
-        return Sent(hosts, assignment, kappa, generated.images, sums)
+        self._next = self._send_ahead(i + 1, server, engine)
 
-    def _swap_follows(self, i: int) -> bool:
-        """There is no swap after the last iteration."""
-        due = self._swap_every > 0 and i % self._swap_every == 0
-        return due and i != self._settings.iterations
+        # 3, 4. Workers train and answer.
+        engine.at(i)
+        answers = server.path.collect(i, sent.asked, engine)
+        if not answers.losses:  # all workers were lost: the same iteration again, with newcomers
+            self._next = None
+            server.learner.forget()
+            return None
 
-    def _may_run_ahead(self, i: int, engine: Engine) -> bool:
-        """Whether the batches after i may leave now; not past a swap, a checkpoint or the end."""
-        if not self._settings.stale or i >= self._settings.iterations or engine.desk.stop_asked:
-            return False
-        return not (self._swap_follows(i) or engine.checkpoints.due(i - 1, i))
+        # 5. One optimizer step from all feedback; most rules need a single backward pass.
+        with engine.span("aggregate"):
+            server.aggregation.update_gradient(
+                server.learner,
+                answers.singles,
+                sent.assignment,
+                sent.kappa,
+                answers.sums,
+                answers.beside.get(OUTPUTS, {}),
+            )
+        with engine.span("step"):
+            server.learner.at(i)
+            server.learner.step()
 
-    def _send_ahead(self, i: int, engine: Engine) -> Sent | None:
+        # 6. Swap.
+        scores = server.score_riders(i, sent, answers.singles, engine)
+        riding = {worker: round(score, 2) for worker, score in scores.items()}
+        if server.swap_follows(i):
+            server.swap(i, engine)
+        return Advance(i, answers.mean_losses(), sorted(answers.losses), {"riding": riding})
+
+    def _send_ahead(self, i: int, server: MDGANServer, engine: Engine) -> Sent | None:
         """Sends batches to hosts that may still owe an answer to the iteration before."""
+        if not self.ahead or server.pauses_after(i - 1, engine):
+            return None
         hosts = engine.members.free(besides=i - 1)
         num_live = sum(map(len, engine.members.taking_part().values()))
         enough = engine.barrier.is_enough(sum(map(len, hosts.values())), num_live)
-        return self._send_batches(i, engine, self._chosen(hosts)) if enough else None
+        return server.send_batches(i, engine, server.judges(hosts)) if enough else None

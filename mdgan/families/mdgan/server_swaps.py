@@ -6,7 +6,7 @@ from typing import Any
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.keys_told import tell_keys
 from mdgan.families.mdgan import messages
-from mdgan.families.mdgan.handovers import Handovers
+from mdgan.families.mdgan.free_riders import Handovers
 from mdgan.families.mdgan.swap import Moves, draw_swap
 from mdgan.messages import Message
 
@@ -22,7 +22,7 @@ class ServerSwaps:
 
     Args:
         form: `pairs` or `derangement`.
-        seed: the run's seed.
+        seed: the run's.
 
     Attributes:
         num_swaps: how many were ordered so far.
@@ -49,9 +49,6 @@ class ServerSwaps:
             iteration: i.
             engine: knows which workers are free.
             holders: the workers that have a discriminator to give; all of them if None.
-
-        Returns:
-            The moves.
         """
         free = engine.members.free()
         workers = sorted(worker for carried in free.values() for worker in carried)
@@ -96,62 +93,55 @@ class ServerSwaps:
 
     def settle(self, engine: Engine) -> None:
         """Hosts are gone and will not report."""
-        here = engine.members.workers()
+        live = engine.members.workers()
         for record in self._records.values():
-            record.keep_waiting_for(here)
+            record.keep_waiting_for(live)
         self._write_complete(engine)
 
     def _write_complete(self, engine: Engine) -> None:
         for iteration, record in list(self._records.items()):
-            if record.complete():
+            if not record.silent:
                 engine.observer.event("swap", iteration, **record.content())
-                record.tell(self.handovers)
+                self.handovers.note(record.moves, record.given, record.taken, record.host_of)
                 del self._records[iteration]
 
 
 class _SwapRecord:
-    """The digests that hosts report of one swap."""
+    """The digests that hosts report of one swap; `silent` are the workers of which none has."""
 
     def __init__(self, moves: Moves, host_of: Mapping[int, int]) -> None:
-        self._moves = moves
-        self._host_of = host_of
-        self._sits_out = sorted(host_of.keys() - moves.keys())
-        self._given: dict[int, str] = {}
-        self._taken: dict[int, str] = {}
+        self.moves = moves
+        self.host_of = host_of
+        self.given: dict[int, str] = {}
+        self.taken: dict[int, str] = {}
+        self.silent = moves.keys() | set(moves.values())
         self._lost: set[int] = set()
-        self._silent = moves.keys() | set(moves.values())
 
     def note(self, host: int, message: Message) -> None:
-        for known, told in (self._given, "given"), (self._taken, "taken"):
-            digests = {int(n): str(digest) for n, digest in message.fields[told].items()}
-            known.update({n: d for n, d in digests.items() if self._host_of.get(n) == host})
-        self._silent = {worker for worker in self._silent if self._host_of[worker] != host}
+        for known, name in (self.given, "given"), (self.taken, "taken"):
+            digests = {int(n): str(digest) for n, digest in message.fields[name].items()}
+            known.update({n: d for n, d in digests.items() if self.host_of.get(n) == host})
+        self.silent = {worker for worker in self.silent if self.host_of[worker] != host}
 
     def givers_of(self, host: int) -> set[int]:
         """The hosts that a host was to fetch from."""
-        pairs = {(self._host_of[g], self._host_of[t]) for g, t in self._moves.items()}
+        pairs = {(self.host_of[g], self.host_of[t]) for g, t in self.moves.items()}
         return {giver for giver, taker in pairs if taker == host != giver}
 
     def keep_waiting_for(self, workers: Collection[int]) -> None:
-        self._lost |= self._silent - set(workers)
-        self._silent -= self._lost
-
-    def complete(self) -> bool:
-        return not self._silent
-
-    def tell(self, handovers: Handovers) -> None:
-        handovers.note(self._moves, self._given, self._taken, self._host_of)
+        self._lost |= self.silent - set(workers)
+        self.silent -= self._lost
 
     def content(self) -> dict[str, Any]:
         arrived = (
-            giver in self._given and self._taken.get(taker) == self._given[giver]
-            for giver, taker in self._moves.items()
+            giver in self.given and self.taken.get(taker) == self.given[giver]
+            for giver, taker in self.moves.items()
         )
         return {
-            "moves": sorted(self._moves.items()),
-            "sits_out": self._sits_out,
-            "given": self._given,
-            "taken": self._taken,
+            "moves": sorted(self.moves.items()),
+            "sits_out": sorted(self.host_of.keys() - self.moves.keys()),
+            "given": self.given,
+            "taken": self.taken,
             "lost": sorted(self._lost),
             "exact": all(arrived),
         }

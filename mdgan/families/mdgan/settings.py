@@ -102,13 +102,6 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
         "fixed points.",
         one_of("pairs", "derangement"),
     )
-    swap_state: str = setting(
-        "all",
-        "What moves in a swap: all, so that a swap equals exchanging shards; or weights and "
-        "buffers alone, and every worker keeps the state of its own optimizer, which tells of the "
-        "last batch.",
-        one_of("all", "weights"),
-    )
     aggregation: AggregationRule = setting(
         "mean",
         "How the workers' feedback, or their models, are combined: mean, or, where up to F of them "
@@ -160,27 +153,18 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
         switch(),
         group="speed",
     )
-    tune: bool = own_setting(
-        False,
-        "Measure in the first iterations what is fastest for the workers of a process, one after "
-        "another or at once and with how many threads, and keep that. The last bits of the results "
-        "then depend on the machine.",
-        switch(),
-        group="speed",
-    )
 
     def check(self) -> None:
         """Checks that there are enough workers for what the aggregation rule promises."""
         super().check()
         self.aggregation.check_enough(self.num_workers)
-        for name in ("vectorize", "tune"):
-            if getattr(self, name) and self.updates == "async":
-                raise BadInput(
-                    f"--{name}: with --updates async workers learn after their answer, one by one; "
-                    "leave out one of the two"
-                )
-        if self.merge_halves and (self.updates == "async" or self.vectorize or self.tune):
-            other = "--updates async" if self.updates == "async" else "--vectorize and --tune"
+        if self.vectorize and self.updates == "async":
+            raise BadInput(
+                "--vectorize: with --updates async workers learn after their answer, one by one; "
+                "leave out one of the two"
+            )
+        if self.merge_halves and (self.updates == "async" or self.vectorize):
+            other = "--updates async" if self.updates == "async" else "--vectorize"
             raise BadInput(
                 f"--merge-halves: with {other} a worker learns from real samples by themselves; "
                 "leave out one of the two"
@@ -226,7 +210,6 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
             f"--deadline {self.deadline}": self.deadline is not None,
             f"--quorum {shortest(self.quorum)}": self.quorum != type(self).quorum,
             "--vectorize": self.vectorize,
-            "--tune": self.tune,
             "--shut-out-free-riders": self.shut_out_free_riders,
         }
         for flag in (flag for flag, is_given in given.items() if is_given):
@@ -282,7 +265,9 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
 
 
 @dataclass(frozen=True)
-class _MDGAN(Algorithm[MDGANSettings]):
+class MDGANEntry(Algorithm[MDGANSettings]):
+    """MD-GAN in the registry."""
+
     def phases(self, settings: MDGANSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The phases of every iteration, and those of swaps if there are any."""
         swaps = settings.num_workers > 1 and settings.swap_interval != 0
@@ -295,7 +280,7 @@ class _MDGAN(Algorithm[MDGANSettings]):
         return Algorithm.phases(extended, settings)
 
 
-MDGAN = _MDGAN(
+MDGAN = MDGANEntry(
     NAME,
     "one generator at the server, a discriminator at every worker",
     MDGANSettings,

@@ -15,25 +15,22 @@ Moves = dict[int, int]
 
 
 def draw_swap(form: str, seed: int, number: int, workers: Sequence[int]) -> Moves:
-    """Draws one swap.
+    """Draws the swap of a number, counted from 0; there are no moves of fewer than two workers.
 
     Args:
         form: `pairs` or `derangement`.
-        seed: the run's seed.
-        number: the number of the swap, counted from 0.
-        workers: the live workers.
-
-    Returns:
-        The moves; empty for fewer than two workers.
+        seed: the run's.
+        number: of the swap.
+        workers: the live ones.
     """
     ordered = sorted(workers)
     if len(ordered) < 2:
         return {}
-    draw = draw_pairs if form == "pairs" else draw_derangement
+    draw = _pairs if form == "pairs" else _derangement
     return draw(seed, number, ordered)
 
 
-def draw_pairs(seed: int, number: int, workers: list[int]) -> Moves:
+def _pairs(seed: int, number: int, workers: list[int]) -> Moves:
     """Draws pairs that do not overlap; each member gives to the other.
 
     With an odd count one worker sits out: every worker once per round of N swaps, and never the
@@ -49,7 +46,7 @@ def draw_pairs(seed: int, number: int, workers: list[int]) -> Moves:
     return moves
 
 
-def draw_derangement(seed: int, number: int, workers: list[int]) -> Moves:
+def _derangement(seed: int, number: int, workers: list[int]) -> Moves:
     """Draws a uniformly random permutation in which no worker keeps its own discriminator."""
     attempt = 0
     while True:  # a random permutation has no fixed point with probability ≥ 1/3 (N ≥ 2)

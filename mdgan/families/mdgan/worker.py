@@ -17,24 +17,17 @@ from mdgan.gan.model_state import is_finite, part_of, under
 
 
 class Judgement(NamedTuple):
-    """How a worker judges a batch X^(g).
-
-    Attributes:
-        feedback: F_n, [b, C, H, W].
-        loss: J_gen, a scalar.
-        verdicts: the logits D_n(x) of the samples, [b]; high means real.
-    """
+    """Of a batch X^(g): F_n, [b, C, H, W]; J_gen, a scalar; and the logits D_n(x), [b]."""
 
     feedback: Tensor
     loss: Tensor
-    verdicts: Tensor
+    outputs: Tensor
 
 
 class Worker(DiscriminatorLearner):
     """Trains D_n on private data, then judges a batch (Algorithm 1, WORKER).
 
-    A swap moves the discriminator, or its weights alone. The data and the random state stay with
-    the worker.
+    A swap moves the discriminator. The data and the random state stay with the worker.
 
     The half of a gradient that needs only real data may be learnt while the worker waits for X^(d).
     It can be undone, since a swap or a checkpoint may come first.
@@ -44,10 +37,7 @@ class Worker(DiscriminatorLearner):
     """How everything was before a real half that was learnt early, by the names of `state`."""
 
     def learn_real_half(self) -> None:
-        """The half of the next gradient that needs only real data; it need not wait for X^(d).
-
-        Does nothing when that half is already there, or comes together with the other.
-        """
+        """The half of the next gradient that needs only real data, unless that is already there."""
         over = self.real_half is not None and self.real_half.over
         if not self.has_real_half and not self.rules.merges_halves and not over:
             self.remember()
@@ -75,9 +65,8 @@ class Worker(DiscriminatorLearner):
     def state(self) -> dict[str, Tensor]:
         """See `DiscriminatorLearner`.
 
-        A real half that is already learnt is left out, and the state is that before it: a worker
-        that loads it learns the same half again. The gradient of a single batch tells much of its
-        samples and must not leave the worker.
+        It is that before a real half that is already learnt: a worker that loads it learns the same
+        half again. The gradient of a single batch tells much of its samples and must not leave.
         """
         before = self._before_real_half
         return {
@@ -88,10 +77,7 @@ class Worker(DiscriminatorLearner):
     def feedback(self, judged: Samples) -> Judgement:
         """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g), J_gen a mean over the batch (Algorithm 1, line 9).
 
-        Only the gradient with respect to the input is computed, none for θ_n.
-
-        Args:
-            judged: X^(g), [b, C, H, W]; with labels if D is conditional.
+        Only the gradient with respect to the input, [b, C, H, W], is computed, none for θ_n.
         """
         images = judged.images.detach().requires_grad_()
         with self.random_state.in_place():
@@ -101,9 +87,7 @@ class Worker(DiscriminatorLearner):
             (gradient,) = torch.autograd.grad(loss * self.rules.loss_scale, images)
         return Judgement(gradient / self.rules.loss_scale, loss.detach(), logits.detach().flatten())
 
-    def load_discriminator(
-        self, state: Mapping[str, Tensor], *, keeps_optimizer: bool = False
-    ) -> None:
+    def load_discriminator(self, state: Mapping[str, Tensor]) -> None:
         """Takes over a discriminator, as in a swap; data and random state stay.
 
         A real half that is already learnt belongs to the discriminator that goes. It is undone,
@@ -112,24 +96,17 @@ class Worker(DiscriminatorLearner):
         Args:
             state: what `Discriminator.state` of another worker returned. If it has no optimizer's
                 state, that begins anew.
-            keeps_optimizer: whether the state is of weights and buffers alone, and the worker's own
-                optimizer goes on with them.
 
         Raises:
             KeyError, RuntimeError: the state does not fit, or is not `is_finite`; nothing changed.
         """
         if not is_finite(state):
             raise RuntimeError("a discriminator with NaN or Inf, or that soon has them")
-        load = self.discriminator.load_weights if keeps_optimizer else self.discriminator.load_state
-        load(state)
+        self.discriminator.load_state(state)
         self._undo_real_half()
 
     def take(self, discriminator: Discriminator) -> None:
-        """As `load_discriminator`, without a copy.
-
-        Args:
-            discriminator: of another worker here, which takes another one in turn.
-        """
+        """As `load_discriminator`, without a copy: its worker takes another one in turn."""
         self.undo_real_half()
         self.discriminator = discriminator
         self.drop_real_half()
@@ -153,18 +130,12 @@ StageOf = Callable[[int], Stage]
 """From a worker's rank to the hook that its stages run in."""
 
 
-class Answers(NamedTuple):
-    """What workers answer in one iteration, by rank, in the order in which they were asked.
-
-    Attributes:
-        feedbacks: F_n, [b, C, H, W].
-        losses: J_disc and J_gen, [2].
-        verdicts: D_n(X^(g)), logits, [b].
-    """
+class WorkerAnswers(NamedTuple):
+    """F_n, J_disc and J_gen [2], and logits by rank, in the order in which workers were asked."""
 
     feedbacks: dict[int, Tensor]
     losses: dict[int, Tensor]
-    verdicts: dict[int, Tensor]
+    outputs: dict[int, Tensor]
 
 
 class WorkerGroup(Protocol):
@@ -176,26 +147,15 @@ class WorkerGroup(Protocol):
     def learn_real_halves(self) -> None:
         """`Worker.learn_real_half` of all workers."""
 
-    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> Answers:
-        """`Worker.learn` and `Worker.feedback` of some workers.
-
-        Args:
-            generated: the batches, float32 [.., b, C, H, W] on the workers' device; with labels,
-                int64 [.., b], if the discriminators are conditional.
-            assignment: by rank of those that are asked, the places of their two batches.
-        """
+    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
+        """`Worker.learn` and `Worker.feedback` of some workers, by the places of their batches."""
 
     def catch_up(self) -> None:
         """Learns what was put off until the answer has left."""
 
 
 class OneByOne:
-    """Workers that compute one after another; the bits do not depend on which share a host.
-
-    Args:
-        workers: by rank.
-        stage_of: from a worker's rank to the hook that its stages run in.
-    """
+    """Workers that compute one after another; the bits do not depend on which share a host."""
 
     def __init__(
         self, workers: Mapping[int, Worker], stage_of: StageOf = lambda _rank: unobserved
@@ -209,15 +169,15 @@ class OneByOne:
             with self._stage_of(rank)("real half"):
                 worker.learn_real_half()
 
-    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> Answers:
+    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
         """See `WorkerGroup`."""
-        answers = Answers({}, {}, {})
+        answers = WorkerAnswers({}, {}, {})
         for rank, (judge, train) in assignment.items():
             worker, stage = self._workers[rank], self._stage_of(rank)
             discriminator_loss = worker.learn(generated[train], stage)
             with stage("feedback"):
                 judgement = worker.feedback(generated[judge])
-            answers.feedbacks[rank], answers.verdicts[rank] = judgement.feedback, judgement.verdicts
+            answers.feedbacks[rank], answers.outputs[rank] = judgement.feedback, judgement.outputs
             answers.losses[rank] = torch.stack([discriminator_loss, judgement.loss])
         return answers
 
@@ -230,10 +190,6 @@ class LearningLater(OneByOne):
 
     The server has its feedback sooner: the generator learns through D of the iteration before,
     while the workers and the server compute at the same time.
-
-    Args:
-        workers: by rank.
-        stage_of: from a worker's rank to the hook that its stages run in.
     """
 
     def __init__(
@@ -242,9 +198,9 @@ class LearningLater(OneByOne):
         super().__init__(workers, stage_of)
         self._put_off: dict[int, Samples] = {}
 
-    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> Answers:
+    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
         """See `WorkerGroup`; J_disc is that of D as it is, on the batch that it judges."""
-        answers = Answers({}, {}, {})
+        answers = WorkerAnswers({}, {}, {})
         self._put_off = {rank: generated[train] for rank, (_, train) in assignment.items()}
         for rank, (judge, _) in assignment.items():
             worker, stage = self._workers[rank], self._stage_of(rank)
@@ -252,8 +208,8 @@ class LearningLater(OneByOne):
                 worker.learn_real_half()
             with stage("feedback"):
                 judgement = worker.feedback(generated[judge])
-            fake_loss = worker.rules.discriminator_loss.fake(judgement.verdicts)
-            answers.feedbacks[rank], answers.verdicts[rank] = judgement.feedback, judgement.verdicts
+            fake_loss = worker.rules.discriminator_loss.fake(judgement.outputs)
+            answers.feedbacks[rank], answers.outputs[rank] = judgement.feedback, judgement.outputs
             answers.losses[rank] = torch.stack([worker.real_loss + fake_loss, judgement.loss])
         return answers
 

@@ -14,7 +14,8 @@ from mdgan.data.fetching import Fetcher
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.loop import Host
-from mdgan.engine.masked_answers import MaskedAnswers
+from mdgan.engine.stages.contract import HostPath
+from mdgan.engine.stages.mask_host import HostMask
 from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.host import MDGANHost
 from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
@@ -66,7 +67,7 @@ class PlayedServer:
         *,
         patience: float = LONG,
         group: WorkerGroup | None = None,
-        masks: MaskedAnswers | None = None,
+        masks: HostMask | None = None,
     ) -> None:
         number = next(iter(workers))
         tracer = Tracer()
@@ -74,8 +75,8 @@ class PlayedServer:
             MDGANHost(
                 workers,
                 group or OneByOne(workers, tracer.of_worker),
-                *(small.CPU, FORM, tracer),
-                masks=masks,
+                HostPath(FORM, [] if masks is None else [masks]),
+                tracer,
             ),
             hello(*workers),
             self.connect,

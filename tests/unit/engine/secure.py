@@ -8,20 +8,21 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.host_keys import HostKeys
-from mdgan.engine.masked_answers import MaskedAnswers
-from mdgan.engine.server.secure_sums import total_of
-from mdgan.engine.sum_messages import (
+from mdgan.engine.stages.contract import HostPath, Leaving
+from mdgan.engine.stages.mask import (
+    CODE_BYTES,
     MaskedSum,
     Survivors,
     order_for,
-    read_codes,
     read_masked,
-    read_revealed,
+    read_tensors,
 )
-from mdgan.gan.exact_sum import MOST_EXACT, STEPS_PER_UNIT, summed_in_steps
+from mdgan.engine.stages.mask_arithmetic import SECRET_BYTES
+from mdgan.engine.stages.mask_host import HostMask
+from mdgan.engine.stages.mask_server import total_of
 from mdgan.messages import Kind, Message
 
-FORM = AnswerForm("FEEDBACK", (2, 3), steps=STEPS_PER_UNIT, most=MOST_EXACT)
+FORM = AnswerForm("FEEDBACK", (2, 3))
 RUN = b"run"
 
 
@@ -30,7 +31,7 @@ class Hosts:
 
     def __init__(self, number: int, least: int = 3, *, repeats: bool = False) -> None:
         self.masks = {
-            host: MaskedAnswers(HostKeys([host]), FORM, least, repeats=repeats)
+            host: HostMask(HostKeys([host]), FORM, least, repeats=repeats)
             for host in range(1, number + 1)
         }
         self.keys = {host: masks.begin(RUN) for host, masks in self.masks.items()}
@@ -47,14 +48,11 @@ class Hosts:
         self, host: int, answer: Tensor, question: Message | None = None, about: bytes = b""
     ) -> Message:
         """One host answers; what it sends is kept."""
-        message = self.masks[host].pack(
-            question or self.question(),
-            {host: answer},
-            {host: torch.tensor([0.5, float(host)])},
-            {host: 0},
-            lambda own: summed_in_steps(own.values()),
-            {0: about},
+        losses = {host: torch.tensor([0.5, float(host)])}
+        leaving = Leaving(
+            question or self.question(), {host: answer}, losses, {host: 0}, about=lambda: {0: about}
         )
+        message = HostPath(FORM, [self.masks[host]]).pack(leaving)
         if message.tensors:
             self.sent[host] = read_masked(message, FORM, {0: self.parties})[0]
         return message
@@ -80,7 +78,8 @@ class Hosts:
     def confirm(self, host: int, survivors: Sequence[int]) -> dict[int, str]:
         """The codes of a host for the others, if these have survived."""
         message = self.masks[host].confirm(self.order(Kind.SURVIVORS, host, survivors))
-        rows = read_codes(message, {0: survivors})[0]
+        shape = len(survivors) - 1, CODE_BYTES
+        rows = read_tensors(message, "codes", {0: shape}, torch.uint8)[0]
         others = [other for other in survivors if other != host]
         return {other: bytes(row.tolist()).hex() for other, row in zip(others, rows, strict=True)}
 
@@ -92,9 +91,10 @@ class Hosts:
         number: int = 1,
     ) -> Any:
         """What a host reveals; None if nothing."""
-        shape = len(survivors), 1 + len(self.parties) - len(survivors)
+        shape = len(survivors), 1 + len(self.parties) - len(survivors), SECRET_BYTES
         order = self.order(Kind.UNMASK, host, survivors, codes, number)
-        return read_revealed(self.masks[host].reveal(order), {0: shape}).get(0)
+        revealed = read_tensors(self.masks[host].reveal(order), "revealed", {0: shape}, torch.uint8)
+        return revealed[0].numpy().view("<u2") if revealed else None
 
     def total(
         self,

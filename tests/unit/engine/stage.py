@@ -23,10 +23,10 @@ from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
 from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.settings import RunSettings
-from mdgan.families.mdgan.arrival_server import ArrivalServer
+from mdgan.engine.stages.contract import HostPath
+from mdgan.families.mdgan.build import make_server
 from mdgan.families.mdgan.host import MDGANHost
-from mdgan.families.mdgan.messages import COPIED, feedback_form
-from mdgan.families.mdgan.server import MDGANServer
+from mdgan.families.mdgan.messages import COPIED
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Judgement, OneByOne, Worker
 from mdgan.gan.discriminator import Discriminator
@@ -239,16 +239,14 @@ class Stage:
     def bring(self) -> ServerPart:
         """What the algorithm adds to the server."""
         assert isinstance(self.settings, MDGANSettings)
-        by_arrival, stale = self.settings.by_arrival, self.settings.stale
-        policy = self.settings.policy("generator") if by_arrival else None
-        self.learner = small.make_learner(stale=1 if by_arrival else stale, policy=policy)
-        kind = ArrivalServer if by_arrival else MDGANServer
-        return kind(self.learner, self.settings, feedback_form(self.settings, small.SHAPE))
+        policy = self.settings.policy("generator") if self.settings.by_arrival else None
+        self.learner = small.make_learner(policy=policy)
+        return make_server(self.learner, self.settings, small.SHAPE)
 
     def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
         """What the algorithm adds to a host."""
         group = OneByOne(workers, tracer.of_worker)
-        return MDGANHost(workers, group, small.CPU, self.form, tracer)
+        return MDGANHost(workers, group, HostPath(self.form), tracer)
 
     def said_of(self, workers: Sequence[int]) -> dict[str, Any]:
         """What a host of some workers says of itself."""

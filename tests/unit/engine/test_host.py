@@ -9,7 +9,7 @@ from torch import Tensor
 from mdgan import messages
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.engine.host_keys import HostKeys
-from mdgan.engine.masked_answers import MaskedAnswers
+from mdgan.engine.stages.mask_host import HostMask
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.messages import COPIED, FEEDBACK, SWAPPED
@@ -169,12 +169,12 @@ def test_asked_to_stop_it_answers_and_leaves(server: PlayedServer, wants_states:
 
 def test_a_host_that_masks_its_answers_gives_no_states_away(server: PlayedServer) -> None:
     server.welcome["wants_states"] = True
-    server.starts({1: make_worker(1)}, masks=MaskedAnswers(HostKeys([1]), FORM))
+    server.starts({1: make_worker(1)}, masks=HostMask(HostKeys([1]), FORM))
     server.take(Kind.READY)
     server.host.interrupt()
     server.take(Kind.LEAVE)
     assert isinstance(server.actor.over(), Interrupted)
-    server.starts({1: make_worker(1)}, masks=MaskedAnswers(HostKeys([1]), FORM))
+    server.starts({1: make_worker(1)}, masks=HostMask(HostKeys([1]), FORM))
     server.take(Kind.READY)
     server.send(messages.checkpoint(1, [], to_server=True))
     error = server.actor.over()

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan.engine.host_keys import NotMasked
-from mdgan.engine.secret_sharing import PRIME
 from mdgan.engine.secure_settings import threshold
-from mdgan.engine.server.secure_sums import total_of
-from mdgan.engine.sum_messages import LOSS_STEPS, MaskedSum, read_codes, read_masked, read_revealed
+from mdgan.engine.stages.mask import LOSS_STEPS, MaskedSum, read_masked, read_tensors
+from mdgan.engine.stages.mask_arithmetic import PRIME
+from mdgan.engine.stages.mask_server import total_of
 from mdgan.gan.exact_sum import STEPS_PER_UNIT, summed, summed_in_steps
 from mdgan.messages import Kind, Message
 from tests.unit.engine.secure import FORM, RUN, Hosts
@@ -38,11 +38,11 @@ def test_the_sum_is_that_of_plain_answers_bit_for_bit() -> None:
     for host, answer in answers.items():
         message = hosts.answer(host, answer)
         assert message.tensors.keys() == {"masked.0", "shares.0"}
-        plain = summed_in_steps([answer]).flatten()
+        plain = summed_in_steps({1: answer}).flatten()
         assert not (message.tensors["masked.0"][:-2] == plain).any()
     total = hosts.total([1, 2, 3, 4])
     assert total is not None
-    assert torch.equal(total[:-2].double().view(2, 3) / STEPS_PER_UNIT, summed(answers.values()))
+    assert torch.equal(total[:-2].double().view(2, 3) / STEPS_PER_UNIT, summed(answers))
     assert (total[-2:] / LOSS_STEPS).tolist() == [2.0, 10.0]
 
 
@@ -232,17 +232,14 @@ def test_what_too_few_hosts_confirm_is_not_unmasked_and_no_host_ends(
     assert hosts.reveal(1, hosts.parties, number=2) is not None
 
 
-def test_hosts_that_were_told_of_different_questions_do_not_unmask_each_other() -> None:
+@pytest.mark.parametrize(
+    ("parties", "about"), [([5, 4, 3, 2, 1], b""), ([1, 2, 3, 4, 5], b"another batch")]
+)
+def test_hosts_that_were_asked_something_else_do_not_unmask_each_other(
+    parties: list[int], about: bytes
+) -> None:
     hosts = all_answer(5, besides=(2,))
-    hosts.answer(2, ZEROS, hosts.question(parties={"0": [5, 4, 3, 2, 1]}))
-    for host in (1, 3, 4, 5):
-        revealed = hosts.reveal(host, hosts.parties)
-        assert [bool((row < PRIME).all()) for row in revealed] == [n != 2 for n in hosts.parties]
-
-
-def test_hosts_that_were_asked_about_something_else_do_not_unmask_each_other() -> None:
-    hosts = all_answer(5, besides=(2,))
-    hosts.answer(2, ZEROS, about=b"another batch")
+    hosts.answer(2, ZEROS, hosts.question(parties={"0": parties}), about=about)
     for host in (1, 3, 4, 5):
         revealed = hosts.reveal(host, hosts.parties)
         assert [bool((row < PRIME).all()) for row in revealed] == [n != 2 for n in hosts.parties]
@@ -254,8 +251,7 @@ def test_shares_of_an_earlier_sum_are_of_no_use_in_another() -> None:
     for host in hosts.parties:
         hosts.answer(host, ZEROS, hosts.question(2))
     hosts.sent = earlier
-    order = hosts.order(Kind.UNMASK, 1, hosts.parties, number=2)
-    revealed = read_revealed(hosts.masks[1].reveal(order), {0: (4, 1)})[0]
+    revealed = hosts.reveal(1, hosts.parties, number=2)
     assert (revealed[1:] >= PRIME).all()
 
 
@@ -302,13 +298,11 @@ def test_the_server_reads_nothing_malformed(changed: dict[str, Tensor]) -> None:
         )
 
 
-def test_the_server_reads_no_malformed_codes() -> None:
-    for codes in (torch.zeros(2, 32), torch.zeros(3, 32, dtype=torch.uint8), torch.zeros(0)):
-        with pytest.raises(ValueError, match=r"not torch\.uint8"):
-            read_codes(Message("FEEDBACK", 5, {}, {"codes.0": codes}), {0: [1, 2, 3]})
-
-
-def test_the_server_reads_no_shares_of_another_shape() -> None:
-    for shares in (torch.zeros(3, 1, 32), torch.zeros(2, 1, 32, dtype=torch.uint8)):
-        with pytest.raises(ValueError, match=r"not torch\.uint8"):
-            read_revealed(Message("FEEDBACK", 5, {}, {"revealed.0": shares}), {0: (3, 1)})
+@pytest.mark.parametrize(
+    "wrong", [torch.zeros(2, 32), torch.zeros(3, 32, dtype=torch.uint8), torch.zeros(0)]
+)
+def test_the_server_reads_no_codes_or_shares_of_another_shape_or_type(wrong: Tensor) -> None:
+    message = Message("FEEDBACK", 5, {}, {"codes.0": wrong})
+    with pytest.raises(ValueError, match=r"not torch\.uint8 \[2, 32\]"):
+        read_tensors(message, "codes", {0: (2, 32)}, torch.uint8)
+    assert not read_tensors(message, "codes", {1: (2, 32)}, torch.uint8)

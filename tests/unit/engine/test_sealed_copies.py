@@ -8,7 +8,7 @@ import torch
 from mdgan import messages
 from mdgan.engine.host.loop import HostFailed
 from mdgan.engine.host_keys import SEALED, HostKeys, run_digest
-from mdgan.engine.masked_answers import MaskedAnswers
+from mdgan.engine.stages.mask_host import HostMask
 from mdgan.messages import Kind, Message
 from tests.unit.engine.played import FORM, IDENTITY
 from tests.unit.engine.played_server import PlayedServer
@@ -27,7 +27,7 @@ def other_host(server: PlayedServer, told: object) -> HostKeys:
 
 def test_a_host_seals_the_copy_that_it_gives(server: PlayedServer) -> None:
     worker = make_worker(1, model_seed=8)
-    server.starts({1: worker}, masks=MaskedAnswers(HostKeys([1]), FORM))
+    server.starts({1: worker}, masks=HostMask(HostKeys([1]), FORM))
     server.send(messages.copy(3, 1, 2))  # without the newcomer's key: nothing is given
     keys = other_host(server, server.take(Kind.READY).fields["key"])
     server.send(messages.copy(4, 1, 2))
@@ -43,7 +43,7 @@ def test_a_host_seals_the_copy_that_it_gives(server: PlayedServer) -> None:
 def test_a_newcomer_takes_a_sealed_copy_and_no_altered_one(server: PlayedServer) -> None:
     server.welcome["iteration"] = 7
     worker = make_worker(1)
-    server.starts({1: worker}, masks=MaskedAnswers(HostKeys([1]), FORM))
+    server.starts({1: worker}, masks=HostMask(HostKeys([1]), FORM))
     ready = server.take(Kind.READY)
     assert ready.fields["holds"] == []
     keys = other_host(server, ready.fields["key"])
@@ -65,7 +65,7 @@ def test_a_host_that_masks_takes_no_state_that_it_does_not_lack(
 ) -> None:
     server.welcome["iteration"] = 7 if lacked_once else 0
     worker = make_worker(1)
-    server.starts({1: worker}, masks=MaskedAnswers(HostKeys([1]), FORM))
+    server.starts({1: worker}, masks=HostMask(HostKeys([1]), FORM))
     assert server.take(Kind.READY).fields["holds"] == ([] if lacked_once else [1])
     if lacked_once:
         server.send(messages.adopt(7, {1: copied(8)}))

@@ -1,6 +1,6 @@
 """The server's side of masked sums, with hosts that a test plays and that drop out."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -9,10 +9,10 @@ import torch
 
 from mdgan import messages
 from mdgan.engine.host_keys import HostKeys, run_digest
-from mdgan.engine.masked_answers import MaskedAnswers
-from mdgan.gan.exact_sum import summed_in_steps
+from mdgan.engine.stages.contract import HostPath, Leaving
+from mdgan.engine.stages.mask_host import HostMask
 from mdgan.messages import Kind, Message
-from tests.unit.engine.played import IDENTITY, Played, feedback_of, generator_after
+from tests.unit.engine.played import FORM, IDENTITY, Played, feedback_of, generator_after
 from tests.unit.engine.stage import Stage
 
 
@@ -20,7 +20,7 @@ class Masking(Played):
     """A host of one worker that masks what it answers."""
 
     def arrive(self, stage: Stage, *, lacks: bool = False, least: int = 3) -> None:
-        self.masks = MaskedAnswers(HostKeys(self.workers), stage.form, least)
+        self.masks = HostMask(HostKeys(self.workers), stage.form, least)
         told = self.masks.begin(run_digest(self.welcome, IDENTITY))
         self.key = told["key"]
         self.link.send(messages.ready(0, [] if lacks else self.workers, None, told))
@@ -35,15 +35,14 @@ class Masking(Played):
     def answer_masked(self, *, broken: bool = False) -> None:
         question, (worker,) = self.take("BATCHES"), self.workers
         answer = feedback_of(worker, question.iteration)
-        message = self.masks.pack(
+        leaving = Leaving(
             question,
             {worker: answer * torch.nan if broken else answer},
             {worker: torch.zeros(2)},
             {worker: question.fields["groups"][str(worker)]},
-            lambda own: summed_in_steps(own.values()),
-            {0: b"", 1: b"", 2: b""},
+            about=lambda: {0: b"", 1: b"", 2: b""},
         )
-        self.send(message)
+        self.send(HostPath(FORM, [self.masks]).pack(leaving))
 
     def confirm(self) -> None:
         self.send(self.masks.confirm(self.take(Kind.SURVIVORS)))
@@ -67,6 +66,16 @@ def secure(
         stage.close()
 
 
+def all_answer(hosts: Iterable[Masking]) -> None:
+    for host in hosts:
+        host.answer_masked()
+
+
+def all_reveal(hosts: Iterable[Masking]) -> None:
+    for host in hosts:
+        host.reveal()
+
+
 def asked(hosts: dict[int, Masking], kind: Kind) -> set[int]:
     return {number for number, host in hosts.items() if kind in host.told()}
 
@@ -74,8 +83,7 @@ def asked(hosts: dict[int, Masking], kind: Kind) -> set[int]:
 def test_a_host_that_answers_and_drops_out_then_is_in_the_sum(tmp_path: Path) -> None:
     """It is asked for nothing more, and no other host for its answer."""
     with secure(tmp_path, 7, 1) as (stage, hosts):
-        for host in hosts.values():
-            host.answer_masked()
+        all_answer(hosts.values())
         hosts[1].take(Kind.UNMASK)
         stage.cut(7)
         stage.cut(6)
@@ -91,27 +99,22 @@ def test_a_host_that_answers_and_drops_out_then_is_in_the_sum(tmp_path: Path) ->
 def test_sums_are_as_large_as_the_host_wants_that_insists_on_most(tmp_path: Path) -> None:
     """Two sums of four hosts each would be enough for all but one."""
     with secure(tmp_path, 8, 2, least={3: 5}) as (stage, hosts):
-        for host in hosts.values():
-            host.answer_masked()
-        for host in hosts.values():
-            host.reveal()
+        all_answer(hosts.values())
+        all_reveal(hosts.values())
         stage.finished(*hosts.values())
         assert [row["workers"] for row in stage.metrics()] == [8]
 
 
 def test_a_run_waits_for_as_many_hosts_as_one_insists_on(tmp_path: Path) -> None:
     with secure(tmp_path, 5, 1, least={3: 5}) as (stage, hosts):
-        for n in range(1, 5):
-            hosts[n].answer_masked()
+        all_answer(hosts[n] for n in range(1, 5))
         hosts[5].take("BATCHES")
         stage.cut(5)
         newcomer = Masking(stage.network, 6)
         newcomer.arrive(stage)
         every = [*(hosts[n] for n in range(1, 5)), newcomer]
-        for host in every:
-            host.answer_masked()
-        for host in every:
-            host.reveal()
+        all_answer(every)
+        all_reveal(every)
         stage.finished(*every)
         assert [row["workers"] for row in stage.metrics()] == [5]
 
@@ -119,14 +122,12 @@ def test_a_run_waits_for_as_many_hosts_as_one_insists_on(tmp_path: Path) -> None
 def test_a_newcomer_with_the_key_of_another_host_is_refused(tmp_path: Path) -> None:
     """If the others were told of it, they would take part in no sum with the two."""
     with secure(tmp_path, 4, 1) as (stage, hosts):
-        for host in hosts.values():
-            host.answer_masked()
+        all_answer(hosts.values())
         newcomer = Masking(stage.network, 5)
         own = HostKeys([5]).begin(run_digest(newcomer.welcome, IDENTITY))
         newcomer.link.send(messages.ready(0, [5], None, {**own, "key": hosts[1].key}))
         assert newcomer.lost()
-        for host in hosts.values():
-            host.reveal()
+        all_reveal(hosts.values())
         stage.finished(*hosts.values())
         (lost,) = stage.events("lost")
         assert lost["workers"] == [5]
@@ -135,15 +136,12 @@ def test_a_newcomer_with_the_key_of_another_host_is_refused(tmp_path: Path) -> N
 
 def test_a_sum_that_lacks_an_answer_is_that_of_the_others(tmp_path: Path) -> None:
     with secure(tmp_path, 8, 2) as (stage, hosts):
-        for n, host in hosts.items():
-            if n != 8:
-                host.answer_masked()
+        all_answer(host for n, host in hosts.items() if n != 8)
         stage.cut(8)
         for n in (2, 4, 6):
             hosts[n].confirm()
         left = [hosts[n] for n in range(1, 8)]
-        for host in left:
-            host.reveal()
+        all_reveal(left)
         stage.finished(*left)
         assert asked(hosts, Kind.SURVIVORS) == {2, 4, 6}
         assert [row["workers"] for row in stage.metrics()] == [7]
@@ -154,9 +152,7 @@ def test_a_sum_that_lacks_an_answer_is_that_of_the_others(tmp_path: Path) -> Non
 def test_hosts_may_drop_out_until_two_thirds_are_left(tmp_path: Path, phase: str) -> None:
     """Of 7 hosts one does not answer, and one is gone later; its answer is in the sum."""
     with secure(tmp_path, 7, 1) as (stage, hosts):
-        for n, host in hosts.items():
-            if n != 7:
-                host.answer_masked()
+        all_answer(host for n, host in hosts.items() if n != 7)
         stage.cut(7)
         confirming = range(1, 6 if phase == "confirming" else 7)
         for n in confirming:
@@ -167,8 +163,7 @@ def test_hosts_may_drop_out_until_two_thirds_are_left(tmp_path: Path, phase: str
             hosts[6].take(Kind.UNMASK)
         stage.cut(6)
         left = [hosts[n] for n in range(1, 6)]
-        for host in left:
-            host.reveal()
+        all_reveal(left)
         stage.finished(*left)
         assert [row["workers"] for row in stage.metrics()] == [6]
         assert stage.has_learnt(generator_after([range(1, 7)], [range(1, 8)], kappa=1))
@@ -177,12 +172,9 @@ def test_hosts_may_drop_out_until_two_thirds_are_left(tmp_path: Path, phase: str
 def test_a_sum_that_too_few_hosts_survive_is_left_out(tmp_path: Path) -> None:
     """Hosts 2, 4 and 6 would be the second sum of 7 hosts; two of three cannot unmask it."""
     with secure(tmp_path, 7, 2) as (stage, hosts):
-        for n, host in hosts.items():
-            if n != 6:
-                host.answer_masked()
+        all_answer(host for n, host in hosts.items() if n != 6)
         stage.cut(6)
-        for n in (1, 3, 5, 7):
-            hosts[n].reveal()
+        all_reveal(hosts[n] for n in (1, 3, 5, 7))
         stage.finished(*[hosts[n] for n in (1, 2, 3, 4, 5, 7)])
         assert asked(hosts, Kind.UNMASK) == {1, 3, 5, 7}
         assert not asked(hosts, Kind.SURVIVORS)
@@ -195,8 +187,7 @@ def test_the_others_do_without_a_host_that_abstains(tmp_path: Path) -> None:
             host.answer_masked(broken=n == 2)
         for n in (1, 3, 4):
             hosts[n].confirm()
-        for n in (1, 3, 4):
-            hosts[n].reveal()
+        all_reveal(hosts[n] for n in (1, 3, 4))
         stage.finished(*hosts.values())
         assert [row["workers"] for row in stage.metrics()] == [3]
         assert stage.events("attendance")[-1]["workers"]["2"].get("refused", 0) == 1
@@ -204,10 +195,8 @@ def test_the_others_do_without_a_host_that_abstains(tmp_path: Path) -> None:
 
 def test_each_key_is_told_once(tmp_path: Path) -> None:
     with secure(tmp_path, 4, 1) as (stage, hosts):
-        for host in hosts.values():
-            host.answer_masked()
-        for host in hosts.values():
-            host.reveal()
+        all_answer(hosts.values())
+        all_reveal(hosts.values())
         stage.finished(*hosts.values())
         for host in hosts.values():
             told = [m.fields["keys"] for m in host.seen if m.kind == Kind.KEYS]
@@ -229,10 +218,8 @@ def test_a_host_with_a_key_that_is_none_is_let_go_and_harms_no_other(
         for n in (1, 3, 4):
             hosts[n].arrive(stage)
         stage.wait_for_event("shut out")
-        for n in (1, 3, 4):
-            hosts[n].answer_masked()
-        for n in (1, 3, 4):
-            hosts[n].reveal()
+        all_answer(hosts[n] for n in (1, 3, 4))
+        all_reveal(hosts[n] for n in (1, 3, 4))
         stage.finished(hosts[1], hosts[3], hosts[4])
         assert [row["workers"] for row in stage.metrics()] == [3]
     finally:

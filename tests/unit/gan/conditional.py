@@ -96,7 +96,7 @@ def make_worker(
     )
 
 
-def make_learner(seed: int = 0, stale: int = 0) -> GeneratorLearner:
+def make_learner(seed: int = 0) -> GeneratorLearner:
     generator = make(ConditionalGenerator, seed)
     return GeneratorLearner(
         generator,
@@ -105,7 +105,6 @@ def make_learner(seed: int = 0, stale: int = 0) -> GeneratorLearner:
         batch_size=small.BATCH_SIZE,
         noise=generator_for(seed, "noise"),
         random_state=RandomState(seed + 1000, small.CPU),
-        stale=stale,
     )
 
 

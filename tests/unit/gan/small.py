@@ -52,7 +52,7 @@ def adam(model: nn.Module, lr: float = 2e-3) -> torch.optim.Adam:
     return torch.optim.Adam(model.parameters(), lr=lr, betas=(0.5, 0.999), fused=True)
 
 
-def make_learner(seed: int = 0, stale: int = 0, policy: Policy | None = None) -> GeneratorLearner:
+def make_learner(seed: int = 0, policy: Policy | None = None) -> GeneratorLearner:
     generator = make_generator(seed)
     return GeneratorLearner(
         generator,
@@ -61,7 +61,6 @@ def make_learner(seed: int = 0, stale: int = 0, policy: Policy | None = None) ->
         batch_size=BATCH_SIZE,
         noise=generator_for(seed, "noise"),
         random_state=RandomState(seed + 1000, CPU),
-        stale=stale,
         policy=policy,
     )
 

@@ -94,10 +94,10 @@ def test_no_place_is_outside_of_a_sample(place: int) -> None:
 @given(seeds, scales, st.permutations(range(7)))
 def test_sums_do_not_depend_on_order_or_grouping(seed: int, scale: float, order: list[int]) -> None:
     parts = [samples(seed + n, min(scale, 1.0), 1)[0] for n in range(7)]
-    whole = summed(parts)
+    whole = summed(dict(enumerate(parts)))
     mixed = put_together(
         [parts[n] for n in order[:2]],
-        [summed(parts[n] for n in order[2:4]), summed(parts[n] for n in order[4:])],
+        [summed({n: parts[n] for n in some}) for some in (order[2:4], order[4:])],
     )
     assert mixed is not None
     assert torch.equal(mixed, whole)

@@ -192,9 +192,9 @@ def test_labels_are_drawn_after_the_noise() -> None:
     assert plain.generate(2).labels is None
 
 
-def test_stale_batches_have_labels() -> None:
-    learner, now = make_learner(stale=1), make_learner()
-    first, second = learner.generate(2), learner.generate(2)
+def test_batches_generated_ahead_have_labels() -> None:
+    learner, now = make_learner(), make_learner()
+    first, second = (learner.generate(2, ahead=True) for _ in range(2))
     for found in (first, second):
         assert found.labels is not None
         assert found.labels.shape == (2, small.BATCH_SIZE)

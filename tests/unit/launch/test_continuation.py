@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from mdgan.errors import BadInput
-from mdgan.families.mdgan.messages import feedback_form
-from mdgan.families.mdgan.server import MDGANServer
+from mdgan.families.mdgan.build import make_server
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.launch.continuation import continuation, seconds_since_boot
 from mdgan.launch.settings import LaunchSettings
@@ -136,7 +135,7 @@ def test_the_rhythm_of_swaps_stays_unless_something_moves_it(
     run = make_run(tmp_path / "run", 20)
     settings = MDGANSettings.read({**SETTINGS, **change})
     found = continuation(run, {**SETTINGS, **settings.as_json()})
-    part = MDGANServer(small.make_learner(), settings, feedback_form(settings, small.SHAPE))
+    part = make_server(small.make_learner(), settings, small.SHAPE)
     part.go_on(found.manifest.progress, found.changed, ended=False)
     assert part.progress() == {"num_swaps": 2, "swap_every": swap_every}
 

@@ -13,7 +13,7 @@ from mdgan.data import dataset_file
 from mdgan.engine.answers import pack_answers
 from mdgan.families import registry
 from mdgan.families.mdgan.algorithm import assign
-from mdgan.families.mdgan.messages import VERDICTS, batches, feedback_form
+from mdgan.families.mdgan.messages import OUTPUTS, batches, feedback_form
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import Codec
 from mdgan.gan.labels import Samples
@@ -115,7 +115,7 @@ def test_bytes_are_those_of_encoded_messages(
             {worker: torch.randn(2) for worker in host},
             {worker: pair.judge for worker, pair in pairs.items()},
             form,
-            {VERDICTS: {worker: torch.randn(settings.batch_size) for worker in host}},
+            {OUTPUTS: {worker: torch.randn(settings.batch_size) for worker in host}},
         )
         assert out[place] == pytest.approx(len(encode(sent).body), rel=0.02, abs=70)
         assert back[place] == pytest.approx(len(encode(answer).body), rel=0.02, abs=70)

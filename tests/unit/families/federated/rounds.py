@@ -1,7 +1,6 @@
 """A stage for the federated algorithms: a server that averages, and clients, some played."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor
 from mdgan.engine.answers import pack_answers
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
+from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.families.contract import HostNeeds
 from mdgan.families.federated.averaging import Averaging, WeightedAveraging
 from mdgan.families.federated.cohort import AtHome
@@ -24,7 +24,6 @@ from mdgan.gan.build import Models
 from mdgan.gan.generator import Generator
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.randomness import RandomState, generator_for
-from mdgan.gan.weighted_mean import weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.memory import MemoryNetwork
@@ -116,9 +115,8 @@ class PlayedClients(Played):
         trained = {n: given.get(n, models_of(n, order.iteration)) for n in tasks}
         losses = {n: torch.tensor([0.5, 0.25]) for n in tasks}
         shares = {n: task.weight for n, task in tasks.items()}
-        add_up = partial(weighted_sum, weights=shares)
         together = dict.fromkeys(trained, 0)
-        return pack_answers(order.iteration, trained, losses, together, self.form, add_up=add_up)
+        return pack_answers(order.iteration, trained, losses, together, self.form, None, shares)
 
     def obey(self, message: Message) -> None:
         """Does what a host of played clients can do about a message."""
@@ -156,7 +154,7 @@ class RoundStage(Stage):
         settings = self.settings
         assert isinstance(settings, FederatedSettings)
         self.models = make_models()
-        cohort = AtHome(update_form(settings, SHAPE))
+        cohort = AtHome(ServerPath(update_form(settings, SHAPE)))
         averaging = make_averaging(settings, self.models)
         return FederatedServer(self.models, cohort, averaging, settings, small.CPU)
 
@@ -166,7 +164,7 @@ class RoundStage(Stage):
             self.settings, small.CPU, lambda rank, *_: workers[rank], lambda _: SHARD_SIZE
         )
         needs = HostNeeds(self.settings, MODELS, {}, small.CPU, tracer)
-        return FederatedHost(needs, workers, self.form, training)
+        return FederatedHost(needs, workers, HostPath(self.form), training)
 
     def said_of(self, workers: Sequence[int]) -> dict[str, Any]:
         counts = {str(n): list(self.classes.get(n, [SHARD_SIZE])) for n in workers}

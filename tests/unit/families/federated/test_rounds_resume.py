@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from mdgan.engine.stages.contract import ServerPath
 from mdgan.families.federated.averaging import WeightedAveraging
 from mdgan.families.federated.cohort import AtHome
 from mdgan.families.federated.messages import update_form
@@ -101,7 +102,7 @@ def test_rounds_keep_their_length_unless_a_setting_moves_it(
     """A length of 0 is worked out anew when the workers are there."""
     models, settings = make_models(), FederatedSettings()
     averaging = WeightedAveraging(settings, models.vector)
-    cohort = AtHome(update_form(settings, models.vector.shape))
+    cohort = AtHome(ServerPath(update_form(settings, models.vector.shape)))
     server = FederatedServer(models, cohort, averaging, settings, CPU)
     server.go_on(dict(zip(names, (4, 3), strict=True)), changed, ended=True)
     assert server.progress() == {"num_rounds": 4, "round_length": length}

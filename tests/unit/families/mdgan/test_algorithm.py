@@ -169,17 +169,6 @@ def test_generating_is_one_forward_pass_in_training_mode() -> None:
     assert same_bits(generated.images, generated_with_graph(3)[1].detach())
 
 
-def test_every_iteration_goes_on_with_the_noise() -> None:
-    learner = make_learner()
-    seen = []
-    learner.model.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    learner.generate(2)
-    learner.generate(1)
-    noise = generator_for(0, "noise")
-    assert same_bits(seen[0], torch.randn(2 * BATCH_SIZE, Z_DIM, generator=noise))
-    assert same_bits(seen[1], torch.randn(BATCH_SIZE, Z_DIM, generator=noise))
-
-
 def test_generating_neither_needs_nor_changes_the_random_numbers_of_others() -> None:
     first, second = make_learner(), make_learner()
     torch.manual_seed(1)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mdgan.errors import Interrupted
-from mdgan.families.mdgan.arrival_server import rate_scale
+from mdgan.families.mdgan.arrival import rate_scale
 from mdgan.families.mdgan.messages import BATCHES, SWAP
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.optimizer_settings import Policy

@@ -31,8 +31,8 @@ def rule_of(text: str) -> AggregationRule:
     return parse_aggregation(text)
 
 
-def verdicts_of(workers: list[int], seed: int = 0) -> dict[int, Tensor]:
-    noise = generator_for(seed, "verdicts")
+def outputs_of(workers: list[int], seed: int = 0) -> dict[int, Tensor]:
+    noise = generator_for(seed, "outputs")
     return {n: 3 * torch.randn(BATCH_SIZE, generator=noise) for n in workers}
 
 
@@ -91,7 +91,7 @@ def test_the_generator_gets_the_gradient_of_what_the_rule_says(
     said = {n: judge.feedback(generated[assignment[n].judge]) for n, judge in judges.items()}
     feedbacks = {n: judgement.feedback for n, judgement in said.items()}
     found = gradient(
-        learner, rule, feedbacks, {n: own.verdicts for n, own in said.items()}, assignment, kappa
+        learner, rule, feedbacks, {n: own.outputs for n, own in said.items()}, assignment, kappa
     )
     wanted = reference(judges, assignment, kappa, rule, GENERATOR_LOSSES[loss])
     for ours, theirs in zip(found, wanted, strict=True):
@@ -108,12 +108,12 @@ def gradient(
     learner: GeneratorLearner,
     rule: str,
     feedbacks: dict[int, Tensor],
-    verdicts: dict[int, Tensor],
+    outputs: dict[int, Tensor],
     assignment: dict[int, Assignment],
     kappa: int,
 ) -> list[Tensor]:
     Aggregation(rule_of(rule)).update_gradient(
-        learner, feedbacks, assignment, kappa, verdicts=verdicts
+        learner, feedbacks, assignment, kappa, outputs=outputs
     )
     return [p.grad for p in learner.parameters if p.grad is not None]
 
@@ -125,10 +125,10 @@ def gradient(
 @given(
     st.lists(st.lists(logits, min_size=3, max_size=3), min_size=1, max_size=6), st.floats(0.01, 20)
 )
-def test_weights_are_one_hot_or_a_softmax(verdicts: list[list[float]], scale: float) -> None:
-    chosen = weights(rule_of("f2u"), torch.tensor(verdicts))
-    shared = weights(AggregationRule("f2a", scale), torch.tensor(verdicts))
-    for sample, column in enumerate(zip(*verdicts, strict=True)):
+def test_weights_are_one_hot_or_a_softmax(outputs: list[list[float]], scale: float) -> None:
+    chosen = weights(rule_of("f2u"), torch.tensor(outputs))
+    shared = weights(AggregationRule("f2a", scale), torch.tensor(outputs))
+    for sample, column in enumerate(zip(*outputs, strict=True)):
         first = column.index(max(column))
         assert chosen[:, sample].tolist() == [float(n == first) for n in range(len(column))]
         powers = [math.exp(scale * (logit - max(column))) for logit in column]
@@ -138,43 +138,23 @@ def test_weights_are_one_hot_or_a_softmax(verdicts: list[list[float]], scale: fl
 
 @quick
 @given(st.lists(any_logits, min_size=1, max_size=6), any_lambda)
-def test_whatever_is_claimed_weights_are_weights(verdicts: list[float], scale: float) -> None:
+def test_whatever_is_claimed_weights_are_weights(outputs: list[float], scale: float) -> None:
     """Also where λ D_n(x) is beyond any number."""
     for rule in (AggregationRule("f2u", 0), AggregationRule("f2a", scale)):
-        found = weights(rule, torch.tensor(verdicts)[:, None])
+        found = weights(rule, torch.tensor(outputs)[:, None])
         assert (found >= 0).all()
         assert float(found.sum()) == pytest.approx(1)
-        assert float(found[verdicts.index(max(verdicts))]) == float(found.max())
-
-
-@pytest.mark.parametrize("kappa", [1, 2])
-def test_between_the_mean_and_the_most_forgiving(kappa: int) -> None:
-    workers = [1, 2, 3, 4, 5]
-    feedbacks, verdicts = feedbacks_of(workers), verdicts_of(workers)
-    assignment = assign(workers, kappa)
-
-    def combined(rule: str) -> Tensor:
-        return combine_judges(rule_of(rule), feedbacks, verdicts, assignment, kappa)
-
-    mean, most = aggregate(feedbacks, assignment, kappa), combined("f2u")
-    torch.testing.assert_close(combined("f2a:1e-9"), mean, rtol=0, atol=1e-7)
-    torch.testing.assert_close(combined("f2a:1e9"), most, rtol=0, atol=1e-7)
-    torch.testing.assert_close(combined("f2a:1e308"), most, rtol=0, atol=1e-7)
-    distances = [
-        float((combined(f"f2a:{scale}") - most).norm()) for scale in (0.01, 0.1, 1, 10, 100)
-    ]
-    assert distances == sorted(distances, reverse=True)
-    assert distances[0] > 100 * distances[-1]
+        assert float(found[outputs.index(max(outputs))]) == float(found.max())
 
 
 def test_f2u_takes_the_answer_of_the_most_forgiving_to_each_sample() -> None:
     workers = [2, 3, 5, 8, 9]
     assignment = {n: Assignment(judge=n % 2, train=0) for n in workers}
-    feedbacks, verdicts = feedbacks_of(workers), verdicts_of(workers)
-    found = combine_judges(rule_of("f2u"), feedbacks, verdicts, assignment, 3)
+    feedbacks, outputs = feedbacks_of(workers), outputs_of(workers)
+    found = combine_judges(rule_of("f2u"), feedbacks, outputs, assignment, 3)
     for batch, judges in ((0, [2, 8]), (1, [3, 5, 9])):
         for sample in range(BATCH_SIZE):
-            most = max(judges, key=lambda n: float(verdicts[n][sample]))
+            most = max(judges, key=lambda n: float(outputs[n][sample]))
             wanted = feedbacks[most][sample] * len(judges) / 5
             torch.testing.assert_close(found[batch, sample], wanted, rtol=0, atol=1e-7)
     assert torch.equal(found[2], torch.zeros(BATCH_SIZE, *small.SHAPE)), "nobody judged it"
@@ -183,27 +163,17 @@ def test_f2u_takes_the_answer_of_the_most_forgiving_to_each_sample() -> None:
 @pytest.mark.parametrize("order", [[1, 2, 3], [3, 2, 1], [2, 3, 1]])
 def test_of_equally_forgiving_judges_f2u_hears_the_lowest_rank(order: list[int]) -> None:
     assignment = assign([1, 2, 3], 1)
-    verdicts = {1: torch.zeros(BATCH_SIZE), 2: torch.ones(BATCH_SIZE), 3: torch.ones(BATCH_SIZE)}
-    verdicts[3][-1] = 2.0
+    outputs = {1: torch.zeros(BATCH_SIZE), 2: torch.ones(BATCH_SIZE), 3: torch.ones(BATCH_SIZE)}
+    outputs[3][-1] = 2.0
     found = combine_judges(
         rule_of("f2u"),
         {n: images(n) for n in order},
-        {n: verdicts[n] for n in order},
+        {n: outputs[n] for n in order},
         assignment,
         1,
     )[0]
     assert torch.equal(found[:-1], images(2)[:-1])
     assert torch.equal(found[-1], images(3)[-1])
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_the_order_of_arrival_does_not_change_a_bit(rule: str) -> None:
-    assignment, verdicts = assign([1, 2, 3, 4, 5], 2), verdicts_of([1, 2, 3, 4, 5])
-    first, *others = (
-        combine_judges(rule_of(rule), {n: images(n) for n in order}, verdicts, assignment, 2)
-        for order in ([1, 2, 3, 4, 5], [5, 4, 3, 2, 1], [3, 5, 1, 4, 2])
-    )
-    assert all(same_bits(first, other) for other in others)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -213,26 +183,17 @@ def test_with_one_judge_a_batch_it_is_the_mean_bit_for_bit(
     rule: str, num_workers: int, seed: int, scale: float
 ) -> None:
     workers = list(range(1, num_workers + 1))
-    assignment, verdicts = assign(workers, num_workers), verdicts_of(workers, seed)
+    assignment, outputs = assign(workers, num_workers), outputs_of(workers, seed)
     feedbacks = {n: scale * images(seed + n) for n in workers}
     feedbacks[1][0] = -0.0
-    found = combine_judges(rule_of(rule), feedbacks, verdicts, assignment, num_workers)
+    found = combine_judges(rule_of(rule), feedbacks, outputs, assignment, num_workers)
     assert same_bits(found, aggregate(feedbacks, assignment, num_workers))
-
-
-@pytest.mark.parametrize("rule", ["f2a", "f2a:7"])
-def test_f2a_of_judges_that_agree_is_the_mean(rule: str) -> None:
-    workers = [1, 2, 3, 4, 5]
-    assignment, feedbacks = assign(workers, 2), feedbacks_of(workers)
-    verdicts = dict.fromkeys(workers, torch.linspace(-5, 5, BATCH_SIZE))
-    found = combine_judges(rule_of(rule), feedbacks, verdicts, assignment, 2)
-    torch.testing.assert_close(found, aggregate(feedbacks, assignment, 2), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_liar_that_claims_to_be_forgiving_has_it_all(rule: str) -> None:
     """Why these rules are no defence."""
     workers = [1, 2, 3, 4]
-    verdicts = verdicts_of(workers) | {3: torch.full((BATCH_SIZE,), 1e6)}
-    found = combine_judges(rule_of(rule), feedbacks_of(workers), verdicts, assign(workers, 1), 1)
+    outputs = outputs_of(workers) | {3: torch.full((BATCH_SIZE,), 1e6)}
+    found = combine_judges(rule_of(rule), feedbacks_of(workers), outputs, assign(workers, 1), 1)
     assert torch.equal(found[0], images(3))

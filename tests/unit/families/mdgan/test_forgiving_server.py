@@ -1,4 +1,4 @@
-"""Runs with f2u and f2a: verdicts travel, and the server believes none that says nothing."""
+"""Runs with f2u and f2a: outputs travel, and the server believes none that says nothing."""
 
 from collections.abc import Callable
 
@@ -17,15 +17,12 @@ from tests.unit.engine.stage import Stage, make_worker
 from tests.unit.gan import small
 
 MakeStage = Callable[..., Stage]
-VERDICTS = torch.linspace(-3, 3, small.BATCH_SIZE)
-BAD_VERDICTS = [
-    (None, "verdicts of shape [0], not [5]"),
-    (VERDICTS, "verdicts of shape [0], not [5]"),  # not a row a worker
-    (VERDICTS[None, 1:], "verdicts of shape [4], not [5]"),
-    (VERDICTS[None, :, None], "verdicts of shape [5, 1], not [5]"),
-    (VERDICTS[None].double(), "verdicts of torch.float64, not torch.float32"),
-    (torch.full((1, small.BATCH_SIZE), torch.nan), "NaN or Inf among its verdicts"),
-    (torch.full((1, small.BATCH_SIZE), torch.inf), "NaN or Inf among its verdicts"),
+OUTPUTS = torch.linspace(-3, 3, small.BATCH_SIZE)
+BAD_OUTPUTS = [
+    (None, "outputs of shape [0], not [5]"),
+    (OUTPUTS, "outputs of shape [0], not [5]"),  # not a row a worker
+    (OUTPUTS[None].double(), "outputs of torch.float64, not torch.float32"),
+    (torch.full((1, small.BATCH_SIZE), torch.nan), "NaN or Inf among its outputs"),
 ]
 
 
@@ -39,25 +36,25 @@ def answer(made: Stage, host: Played, iteration: int) -> Message:
         dict.fromkeys(judged, torch.zeros(2)),
         judged,
         made.form,
-        {"verdicts": dict.fromkeys(judged, VERDICTS)},
+        {"outputs": dict.fromkeys(judged, OUTPUTS)},
     )
 
 
 @pytest.mark.parametrize("rule", ["f2u", "f2a"])
-def test_useless_verdicts_are_a_strike_and_harm_nobody(stage: MakeStage, rule: str) -> None:
-    count = len(BAD_VERDICTS)
+def test_useless_outputs_are_a_strike_and_harm_nobody(stage: MakeStage, rule: str) -> None:
+    count = len(BAD_OUTPUTS)
     made = stage(iterations=count, strikes=count, aggregation=rule)
     one, liar = made.begin_with((1,), (2,))
-    for i, (verdicts, _) in enumerate(BAD_VERDICTS, start=1):
+    for i, (outputs, _) in enumerate(BAD_OUTPUTS, start=1):
         honest = answer(made, liar, i)
-        tensors = {name: tensor for name, tensor in honest.tensors.items() if name != "verdicts"}
-        if verdicts is not None:
-            tensors["verdicts"] = verdicts
+        tensors = {name: tensor for name, tensor in honest.tensors.items() if name != "outputs"}
+        if outputs is not None:
+            tensors["outputs"] = outputs
         liar.send(Message(FEEDBACK, i, honest.fields, tensors))
         one.send(answer(made, one, i))
     assert liar.take(Kind.STOP).fields["shut_out"] is True
     made.finished(one)
-    assert [event["reason"] for event in made.events("refused")] == [why for _, why in BAD_VERDICTS]
+    assert [event["reason"] for event in made.events("refused")] == [why for _, why in BAD_OUTPUTS]
     # Only rank 1 counts: one judge a batch, which is the mean.
     assert made.has_learnt(generator_after([[1]] * count, [[1, 2]] * count))
 
@@ -83,12 +80,12 @@ def trained_here(rule: str, iterations: int) -> Tensor:
     assignment = assign(list(workers), 1)
     for _ in range(iterations):
         generated = learner.generate(1)[0]
-        feedbacks, verdicts = {}, {}
+        feedbacks, outputs = {}, {}
         for rank, worker in workers.items():
             worker.learn(generated)
-            feedbacks[rank], _, verdicts[rank] = worker.feedback(generated)
+            feedbacks[rank], _, outputs[rank] = worker.feedback(generated)
         aggregated = parse_aggregation(rule)
-        learner.backward(combine_judges(aggregated, feedbacks, verdicts, assignment, 1))
+        learner.backward(combine_judges(aggregated, feedbacks, outputs, assignment, 1))
         learner.step()
     return weights(learner.model)
 

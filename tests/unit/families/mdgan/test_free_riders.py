@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import assign
-from mdgan.families.mdgan.free_riders import FreeRiders
-from mdgan.families.mdgan.handovers import Handovers
+from mdgan.families.mdgan.free_riders import FreeRiders, Handovers
 from mdgan.families.mdgan.shown import GUILTY
 
 SHAPE = (8, 1, 4, 4)
@@ -88,15 +87,15 @@ LIES: Mapping[str, Answer] = {
 @pytest.mark.parametrize("lie", LIES)
 def test_a_free_rider_is_found_and_no_honest_worker(lie: str) -> None:
     found = scored(Game({3: LIES[lie]}).play(150))
-    assert found.found() == {3}
-    assert found.scores()[3] >= GUILTY
-    assert max(score for worker, score in found.scores().items() if worker != 3) < GUILTY / 2
+    assert found.guilty() == {3}
+    assert found.scores[3] >= GUILTY
+    assert max(score for worker, score in found.scores.items() if worker != 3) < GUILTY / 2
 
 
 def test_honest_workers_are_not_accused() -> None:
     found = scored(Game().play(300))
-    assert not found.found()
-    assert max(found.scores().values()) < GUILTY / 2
+    assert not found.guilty()
+    assert max(found.scores.values()) < GUILTY / 2
 
 
 def swap_digests(handovers: Handovers, copycats: set[int], *, swaps: int) -> None:
@@ -111,24 +110,18 @@ def swap_digests(handovers: Handovers, copycats: set[int], *, swaps: int) -> Non
         held = taken
 
 
-def test_who_gives_discriminators_away_as_they_came_is_found() -> None:
+@pytest.mark.parametrize(("swaps", "guilty"), [(4, False), (6, True)])
+def test_who_gives_discriminators_away_is_found_once_enough_hosts_say_so(
+    swaps: int, guilty: bool
+) -> None:
     handovers = Handovers()
-    swap_digests(handovers, {3}, swaps=6)
+    swap_digests(handovers, {3}, swaps=swaps)
+    assert guilty or [handovers.num_witnesses(n) for n in WORKERS] == [0, 0, 3, 0, 0]
     scores = FreeRiders(SHAPE[0], handovers)
-    for generated, feedbacks, swaps in Game().play(2):
-        scores.look(generated, ASSIGNMENT, feedbacks, swap_follows=swaps)
-    assert scores.found() == {3}
-    assert scores.why(3) == "it gives away discriminators as they came"
-
-
-def test_three_hosts_that_say_so_are_too_few() -> None:
-    handovers = Handovers()
-    swap_digests(handovers, {3}, swaps=4)
-    assert [handovers.num_witnesses(n) for n in WORKERS] == [0, 0, 3, 0, 0]
-    scores = FreeRiders(SHAPE[0], handovers)
-    for generated, feedbacks, swaps in Game().play(2):
-        scores.look(generated, ASSIGNMENT, feedbacks, swap_follows=swaps)
-    assert scores.found() == set()
+    for generated, feedbacks, follows in Game().play(2):
+        scores.look(generated, ASSIGNMENT, feedbacks, swap_follows=follows)
+    assert scores.guilty() == ({3} if guilty else set())
+    assert not guilty or scores.why(3) == "it gives away discriminators as they came"
 
 
 def test_where_no_discriminator_changes_none_is_blamed() -> None:
@@ -145,25 +138,19 @@ def test_why_it_is_accused_is_said() -> None:
     assert "does not change" in scored(Game({3: LIES["frozen"]}).play(150)).why(3)
 
 
-def test_who_stops_training_later_is_found() -> None:
+@pytest.mark.parametrize(("honest", "then"), [(60, 160), (230, 230)])
+def test_who_stops_training_later_is_found(honest: int, then: int) -> None:
     game = Game()
-    game.play(60)
+    game.play(honest)
     game.liars = {3: noise}
-    assert scored(game.play(160)).found() == {3}
-
-
-def test_who_stops_training_late_is_found() -> None:
-    game = Game()
-    game.play(230)
-    game.liars = {3: noise}
-    assert scored(game.play(230)).found() == {3}
+    assert scored(game.play(then)).guilty() == {3}
 
 
 def test_the_size_of_answers_does_not_matter() -> None:
     played = Game({3: noise}).play(60)
     tiny = [(x, {n: f * 1e-24 for n, f in given.items()}, swaps) for x, given, swaps in played]
-    expected = scored(played).scores()
-    assert scored(tiny).scores() == pytest.approx(expected, rel=1e-3, abs=1e-3)
+    expected = scored(played).scores
+    assert scored(tiny).scores == pytest.approx(expected, rel=1e-3, abs=1e-3)
 
 
 def test_one_broken_discriminator_that_it_was_given_is_not_enough() -> None:
@@ -171,7 +158,7 @@ def test_one_broken_discriminator_that_it_was_given_is_not_enough() -> None:
     played = game.play(EVERY)
     game.liars = {3: LIES["zero"]}
     broken = [(x, given, False) for x, given, _ in game.play(15 * EVERY)[EVERY:]]
-    assert scored([*played[:EVERY], *broken]).found() == set()
+    assert scored([*played[:EVERY], *broken]).guilty() == set()
 
 
 def test_who_was_late_is_not_said_to_stand_still() -> None:
@@ -180,17 +167,17 @@ def test_who_was_late_is_not_said_to_stand_still() -> None:
     for place, (_, feedbacks, _) in enumerate(played):
         if place % EVERY == 4:
             del feedbacks[3]
-    assert scored(played).found() == set()
+    assert scored(played).guilty() == set()
 
 
 def test_a_few_workers_or_samples_have_no_scores() -> None:
     played = [(x, {n: f[n] for n in (1, 2)}, swaps) for x, f, swaps in Game().play(40)]
-    assert scored(played).scores() == {}
+    assert scored(played).scores == {}
     few = FreeRiders(3, Handovers())
     for generated, feedbacks, swaps in Game().play(10):
         cut = {n: f[:3] for n, f in feedbacks.items()}
         few.look(generated[:, :3], ASSIGNMENT, cut, swap_follows=swaps)
-    assert few.scores() == {}
+    assert few.scores == {}
 
 
 class Reference:
@@ -262,4 +249,4 @@ def test_scores_are_those_of_a_reference() -> None:
                 then[taker].append(feedbacks[giver])
             for key in [(kind, taker) for kind in ("heed", "motion") for taker in MOVES.values()]:
                 reference.most[key] = reference.of.get(key, 0.0) + 8.0
-    assert scored(played).scores() == pytest.approx(reference.scores(), rel=1e-4, abs=1e-4)
+    assert scored(played).scores == pytest.approx(reference.scores(), rel=1e-4, abs=1e-4)

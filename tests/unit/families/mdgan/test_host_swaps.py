@@ -9,15 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mdgan.engine.host_keys import OpenParcels
 from mdgan.families.mdgan import messages
 from mdgan.families.mdgan.host_swaps import carry_out
 from mdgan.families.mdgan.worker import Worker
-from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
-from mdgan.gan.model_state import part_of
-from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.optimizers import make_optimizer
-from mdgan.messages import Message, of_workers
+from mdgan.messages import Message
 from mdgan.transport.base import Lost
 from tests.unit.gan import small
 
@@ -45,8 +42,6 @@ def order_for(host: int, moves: Mapping[int, int], host_of: Mapping[int, int] = 
 def swap(
     hosts: dict[int, dict[int, Worker]],
     moves: Mapping[int, int],
-    *,
-    weights_only: bool = False,
     host_of: Mapping[int, int] = HOST_OF,
 ) -> dict[int, Any]:
     """Both hosts carry a swap out; the other's parcel is what it lays out, or nothing."""
@@ -60,7 +55,7 @@ def swap(
             return {}
 
         order, workers = order_for(host, moves, host_of), copy.deepcopy(hosts[host])
-        carry_out(order, workers, exchange, weights_only=weights_only)
+        carry_out(order, workers, exchange, OpenParcels())
 
     for host in hosts:
         lay_out_alone(host)
@@ -76,9 +71,7 @@ def swap(
         return exchange
 
     return {
-        host: carry_out(
-            order_for(host, moves, host_of), workers, exchange_of(host), weights_only=weights_only
-        )
+        host: carry_out(order_for(host, moves, host_of), workers, exchange_of(host), OpenParcels())
         for host, workers in hosts.items()
     }
 
@@ -122,72 +115,15 @@ def test_who_gets_nothing_keeps_its_own() -> None:
     def nobody(_i: int, _out: object, incoming: Collection[int], *_: object) -> Mapping[int, Lost]:
         return {host: Lost(host, "gone") for host in incoming}
 
-    gave, took = carry_out(order_for(1, {1: 2, 2: 5, 5: 1, 3: 4, 4: 3}), workers, nobody)
+    gave, took = carry_out(
+        order_for(1, {1: 2, 2: 5, 5: 1, 3: 4, 4: 3}), workers, nobody, OpenParcels()
+    )
     after = {rank: worker.discriminator.digest() for rank, worker in workers.items()}
     assert gave == before
     assert (after[3], after[4]) == (before[4], before[3])
     assert after[1] == before[1]
     assert after[2] == before[1], "1 had a copy for it"
     assert took == {2: before[1], 3: before[4], 4: before[3]}
-
-
-@pytest.mark.slow
-@quick
-@given(takers=st.permutations(range(1, 7)))
-def test_of_weights_alone_everybody_keeps_its_optimizer(takers: list[int]) -> None:
-    moves = {giver: taker for giver, taker in enumerate(takers, 1) if giver != taker}
-    apart, together = everybody(), {1: make_workers(*HOST_OF)}
-    before = {n: part_of(w.state(), "") for workers in apart.values() for n, w in workers.items()}
-    swap(apart, moves, weights_only=True)
-    swap(together, moves, weights_only=True, host_of=dict.fromkeys(HOST_OF, 1))
-    source = {taker: giver for giver, taker in moves.items()}
-    for hosts in (apart, together):
-        for n, worker in ((n, w) for workers in hosts.values() for n, w in workers.items()):
-            for name, tensor in worker.state().items():
-                moved = name.startswith("discriminator.model.")
-                owner = source.get(n, n) if moved else n
-                assert small.same_bits(tensor, before[owner][name]), (n, name)
-
-
-def test_of_weights_alone_nothing_else_leaves_the_host_or_is_taken() -> None:
-    workers = make_workers(1)
-    before = workers[1].discriminator.digest()
-    laid_out: list[Message] = []
-
-    def exchange(
-        _i: int, outgoing: Mapping[int, Message], incoming: Collection[int], *_: object
-    ) -> dict[int, Message | Lost]:
-        laid_out.extend(outgoing.values())
-        whole = {1: make_workers(5)[5].discriminator.state()}
-        return {
-            host: Message(messages.DISCRIMINATORS, 7, {}, of_workers(whole)) for host in incoming
-        }
-
-    order = order_for(1, {1: 5, 5: 1})
-    given, taken = carry_out(order, workers, exchange, weights_only=True)
-    assert not any("optimizer" in name for parcel in laid_out for name in parcel.tensors)
-    assert given == {1: workers[1].discriminator.digest(weights_only=True)}
-    assert taken == {}, "it has more than weights"
-    assert workers[1].discriminator.digest() == before
-
-
-@pytest.mark.parametrize("optimizer", ["adam", "lookahead:adam", "sgd"])
-def test_a_step_with_weights_of_another_uses_the_own_moments(optimizer: str) -> None:
-    """A Lookahead window begins anew: its slow weights are those of the discriminator that goes."""
-    giver, taker = small.make_worker(1), small.make_worker(2)
-    for worker in (giver, taker):
-        model, policy = worker.discriminator.model, Policy(optimizer=optimizer)
-        worker.discriminator = Discriminator(model, make_optimizer(model, policy), policy)
-    for n, worker in enumerate((giver, taker, taker)):
-        worker.learn(Samples(small.images(n)))
-    moments = {n: t for n, t in taker.state().items() if "optimizer." in n and "slow" not in n}
-    taker.load_discriminator(giver.discriminator.weights(), keeps_optimizer=True)
-    after = taker.state()
-    assert giver.discriminator.digest(weights_only=True) == taker.discriminator.digest(
-        weights_only=True
-    )
-    assert all(small.same_bits(after[n], t) for n, t in moments.items() if "counter" not in n)
-    assert not any("slow" in name or "counter" in name for name in after)
 
 
 @pytest.mark.parametrize("kind", ["parameter", "moment"])

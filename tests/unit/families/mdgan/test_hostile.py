@@ -5,21 +5,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.hostile import ATTACKS, FLIP_STRENGTH
-from mdgan.engine.answers import AnswerForm
-from mdgan.engine.server.conduct import Conduct
-from mdgan.engine.server.screening import Screening
-from mdgan.families.mdgan.aggregation import Aggregation
-from mdgan.families.mdgan.algorithm import assign
-from mdgan.families.mdgan.messages import FEEDBACK
-from mdgan.families.mdgan.settings import parse_aggregation
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
 from tests.unit.gan.small import (
-    BATCH_SIZE,
-    SHAPE,
     equal_bits,
     images,
-    make_learner,
     make_worker,
     same_bits,
 )
@@ -75,41 +65,3 @@ def test_each_kind_of_free_rider_answers_its_own_way() -> None:
     other = answers(hostile("random", 2), 1)[0]
     assert not same_bits(other, answers(hostile("random", 1), 1)[0])
     assert equal_bits(answers(hostile("random"), 3), answers(hostile("random"), 3))
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_no_lie_is_loud_enough_to_be_refused(attack: str) -> None:
-    screening = Screening(AnswerForm(FEEDBACK, (BATCH_SIZE, *SHAPE)), Conduct(1))
-    workers = {n: hostile(attack, n) if n < 4 else make_worker(n) for n in range(1, 11)}
-    found = {n: answers(worker, 5) for n, worker in workers.items()}
-    for i in range(5):
-        assert all(screening.refuse(n, found[n][i]) is None for n in workers)
-        assert screening.look_back() == {}
-
-
-@pytest.mark.parametrize("liars", [(2, 5, 8), (1, 2, 3)])
-@pytest.mark.parametrize("kappa", [1, 3])
-@pytest.mark.parametrize("rule", ["mean", "median", "trimmed-mean:3", "krum:3", "clip:1"])
-def test_three_sign_flippers_of_ten_turn_only_the_mean_around(
-    rule: str, kappa: int, liars: tuple[int, ...]
-) -> None:
-    honest = gradient(rule="mean", kappa=kappa, liars=())
-    attacked = gradient(rule=rule, kappa=kappa, liars=liars)
-    cosine = float(torch.cosine_similarity(honest, attacked, dim=0))
-    assert cosine < 0 if rule == "mean" else cosine > 0.5
-
-
-def gradient(rule: str, kappa: int, liars: tuple[int, ...]) -> Tensor:
-    """The first gradient of ten workers, whose discriminators are equal at the start."""
-    learner, assignment = make_learner(), assign(list(range(1, 11)), kappa)
-    generated = learner.generate(kappa)
-    feedbacks = {}
-    for n in assignment:
-        worker = make_worker(n, model_seed=0)
-        worker.discriminator.model.eval()
-        worker = ATTACKS["flipped"](worker, n) if n in liars else worker
-        feedbacks[n] = worker.feedback(generated[assignment[n].judge])[0]
-    aggregation = Aggregation(parse_aggregation(rule))
-    aggregation.update_gradient(learner, feedbacks, assignment, kappa)
-    gradients = [p.grad for p in learner.model.parameters() if p.grad is not None]
-    return torch.cat([g.flatten() for g in gradients])

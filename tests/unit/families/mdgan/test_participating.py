@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mdgan.engine.host.loop import Host
-from mdgan.families.mdgan.messages import BATCHES, SWAP
+from mdgan.families.mdgan.messages import BATCHES
 from mdgan.families.mdgan.participation import Holders
-from mdgan.families.mdgan.swap import Moves, draw_swap
+from mdgan.families.mdgan.swap import Moves
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator_learner import Stage as Span
 from mdgan.gan.labels import Samples
@@ -37,11 +37,6 @@ def first_holders(fraction: float, num_workers: int, seed: int = 0) -> list[int]
     return sorted(chosen)
 
 
-def first_moves(form: str, holders: list[int], num_workers: int, seed: int) -> Moves:
-    moves = draw_swap(form, seed, 0, range(1, num_workers + 1))
-    return {giver: taker for giver, taker in moves.items() if giver in holders}
-
-
 def split(hosts: list[Played], holders: list[int]) -> tuple[list[Played], list[Played]]:
     """Those that hold a discriminator, and the others."""
     having = [host for host in hosts if host.number in holders]
@@ -63,14 +58,6 @@ def test_only_holders_get_batches(stage: MakeStage) -> None:
     assert [record["workers"] for record in made.metrics()] == [2, 2, 2]
     answered = made.events("attendance")[0]["workers"]
     assert answered == {str(n): {"answered": 3} for n in holders}
-
-
-def test_of_one_host_only_holders_are_asked(stage: MakeStage) -> None:
-    made = stage(num_workers=4, iterations=1, participation=0.5)
-    (host,) = made.begin_with((1, 2, 3, 4))
-    batches = host.answer(1)
-    assert sorted(map(int, batches.fields["judge"])) == first_holders(0.5, 4)
-    made.finished(host)
 
 
 @pytest.mark.parametrize(("participation", "kappa"), [(1.0, 4), (0.5, 3), (0.25, 2), (0.01, 2)])
@@ -185,36 +172,6 @@ def test_an_idle_worker_takes_over_from_one_that_was_lost(stage: MakeStage) -> N
     assert made.has_learnt(generator_after([[stays.number], both, both], asked))
 
 
-@pytest.mark.parametrize("form", ["pairs", "derangement"])
-def test_an_idle_worker_takes_over_from_a_taker_that_was_lost(stage: MakeStage, form: str) -> None:
-    def goes_to_an_idle_one(seed: int) -> bool:
-        holders = first_holders(0.4, 5, seed)
-        moves = first_moves(form, holders, 5, seed)
-        return len(moves) == 2 and not set(moves.values()) & set(holders)
-
-    seed = next(filter(goes_to_an_idle_one, range(1000)))
-    holders = first_holders(0.4, 5, seed)
-    moves = first_moves(form, holders, 5, seed)
-    made = stage(
-        num_workers=5, iterations=4, participation=0.4, swap_interval=2, swap=form, seed=seed
-    )
-    hosts = made.begin_with((1,), (2,), (3,), (4,), (5,))
-    doomed = next(host for host in hosts if host.number == moves[holders[0]])
-    others = [host for host in hosts if host is not doomed]
-    for i in (1, 2):
-        for host in split(hosts, holders)[0]:
-            host.answer(i)
-    doomed.take(SWAP, 2)
-    doomed.die()
-    made.finished(*others)
-    (event,) = made.events("swap")
-    assert (event["lost"], event["exact"]) == ([doomed.number], False)
-    assert made.metrics()[-1]["workers"] == 2, "as many train as before"
-    last = [host.number for host in others if 4 in host.iterations()]
-    assert moves[holders[1]] in last
-    assert len(last) == 2
-
-
 def test_who_joins_is_idle_until_more_are_wanted(stage: MakeStage) -> None:
     made = stage(num_workers=4, iterations=3, participation=0.5)
     hosts = made.begin_with((1,), (2,), (3,), (4,))
@@ -231,26 +188,6 @@ def test_who_joins_is_idle_until_more_are_wanted(stage: MakeStage) -> None:
 
 
 # Deadlines, and batches sent ahead.
-
-
-def test_an_idle_worker_takes_over_from_one_that_is_late(stage: MakeStage) -> None:
-    made = stage(num_workers=4, iterations=4, participation=0.5, deadline=(DEADLINE, 0.0))
-    hosts = made.begin_with((1,), (2,), (3,), (4,))
-    having, idle = split(hosts, first_holders(0.5, 4))
-    prompt, slow = having
-    prompt.answer(1)
-    slow.take(BATCHES, 1)
-    prompt.take(BATCHES, 2)
-    slow.send(answer_of(slow.number, 1))
-    made.wait_for_event("back")
-    prompt.send(answer_of(prompt.number, 2))
-    made.finished(prompt, slow, *idle)
-    (late,) = made.events("late")
-    assert (late["iteration"], late["workers"]) == (1, [slow.number])
-    (heir,) = (host for host in idle if host.iterations())
-    assert heir.iterations() == [2, 3, 4]
-    assert slow.iterations() == [1], "its place was taken"
-    assert [record["workers"] for record in made.metrics()] == [1, 2, 2, 2]
 
 
 def test_workers_that_were_not_asked_keep_nobody_waiting(stage: MakeStage) -> None:
@@ -273,38 +210,6 @@ def test_workers_that_were_not_asked_keep_nobody_waiting(stage: MakeStage) -> No
     prompt.answer(3)
     made.finished(*(host for host in others if host is not slow))
     assert [event["iteration"] for event in made.events("late")][:2] == [1, 2]
-
-
-def test_holders_get_the_next_batches_before_anybody_has_answered(stage: MakeStage) -> None:
-    made = stage(num_workers=4, iterations=4, participation=0.5, stale=1)
-    hosts = made.begin_with((1,), (2,), (3,), (4,))
-    having, idle = split(hosts, first_holders(0.5, 4))
-    for i in range(1, 5):
-        for host in having:
-            host.take(BATCHES, i)
-        if i > 1:
-            for host in having:
-                host.send(answer_of(host.number, i - 1))
-    for host in having:
-        host.send(answer_of(host.number, 4))
-    made.finished(*hosts)
-    assert [host.iterations() for host in idle] == [[], []]
-
-
-def test_who_is_lost_with_two_batches_is_replaced_after_both(stage: MakeStage) -> None:
-    made = stage(num_workers=4, iterations=4, participation=0.5, stale=1)
-    hosts = made.begin_with((1,), (2,), (3,), (4,))
-    having, idle = split(hosts, first_holders(0.5, 4))
-    stays, lost = having
-    stays.take(BATCHES, 2)
-    lost.take(BATCHES, 2)
-    lost.die()
-    made.wait_for_event("lost")
-    stays.send(answer_of(stays.number, 1))
-    stays.send(answer_of(stays.number, 2))
-    made.finished(stays, *idle)
-    assert sorted(host.iterations() for host in idle) == [[], [3, 4]]
-    assert [record["workers"] for record in made.metrics()] == [1, 1, 2, 2]
 
 
 # Checkpoints.
@@ -334,13 +239,3 @@ def test_a_checkpoint_tells_who_holds(stage: MakeStage) -> None:
             assert set(stored(made, i)["holders.now"].tolist()) == holders
             told.append(holders)
     assert told[0] != told[1], "they have not moved"
-
-
-def test_with_everybody_nothing_is_stored_of_holders(stage: MakeStage) -> None:
-    made = stage(iterations=2, checkpoints=2, participation=1.0)
-    made.host([1])
-    made.host([2])
-    made.begin()
-    made.finished()
-    assert stored(made, 2)
-    assert not [name for name in stored(made, 2) if name.startswith("holders")]

@@ -32,17 +32,6 @@ def swap(holders: Holders, form: str, seed: int, number: int, workers: set[int])
     holders.move({giver: taker for giver, taker in moves.items() if giver in now})
 
 
-@pytest.mark.parametrize(
-    ("fraction", "num_workers", "expected"),
-    [
-        *((0.5, 10, 5), (0.3, 10, 3), (0.01, 10, 1), (0.5, 5, 2), (0.5, 7, 4), (0.99, 10, 10)),
-        *((1.0, 7, 7), (0.5, 1, 1), (0.5, 0, 0)),
-    ],
-)
-def test_how_many_take_part(fraction: float, num_workers: int, expected: int) -> None:
-    assert num_participants(fraction, num_workers) == expected
-
-
 @quick
 @given(fractions, seeds, worker_sets)
 def test_a_fraction_of_the_live_workers_holds(
@@ -166,11 +155,6 @@ def test_the_seed_decides_and_nothing_else(
     assert torch.equal(before, torch.get_rng_state())
     torch.rand(3)
     assert [other.among(sorted(live, reverse=True)) for live in history] == first
-
-
-def test_seeds_differ() -> None:
-    first = {frozenset(chosen(Holders(0.5, seed), set(range(1, 11)))) for seed in range(20)}
-    assert len(first) > 10
 
 
 def test_who_is_first_is_drawn_uniformly() -> None:

@@ -108,15 +108,3 @@ def test_who_is_late_gets_no_more_batches(stage: MakeStage) -> None:
     made.finished(one)
     assert slow.take(Kind.STOP)
     assert slow.iterations() == [1, 2]
-
-
-def test_when_all_are_lost_the_iteration_is_done_again_by_who_comes(stage: MakeStage) -> None:
-    made = stage(iterations=3, stale=1)
-    first, second = made.begin_with((1,), (2,))
-    for host in (first, second):
-        host.take(BATCHES, 2)
-        host.die()
-    made.wait_for_event("lost")
-    again = made.play(1, key=first.hello["key"], generation=1).ready()
-    made.finished(again)
-    assert again.iterations() == [1, 2, 3]

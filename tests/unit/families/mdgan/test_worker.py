@@ -1,11 +1,15 @@
-"""The worker's share: local steps, feedback, and what a swap is."""
+"""The worker's share: local steps, feedback, and what moves in a swap."""
+
+from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from tensordict import TensorDict
+from torch import Tensor, nn
 
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.worker import LearningLater, Worker
+from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
@@ -77,15 +81,6 @@ def test_every_local_step_has_a_real_batch_of_its_own(local_steps: int) -> None:
     assert data.num_batches == local_steps
     worker.learn(Samples(images(1)))
     assert data.num_batches == 2 * local_steps
-
-
-def test_the_data_and_the_generated_batch_are_only_read() -> None:
-    worker, fake = make_worker(1), images(0)
-    worker.learn(Samples(fake))
-    worker.feedback(Samples(fake))
-    assert same_bits(fake, images(0))
-    assert not fake.requires_grad
-    assert fake.grad is None
 
 
 def test_working_does_not_touch_the_random_numbers_of_others() -> None:
@@ -190,27 +185,16 @@ def test_a_swap_equals_exchanging_the_shards(local_steps: int) -> None:
     assert travelling[1].discriminator.digest() != travelling[2].discriminator.digest()
 
 
-def test_a_swap_makes_a_difference() -> None:
-    swapped, unswapped = ({place: make_worker(place) for place in (1, 2)} for _ in range(2))
-    for workers in (swapped, unswapped):
-        for place in (1, 2):
-            learn_and_judge(workers[place], 0, place)
-    swap_discriminators(swapped[1], swapped[2])
-    for place in (1, 2):
-        answer = learn_and_judge(swapped[place], 1, place)
-        assert not equal_bits(answer, learn_and_judge(unswapped[place], 1, place))
-
-
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)])
-def test_verdicts_are_the_logits_of_the_judged_samples(shape: tuple[int, ...]) -> None:
+def test_outputs_are_the_logits_of_the_judged_samples(shape: tuple[int, ...]) -> None:
     worker = make_worker(1)
     worker.discriminator.model.register_forward_hook(lambda _m, _x, y: y.view(-1, *shape))
-    verdicts = worker.feedback(Samples(images(0))).verdicts
+    outputs = worker.feedback(Samples(images(0))).outputs
     with RandomState(2001, CPU).in_place():
         logits = make_model(1)(images(0)).detach()
     assert logits.unique().numel() == BATCH_SIZE
-    assert not verdicts.requires_grad
-    assert same_bits(verdicts, logits.squeeze(1))
+    assert not outputs.requires_grad
+    assert same_bits(outputs, logits.squeeze(1))
 
 
 def test_learning_later_is_feedback_first_and_then_the_same_local_steps() -> None:
@@ -230,3 +214,182 @@ def test_learning_later_is_feedback_first_and_then_the_same_local_steps() -> Non
         assert equal_bits(bits(worker), bits(twin))
         group.catch_up()  # there is nothing left
         assert equal_bits(bits(worker), bits(twin))
+
+
+def trained(seed: int, iterations: int = 3) -> Discriminator:
+    worker = make_worker(seed)
+    for iteration in range(iterations):
+        worker.learn(Samples(images(iteration)))
+    return worker.discriminator
+
+
+def all_bits_of(discriminator: Discriminator) -> list[Tensor]:
+    return all_bits(discriminator.model, discriminator.optimizer)
+
+
+def live_tensors(discriminator: Discriminator) -> dict[str, Tensor]:
+    """Every tensor that a discriminator is made of, itself and not a copy."""
+    model = dict(discriminator.model.state_dict(keep_vars=True))
+    moments = {
+        f"{name}/{key}": value
+        for name, parameter in discriminator.model.named_parameters()
+        for key, value in discriminator.optimizer.state[parameter].items()
+    }
+    return {**model, **moments}
+
+
+def tensors_of(state: TensorDict) -> dict[str, Tensor]:
+    """The very tensors of a state, by name."""
+    tensors = {}
+    for name, tensor in state.items():
+        assert isinstance(name, str)
+        assert isinstance(tensor, Tensor)
+        tensors[name] = tensor
+    return tensors
+
+
+def test_a_state_holds_weights_buffers_and_moments() -> None:
+    discriminator = trained(1)
+    state = tensors_of(discriminator.state())
+    assert {name.partition(".")[0] for name in state} == {"model", "optimizer"}
+    assert state["model.2.num_batches_tracked"] == 6
+    assert state["optimizer.1.weight.step"] == 3
+    assert len(state) == len(live_tensors(discriminator))
+    assert all(not tensor.requires_grad for tensor in state.values())
+
+
+def test_a_state_moves_every_bit() -> None:
+    giver, taker = trained(1), trained(2, iterations=7)
+    assert not equal_bits(all_bits_of(giver), all_bits_of(taker))
+    taker.load_state(giver.state())
+    assert equal_bits(all_bits_of(taker), all_bits_of(giver))
+    assert taker.digest() == giver.digest()
+
+
+def test_a_discriminator_that_never_learnt_moves_too() -> None:
+    fresh, taker = trained(1, iterations=0), trained(2)
+    taker.load_state(fresh.state())
+    assert taker.digest() == fresh.digest()
+    workers = make_worker(1), make_worker(1)
+    workers[1].discriminator = taker
+    for iteration in range(3):
+        losses = [worker.learn(Samples(images(iteration))) for worker in workers]
+        assert same_bits(losses[0], losses[1])
+    assert equal_bits(all_bits_of(taker), all_bits_of(workers[0].discriminator))
+
+
+@torch.no_grad()
+def spoil(tensors: list[Tensor]) -> None:
+    for tensor in tensors:
+        tensor.add_(1)
+
+
+def test_a_state_is_a_copy() -> None:
+    discriminator = trained(1)
+    state, before = tensors_of(discriminator.state()), all_bits_of(discriminator)
+    spoil(list(state.values()))
+    assert equal_bits(all_bits_of(discriminator), before)
+
+    state = tensors_of(discriminator.state())
+    kept = [tensor.clone() for tensor in state.values()]
+    spoil(list(live_tensors(discriminator).values()))
+    assert equal_bits(list(state.values()), kept)
+
+
+def test_a_loaded_state_is_never_aliased() -> None:
+    taker, state = trained(2), tensors_of(trained(1).state())
+    taker.load_state(state)
+    before, kept = all_bits_of(taker), [tensor.clone() for tensor in state.values()]
+    spoil(list(state.values()))
+    assert equal_bits(all_bits_of(taker), before)
+    for given, tensor in zip(kept, state.values(), strict=True):
+        assert not same_bits(given, tensor)
+
+    state = tensors_of(trained(1).state())
+    taker.load_state(state)
+    kept = [tensor.clone() for tensor in state.values()]
+    spoil(list(live_tensors(taker).values()))
+    assert equal_bits(list(state.values()), kept)
+    storages = {tensor.untyped_storage().data_ptr() for tensor in state.values()}
+    assert storages.isdisjoint(
+        tensor.untyped_storage().data_ptr() for tensor in live_tensors(taker).values()
+    )
+
+
+def _with(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[TensorDict], None]:
+    def damage(state: TensorDict) -> None:
+        state[name] = change(state[name])
+
+    return damage
+
+
+def _without(name: str) -> Callable[[TensorDict], None]:
+    def damage(state: TensorDict) -> None:
+        del state[name]
+
+    return damage
+
+
+def _surplus(state: TensorDict) -> None:
+    state["model.9.weight"] = torch.zeros(3)
+
+
+DAMAGES: dict[str, Callable[[TensorDict], None]] = {
+    "weight of another shape": _with("model.1.weight", lambda t: t[:, :5]),
+    "counter of another shape": _with("model.2.num_batches_tracked", lambda t: t.repeat(2)),
+    "moment of another shape": _with("optimizer.5.weight.exp_avg", lambda t: t[:, :5]),
+    "weight of another type": _with("model.1.weight", lambda t: t.double()),
+    "whole-numbered moment": _with("optimizer.1.weight.exp_avg", lambda t: t.long()),
+    "no weight": _without("model.5.bias"),
+    "no moment": _without("optimizer.5.weight.exp_avg"),
+    "one tensor too many": _surplus,
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(name: str) -> None:
+    taker, state = trained(2), trained(1).state()
+    before = all_bits_of(taker)
+    DAMAGES[name](state)
+    with pytest.raises((KeyError, RuntimeError)):
+        taker.load_state(state)
+    assert equal_bits(all_bits_of(taker), before)
+
+
+def test_the_state_of_another_architecture_is_refused_and_changes_nothing() -> None:
+    taker = trained(2)
+    before = all_bits_of(taker)
+    other = nn.Sequential(nn.Flatten(), nn.Linear(16, 10), nn.Linear(10, 1))
+    with pytest.raises((KeyError, RuntimeError)):
+        taker.load_state(Discriminator(other, adam(other)).state())
+    assert equal_bits(all_bits_of(taker), before)
+
+
+def test_digests_are_of_the_content_alone() -> None:
+    assert trained(1).digest() == trained(1).digest()
+    assert trained(1).digest() != trained(2).digest()
+    assert trained(1).digest() != trained(1, iterations=4).digest()
+    assert len(trained(1).digest()) == 64
+
+
+def tiny() -> Discriminator:
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
+    optimizer = adam(model)
+    torch.autograd.backward(model(torch.randn(4, 3)).sum())
+    optimizer.step()
+    return Discriminator(model, optimizer)
+
+
+def test_any_bit_anywhere_changes_the_digest() -> None:
+    discriminator = tiny()
+    digests = [discriminator.digest()]
+    for tensor in live_tensors(discriminator).values():
+        raw = tensor.detach().reshape(-1).view(torch.uint8)
+        assert raw.data_ptr() == tensor.data_ptr()
+        for place in range(0, len(raw), tensor.element_size()):
+            raw[place] ^= 1
+            digests.append(discriminator.digest())
+            raw[place] ^= 1
+    assert digests[0] == discriminator.digest()
+    assert len(digests) == 1 + sum(t.numel() for t in live_tensors(discriminator).values())
+    assert len(set(digests)) == len(digests)

@@ -15,14 +15,8 @@ from mdgan.families.mdgan.algorithm import Graph
 from mdgan.families.mdgan.server import MDGANServer, Sent
 
 
-class _Asked(NamedTuple):
-    """What a worker was sent.
-
-    Attributes:
-        graph: of its batches.
-        sent: which of them it judges.
-        num_steps: how many steps G had taken when they were made.
-    """
+class _OpenQuestion(NamedTuple):
+    """What a worker was sent, its batches with their graph, and how many steps G had taken."""
 
     graph: Graph
     sent: Sent
@@ -55,16 +49,13 @@ def rate_scale(staleness: int) -> float:
 
     With N workers that are equally fast s = N − 1, and a step has b samples instead of N·b: the
     rate falls with the square root of a batch (Krizhevsky 2014). The older an answer, the less it
-    weighs.
-
-    Args:
-        staleness: s ≥ 0, how many steps G has taken since it made the batches.
+    weighs: s is how many steps G has taken since it made the batches.
     """
     return 1 / sqrt(1 + staleness)
 
 
-class ArrivalServer(MDGANServer):
-    """The server's side of MD-GAN where no worker waits for another one.
+class ByArrival:
+    """G steps with each answer, so that no worker waits for another one.
 
     Each worker has batches of its own, and gets new ones as soon as its answer is used. With N live
     workers an iteration is N steps, one for each answer, from whichever workers they come. In an
@@ -72,72 +63,65 @@ class ArrivalServer(MDGANServer):
     answered.
     """
 
-    _asked: dict[int, _Asked]
-    _num_steps: int
+    ahead = True
 
-    def advance(self, done: int, engine: Engine) -> Advance | None:
-        """One global iteration."""
-        i, used = done + 1, _Used()
+    def __init__(self) -> None:
+        self._open: dict[int, _OpenQuestion] = {}
+        self._num_steps = 0
+
+    def advance(self, i: int, server: MDGANServer, engine: Engine) -> Advance | None:
+        """See `Stepping`."""
+        used = _Used()
         if not engine.members.busy():
-            self._asked, self._num_steps = {}, 0
-            self._await(i, engine)
-        while self._ask_idle(i, used.number, engine):
-            self._use(i, engine.arrivals.next(i), used, engine)
+            self._open, self._num_steps = {}, 0
+            server.await_hosts(i, engine)
+        while self._ask_idle(i, used.number, server, engine):
+            self._use(i, engine.arrivals.next(i), used, server, engine)
         if not used.number:  # all workers were lost: the same iteration again, with newcomers
             return None
-        if self._swap_follows(i):
-            self._swap(i, engine)
+        if server.swap_follows(i):
+            server.swap(i, engine)
         return used.advance(i)
 
-    def _ask_idle(self, i: int, num_used: int, engine: Engine) -> bool:
+    def _ask_idle(self, i: int, num_used: int, server: MDGANServer, engine: Engine) -> bool:
         """Sends batches to the workers that owe nothing, unless a pause follows.
 
-        Args:
-            i: the iteration.
-            num_used: how many answers were used in it.
-            engine: knows which workers live.
-
         Returns:
-            Whether the iteration needs further answers.
+            Whether the iteration, in which `num_used` answers were used, needs further ones.
         """
-        live, busy = self._chosen(engine.members.taking_part()), engine.members.busy()
-        self._asked = {n: self._asked[n] for workers in busy.values() for n in workers}
-        num_live, num_busy = sum(map(len, live.values())), len(self._asked)
-        pauses = self._pauses_after(i, engine)
+        live, busy = server.judges(engine.members.taking_part()), engine.members.busy()
+        self._open = {n: self._open[n] for workers in busy.values() for n in workers}
+        num_live, num_busy = sum(map(len, live.values())), len(self._open)
+        pauses = server.pauses_after(i, engine)
         if num_used >= num_live and not (pauses and num_busy):
             return False
         for host, workers in live.items():
             for worker in sorted(set(workers).difference(busy.get(host, ()))):
                 is_of_next = num_used + num_busy >= num_live
                 if not (pauses and is_of_next):
-                    self._ask(i + is_of_next, host, worker, engine)
+                    sent = server.send_batches(i + is_of_next, engine, {host: [worker]})
+                    graph = server.learner.set_aside()
+                    self._open[worker] = _OpenQuestion(graph, sent, self._num_steps)
                     num_busy += 1
         engine.at(i)
         return num_busy > 0
 
-    def _ask(self, i: int, host: int, worker: int, engine: Engine) -> None:
-        sent = self._send_batches(i, engine, {host: [worker]})
-        self._asked[worker] = _Asked(self._learner.set_aside(), sent, self._num_steps)
-
-    def _use(self, i: int, answers: Answers, used: _Used, engine: Engine) -> None:
+    def _use(
+        self, i: int, answers: Answers, used: _Used, server: MDGANServer, engine: Engine
+    ) -> None:
         """One optimizer step for each answer."""
+        learner = server.learner
         for worker in sorted(answers.singles):
-            asked = self._asked.pop(worker)
-            self._learner.put_first(asked.graph)
-            staleness = self._num_steps - asked.num_steps
+            question = self._open.pop(worker)
+            learner.put_first(question.graph)
+            staleness = self._num_steps - question.num_steps
             with engine.span("aggregate"):
                 feedback = {worker: answers.singles[worker]}
-                self._aggregation.update_gradient(
-                    self._learner, feedback, asked.sent.assignment, asked.sent.kappa
+                server.aggregation.update_gradient(
+                    learner, feedback, question.sent.assignment, question.sent.kappa
                 )
             with engine.span("step"):
-                self._learner.at(i, rate_scale(staleness))
-                self._learner.step()
+                learner.at(i, rate_scale(staleness))
+                learner.step()
             self._num_steps += 1
             used.add(worker, answers.losses[worker], staleness)
-
-    def _pauses_after(self, i: int, engine: Engine) -> bool:
-        """Whether all workers must have answered at the end of an iteration."""
-        if self._swap_follows(i) or i == self._settings.iterations or engine.desk.stop_asked:
-            return True
-        return engine.checkpoints.due(i - 1, i)

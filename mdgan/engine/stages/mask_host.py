@@ -1,4 +1,4 @@
-"""Answers of which the server learns sums alone, even if it lies: what hosts send, and when.
+"""Sums of which the server learns no part, even if it lies: the host's half of the stage.
 
 Bonawitz et al. 2017, "Practical Secure Aggregation for Privacy-Preserving Machine Learning", figure
 4, with its rounds put together so that a sum takes two:
@@ -26,7 +26,7 @@ Why the server learns a sum of t hosts or nothing, whatever it says:
   list of all hosts needs no codes, as it reveals no s_uv; where t hosts have confirmed another
   list, too few are left to reveal anything for that of all.
 * Shares and codes are bound to the run, the sum, its hosts and their keys, and to what the answers
-  are about (`about` of `pack`). Hosts that were told of different questions cannot read each
+  are about (`Leaving.about`). Hosts that were told of different questions cannot read each
   other's shares.
 * No answer is masked twice, nor an equal one once its sum may be known (`repeats`). The shares of
   one sum tell nothing of the masks of another one.
@@ -39,11 +39,11 @@ host that drops out before it answers has left no shares, and needs none: the su
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -51,11 +51,10 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
-from mdgan.engine.host_keys import HostKeys, NotMasked
-from mdgan.engine.pairwise_masks import Mask, masked, sign_between
-from mdgan.engine.secret_sharing import LIMBS, SECRET_BYTES, Limbs, as_secret, shared
+from mdgan.engine.host_keys import HostKeys, NotMasked, OpenParcels, SealedParcels
 from mdgan.engine.secure_settings import LEAST_PARTIES, threshold
-from mdgan.engine.sum_messages import (
+from mdgan.engine.stages.contract import HostPath, HostStage, Leaving
+from mdgan.engine.stages.mask import (
     CODE_BYTES,
     LOSS_STEPS,
     SEAL_BYTES,
@@ -63,18 +62,27 @@ from mdgan.engine.sum_messages import (
     SumQuestion,
     Survivors,
 )
+from mdgan.engine.stages.mask_arithmetic import (
+    LIMBS,
+    SECRET_BYTES,
+    Limbs,
+    Mask,
+    as_secret,
+    masked,
+    shared,
+    sign_between,
+)
 from mdgan.messages import Message
 
 _log = logging.getLogger(__name__)
 
 _MOST_LOSS = 2.0**30
 
-AddUp = Callable[[Mapping[int, Tensor]], Tensor]
-"""From some workers' answers to their sum in steps of the form, int64."""
+_Order = TypeVar("_Order", SumQuestion, Survivors)
 
 
 @dataclass
-class _Answered:
+class _AnsweredSum:
     """A sum that this host has answered, until it reveals its shares.
 
     Attributes:
@@ -90,7 +98,7 @@ class _Answered:
     confirmed: tuple[int, ...] | None = None
 
 
-class MaskedAnswers:
+class HostMask(HostStage):
     """Masks what one host answers, and helps to unmask sums.
 
     Args:
@@ -111,74 +119,57 @@ class MaskedAnswers:
         *,
         repeats: bool = False,
     ) -> None:
-        self._repeats = repeats
-        self._unmasked = 0
         self.keys = keys
+        self.least = max(least, LEAST_PARTIES)
+        self._repeats = repeats
         self._host = keys.host
         self._form = form
-        self.least = max(least, LEAST_PARTIES)
-        self._number = -1
-        self._answered: dict[int, _Answered] = {}
+        self._newest_revealed = 0
+        self._number, self._iteration = -1, 0
+        self._answered: dict[int, _AnsweredSum] = {}
+        self._then: Callable[[], None] | None = None
 
     def begin(self, run: bytes) -> dict[str, Any]:
         """The host joins a server, with a new key; returns what others must know of it."""
         self._number, self._answered = -1, {}
         return {**self.keys.begin(run), "least": self.least}
 
-    def parties(self, group: int) -> Sequence[int]:
-        """The hosts of a sum that this one has just answered; empty if it has not."""
-        return self._answered[group].parties if group in self._answered else ()
+    def write(self, leaving: Leaving) -> None:
+        """Writes the sums of what the host's workers answer, masked (rounds 1 and 2).
 
-    def pack(
-        self,
-        question: Message,
-        answers: Mapping[int, Tensor],
-        losses: Mapping[int, Tensor],
-        groups: Mapping[int, int],
-        add_up: AddUp,
-        about: Mapping[int, bytes],
-    ) -> Message:
-        """Host → server: the sums of what the host's workers answer, masked (rounds 1 and 2).
+        The field `abstains` says whether an answer cannot be added up (it has NaN or Inf, or is too
+        large), so that the others must do without this host. Tensors are `masked.<sum>` and
+        `shares.<sum>`, see `MaskedSum`.
 
         Args:
-            question: says in `sums` which hosts take part in which sum.
-            answers: by worker, float32 of the form's shape.
-            losses: J_disc and J_gen by worker, float32 [2].
-            groups: by worker, the sum that its answer belongs to.
-            add_up: adds answers up.
-            about: by sum, stands for all that its hosts must be asked alike. Those that were asked
-                something else cannot read each other's shares.
-
-        Returns:
-            fields `workers`, and `abstains`: whether an answer cannot be added up (it
-            has NaN or Inf, or is too large), so that the others must do without this host. Tensors
-            `masked.<sum>` and `shares.<sum>`, see `MaskedSum`.
+            leaving: answers to a question that says in `sums` which hosts take part in which sum.
 
         Raises:
             NotMasked: see there.
         """
-        asked = self._read(question, sorted(set(groups.values())))
+        about, question = leaving.about(), leaving.question
+        groups = sorted(set(leaving.groups.values()))
+        asked = self._read(question, groups)
         self._number, self._answered, self._iteration = asked.number, {}, question.iteration
-        tensors: dict[str, Tensor] = {}
-        totals = {}
-        for group in sorted(set(groups.values())):
-            own = [worker for worker, its in groups.items() if its == group]
-            totals[group] = self._added_up(
-                {worker: answers[worker] for worker in own}, [losses[w] for w in own], add_up
-            )
-        abstains = any(total is None for total in totals.values())
-        for group, total in totals.items():
+        totals = [self._added_up(leaving, group) for group in groups]
+        abstains = any(total is None for total in totals)
+        for group, total in zip(groups, totals, strict=True):
             if total is not None and not abstains and group in asked.parties:
-                given = self._mask(asked, group, total, about[group])
-                tensors |= {f"masked.{group}": given.total, f"shares.{group}": given.shares}
-        fields = {"workers": list(answers), "abstains": abstains}
-        return Message(self._form.kind, question.iteration, fields, tensors)
+                parties = asked.parties[group]
+                leaving.check(self._host, self.keys.carried(parties), self.least)
+                given = self._mask(asked.number, tuple(parties), group, total, about[group])
+                leaving.tensors[f"masked.{group}"] = given.total
+                leaving.tensors[f"shares.{group}"] = given.shares
+        leaving.fields["abstains"] = abstains
+        leaving.answers, leaving.losses = {}, {}
+
+    def waits(self, then: Callable[[], None]) -> bool:
+        """Other hosts wait for this one's shares."""
+        self._then = then
+        return True
 
     def confirm(self, order: Message) -> Message:
         """Host → server: this host's codes for a list of survivors (round 3).
-
-        Args:
-            order: a `Survivors` in `sums`.
 
         Returns:
             Tensors `codes.<sum>`, uint8 [|survivors| - 1, CODE_BYTES]: for each other survivor.
@@ -225,7 +216,7 @@ class MaskedAnswers:
                         *(confirm, needed),
                     )
                     continue
-            self._unmasked = max(self._unmasked, self._iteration)
+            self._newest_revealed = max(self._newest_revealed, self._iteration)
             places = [sum_.parties.index(h) for h in sum_.parties if h not in survivors]
             opened = self._opened(sum_, survivors, order.tensors.get(f"shares.{group}"))
             rows = [
@@ -235,10 +226,17 @@ class MaskedAnswers:
             tensors[f"revealed.{group}"] = torch.from_numpy(np.stack(rows).view(np.uint8))
         return Message(self._form.kind, order.iteration, {}, tensors)
 
-    def _mask(self, asked: SumQuestion, group: int, total: Tensor, about: bytes) -> MaskedSum:
+    def revealed(self) -> None:
+        """What `reveal` returned has left: the server goes on by itself for a moment."""
+        then, self._then = self._then, None
+        if then is not None:
+            then()
+
+    def _mask(
+        self, number: int, parties: tuple[int, ...], group: int, total: Tensor, about: bytes
+    ) -> MaskedSum:
         """The total with all masks on it, and the others' shares of their seeds."""
-        parties = tuple(asked.parties[group])
-        said = [asked.number, self._iteration, group, parties, self.keys.of(parties), about.hex()]
+        said = [number, self._iteration, group, parties, self.keys.of(parties), about.hex()]
         context = sha256(json.dumps(said).encode()).digest()
         secrets = np.stack(
             [
@@ -260,30 +258,26 @@ class MaskedAnswers:
             for host, row in zip(parties, rows, strict=True)
             if host != self._host
         ]
-        self._answered[group] = _Answered(context, parties, rows[parties.index(self._host)])
+        self._answered[group] = _AnsweredSum(context, parties, rows[parties.index(self._host)])
         return MaskedSum(masked(total, masks), torch.from_numpy(np.stack(sealed)))
 
-    def _added_up(
-        self, answers: Mapping[int, Tensor], losses: Sequence[Tensor], add_up: AddUp
-    ) -> Tensor | None:
+    def _added_up(self, leaving: Leaving, group: int) -> Tensor | None:
         """One sum's share of this host in steps; None if it cannot be added up."""
-        told = torch.stack(list(losses)).double().sum(0)
-        usable = all(float(a.abs().max()) < self._form.most for a in answers.values())
-        if not usable or not float(told.abs().max()) < _MOST_LOSS:  # NaN is not below anything
+        arithmetic = self._form.arithmetic
+        own = {n: leaving.answers[n] for n, its in leaving.groups.items() if its == group}
+        losses = torch.stack([leaving.losses[n] for n in own]).double().sum(0)
+        usable = all(float(answer.abs().max()) < arithmetic.largest for answer in own.values())
+        if not usable or not float(losses.abs().max()) < _MOST_LOSS:  # NaN is not below anything
             return None
-        return torch.cat(
-            [add_up(answers).cpu().reshape(-1), (told * LOSS_STEPS).round().long().cpu()]
-        )
+        total = arithmetic.in_steps(own, leaving.weights).cpu().reshape(-1)
+        return torch.cat([total, (losses * LOSS_STEPS).round().long().cpu()])
 
-    def _read(self, question: Message, groups: Sequence[int]) -> SumQuestion:
+    def _read(self, question: Message, groups: Collection[int]) -> SumQuestion:
         """What is asked for, if answering it tells the server nothing but sums."""
-        try:
-            asked = msgspec.convert(question.fields.get("sums"), SumQuestion, str_keys=True)
-        except msgspec.ValidationError as error:
-            raise NotMasked(f"its question does not say whose sums it wants ({error})") from error
+        asked = _read_sums(question, SumQuestion, "its question does not say whose sums it wants")
         if asked.number <= self._number:
             raise NotMasked(f"it asks question {asked.number} a second time")
-        if self._repeats and question.iteration <= self._unmasked:
+        if self._repeats and question.iteration <= self._newest_revealed:
             raise NotMasked(
                 f"it asks for iteration {question.iteration} again, of which it may have a sum"
             )
@@ -300,15 +294,12 @@ class MaskedAnswers:
         return asked
 
     def _read_survivors(self, order: Message) -> Survivors:
-        try:
-            asked = msgspec.convert(order.fields.get("sums"), Survivors, str_keys=True)
-        except msgspec.ValidationError as error:
-            raise NotMasked(f"it does not say whose answers have come ({error})") from error
+        asked = _read_sums(order, Survivors, "it does not say whose answers have come")
         if asked.number != self._number:
             raise NotMasked(f"it wants to unmask question {asked.number}, and not the last one")
         return asked
 
-    def _check(self, group: int, survivors: Sequence[int]) -> _Answered:
+    def _check(self, group: int, survivors: Sequence[int]) -> _AnsweredSum:
         """A sum that this host may help to unmask for these survivors."""
         sum_ = self._answered.get(group)
         if sum_ is None:
@@ -327,7 +318,7 @@ class MaskedAnswers:
         return sum_
 
     def _num_confirming(
-        self, sum_: _Answered, survivors: Sequence[int], codes: Mapping[int, str]
+        self, sum_: _AnsweredSum, survivors: Sequence[int], codes: Mapping[int, str]
     ) -> int:
         """How many survivors have confirmed this list, this host among them."""
         if sum_.confirmed is None:
@@ -340,14 +331,14 @@ class MaskedAnswers:
             for other in survivors
         )
 
-    def _code(self, reader: int, writer: int, sum_: _Answered) -> bytes:
+    def _code(self, reader: int, writer: int, sum_: _AnsweredSum) -> bytes:
         """What one host tells another one: these are the only survivors that it has confirmed."""
         other = writer if reader == self._host else reader
         said = b"survivors %d " % writer + sum_.context + json.dumps(sum_.confirmed).encode()
         return self.keys.derived(other, said)
 
     def _opened(
-        self, sum_: _Answered, survivors: Sequence[int], sealed: Tensor | None
+        self, sum_: _AnsweredSum, survivors: Sequence[int], sealed: Tensor | None
     ) -> dict[int, Limbs]:
         """By survivor, this host's shares of its secrets, [n, LIMBS]."""
         others = [host for host in survivors if host != self._host]
@@ -357,18 +348,27 @@ class MaskedAnswers:
         opened = {self._host: sum_.own}
         for host, row in zip(others, sealed, strict=True):
             try:
-                found = self.keys.unseal(host, sum_.context, row.numpy().tobytes())
+                shares = self.keys.unseal(host, sum_.context, row.numpy().tobytes())
             except ValueError as error:  # that host may have lied, or it was asked another question
                 _log.warning("shares for a sum are refused: %s", error)
-                found = bytes([255]) * num_bytes  # see `MaskedAnswers.reveal`
-            opened[host] = np.frombuffer(found, "<u2").reshape(-1, LIMBS)
+                shares = bytes([255]) * num_bytes  # see `reveal`
+            opened[host] = np.frombuffer(shares, "<u2").reshape(-1, LIMBS)
         return opened
 
 
-def masks_for(
-    form: AnswerForm, keys: HostKeys | None, least: int, *, repeats: bool = False
-) -> MaskedAnswers | None:
-    """What masks the answers of a host; None if the server may see them."""
-    if not form.steps or keys is None:
-        return None
-    return MaskedAnswers(keys, form, least, repeats=repeats)
+def _read_sums(message: Message, kind: type[_Order], otherwise: str) -> _Order:
+    try:
+        return msgspec.convert(message.fields.get("sums"), kind, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise NotMasked(f"{otherwise} ({error})") from error
+
+
+def mask_of(path: HostPath) -> HostMask | None:
+    """The stage that masks what a host answers; None if the server may see all of it."""
+    return next((stage for stage in path.stages if isinstance(stage, HostMask)), None)
+
+
+def parcels_of(path: HostPath) -> OpenParcels:
+    """How a host hands on what tells of its answers: as it is only where the server sees these."""
+    mask = mask_of(path)
+    return OpenParcels() if mask is None else SealedParcels(mask.keys)

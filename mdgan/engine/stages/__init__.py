@@ -1,0 +1,5 @@
+"""What happens to answers between learners and the rule that combines them, one file a stage.
+
+An answer passes these in order: clip and noise (`privacy/`, inside the learner, before anything
+leaves it), mask, codec, the wire; then codec, mask, screen, and the algorithm's rule.
+"""

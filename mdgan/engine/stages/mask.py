@@ -1,0 +1,103 @@
+"""What hosts and the server tell each other of masked sums; `mask_host.py` says what it is for."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import torch
+from torch import Tensor
+
+from mdgan.engine.answers import AnswerForm
+from mdgan.engine.stages.mask_arithmetic import SECRET_BYTES
+from mdgan.messages import Kind, Message
+
+LOSS_STEPS = 2.0**20
+"""Losses are added up in steps of 2⁻²⁰: they are only shown."""
+NUM_LOSSES = 2
+SEAL_BYTES = 28
+"""What a sealed share has beside the share."""
+CODE_BYTES = 32
+
+_Small = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 48)]
+Codes = dict[int, Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]]
+"""By host, a code in hexadecimal."""
+
+
+class SumQuestion(msgspec.Struct, frozen=True):
+    """Which hosts, by sum, take part in a question's; each has a larger number than the last."""
+
+    number: _Number
+    parties: dict[_Small, list[int]]
+
+
+class Survivors(msgspec.Struct, frozen=True):
+    """Of which hosts, by sum, answers to a question have come.
+
+    The codes are by sum and host, for the host that is asked; empty where all have survived.
+    """
+
+    number: _Number
+    survivors: dict[_Small, list[int]]
+    codes: dict[_Small, Codes] = {}
+
+
+class MaskedSum(NamedTuple):
+    """What a host sends for one sum.
+
+    Attributes:
+        total: int64 [values of an answer, and J_disc and J_gen], masked.
+        shares: uint8 [n - 1, …]: for each other host, in the order of the question, its shares.
+    """
+
+    total: Tensor
+    shares: Tensor
+
+
+def as_fields(asked: SumQuestion | Survivors) -> dict[str, Any]:
+    """The field of a message that holds it, as JSON values."""
+    return {"sums": msgspec.to_builtins(asked, str_keys=True)}
+
+
+def order_for(
+    kind: Kind, iteration: int, asked: Survivors, shares: Mapping[int, Tensor]
+) -> Message:
+    """Server → host: which answers have come; see `Survivors` and `HostMask.reveal`."""
+    return Message(kind, iteration, as_fields(asked), {f"shares.{g}": t for g, t in shares.items()})
+
+
+def read_tensors(
+    message: Message, name: str, shapes: Mapping[int, tuple[int, ...]], dtype: torch.dtype
+) -> dict[int, Tensor]:
+    """Reads those tensors `<name>.<sum>` that a host, perhaps a hostile one, has sent.
+
+    Raises:
+        ValueError: one is of another shape or type.
+    """
+    tensors = {}
+    for group, shape in shapes.items():
+        if (given := message.tensors.get(f"{name}.{group}")) is not None:
+            if given.dtype != dtype or given.shape != shape:
+                raise ValueError(f"{given.dtype} {list(given.shape)}, not {dtype} {list(shape)}")
+            tensors[group] = given
+    return tensors
+
+
+def read_masked(
+    message: Message, form: AnswerForm, parties: Mapping[int, Sequence[int]]
+) -> dict[int, MaskedSum]:
+    """Reads what `HostMask.write` wrote to the hosts that were asked for each sum.
+
+    Raises:
+        ValueError: it is malformed, or the host abstains.
+    """
+    if message.fields.get("abstains") is not False:
+        raise ValueError("NaN or Inf, or a value too large to be added up")
+    length, counts = prod(form.shape) + NUM_LOSSES, {g: len(own) for g, own in parties.items()}
+    totals = read_tensors(message, "masked", dict.fromkeys(counts, (length,)), torch.int64)
+    sizes = {group: (n - 1, n * SECRET_BYTES + SEAL_BYTES) for group, n in counts.items()}
+    shares = read_tensors(message, "shares", sizes, torch.uint8)
+    if totals.keys() != shares.keys() or 2 * len(totals) != len(message.tensors):
+        raise ValueError("tensors that are no masked sums")
+    return {group: MaskedSum(total, shares[group]) for group, total in totals.items()}

@@ -1,0 +1,305 @@
+"""Refuses answers that no aggregation can use: broken ones, of a wrong shape, absurdly long ones.
+
+This stage is the server's alone. `AnswerChecks` takes in what each host has sent, whichever way the
+server waits for it, and asks the `Screening` of each kind of answer.
+
+The workers vote on which norm is usual, but not those that came later: any host may bring these. A
+worker's vote is the largest norm that it ever claimed, and the usual norm is the median vote: a
+minority cannot move it beyond what honest workers claim, however often or early it answers. It is
+the largest, because gradients may vanish for a while (a discriminator that is sure of itself), and
+must not look absurd when they come back. What was absurd is no vote of a worker that is excused.
+
+In the first iteration no worker has voted yet. If the first answers decided what is usual, a liar
+need only be quick. So the server accepts these norms for now and judges them when all answers are
+in: `look_back`.
+"""
+
+import bisect
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mdgan.engine.answers import AnswerForm, Answers, of_kind, read_answers
+from mdgan.engine.server.attendance import Attendance
+from mdgan.engine.server.conduct import Conduct
+from mdgan.engine.server.desk import Desk
+from mdgan.engine.server.inbox import HostAnswer
+from mdgan.engine.server.membership import Membership
+from mdgan.engine.stages.mask import NUM_LOSSES
+from mdgan.messages import Message
+
+ABSURD_FACTOR = 1000.0
+"""How many times the usual norm is refused. Far above what honest workers differ by: on digits, ten
+workers, no norm was more than twice the usual one, also with sorted shards and with other losses.
+Far below what ruins Adam: one gradient 10⁶ times too large keeps its second moment, and so every
+step, wrong for thousands of iterations. Norms between these are for `--aggregation`."""
+
+_ROUNDED = 1.001
+"""By how much rounding may lengthen an answer that is as long as it may be, at the very most."""
+
+LEAST_VOTES = 3
+"""With fewer votes the server cannot tell which norm is usual, and refuses none."""
+
+
+class Screening:
+    """Refuses unusable answers.
+
+    Args:
+        form: how answers look; an attribute, too.
+        conduct: counts strikes; is told of every answer; an attribute, too.
+        voters: the workers that vote; None: all.
+    """
+
+    def __init__(
+        self, form: AnswerForm, conduct: Conduct, voters: Collection[int] | None = None
+    ) -> None:
+        self.form = form
+        self.conduct = conduct
+        self._voters = voters
+        self._largest: dict[int, float] = {}
+        self._votes: list[float] = []  # the values of `_largest`, sorted
+        self._on_trust: dict[int, float] = {}
+        self._usual_is_known = False
+
+    def refuse(
+        self,
+        worker: int,
+        answer: Tensor,
+        beside: Mapping[str, Tensor] | None = None,
+        form: AnswerForm | None = None,
+    ) -> str | None:
+        """Judges one worker's answer; a refusal is a strike.
+
+        Args:
+            worker: its sender.
+            answer: float32 of the form's shape, if it is what it should be.
+            beside: what the worker sent beside it, by name.
+            form: how it should look, if that differs by worker.
+
+        Returns:
+            Why it cannot be used, in a few words; None if it can.
+        """
+        for name, tensor in (beside or {}).items():
+            reason = _unusable_beside(name, tensor, (form or self.form).beside[name])
+            if reason is not None:
+                self._refuse(worker)
+                return reason
+        return self.refuse_together([worker], answer).get(worker)
+
+    def refuse_together(self, workers: Sequence[int], answer: Tensor) -> dict[int, str]:
+        """Judges one answer for several workers; a refusal is a strike for each.
+
+        Args:
+            workers: its senders.
+            answer: the answer, or the mean of theirs.
+
+        Returns:
+            Why it cannot be used, by worker; empty if it can.
+        """
+        if not self._on_trust.keys().isdisjoint(workers):  # a second answer: all first ones are in
+            self._settle()
+        reason, norm = self._unusable(answer), 0.0
+        if reason is None:
+            norm = float(torch.linalg.vector_norm(answer))
+            if not math.isfinite(norm):
+                reason = "a norm beyond float32" if answer.isfinite().all() else "NaN or Inf"
+        reasons = {worker: reason or self._judge(worker, norm) for worker in workers}
+        refused = {worker: reason for worker, reason in reasons.items() if reason is not None}
+        for worker in workers:
+            if worker in refused:
+                self._refuse(worker)
+            else:
+                self.conduct.accept(worker)
+        return refused
+
+    def look_back(self) -> dict[int, str]:
+        """Judges what was taken on trust; to be called when an iteration's answers are all in.
+
+        Returns:
+            By worker, why its last answer cannot be used after all; each is a strike. Empty from
+            the second call on.
+        """
+        trusted = self._settle()
+        reasons = {worker: self._judge(worker, norm) for worker, norm in trusted.items()}
+        absurd = {worker: reason for worker, reason in reasons.items() if reason is not None}
+        for worker in absurd:
+            self._refuse(worker)
+        return absurd
+
+    def _unusable(self, answer: Tensor) -> str | None:
+        if answer.dtype != torch.float32:
+            return f"{answer.dtype}, not {torch.float32}"
+        if answer.shape != self.form.shape:
+            return f"shape {list(answer.shape)}, not {list(self.form.shape)}"
+        return None
+
+    def _judge(self, worker: int, norm: float) -> str | None:
+        if (most := self.form.most_norm) is not None:
+            return None if norm <= _ROUNDED * most else f"norm {norm:.2g}, above {most:g}"
+        if not (self._usual_is_known and self.conduct.excuses(worker)):
+            self._vote(worker, norm)
+        if not self._usual_is_known:
+            self._on_trust[worker] = norm
+            return None
+        usual = self._votes[len(self._votes) // 2]
+        if usual == 0 or norm <= ABSURD_FACTOR * usual:
+            self._vote(worker, norm)
+            return None
+        return f"norm {norm:.2g}, {norm / usual:.2g} times the usual"
+
+    def _settle(self) -> dict[int, float]:
+        """Ends the time of trust if enough have voted; the norms that were taken in it."""
+        trusted, self._on_trust = self._on_trust, {}
+        self._usual_is_known = len(self._votes) >= LEAST_VOTES
+        return trusted if self._usual_is_known else {}
+
+    def _vote(self, worker: int, norm: float) -> None:
+        votes = self._voters is None or worker in self._voters
+        if votes and norm > self._largest.get(worker, -1.0):
+            self._withdraw(worker)
+            self._largest[worker] = norm
+            bisect.insort(self._votes, norm)
+
+    def _withdraw(self, worker: int) -> None:
+        if worker in self._largest:
+            self._votes.pop(bisect.bisect_left(self._votes, self._largest.pop(worker)))
+
+    def _refuse(self, worker: int) -> None:
+        self.conduct.refuse(worker)
+        if self.conduct.is_out(worker):
+            self._withdraw(worker)
+
+
+def _unusable_beside(name: str, tensor: Tensor, shape: tuple[int, ...]) -> str | None:
+    if tensor.dtype != torch.float32:
+        return f"{name} of {tensor.dtype}, not {torch.float32}"
+    if tensor.shape != shape:
+        return f"{name} of shape {list(tensor.shape)}, not {list(shape)}"
+    return None if tensor.isfinite().all() else f"NaN or Inf among its {name}"
+
+
+class AnswerChecks:
+    """Accepts what can be used of hosts' answers, and refuses the rest.
+
+    Args:
+        screenings: say which answers cannot be used, to each kind of question; the first is for
+            questions of which no kind is said.
+        members: the hosts and workers that take part.
+        desk: is told of workers that are shut out.
+        attendance: counts refusals.
+        device: the one that answers are moved to.
+    """
+
+    def __init__(
+        self,
+        screenings: Sequence[Screening],
+        members: Membership,
+        desk: Desk,
+        attendance: Attendance,
+        device: torch.device,
+    ) -> None:
+        self._screenings = {screening.form.kind: screening for screening in screenings}
+        self._first = self._form = screenings[0].form
+        self._forms: Mapping[int, AnswerForm] = {}
+        self._read: Callable[[Message], Any] | None = None
+        self._members = members
+        self._desk = desk
+        self._attendance = attendance
+        self._device = device
+
+    def begin(
+        self,
+        form: AnswerForm | None = None,
+        forms: Mapping[int, AnswerForm] | None = None,
+        read: Callable[[Message], Any] | None = None,
+    ) -> None:
+        """Answers to another question follow.
+
+        Args:
+            form: how hosts answer it; the first of the algorithm's forms if not given.
+            forms: how each worker does, if not all alike.
+            read: reads an answer of which the server sees the sum alone; raises ValueError if it is
+                malformed. None if it sees every answer.
+        """
+        self._read = read
+        self._form, self._forms = form or self._first, forms or {}
+
+    def take_in(
+        self, answer: HostAnswer, answers: Answers, weights: Mapping[int, float] | None = None
+    ) -> None:
+        """Accepts what can be used of one host's answer.
+
+        Args:
+            answer: from the host.
+            answers: those that came before; is added to.
+            weights: what hosts multiply answers by before they add them up; 1 if not given.
+        """
+        answers.hosts.add(answer.host)
+        if self._read is not None:
+            self._take_in_masked(answer, answers, self._read)
+            return
+        by_kind: dict[str, set[int]] = {}
+        for worker in answer.workers:
+            by_kind.setdefault(self._forms.get(worker, self._form).kind, set()).add(worker)
+        for kind, alone in by_kind.items():
+            screening = self._screenings[kind]
+            given = read_answers(of_kind(answer.message, kind), screening.form, self._forms)
+            for part in [part for part in given.sums if set(part.workers) <= alone]:
+                alone -= set(part.workers)
+                weight = sum((weights or {}).get(n, 1.0) for n in part.workers)
+                answers.sums.append(part._replace(total=part.total.to(self._device)))
+                answers.losses.update((n, given.losses[n]) for n in part.workers)
+                refused = screening.refuse_together(part.workers, (part.total / weight).float())
+                for worker, reason in refused.items():
+                    self._refuse(worker, reason, screening, answers)
+            for worker in sorted(alone):
+                self._take_in_single(worker, given, screening, answers)
+
+    def look_back(self, answers: Answers) -> None:
+        """All answers to a question are in: drops those that were taken on trust in vain."""
+        forms = self._forms or {0: self._form}
+        for kind in {form.kind: None for form in forms.values()}:
+            screening = self._screenings[kind]
+            for worker, reason in screening.look_back().items():
+                self._refuse(worker, reason, screening, answers)
+
+    def _take_in_masked(
+        self, answer: HostAnswer, answers: Answers, read: Callable[[Message], Any]
+    ) -> None:
+        """Keeps masked sums until those of all hosts are there; only their form can be judged."""
+        try:
+            answers.masked[answer.host] = read(answer.message)
+        except ValueError as error:
+            screening = self._screenings[self._form.kind]
+            for worker in answer.workers:
+                screening.conduct.refuse(worker)
+                self._refuse(worker, str(error), screening, answers)
+        else:
+            answers.losses.update(dict.fromkeys(answer.workers, torch.zeros(NUM_LOSSES)))
+
+    def _take_in_single(
+        self, worker: int, given: Answers, screening: Screening, answers: Answers
+    ) -> None:
+        form, nothing = self._forms.get(worker, self._form), torch.empty(0)
+        answer = given.singles.get(worker, nothing)
+        beside = {name: given.beside.get(name, {}).get(worker, nothing) for name in form.beside}
+        reason = screening.refuse(worker, answer, beside, form)
+        if reason is not None:
+            self._refuse(worker, reason, screening, answers)
+            return
+        answers.singles[worker] = answer.to(self._device)
+        answers.losses[worker] = given.losses[worker]
+        for name, tensor in beside.items():
+            answers.beside.setdefault(name, {})[worker] = tensor.to(self._device)
+
+    def _refuse(self, worker: int, reason: str, screening: Screening, answers: Answers) -> None:
+        """A worker's answer cannot be used; it has one strike more."""
+        answers.drop(worker)
+        conduct = screening.conduct
+        strikes = conduct.strikes_of(worker)
+        self._attendance.refused(self._members.iteration, worker, reason, strikes)
+        if conduct.is_out(worker):
+            self._desk.shut_out(worker, f"{strikes} unusable answers, the last: {reason}")
