@@ -27,8 +27,8 @@ from mdgan.credentials.revocations import Revocations
 from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
 from mdgan.engine.answers import AnswerForm, pack_answers, read_answers
-from mdgan.engine.server.conduct import Conduct
 from mdgan.engine.server.screening import Screening
+from mdgan.engine.server.strikes import Strikes
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.build import make_generator_learner, make_worker
@@ -118,7 +118,7 @@ def test_aggregate_20_workers(benchmark: Benchmark) -> None:
 
 
 def test_screen_20_workers(benchmark: Benchmark) -> None:
-    answers, screening = feedbacks(), Screening(FORM, Conduct(3))
+    answers, screening = feedbacks(), Screening(FORM, Strikes(3))
     benchmark(lambda: [screening.refuse(n, answer) for n, answer in answers.items()])
 
 

@@ -51,7 +51,7 @@ class ToyServer(ServerPart):
         engine.at(i)
         sent = self._vector.read()
         engine.ask(i, hosts, lambda host: Message(ASK, i, {}, {"generator": sent}))
-        answers = engine.barrier.collect(i, hosts)
+        answers = engine.collect(i, hosts)
         if not answers.losses:
             return None
         with engine.span("aggregate"):

@@ -30,16 +30,14 @@ class Advance(NamedTuple):
         iteration: i, the last that is done.
         losses: float32 [N, 2], J_disc and J_gen of every worker that answered.
         workers: their numbers, in the same order; none where one role does everything.
-        staleness: by worker, over how many steps of the generator its answers were old when they
-            were used, for each answer; empty where none ever is.
-        riding: by worker, its score for free riding; empty where workers are not scored.
+        measures: what else the algorithm records: name in the row → worker → JSON value. An empty
+            one is left out.
     """
 
     iteration: int
     losses: Tensor
     workers: Sequence[int] = ()
-    staleness: Mapping[int, Sequence[int]] = MappingProxyType({})
-    riding: Mapping[int, float] = MappingProxyType({})
+    measures: Mapping[str, Mapping[int, Any]] = MappingProxyType({})
 
 
 class ServerPart(ABC):
@@ -73,12 +71,7 @@ class ServerPart(ABC):
 
     @abstractmethod
     def advance(self, done: int, engine: "Engine") -> Advance | None:
-        """One global iteration, or one round of several; None if no answer could be used.
-
-        Args:
-            done: the last iteration that is done.
-            engine: asks hosts, and waits for them.
-        """
+        """One global iteration, or one round of several; None if no answer could be used."""
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
@@ -98,8 +91,8 @@ class ServerPart(ABC):
         """A new run begins with the models of another one.
 
         Args:
-            generator: fits G; by the model's own names.
-            discriminators: fit D; by the worker that trained each, 0 for one that is for all.
+            generator: of G, by the model's own names.
+            discriminators: by the worker that trained each, 0 for one that is for all.
 
         Returns:
             What workers begin with, for `HostPart.adopt`; empty if the server has all models.
@@ -109,14 +102,7 @@ class ServerPart(ABC):
         return {}
 
     def lacking(self, workers: Collection[int]) -> str:
-        """Which workers an iteration cannot do without, in words for users, if they are gone.
-
-        Args:
-            workers: that take part, or that have answered.
-
-        Returns:
-            Empty if these are enough for an iteration.
-        """
+        """Who is missing, in words for users, if these workers are not enough for an iteration."""
         return "" if workers else "all workers"
 
     def begin(self, engine: "Engine") -> None:
@@ -128,7 +114,7 @@ class ServerPart(ABC):
 
     def holdings(self, engine: "Engine") -> Mapping[str, Any]:
         """What is trained on, by worker, for the report."""
-        return engine.members.holdings()
+        return engine.peers.holdings()
 
     def progress(self) -> dict[str, int]:
         """What a checkpoint must know besides `state`, such as how many swaps were ordered."""
@@ -140,7 +126,7 @@ class ServerPart(ABC):
         Args:
             progress: what `progress` gave then.
             changed: the names of settings that have other values since.
-            ended: whether it was to be the end of training then.
+            ended: whether training was to end there.
         """
 
     @property
@@ -155,7 +141,7 @@ class ServerPart(ABC):
         """By kind of message, what takes it in; answers in `form` are not among them."""
         return {}
 
-    def settle(self, engine: "Engine") -> None:
+    def on_lost(self, engine: "Engine") -> None:
         """Hosts are gone: the algorithm stops waiting for messages of theirs."""
 
 
@@ -201,11 +187,7 @@ class HostPart(ABC):
         return {}
 
     def arrived(self, holds: Sequence[int]) -> None:
-        """A server has let this host in.
-
-        Args:
-            holds: the workers that can go on as they are.
-        """
+        """A server has let this host in, of whose workers some can go on as they are."""
 
     def adopt(self, rank: int, state: Mapping[str, Tensor]) -> None:
         """Takes over what the server found for a worker that had nothing to go on with.

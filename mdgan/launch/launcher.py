@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mdgan.engine.host.loop import HostFailed, ServerLost
-from mdgan.engine.server.loop import AllWorkersLost
+from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.errors import BadInput, Interrupted, NotSaved, cannot_write, is_of_disk
 from mdgan.launch.claim import Claim, claim, resumed_or_started
 from mdgan.launch.links import place_for_others, server_places

@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
@@ -143,8 +142,7 @@ class RunObserver:
         number: int,
         losses: Tensor,
         workers: Sequence[int] = (),
-        staleness: Mapping[int, Sequence[int]] = MappingProxyType({}),
-        riding: Mapping[int, float] = MappingProxyType({}),
+        measures: Mapping[str, Mapping[int, Any]] = MappingProxyType({}),
     ) -> None:
         """One iteration is done.
 
@@ -153,8 +151,7 @@ class RunObserver:
             losses: float32 [N, 2], J_disc and J_gen of each of the N workers that answered. What
                 is not finite is left out of the means. Empty if they are not told.
             workers: their numbers, in the same order.
-            staleness: by worker, the steps of the generator between its batches and each answer.
-            riding: by worker, its score for free riding.
+            measures: what else is recorded: name in the row → worker → JSON value.
         """
         before, self._last = self._last, number
         is_last = number == self._iterations
@@ -175,10 +172,7 @@ class RunObserver:
             if workers:
                 each = ([finite(loss) for loss in both] for both in losses.tolist())
                 record["by_worker"] = dict(zip(workers, each, strict=True))
-            if staleness:
-                record["staleness"] = {n: [fmean(s), max(s)] for n, s in staleness.items()}
-            if riding:
-                record["riding"] = {n: round(score, 2) for n, score in riding.items()}
+            record |= {name: dict(each) for name, each in measures.items() if each}
             self._write(lambda: self._run.append_metrics(record))
             means = {"loss/generator": generator_loss, "loss/discriminator": discriminator_loss}
             scalars = means if len(losses) else {}

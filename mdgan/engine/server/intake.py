@@ -6,10 +6,8 @@ from typing import Any
 import torch
 
 from mdgan.engine.answers import AnswerForm, Answers, of_kind, read_answers
-from mdgan.engine.server.attendance import Attendance
-from mdgan.engine.server.desk import Desk
-from mdgan.engine.server.inbox import HostAnswer
-from mdgan.engine.server.membership import Membership
+from mdgan.engine.server.hosts import HostAnswer
+from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.screening import Screening
 from mdgan.engine.sum_messages import NUM_LOSSES
 from mdgan.messages import Message
@@ -21,27 +19,21 @@ class Intake:
     Args:
         screenings: say which answers cannot be used, to each kind of question; the first is for
             questions of which no kind is said.
-        members: the hosts and workers that take part.
-        desk: is told of workers that are shut out.
-        attendance: counts refusals.
+        peers: count refusals, and shut workers out.
         device: the one that answers are moved to.
     """
 
     def __init__(
         self,
         screenings: Sequence[Screening],
-        members: Membership,
-        desk: Desk,
-        attendance: Attendance,
+        peers: Peers,
         device: torch.device,
     ) -> None:
         self._screenings = {screening.form.kind: screening for screening in screenings}
         self._first = self._form = screenings[0].form
         self._forms: Mapping[int, AnswerForm] = {}
         self._read: Callable[[Message], Any] | None = None
-        self._members = members
-        self._desk = desk
-        self._attendance = attendance
+        self._peers = peers
         self._device = device
 
     def begin(
@@ -93,7 +85,7 @@ class Intake:
         for kind in {form.kind: None for form in forms.values()}:
             screening = self._screenings[kind]
             for worker, reason in screening.look_back().items():
-                self._refuse(worker, reason, screening, answers)
+                self._refuse(worker, reason, answers)
 
     def _take_in_form(
         self,
@@ -112,7 +104,7 @@ class Intake:
                 answers.losses.update((n, given.losses[n]) for n in part.workers)
                 refused = screening.refuse_together(part.workers, mean)
                 for worker, reason in refused.items():
-                    self._refuse(worker, reason, screening, answers)
+                    self._refuse(worker, reason, answers)
         for worker in sorted(alone):
             self._judge(worker, given, screening, answers)
 
@@ -126,7 +118,7 @@ class Intake:
             screening = self._screenings[self._form.kind]
             for worker in answer.workers:
                 screening.conduct.refuse(worker)
-                self._refuse(worker, str(error), screening, answers)
+                self._refuse(worker, str(error), answers)
         else:
             answers.losses.update(dict.fromkeys(answer.workers, torch.zeros(NUM_LOSSES)))
 
@@ -140,7 +132,7 @@ class Intake:
             beside[name] = nothing
         reason = screening.refuse(worker, answer, beside, form)
         if reason is not None:
-            self._refuse(worker, reason, screening, answers)
+            self._refuse(worker, reason, answers)
             return
         answers.singles[worker] = answer.to(self._device)
         answers.losses[worker] = given.losses[worker]
@@ -151,11 +143,7 @@ class Intake:
         """How a worker answers the present question."""
         return self._forms.get(worker, self._form)
 
-    def _refuse(self, worker: int, reason: str, screening: Screening, answers: Answers) -> None:
+    def _refuse(self, worker: int, reason: str, answers: Answers) -> None:
         """A worker's answer cannot be used; it has one strike more."""
         answers.drop(worker)
-        conduct = screening.conduct
-        strikes = conduct.strikes_of(worker)
-        self._attendance.refused(self._members.iteration, worker, reason, strikes)
-        if conduct.is_out(worker):
-            self._desk.shut_out(worker, f"{strikes} unusable answers, the last: {reason}")
+        self._peers.refused(worker, reason)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
-from mdgan.engine.server.conduct import Conduct
+from mdgan.engine.server.strikes import Strikes
 
 ABSURD_FACTOR = 1000.0
 """How many times the usual norm is refused. Far above what honest workers differ by: on digits, ten
@@ -48,7 +48,7 @@ class Screening:
     """
 
     def __init__(
-        self, form: AnswerForm, conduct: Conduct, voters: Collection[int] | None = None
+        self, form: AnswerForm, conduct: Strikes, voters: Collection[int] | None = None
     ) -> None:
         self.form = form
         self.conduct = conduct

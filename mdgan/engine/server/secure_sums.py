@@ -20,12 +20,10 @@ from mdgan.engine.pairwise_masks import Mask, sign_between, unmasked
 from mdgan.engine.parts import ServerPart
 from mdgan.engine.secret_sharing import PRIME, Limbs, put_together
 from mdgan.engine.secure_settings import LEAST_PARTIES, threshold
-from mdgan.engine.server.barrier import Hosts
-from mdgan.engine.server.desk import in_words
-from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.engine import AllWorkersLost, Engine
+from mdgan.engine.server.hosts import Hosts, in_words
 from mdgan.engine.server.keys_told import tell_keys
-from mdgan.engine.server.loop import AllWorkersLost
-from mdgan.engine.server.membership import Membership
+from mdgan.engine.server.peers import Peers
 from mdgan.engine.sum_messages import (
     LOSS_STEPS,
     NUM_LOSSES,
@@ -59,7 +57,7 @@ class SumsAsked:
     question: SumQuestion
 
 
-def check_hosts(members: Membership, form: AnswerForm) -> None:
+def check_hosts(members: Peers, form: AnswerForm) -> None:
     """Checks that a run begins with enough hosts.
 
     Raises:
@@ -73,7 +71,7 @@ def check_hosts(members: Membership, form: AnswerForm) -> None:
         )
 
 
-def least_parties(members: Membership) -> int:
+def least_parties(members: Peers) -> int:
     """How many hosts a sum takes: as many as the host that insists on most."""
     found = (members.member(host) for host in members.hosts())
     return max([LEAST_PARTIES, *(int(m.key.get("least", 0)) for m in found if m is not None)])
@@ -90,14 +88,14 @@ def sums_to_ask(engine: Engine, hosts: Hosts, groups: Mapping[int, int]) -> Sums
     """
     parties: dict[int, list[int]] = {}
     for host, workers in sorted(hosts.items()):
-        if (member := engine.members.member(host)) is None or not member.key:
+        if (member := engine.peers.member(host)) is None or not member.key:
             continue  # others would end if they were to mask with it
         for group in sorted({groups[worker] for worker in workers}):
             parties.setdefault(group, []).append(host)
-    least = least_parties(engine.members)
+    least = least_parties(engine.peers)
     enough = {group: each for group, each in parties.items() if len(each) >= least}
     asked = {host: hosts[host] for host in sorted({h for each in enough.values() for h in each})}
-    tell_keys(engine.members, engine.tell, asked)
+    tell_keys(engine.peers, engine.tell, asked)
     engine.num_sum_questions += 1
     return SumsAsked(asked, groups, SumQuestion(engine.num_sum_questions, enough))
 
@@ -119,8 +117,8 @@ def collect_sums(engine: Engine, iteration: int, asked: SumsAsked, form: AnswerF
         AllWorkersLost: there was no sum several times in a row.
     """
     read = partial(read_masked, form=form, parties=asked.question.parties)
-    masked: Masked = engine.barrier.collect(iteration, asked.hosts, read=read).masked
-    least = least_parties(engine.members)
+    masked: Masked = engine.collect(iteration, asked.hosts, read=read).masked
+    least = least_parties(engine.peers)
     sums = [
         _Sum(group, parties, survivors)
         for group, parties in asked.question.parties.items()
@@ -143,7 +141,7 @@ def collect_sums(engine: Engine, iteration: int, asked: SumsAsked, form: AnswerF
     return found
 
 
-def lacking_for_sums(part: ServerPart, members: Membership, workers: Collection[int]) -> str:
+def lacking_for_sums(part: ServerPart, members: Peers, workers: Collection[int]) -> str:
     """As `ServerPart.lacking`, where a sum takes several hosts."""
     gone, host_of = part.lacking(workers), members.host_of()
     num_hosts = len({host_of.get(worker, worker) for worker in workers})
@@ -191,10 +189,10 @@ def _unmask(
         hosts = {
             host: asked.hosts[host]
             for host, its in own.items()
-            if its and engine.members.member(host) is not None
+            if its and engine.peers.member(host) is not None
         }
         engine.ask(iteration, hosts, lambda host: order(host, own[host]))
-        return engine.barrier.collect(iteration, hosts, read=read, again=True).masked
+        return engine.collect(iteration, hosts, read=read, again=True).masked
 
     def survivors(_host: int, own: list[_Sum]) -> Message:
         lists = {sum_.group: list(sum_.survivors) for sum_ in own}
@@ -291,7 +289,7 @@ def _add(
     if not _makes_sense(total, form, len(workers)):
         if tuple(workers) not in engine.senseless_sums:
             engine.senseless_sums.add(tuple(workers))
-            engine.observer.note(
+            engine.note(
                 f"the sum of rank(s) {in_words(workers)} makes no sense: one of them does not "
                 "mask its answers as agreed; as long as that is so, training goes on without"
             )

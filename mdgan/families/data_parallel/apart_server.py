@@ -7,8 +7,8 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import Advance
-from mdgan.engine.server.barrier import Hosts, workers_of
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.families.data_parallel.apart_messages import (
     ApartQuestion,
     alone_form,
@@ -171,14 +171,14 @@ class ApartServer(DataParallelServer):
         engine.ask(i, asked, lambda host: train_apart(i, question(host)))
         forms = {n: self._form(GENERATOR, generated[n]) for n in generated}
         forms |= dict.fromkeys(cards, self._form(DISCRIMINATOR))
-        answers = engine.barrier.collect(i, asked, weights, forms=forms)
+        answers = engine.collect(i, asked, weights, forms=forms)
         return {network: answers.of(group) for network, group in shares.items()}
 
     def _label_counts(self, engine: Engine) -> Tensor | None:
         """How often each class is generated, if as often as the workers hold it."""
         if self._num_classes is None or self._settings.label_prior != "data":
             return None
-        held = [own["classes"] for own in engine.members.holdings().values()]
+        held = [own["classes"] for own in engine.peers.holdings().values()]
         return label_counts(self._num_classes, held)
 
 

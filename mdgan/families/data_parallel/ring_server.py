@@ -15,8 +15,8 @@ from torch import Tensor
 
 from mdgan.engine.answers import Answers
 from mdgan.engine.parts import ServerHandler
-from mdgan.engine.server.barrier import Hosts
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.hosts import Hosts
 from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import Reduction
 from mdgan.families.data_parallel.ring_messages import (
@@ -76,7 +76,7 @@ class Ring:
         """By kind of message, what takes it in."""
         return {MEMBER: self._hear}
 
-    def settle(self, here: Collection[int]) -> None:
+    def on_lost(self, here: Collection[int]) -> None:
         """Some hosts are gone: a ring with one of them is broken."""
         if not self._hosts <= set(here):
             self._drop()
@@ -94,7 +94,7 @@ class Ring:
         if self.stands(asked) or hosts == self._cannot or num_workers < _LEAST_WORKERS:
             return
         self._drop()
-        own = Collective(0, len(hosts) + 1, engine.transport.own_address)
+        own = Collective(0, len(hosts) + 1, engine.own_address)
         ranks = {host: rank for rank, host in enumerate(sorted(hosts), start=1)}
         size, num_threads = len(ranks) + 1, torch.get_num_threads()
         with engine.span("ring"):
@@ -108,9 +108,9 @@ class Ring:
             self._collective, self._hosts = own, hosts
             return
         own.close()
-        if hosts <= engine.members.hosts().keys():
+        if hosts <= engine.peers.hosts().keys():
             self._cannot = hosts
-            engine.observer.note(
+            engine.note(
                 "not all hosts can connect with each other: gradients go through the server, with "
                 "the same result, until hosts come or go"
             )
@@ -159,7 +159,7 @@ class Ring:
             is_whole = join_in()
         if is_whole:
             return self._sums.mean(sums, counted)
-        engine.observer.note("the ring broke: the server adds up what its members have found")
+        engine.note("the ring broke: the server adds up what its members have found")
         self._drop()
         return None
 
@@ -195,11 +195,11 @@ class Ring:
             What came of the server's own share.
         """
         self._told = dict.fromkeys(hosts, _Told())
-        free = engine.members.free()
+        free = engine.peers.free()
         asked: dict[int, list[int]] = {host: [] for host in hosts if host in free}
         engine.ask(i, asked, question)
         succeeds = meanwhile()
-        engine.barrier.collect(i, asked, form=DONE)
+        engine.collect(i, asked, form=DONE)
         return succeeds
 
     def _hear(self, _engine: Engine, host: int, message: Message) -> None:

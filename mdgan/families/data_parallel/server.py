@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
-from mdgan.engine.server.barrier import Hosts, workers_of
-from mdgan.engine.server.desk import in_words
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.hosts import Hosts, in_words, workers_of
 from mdgan.families.data_parallel.messages import (
     KINDS,
     ForRing,
@@ -89,8 +88,8 @@ class DataParallelServer(ServerPart):
 
     def begin(self, engine: Engine) -> None:
         """Says once what becomes of data that are not shared out."""
-        if not self._settings.partition.divides and engine.members.iteration == 0:
-            engine.observer.note(
+        if not self._settings.partition.divides and engine.peers.iteration == 0:
+            engine.note(
                 "--partition none: every worker trains on its own data, which stay with it; the "
                 "server sees gradients of them"
             )
@@ -123,7 +122,7 @@ class DataParallelServer(ServerPart):
             self._sent.note_step(reduction, stepped)
             self._num_reduced += 1
         self._num_reduced = 0
-        if stepped and engine.checkpoints.due(done, i):
+        if stepped and engine.checkpoint_due(done, i):
             self._compare_replicas(i, engine)
         return Advance(i, answers.mean_losses(), sorted(answers.losses))
 
@@ -144,11 +143,11 @@ class DataParallelServer(ServerPart):
         """See `ServerPart`."""
         self._replica.load_state(state)
 
-    def settle(self, engine: Engine) -> None:
+    def on_lost(self, engine: Engine) -> None:
         """Hosts that are gone have nothing any more when they come back."""
-        self._sent.keep_only(engine.members.hosts())
+        self._sent.keep_only(engine.peers.hosts())
         if self._ring is not None:
-            self._ring.settle(engine.members.hosts())
+            self._ring.on_lost(engine.peers.hosts())
 
     def _shares(self, workers: Sequence[int], network: str) -> dict[int, Share]:
         """The shares of workers, which weigh as much as a network's samples."""
@@ -209,7 +208,7 @@ class DataParallelServer(ServerPart):
         self._message = message
         engine.ask(i, asked, message)
         form = norm_form(reduction) if by_ring else self._forms[reduction]
-        return engine.barrier.collect(i, asked, question.weights, form)
+        return engine.collect(i, asked, question.weights, form)
 
     def _ask_anew(self, engine: Engine, host: int, _message: Message) -> None:
         """A host has missed the last sum: it gets the replica, and the same question."""
@@ -217,16 +216,16 @@ class DataParallelServer(ServerPart):
         engine.tell(host, self._message(host))
 
     def _compares_after(self, question: "_Question", engine: Engine) -> bool:
-        return question.reduction.last and engine.checkpoints.due(question.i - 1, question.i)
+        return question.reduction.last and engine.checkpoint_due(question.i - 1, question.i)
 
     def _compare_replicas(self, i: int, engine: Engine) -> None:
         """Names hosts whose replica is another than the server's; they get the server's again."""
         assert self._ring is not None, "only members of a ring step"
         for host in sorted(self._ring.different(self._replica.digest())):
             self._sent.forget(host)
-            workers = engine.members.hosts().get(host, [])
-            engine.observer.event("replica", i, workers=workers)
-            engine.observer.note(
+            workers = engine.peers.hosts().get(host, [])
+            engine.event("replica", i, workers=workers)
+            engine.note(
                 f"the replica of rank(s) {in_words(workers)} is not the server's any more (broken "
                 "memory, or another kind of machine?); it gets the server's again"
             )
@@ -240,7 +239,7 @@ def keeping_up(hosts: Hosts, shares: Collection[int], engine: Engine) -> dict[in
         shares: the workers that have one.
         engine: knows which hosts are free.
     """
-    free = engine.members.free()
+    free = engine.peers.free()
     here = {host: [n for n in free.get(host, ()) if n in shares] for host in hosts}
     return {host: carried for host, carried in here.items() if carried}
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.parts import ServerHandler
-from mdgan.engine.server.barrier import Hosts, workers_of
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.server.secure_sums import collect_sums, least_parties, sums_to_ask
 from mdgan.errors import BadInput
 from mdgan.families.federated.fair_weights import check_weights
@@ -97,7 +97,7 @@ class AtHome(Cohort):
 
     def class_counts(self, engine: Engine) -> dict[int, list[int]]:
         """See `Cohort`."""
-        held = engine.members.holdings()
+        held = engine.peers.holdings()
         # Under differential privacy clients tell their number of samples alone.
         return {
             int(worker): holding["classes"] or [holding["samples"]]
@@ -106,12 +106,12 @@ class AtHome(Cohort):
 
     def able(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
         """See `Cohort`."""
-        num_live = sum(map(len, engine.members.taking_part().values()))
+        num_live = sum(map(len, engine.peers.taking_part().values()))
         return [worker for carried in hosts.values() for worker in carried], num_live
 
     def mean_shard_size(self, engine: Engine) -> float:
         """See `Cohort`."""
-        return engine.members.mean_shard_size
+        return engine.peers.mean_shard_size
 
     def train(self, wanted: Round, hosts: Hosts, engine: Engine) -> Answers | None:
         """See `Cohort`; each host trains those of its own clients that were chosen."""
@@ -139,12 +139,12 @@ class AtHome(Cohort):
         )
         if sums is not None:
             return collect_sums(engine, wanted.iteration, sums, self.form)
-        return engine.barrier.collect(wanted.iteration, asked, wanted.weights)
+        return engine.collect(wanted.iteration, asked, wanted.weights)
 
 
 def _check_weights(asked: Hosts, weights: Mapping[int, float], engine: Engine) -> None:
     """Checks that no host would refuse its part of the sum, since one weight is too large."""
-    least = least_parties(engine.members)
+    least = least_parties(engine.peers)
     try:
         for host in asked:
             check_weights(host, weights, asked, least, uniform=False)

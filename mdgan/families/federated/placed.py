@@ -15,11 +15,10 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import ServerHandler
-from mdgan.engine.server.barrier import Hosts
-from mdgan.engine.server.conduct import Conduct
-from mdgan.engine.server.engine import Engine
-from mdgan.engine.server.loop import AllWorkersLost
+from mdgan.engine.server.engine import AllWorkersLost, Engine
+from mdgan.engine.server.hosts import Hosts
 from mdgan.engine.server.screening import Screening
+from mdgan.engine.server.strikes import Strikes
 from mdgan.families.federated.cohort import Cohort, Round
 from mdgan.families.federated.placed_messages import (
     MODELS,
@@ -66,7 +65,7 @@ class Placed(Cohort):
         self._asked: dict[int, _Asked] = {}
         self._accounts: dict[int, Account] = {}
         self._models: dict[int, dict[int, Tensor]] = {}
-        self._conduct = Conduct(settings.strikes)
+        self._conduct = Strikes(settings.strikes)
         self._screening = Screening(form, self._conduct)
         self._in_vain = 0
 
@@ -119,7 +118,7 @@ class Placed(Cohort):
         for client, reason in self._screening.look_back().items():
             self._leave_out(client, reason, trial, engine)
         self._in_vain = self._in_vain + 1 if wanted.loads and not trial.found.losses else 0
-        engine.observer.event("placement", wanted.iteration, **trial.record.fields())
+        engine.event("placement", wanted.iteration, **trial.record.fields())
         return trial.found
 
     def _push(self, trial: "_Trial", engine: Engine) -> bool:
@@ -137,7 +136,7 @@ class Placed(Cohort):
             )
             if len(left) == len(batches):  # while hosts train: for the round after this one
                 self._times.fit(wanted.number - 1)
-            answers = engine.barrier.collect(wanted.iteration, asked, self._weights(asked, wanted))
+            answers = engine.collect(wanted.iteration, asked, self._weights(asked, wanted))
             left = self._take_in(asked, answers, trial, engine)
         return True
 
@@ -152,8 +151,8 @@ class Placed(Cohort):
                 return False
             given = {slot: [queue.popleft()] for slot in free[: len(queue)]}
             busy |= self._ask(wanted, given, engine)
-            answers = engine.arrivals.next(wanted.iteration, self._weights(busy, wanted))
-            owing = engine.members.busy()
+            answers = engine.next_answer(wanted.iteration, self._weights(busy, wanted))
+            owing = engine.peers.busy()
             done = {host: own for host, own in busy.items() if host not in owing}
             queue.extendleft(self._take_in(done, answers, trial, engine))
             busy = {host: own for host, own in busy.items() if host in owing}
@@ -165,11 +164,11 @@ class Placed(Cohort):
 
     def _slots(self, trial: "_Trial", engine: Engine) -> list[Slot]:
         """What free hosts offer now: those that have not failed in this round, if there are any."""
-        told, slots = engine.members.told(), list[Slot]()
-        for host, ranks in engine.members.free().items():
+        told, slots = engine.peers.told(), list[Slot]()
+        for host, ranks in engine.peers.free().items():
             offer = read_offer(told[host])
             if offer is None or ranks != [host]:
-                engine.desk.drop(host, "it offers no slots for clients without a home")
+                engine.drop(host, "it offers no slots for clients without a home")
                 continue
             slots += [Slot(host, number, kind) for number, kind in enumerate(offer.kinds)]
         return [slot for slot in slots if slot.host not in trial.failed] or slots
@@ -203,7 +202,7 @@ class Placed(Cohort):
         Raises:
             ValueError: it is malformed, or not of the clients that the host was asked for.
         """
-        member, account = engine.members.member(host), read_trained(message)
+        member, account = engine.peers.member(host), read_trained(message)
         clients = sorted(trained.client for trained in account.trained)
         if host not in self._asked or clients != sorted(self._asked[host].clients()):
             raise ValueError("it does not tell of the clients that were asked for")
@@ -244,12 +243,12 @@ class Placed(Cohort):
             if account is not None and total is not None:
                 self._count(host, account, total, trial, engine)
                 continue
-            member = engine.members.member(host)
+            member = engine.peers.member(host)
             if member is None or not member.owes:
                 again += self._asked[host].clients()
                 trial.failed.add(host)
         if again:
-            engine.observer.note(f"{len(again)} client(s) are placed again")
+            engine.note(f"{len(again)} client(s) are placed again")
         return again
 
     def _count(
@@ -278,7 +277,7 @@ class Placed(Cohort):
         """A client's models cannot be used; it has one strike more."""
         trial.found.drop(client)
         strikes = self._conduct.strikes_of(client)
-        engine.observer.note(f"models of client {client} refused: {reason} (strike {strikes})")
+        engine.note(f"models of client {client} refused: {reason} (strike {strikes})")
 
 
 class _Trial(NamedTuple):

@@ -92,14 +92,14 @@ class FederatedServer(ServerPart):
 
     def begin(self, engine: Engine) -> None:
         """Works out how long a round is, and whether there are classes to balance."""
-        check_hosts(engine.members, self.form)
+        check_hosts(engine.peers, self.form)
         if not self._round_length:
             mean_shard_size = self._cohort.mean_shard_size(engine)
             self._round_length = self._settings.round_length(mean_shard_size)
         clustered, counts = self._settings.clusters.number > 0, self._cohort.class_counts(engine)
         check_classes(self._settings.sampling, counts, clustered=clustered)
         if self._poisson is not None:
-            told = engine.members.told().values()
+            told = engine.peers.told().values()
             self._poisson.open(ceil(self._settings.iterations / self._round_length), told)
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
@@ -109,7 +109,7 @@ class FederatedServer(ServerPart):
         i = done + length
         engine.at(i)
         if self._poisson is not None and (about := self._poisson.round) is not None:
-            for host in engine.members.taking_part():
+            for host in engine.peers.taking_part():
                 engine.tell(host, charge(i, about))
 
         # 1. Choose who takes part, how much each trains, and what it weighs.
@@ -123,7 +123,7 @@ class FederatedServer(ServerPart):
             self._settings.num_clients,
             chosen,
             full,
-            engine.members.told(),
+            engine.peers.told(),
             counts,
         )
         weights = self._weights(chosen, loads, full, counts)
@@ -181,7 +181,7 @@ class FederatedServer(ServerPart):
         spent = budget.spent(exactly=ends or self._settings.dp_accountant == "rdp")
         engine.observer.spent(i, {EVERY_CLIENT: spent.epsilon}, {EVERY_CLIENT: spent.replaced})
         if budget.over and i < self._settings.iterations:
-            engine.observer.note(
+            engine.note(
                 f"the clients have spent their privacy budget ε = {spent.epsilon:.3g} after {i:,} "
                 "iterations; training ends"
             )
@@ -257,7 +257,7 @@ class FederatedServer(ServerPart):
         if not self._settings.names_clients:
             loads, took_part = {}, []
         sizes = {n: min(load.batch_size, sum(counts[n])) for n, load in loads.items()}
-        engine.observer.event(
+        engine.event(
             "round",
             iteration,
             number=number,

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from math import sqrt
+from statistics import fmean
 from typing import NamedTuple
 
 import torch
@@ -45,7 +46,9 @@ class _Used:
         """Iteration i is done; a worker's losses are the means over its answers."""
         workers = sorted(self._losses)
         losses = torch.stack([torch.stack(self._losses[n]).mean(dim=0) for n in workers])
-        return Advance(i, losses, workers, {n: self._staleness[n] for n in workers})
+        old = self._staleness
+        staleness = {n: [fmean(old[n]), max(old[n])] for n in workers}
+        return Advance(i, losses, workers, {"staleness": staleness})
 
 
 def rate_scale(staleness: int) -> float:
@@ -76,11 +79,11 @@ class ArrivalServer(MDGANServer):
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One global iteration."""
         i, used = done + 1, _Used()
-        if not engine.members.busy():
+        if not engine.peers.busy():
             self._asked, self._num_steps = {}, 0
             self._await(i, engine)
         while self._ask_idle(i, used.number, engine):
-            self._use(i, engine.arrivals.next(i), used, engine)
+            self._use(i, engine.next_answer(i), used, engine)
         if not used.number:  # all workers were lost: the same iteration again, with newcomers
             return None
         if self._swap_follows(i):
@@ -98,7 +101,7 @@ class ArrivalServer(MDGANServer):
         Returns:
             Whether the iteration needs further answers.
         """
-        live, busy = self._chosen(engine.members.taking_part()), engine.members.busy()
+        live, busy = self._chosen(engine.peers.taking_part()), engine.peers.busy()
         self._asked = {n: self._asked[n] for workers in busy.values() for n in workers}
         num_live, num_busy = sum(map(len, live.values())), len(self._asked)
         pauses = self._pauses_after(i, engine)
@@ -136,6 +139,6 @@ class ArrivalServer(MDGANServer):
 
     def _pauses_after(self, i: int, engine: Engine) -> bool:
         """Whether all workers must have answered at the end of an iteration."""
-        if self._swap_follows(i) or i == self._settings.iterations or engine.desk.stop_asked:
+        if self._swap_follows(i) or i == self._settings.iterations or engine.stop_asked:
             return True
-        return engine.checkpoints.due(i - 1, i)
+        return engine.checkpoint_due(i - 1, i)

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
-from mdgan.engine.server.barrier import Hosts
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.hosts import Hosts
 from mdgan.engine.server.secure_sums import (
     SumsAsked,
     check_hosts,
@@ -103,11 +103,11 @@ class MDGANServer(ServerPart):
 
     def begin(self, engine: Engine) -> None:
         """Works out how often discriminators are swapped."""
-        check_hosts(engine.members, self.form)
+        check_hosts(engine.peers, self.form)
         if self._swap_every:
             return
-        held = engine.members.holdings().values()
-        size, counts = engine.members.mean_shard_size, [known["classes"] for known in held]
+        held = engine.peers.holdings().values()
+        size, counts = engine.peers.mean_shard_size, [known["classes"] for known in held]
         self._swap_every = self._settings.swap_every(size, counts, self._num_weights)
         epoch = self._settings.swap_every(size)
         if self._swap_every != epoch:
@@ -128,7 +128,7 @@ class MDGANServer(ServerPart):
         # 3, 4. Workers train and answer.
         engine.at(i)
         if sent.sums is None:
-            answers = engine.barrier.collect(i, sent.hosts)
+            answers = engine.collect(i, sent.hosts)
         else:
             answers = collect_sums(engine, i, sent.sums, self.form)
         if not answers.losses:  # all workers were lost: the same iteration again, with newcomers
@@ -154,16 +154,17 @@ class MDGANServer(ServerPart):
         self._look_for_free_riders(i, sent, answers.singles, engine)
         if self._swap_follows(i):
             self._swap(i, engine)
-        riding = self._free_riders.scores()
-        return Advance(i, answers.mean_losses(), sorted(answers.losses), riding=riding)
+        riding = {n: round(score, 2) for n, score in self._free_riders.scores().items()}
+        measures = {"riding": riding}
+        return Advance(i, answers.mean_losses(), sorted(answers.losses), measures)
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         """See `ServerPart`."""
         return {SWAPPED: self._swaps.note}
 
-    def settle(self, engine: Engine) -> None:
+    def on_lost(self, engine: Engine) -> None:
         """Does not wait for reports of swaps from hosts that are gone."""
-        self._swaps.settle(engine)
+        self._swaps.on_lost(engine)
 
     def progress(self) -> dict[str, int]:
         """How many swaps were ordered, and the iterations between two."""
@@ -224,9 +225,9 @@ class MDGANServer(ServerPart):
             self._told_of.add(worker)
             reason = self._free_riders.why(worker)
             if self._settings.shut_out_free_riders:
-                engine.desk.shut_out(worker, f"a free rider: {reason}")
+                engine.shut_out(worker, f"a free rider: {reason}")
             else:
-                engine.observer.note(
+                engine.note(
                     f"rank {worker} looks like a free rider: {reason}; with "
                     "--shut-out-free-riders it would be shut out"
                 )
@@ -237,9 +238,9 @@ class MDGANServer(ServerPart):
         workers = sorted(worker for carried in hosts.values() for worker in carried)
         kappa = resolve_kappa(self._settings.kappa, len(workers))
         if self.form.steps:  # each sum is of as many hosts as it takes
-            kappa = max(1, min(kappa, len(hosts) // least_parties(engine.members)))
+            kappa = max(1, min(kappa, len(hosts) // least_parties(engine.peers)))
         if self._learner.label_counts is not None and self._settings.label_prior == "data":
-            held = [own["classes"] for own in engine.members.holdings().values()]
+            held = [own["classes"] for own in engine.peers.holdings().values()]
             self._learner.label_counts = label_counts(len(self._learner.label_counts), held)
         with engine.span("generate"):
             generated = self._learner.generate(kappa)
@@ -271,13 +272,12 @@ class MDGANServer(ServerPart):
 
     def _may_run_ahead(self, i: int, engine: Engine) -> bool:
         """Whether the batches after i may leave now; not past a swap, a checkpoint or the end."""
-        if not self._settings.stale or i >= self._settings.iterations or engine.desk.stop_asked:
+        if not self._settings.stale or i >= self._settings.iterations or engine.stop_asked:
             return False
-        return not (self._swap_follows(i) or engine.checkpoints.due(i - 1, i))
+        return not (self._swap_follows(i) or engine.checkpoint_due(i - 1, i))
 
     def _send_ahead(self, i: int, engine: Engine) -> Sent | None:
         """Sends batches to hosts that may still owe an answer to the iteration before."""
-        hosts = engine.members.free(besides=i - 1)
-        num_live = sum(map(len, engine.members.taking_part().values()))
-        enough = engine.barrier.is_enough(sum(map(len, hosts.values())), num_live)
+        hosts = engine.peers.free(besides=i - 1)
+        enough = engine.is_enough(hosts)
         return self._send_batches(i, engine, self._chosen(hosts)) if enough else None

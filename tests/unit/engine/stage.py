@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from mdgan.engine.server.build import build_server
 from torch import Tensor
 
 from mdgan.data.congestion import Range
@@ -18,9 +19,7 @@ from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.loop import Host
 from mdgan.engine.parts import HostPart, ServerPart
-from mdgan.engine.server.build import build_server
 from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
-from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.settings import RunSettings
 from mdgan.families.mdgan.arrival_server import ArrivalServer

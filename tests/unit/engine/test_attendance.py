@@ -2,10 +2,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from mdgan.engine.server.attendance import Attendance
 
 from mdgan import messages
 from mdgan.engine.server import attendance as module
-from mdgan.engine.server.attendance import Attendance
 from mdgan.families.mdgan.messages import BATCHES
 from tests.unit.engine.played import answer_of
 from tests.unit.engine.stage import Stage

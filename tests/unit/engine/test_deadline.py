@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdgan.engine.server.barrier import Deadline
+from mdgan.engine.server.collecting import Deadline
 from mdgan.engine.settings import DeadlineRule
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from mdgan.engine.server.inbox import AnswerInbox
 from mdgan.families.mdgan.messages import FEEDBACK
 from tests.unit.engine.played import answer_of
 from tests.unit.engine.stage import Stage

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from mdgan import messages
-from mdgan.engine.server.loop import AllWorkersLost
+from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK, SWAP
 from mdgan.messages import Kind
 from mdgan.storage.checkpoints import worker_file

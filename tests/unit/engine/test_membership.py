@@ -10,7 +10,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mdgan.engine.hello import make_hello
-from mdgan.engine.server.membership import Membership
 from tests.processes import wait_until
 
 IDENTITY: dict[str, Any] = {"version": "1.2", "batch_size": 10, "kappa": "auto", "swap": None}

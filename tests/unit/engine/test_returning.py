@@ -4,7 +4,6 @@ import threading
 
 import pytest
 
-from mdgan.engine.server.membership import Membership
 from tests.unit.engine.test_membership import HOUR, hello, join, make_members, refused, welcomed
 
 

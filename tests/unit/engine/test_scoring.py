@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from mdgan import messages
 from mdgan.engine.channel import Channel
-from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput

@@ -9,7 +9,6 @@ import pytest
 
 from mdgan import messages
 from mdgan.engine.server import timelines
-from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.timelines import Timelines
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer

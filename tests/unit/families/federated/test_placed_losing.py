@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from mdgan.engine.server.loop import AllWorkersLost
+from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.families.federated.messages import ROUND
 from mdgan.messages import Kind
 from tests.unit.families.federated.placing import PlacingStage, clients_in, mean_over

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.engine.server.loop import AllWorkersLost
+from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.errors import BadInput
 from mdgan.families.federated.messages import ROUND, UPDATE
 from mdgan.messages import Kind, Message

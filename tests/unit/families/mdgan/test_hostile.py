@@ -6,8 +6,8 @@ from torch import Tensor
 
 from benchmarks.hostile import ATTACKS, FLIP_STRENGTH
 from mdgan.engine.answers import AnswerForm
-from mdgan.engine.server.conduct import Conduct
 from mdgan.engine.server.screening import Screening
+from mdgan.engine.server.strikes import Strikes
 from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.messages import FEEDBACK
@@ -79,7 +79,7 @@ def test_each_kind_of_free_rider_answers_its_own_way() -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_lie_is_loud_enough_to_be_refused(attack: str) -> None:
-    screening = Screening(AnswerForm(FEEDBACK, (BATCH_SIZE, *SHAPE)), Conduct(1))
+    screening = Screening(AnswerForm(FEEDBACK, (BATCH_SIZE, *SHAPE)), Strikes(1))
     workers = {n: hostile(attack, n) if n < 4 else make_worker(n) for n in range(1, 11)}
     found = {n: answers(worker, 5) for n, worker in workers.items()}
     for i in range(5):

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.engine.server.conduct import Conduct
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.strikes import Strikes
 from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK, SWAP, SWAPPED
 from mdgan.families.mdgan.server_swaps import ServerSwaps
@@ -166,7 +166,7 @@ def begun(made: Stage, *groups: tuple[int, ...]) -> tuple[ServerSwaps, Engine, l
         made.network.server,
         made.members,
         unused,
-        Conduct(3),
+        Strikes(3),
         unused,
         unused,
         made.saving,
@@ -178,7 +178,7 @@ def begun(made: Stage, *groups: tuple[int, ...]) -> tuple[ServerSwaps, Engine, l
 
 
 def lose(host: int, swaps: ServerSwaps, engine: Engine) -> None:
-    engine.members.lose(host)
+    engine.peers.lose(host)
     swaps.settle(engine)
 
 
@@ -215,11 +215,11 @@ def test_who_is_busy_or_arriving_does_not_swap(stage: MakeStage) -> None:
 def test_whose_answer_could_not_be_used_takes_but_does_not_give(stage: MakeStage) -> None:
     made = stage(num_workers=2, swap_interval=1)
     swaps, engine, (one, two) = begun(made, (1,), (2,))
-    engine.conduct.refuse(2)
+    engine.peers.strikes.refuse(2)
     assert swaps.order(4, engine) == {1: 2}
     for host in (one, two):
         assert [row[::2] for row in host.take(SWAP).fields["moves"]] == [[1, 2]]
-    engine.conduct.accept(2)
+    engine.peers.strikes.accept(2)
     assert swaps.order(5, engine) == {1: 2, 2: 1}
 
 
@@ -228,10 +228,10 @@ def test_takers_are_excused_until_they_answer_well(stage: MakeStage) -> None:
     swaps, engine, _ = begun(made, (1,), (2,))
     swaps.order(4, engine)
     for _ in range(5):
-        engine.conduct.refuse(1)
-    engine.conduct.accept(2)
-    engine.conduct.refuse(2)
-    assert [engine.conduct.strikes_of(worker) for worker in (1, 2)] == [0, 1]
+        engine.peers.strikes.refuse(1)
+    engine.peers.strikes.accept(2)
+    engine.peers.strikes.refuse(2)
+    assert [engine.peers.strikes.strikes_of(worker) for worker in (1, 2)] == [0, 1]
 
 
 def test_a_whole_swap_is_recorded_once(stage: MakeStage) -> None:
