@@ -66,6 +66,11 @@ class Scoring:
         self._pending = 0
         self._has_skipped = False
 
+    @property
+    def on(self) -> bool:
+        """Whether generators are scored."""
+        return self._channel is not None
+
     def after(
         self,
         before: int,
@@ -85,7 +90,7 @@ class Scoring:
             ends: whether training ends here although more iterations were planned.
         """
         last = ends or iteration == self._iterations
-        if self._channel is not None and (passed(self._interval, before, iteration) or last):
+        if self.on and (passed(self._interval, before, iteration) or last):
             with self._observer.tracer.span("evaluate"):
                 self._submit(iteration, generator, holdings)
         self.poll()
@@ -142,7 +147,7 @@ class Scoring:
         Raises:
             BadInput: the statistics are malformed.
         """
-        if self._channel is None:
+        if not self.on:
             return
         reason = message.fields["reason"]
         if reason:
@@ -169,7 +174,7 @@ class Scoring:
     def _check_complete(self) -> None:
         """Sends the sum over all hosts to the scorer if no host is left to wait for."""
         hosts = self._peers.hosts()
-        if self._channel is None or not self._have_described(hosts):
+        if not (self.on and self._have_described(hosts)):
             return
         for host in self._of_other_networks():
             self._leave_out(host, f"rank {host} describes it by another network")
@@ -187,7 +192,7 @@ class Scoring:
 
     def described(self) -> bool:
         """Whether all hosts that take part have described their data, or need not."""
-        return self._channel is None or self._have_described(self._peers.taking_part())
+        return not self.on or self._have_described(self._peers.taking_part())
 
     def _have_described(self, hosts: Collection[int]) -> bool:
         return self._link.knows_real or set(hosts) <= self._real.keys() | self._silent.keys()
@@ -201,7 +206,7 @@ class Scoring:
     def finish(self) -> None:
         """Waits for the scores of what was handed over."""
         told = time.monotonic()
-        while self._pending and self._channel is not None and not self._link.abandoned:
+        while self._pending and self.on and not self._link.abandoned:
             if time.monotonic() - told > _TELL_SECONDS:
                 told = float("inf")
                 self._observer.note("scoring the last generator (Ctrl-C leaves that out)")
@@ -209,7 +214,7 @@ class Scoring:
 
     def give_up_without_real(self) -> None:
         """Does not wait for scores if no host is left that could describe its data."""
-        if self._channel is not None and not self._real_is_known:
+        if self.on and not self._real_is_known:
             self._give_up("no host has told of its data")
 
     def _send(self, message: Message) -> None:

@@ -9,16 +9,13 @@ import pytest
 from mdgan import messages
 from mdgan.engine.host import checkpoints as module
 from mdgan.engine.host.checkpoints import HostCheckpoints
-from mdgan.families.mdgan.worker import Worker
-from mdgan.gan.labels import Samples
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.state_file import StoredFile, write_state
 from tests.processes import wait_until
 from tests.unit.engine.played import LONG
-from tests.unit.engine.stage import make_worker, same_state
-from tests.unit.gan import small
+from tests.unit.engine.stage import Learner, make_worker, same_state
 
 WELCOME = {"run": "digits-1"}
 
@@ -43,15 +40,15 @@ def make_keeper(folder: Path) -> HostCheckpoints:
     return keeper
 
 
-def trained(rank: int, seed: int = 0) -> Worker:
+def trained(rank: int, seed: int = 0) -> Learner:
     worker = make_worker(rank, model_seed=seed)
-    worker.learn(Samples(small.images(rank)))
+    worker.step()
     return worker
 
 
 def saved(
     keeper: HostCheckpoints,
-    workers: dict[int, Worker],
+    workers: dict[int, Learner],
     iteration: int = 5,
     kept: tuple[int, ...] = (),
 ) -> Message:
@@ -75,7 +72,7 @@ def test_what_was_saved_is_restored_bit_for_bit(tmp_path: Path) -> None:
     folder = tmp_path / "digits-1" / "checkpoints" / "0000005"
     assert {path.name for path in folder.iterdir()} == {worker_file(1), worker_file(4)}
     for worker in workers.values():
-        worker.learn(Samples(small.images(9)))  # training goes on
+        worker.step()  # training goes on
     fresh = {1: make_worker(1, model_seed=2), 4: make_worker(4, model_seed=2)}
     again = make_keeper(tmp_path)
     assert again.restore(whereabouts(report), fresh) == [1, 4]
@@ -88,8 +85,8 @@ def test_what_is_saved_is_what_was_there_when_it_was_ordered(tmp_path: Path) -> 
     state = worker.state()
     sent = Sent()
     keeper.save(messages.checkpoint(5, [], to_server=False), {1: worker}, sent)
-    for seed in range(5):
-        worker.learn(Samples(small.images(seed)))
+    for _ in range(5):
+        worker.step()
     fresh = make_worker(1)
     assert keeper.restore(whereabouts(sent.take()), {1: fresh}) == [1]
     assert same_state(fresh.state(), state)
@@ -154,7 +151,7 @@ def test_a_record_that_is_none_restores_nothing(tmp_path: Path, record: Any) -> 
 
 def test_a_state_of_other_models_is_not_restored(tmp_path: Path) -> None:
     folder = tmp_path / "digits-1" / "checkpoints" / "0000005"
-    state = {name: t for name, t in make_worker(1).state().items() if not name.endswith("5.bias")}
+    state = {name: t for name, t in make_worker(1).state().items() if not name.endswith("bias")}
     stored = write_state(folder, worker_file(1), state)
     newest = {"iteration": 5, "files": {"1": stored.as_record()}}
     worker = make_worker(1)

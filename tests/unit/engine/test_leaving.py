@@ -6,8 +6,8 @@ import torch
 
 from mdgan import messages
 from mdgan.errors import Interrupted
-from mdgan.families.mdgan.messages import BATCHES
 from mdgan.messages import Kind
+from tests.toy_family import ASK
 from tests.unit.engine.played import answer_of, generator_after
 from tests.unit.engine.stage import Stage, copied, make_worker, same_state
 
@@ -27,7 +27,7 @@ def test_leaving_is_no_loss(stage: MakeStage) -> None:
     (left,) = made.events("left")
     assert (left["iteration"], left["workers"]) == (1, [2])
     assert not made.events("lost")
-    told = made.members.admit({"purpose": "ask"})
+    told = made.admission.admit({"purpose": "ask"})
     assert isinstance(told, Mapping)
     assert told["rank"] == 2
 
@@ -60,7 +60,7 @@ def test_another_host_with_its_rank_gets_a_copy_instead(stage: MakeStage) -> Non
     """A whole state tells which samples its worker has seen, and what it has learnt from them."""
     made = stage(iterations=2, to_server=True)
     one, two = made.begin_with((1,), (2,))
-    one.take(BATCHES, 1)
+    one.take(ASK, 1)
     two.send(messages.state(1, {2: make_worker(2, model_seed=9).state()}, "leave"))
     two.send(messages.leave(1))
     made.wait_for_event("left")
@@ -71,29 +71,29 @@ def test_another_host_with_its_rank_gets_a_copy_instead(stage: MakeStage) -> Non
     adopted = messages.by_worker(other.take(Kind.ADOPT))
     assert same_state(adopted[2], copied(8))
     other.ready()
-    one.send(answer_of(1, 1))
+    one.send(answer_of(1, iteration=1))
     made.finished(one, other)
 
 
 def test_what_was_left_is_dropped_once_its_rank_has_a_state_of_its_own(stage: MakeStage) -> None:
     made = stage(iterations=2, to_server=True)
     one, two = made.begin_with((1,), (2,))
-    one.take(BATCHES, 1)
+    one.take(ASK, 1)
     two.send(messages.state(1, {2: make_worker(2, model_seed=9).state()}, "leave"))
     two.send(messages.leave(1))
     made.wait_for_event("left")
-    assert made.saving.state_for(2) is not None
+    assert made.saving.kept.state_for(2) is not None
     successor = made.play(2).ready()
     made.wait_for_event("joined")
-    assert made.saving.state_for(2) is None
-    one.send(answer_of(1, 1))
+    assert made.saving.kept.state_for(2) is None
+    one.send(answer_of(1, iteration=1))
     made.finished(one, successor)
 
 
 def test_what_was_left_and_does_not_fit_gives_way_to_a_copy(stage: MakeStage) -> None:
     made = stage(iterations=2, to_server=True)
     one, two = made.begin_with((1,), (2,))
-    one.take(BATCHES, 1)
+    one.take(ASK, 1)
     two.send(messages.state(1, {2: {"discriminator.model.1.bias": torch.zeros(3)}}, "leave"))
     two.send(messages.leave(1))
     made.wait_for_event("left")
@@ -105,7 +105,7 @@ def test_what_was_left_and_does_not_fit_gives_way_to_a_copy(stage: MakeStage) ->
     adopted = messages.by_worker(successor.take(Kind.ADOPT))
     assert same_state(adopted[2], copied(8))
     successor.ready()
-    one.send(answer_of(1, 1))
+    one.send(answer_of(1, iteration=1))
     made.finished(one, successor)
 
 
@@ -114,7 +114,7 @@ def test_of_a_host_with_one_kept_state_the_other_worker_gets_its_copied(
 ) -> None:
     made = stage(num_workers=2, iterations=2, to_server=True)
     one, two = made.begin_with((1,), (2,))
-    one.take(BATCHES, 1)
+    one.take(ASK, 1)
     state = make_worker(2, model_seed=9).state()
     two.send(messages.state(1, {2: state}, "leave"))
     two.send(messages.leave(1))
@@ -124,7 +124,7 @@ def test_of_a_host_with_one_kept_state_the_other_worker_gets_its_copied(
     assert same_state(adopted[2], state)
     assert same_state(adopted[7], copied(9))
     replacement.ready()
-    one.send(answer_of(1, 1))
+    one.send(answer_of(1, iteration=1))
     made.finished(one, replacement)
 
 
@@ -135,10 +135,10 @@ def test_a_real_host_that_is_asked_to_stop_answers_first(stage: MakeStage) -> No
     (one,) = made.begin_with((1,))
     for i in (1, 2):
         one.answer(i)
-    one.take(BATCHES, 3)
+    one.take(ASK, 3)
     host.interrupt()
     assert isinstance(made.hosts[2].over(), Interrupted)
-    one.send(answer_of(1, 3))
+    one.send(answer_of(1, iteration=3))
     for i in (4, 5, 6):
         one.answer(i)
     assert made.over() is None
@@ -146,6 +146,6 @@ def test_a_real_host_that_is_asked_to_stop_answers_first(stage: MakeStage) -> No
     assert made.metrics()[2]["workers"] in (1, 2)
     assert made.events("left")[0]["workers"] == [2]
     assert not made.events("lost")
-    kept = made.saving.state_for(2)
+    kept = made.saving.kept.state_for(2)
     assert kept is not None
     assert same_state(kept, worker.state())

@@ -12,8 +12,8 @@ from mdgan.engine.host_keys import HostKeys, run_digest
 from mdgan.engine.masked_answers import MaskedAnswers
 from mdgan.gan.exact_sum import summed_in_steps
 from mdgan.messages import Kind, Message
-from tests.unit.engine.played import IDENTITY, Played, feedback_of, generator_after
-from tests.unit.engine.stage import Stage
+from tests.unit.families.mdgan.played import IDENTITY, Played, feedback_of, generator_after
+from tests.unit.families.mdgan.stage import Stage
 
 
 class Masking(Played):

@@ -9,34 +9,41 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.server import checkpoints as module
-from mdgan.engine.server.checkpoints import ServerCheckpoints, Standing
+from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.messages import Kind
 from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.manifest import Manifest
 from mdgan.storage.state_file import StoredFile, check_file, write_state
 from tests.processes import wait_until
-from tests.unit.engine.played import LONG, Played
+from tests.unit.engine.played import LONG, Played, make_generator
 from tests.unit.engine.stage import Actor, Stage, make_worker, same_state
 
 MakeStage = Callable[..., Stage]
 
 
-def standing(iteration: int, num_swaps: int = 0) -> Standing:
-    return Standing(iteration, {"num_swaps": num_swaps, "swap_every": 5}, 0.5 * iteration)
+PROGRESS = {"num_swaps": 0, "swap_every": 5}
 
 
 def order(made: Stage, iteration: int, *hosts: Played) -> None:
-    carried = {host.number: list(host.workers) for host in hosts}
-    state = made.learner.state()
-    made.saving.order(standing(iteration), state, carried, made.network.server)
+    """Orders a checkpoint of these hosts, which alone take part from here on."""
+    for number in made.peers.hosts():
+        made.peers.lose(number, "it takes no part")
+    for host in hosts:
+        made.peers.joined(host.number, host.hello)
+        made.peers.arrived(host.number)
+    made.saving.order(iteration, PROGRESS, made.engine.part.state())
+
+
+def save_alone(made: Stage, iteration: int) -> None:
+    made.saving.save_alone(iteration, PROGRESS, made.engine.part.state())
 
 
 def leave(made: Stage, worker: int, state: Mapping[str, Tensor]) -> None:
     """A worker goes of its own accord, and leaves its state."""
     host = made.play(worker)
-    made.members.joined(host.number, host.hello)
+    made.peers.joined(host.number, host.hello)
     made.saving.note_states(host.number, messages.state(1, {worker: state}, "leave"))
-    made.members.lose(host.number)
+    made.peers.lose(host.number, "it leaves")
     host.die()
 
 
@@ -108,14 +115,13 @@ def test_without_an_interval_nothing_is_written_but_what_there_is_can_be_found(
         made.make_settings({"iterations": 5, "checkpoint_interval": 0}),
         {},
         made.fence,
-        made.members,
-        made.observer,
+        made.peers,
         manifest,
     )
-    saving.save_alone(standing(7), made.learner.state())
+    saving.save_alone(7, PROGRESS, made.engine.part.state())
     saving.close(LONG)
     assert made.checkpoints.committed() == [5]
-    assert same_state(saving.state_for(1) or {}, make_worker(1).state())
+    assert same_state(saving.kept.state_for(1) or {}, make_worker(1).state())
 
 
 def test_a_run_without_workers_saves_itself(stage: MakeStage) -> None:
@@ -137,7 +143,7 @@ def test_a_checkpoint_is_ordered_and_counts_when_all_have_reported(
     assert ordered.fields == {"kept": [], "to_server": to_server}
     assert two.take(Kind.CHECKPOINT, 5).fields == ordered.fields
     assert not made.saving.complete()
-    state = made.learner.state()
+    state = made.engine.part.state()
     if to_server:
         made.saving.note_states(1, messages.state(5, {1: make_worker(1).state()}, "checkpoint"))
         states = {n: make_worker(n).state() for n in (2, 3)}
@@ -157,15 +163,15 @@ def test_a_checkpoint_is_ordered_and_counts_when_all_have_reported(
     assert manifest == whole(made)
     assert manifest.workers == (1, 2, 3)
     assert manifest.elsewhere == ()
-    progress = {"num_swaps": 0, "swap_every": 5}
-    assert (manifest.progress, manifest.seconds) == (progress, 2.5)
+    assert manifest.progress == PROGRESS
+    assert 0 < manifest.seconds < LONG
     assert manifest.generation == made.fence.generation
     assert manifest.settings == {"iterations": 10}
     found = made.checkpoints.find(5, manifest.files["server"])
     assert found is not None
     assert same_state(found, state)
     for n in (1, 2, 3):
-        kept = made.saving.state_for(n)
+        kept = made.saving.kept.state_for(n)
         assert kept is not None
         assert same_state(kept, make_worker(n).state())
 
@@ -179,7 +185,7 @@ def test_a_worker_with_a_disk_of_its_own_is_elsewhere(stage: MakeStage, tmp_path
     manifest = made.wait_for_checkpoint(5)
     assert manifest.workers == (1, 2)
     assert manifest.elsewhere == (2,)
-    assert made.saving.state_for(2) is None
+    assert made.saving.kept.state_for(2) is None
     whole(made)
 
 
@@ -228,8 +234,8 @@ def test_who_is_gone_is_not_waited_for(stage: MakeStage) -> None:
     one, two = made.play(1), made.play(2)
     order(made, 5, one, two)
     write(made, one, 5)
-    made.members.lose(2)
-    made.saving.settle()
+    made.peers.lose(2, "its link is gone")
+    made.saving.on_lost()
     assert made.wait_for_checkpoint(5).workers == (1,)
 
 
@@ -281,7 +287,7 @@ def test_a_folder_that_is_gone_costs_no_training(stage: MakeStage) -> None:
     one = made.play(1)
     away = made.folder.rename(made.folder.with_name("away"))
     order(made, 5, one)
-    made.saving.save_alone(standing(5), made.learner.state())
+    save_alone(made, 5)
     made.saving.poll()
     assert one.link.receive(0.0) is None
     away.rename(made.folder)
@@ -311,8 +317,7 @@ def test_alone_it_keeps_the_workers_files(stage: MakeStage, tmp_path: Path) -> N
     write(made, one, 5)
     write(made, two, 5, tmp_path / "another machine")
     before = made.wait_for_checkpoint(5)
-    made.learner.generate(2)
-    made.saving.save_alone(standing(7), made.learner.state())
+    save_alone(made, 7)
     manifest = made.wait_for_checkpoint(7)
     assert manifest == whole(made)
     assert made.checkpoints.committed() == [7]
@@ -321,7 +326,7 @@ def test_alone_it_keeps_the_workers_files(stage: MakeStage, tmp_path: Path) -> N
     assert {name: manifest.files[name] for name in ("1", "2")} == {
         name: before.files[name] for name in ("1", "2")
     }
-    kept = made.saving.state_for(1)
+    kept = made.saving.kept.state_for(1)
     assert kept is not None
     assert same_state(kept, make_worker(1).state())
     told = made.saving.newest()
@@ -342,10 +347,10 @@ def test_alone_it_does_not_touch_a_checkpoint_that_is_on_its_way(
     blocked.goes.clear()
     order(made, 5, one)
     stored = write(made, one, 5)
-    state = made.learner.state()
-    made.learner.generate(2)  # what is now in memory is no longer what it was after iteration 5
-    later = made.learner.state()
-    alone = Actor(lambda: made.saving.save_alone(standing(5), later))
+    state = made.engine.part.state()
+    made.generator.load_state_dict(make_generator(7).state_dict())  # it trains on
+    later = made.engine.part.state()
+    alone = Actor(lambda: made.saving.save_alone(5, PROGRESS, later))
     alone.start()
     alone.join(0.2)
     assert alone.is_alive(), "no worker trains: it waits for the disk"
@@ -368,10 +373,10 @@ def test_what_was_left_is_saved_until_its_rank_is_taken(stage: MakeStage) -> Non
     manifest = made.wait_for_checkpoint(5)
     assert manifest.workers == (2,)
     check_file(made.checkpoints.folder_of(5), manifest.files["2"])
-    kept = made.saving.state_for(2)
+    kept = made.saving.kept.state_for(2)
     assert kept is not None
     assert same_state(kept, state)
-    made.saving.hold([2])
+    made.saving.kept.hold([2])
     order(made, 10)
     assert made.wait_for_checkpoint(10).workers == ()
 
@@ -379,7 +384,7 @@ def test_what_was_left_is_saved_until_its_rank_is_taken(stage: MakeStage) -> Non
 def test_what_was_left_never_replaces_what_its_successor_has(stage: MakeStage) -> None:
     made = stage(checkpoints=5)
     leave(made, 1, make_worker(1, model_seed=3).state())
-    made.saving.hold([1])
+    made.saving.kept.hold([1])
     one = made.play(1)
     order(made, 5, one)
     stored = write(made, one, 5)
@@ -395,4 +400,4 @@ def test_what_is_damaged_on_disk_is_no_workers_state(stage: MakeStage) -> None:
     made.wait_for_checkpoint(5)
     path = made.checkpoints.folder_of(5) / stored.name
     path.write_bytes(path.read_bytes()[:-1])
-    assert made.saving.state_for(1) is None
+    assert made.saving.kept.state_for(1) is None
