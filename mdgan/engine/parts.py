@@ -71,7 +71,7 @@ class ServerPart(ABC):
 
     @abstractmethod
     def advance(self, done: int, engine: "Engine") -> Advance | None:
-        """One global iteration, or one round of several; None if no answer could be used."""
+        """The iteration after `done`, or one round of several; None if no answer could be used."""
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
@@ -91,8 +91,8 @@ class ServerPart(ABC):
         """A new run begins with the models of another one.
 
         Args:
-            generator: of G, by the model's own names.
-            discriminators: by the worker that trained each, 0 for one that is for all.
+            generator: fits G; by the model's own names.
+            discriminators: fit D; by the worker that trained each, 0 for one that is for all.
 
         Returns:
             What workers begin with, for `HostPart.adopt`; empty if the server has all models.
@@ -126,7 +126,7 @@ class ServerPart(ABC):
         Args:
             progress: what `progress` gave then.
             changed: the names of settings that have other values since.
-            ended: whether training was to end there.
+            ended: whether it was to be the end of training then.
         """
 
     @property
@@ -134,15 +134,15 @@ class ServerPart(ABC):
         """Whether training ends here, although iterations may be left."""
         return False
 
-    def close(self) -> None:
-        """Training is over, however it ended: what the part holds open is closed."""
-
     def handlers(self) -> Mapping[str, ServerHandler]:
         """By kind of message, what takes it in; answers in `form` are not among them."""
         return {}
 
     def on_lost(self, engine: "Engine") -> None:
         """Hosts are gone: the algorithm stops waiting for messages of theirs."""
+
+    def close(self) -> None:
+        """Training is over, however it ended: what the part holds open is closed."""
 
 
 class Learner(Protocol):
@@ -152,10 +152,7 @@ class Learner(Protocol):
         """A copy of everything that the worker's next answer depends on."""
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Continues where `state` was taken.
-
-        Returns:
-            Whether the shard is the same size; if not, it stays as it is.
+        """Continues where `state` was taken; False if the shard, of another size, stays as it is.
 
         Raises:
             KeyError, RuntimeError: the state does not fit; nothing changed.
@@ -187,7 +184,7 @@ class HostPart(ABC):
         return {}
 
     def arrived(self, holds: Sequence[int]) -> None:
-        """A server has let this host in, of whose workers some can go on as they are."""
+        """A server has let this host in; some of its workers, `holds`, can go on as they are."""
 
     def adopt(self, rank: int, state: Mapping[str, Tensor]) -> None:
         """Takes over what the server found for a worker that had nothing to go on with.

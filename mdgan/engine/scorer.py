@@ -75,17 +75,7 @@ class RealSamples:
 
 
 class Scorer:
-    """Answers every generator with its scores, as soon as the real data are described.
-
-    Args:
-        channel: to the server.
-        run: the run's folder.
-        samples: what generators are compared with.
-        generator: of the run's architecture.
-        z_dim: the length of its input.
-        num_samples: n, how many to generate.
-        seed: of the noise and of all other draws.
-    """
+    """Answers every generator with its scores, as soon as the real data are described."""
 
     def __init__(
         self,
@@ -152,26 +142,18 @@ class Scorer:
         fields = dict(message.fields)
         held = fields.pop("held", ())
         self._generator.load_state_dict(dict(message.tensors))
+        drawn = {"z_dim": self._z_dim, "num_samples": self._num_samples, "seed": self._seed}
         try:
-            scores = score_generator(
-                self._generator,
-                extractor,
-                real,
-                held_out,
-                z_dim=self._z_dim,
-                num_samples=self._num_samples,
-                seed=self._seed,
-                held=held,
-            )
+            scores = score_generator(self._generator, extractor, real, held_out, **drawn, held=held)
             record = scores.as_record()
             if held_out is not None and len(held_out) > 1:
                 record["neighbours"] = self._find_neighbours(extractor, held_out)
         except BadInput as error:
             record = {"scores": {}, "left_out": {"all": str(error)}, "warnings": []}
-        end = time.monotonic()
-        span = ["evaluate", 0, 0, round(1e6 * (end - begin)), 0]
+        seconds = time.monotonic() - begin
+        span = ["evaluate", 0, 0, round(1e6 * seconds), 0]
         row = {"iteration": message.iteration, "start": begin, "spans": [span]}
-        record = {**fields, "scoring_seconds": round(end - begin, 3), **record, "row": row}
+        record = {**fields, "scoring_seconds": round(seconds, 3), **record, "row": row}
         record["memory_bytes"] = memory_bytes()
         self._channel.send(messages.scores(message.iteration, record))
 
@@ -216,13 +198,7 @@ def score_generator(
     """Generates samples and scores them.
 
     Args:
-        generator: G.
-        extractor: gives features.
-        real: of all real samples.
-        held_out: features of real samples that the server may hold.
-        z_dim: the length of G's input.
-        num_samples: n.
-        seed: decides the noise, and which samples are compared one by one.
+        held_out: of real samples that the server may hold.
         held: by worker, the samples of each class that it holds, if a conditional generator is to
             make classes as often; else it makes all equally often.
 

@@ -44,17 +44,7 @@ class _LinkLost(Exception):
 
 
 class Host:
-    """What a host does, whatever the algorithm: it joins, answers, saves, comes back, leaves.
-
-    Args:
-        part: what the algorithm adds, with the workers.
-        hello: what the server is told; see `make_hello`.
-        connect: links this host with the server.
-        timeouts: the time limits.
-        describer: tells of the real data, if the server wants scores.
-        checkpoints: writes the workers' states.
-        reports: what it tells of its work.
-    """
+    """What a host does, whatever the algorithm: it joins, answers, saves, comes back, leaves."""
 
     def __init__(
         self,

@@ -22,7 +22,6 @@ class Teller:
 
     Args:
         samples: how many each worker of the host holds.
-        iterations: of the whole run.
         shows_progress: whether to say how far it is; one host on a machine does.
     """
 
@@ -80,9 +79,7 @@ class HostReports:
         """Tells the server what the host did since the last time, has moved, holds and has spent.
 
         Args:
-            transport: to the server.
             part_bytes: what processes of the algorithm's own hold.
-            at_end: whether nothing follows.
         """
         traffic, iteration = transport.traffic, self.tracer.iteration
         rows = self.tracer.take()

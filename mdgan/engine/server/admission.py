@@ -21,11 +21,9 @@ class Admission:
     """Lets hosts in. Only `admit` is called by the transport's threads, the rest by `Peers`.
 
     Args:
-        expected: the ranks that are expected at the start.
         identity: what must be equal on every rank: version, dataset file, shared settings.
         welcome: what every newcomer is told besides: the server's generation, the run's name.
         return_seconds: how long the rank of a lost worker is kept for the host that had it.
-        iteration: the last that is done.
         most_ranks: the highest rank that may ever take part.
         checkpoint: what a newcomer needs to find its workers' files; None in a new run.
         trusts: which certificates sign the keys of hosts; None without certificates.
@@ -96,11 +94,7 @@ class Admission:
         return f"all of the {self._most_ranks} ranks are taken; {_ALLOW_MORE}"
 
     def _promise_rank(self, among: Iterable[int] | None) -> int | None:
-        """A rank for a worker that comes later: one that no worker has or may return to.
-
-        Args:
-            among: those that it may have; None: any.
-        """
+        """A rank for a worker that comes later: one that no worker has or may return to."""
         now = time.monotonic()
         with self._lock:
             taken = self._taken() | self.shut_out

@@ -33,33 +33,19 @@ made: an old checkpoint that has every worker is worth more than a new one that 
 
 @dataclass
 class _Open:
-    """A checkpoint that is not yet committed.
-
-    Attributes:
-        iteration: the last complete one.
-        progress: what the algorithm counts, by its own names.
-        seconds: since training began.
-        shut_out: the workers that may not take part any more.
-        states: what is to be written here, by `server` and the numbers of workers.
-        owners: the hosts that the states of workers come from.
-        asked: the hosts that were told to save their workers, with these.
-        waiting: the workers that have not reported.
-        files: what workers have written, by their numbers.
-        borrows: whether the files of all other workers are those of the checkpoint before.
-        delays: whether a later checkpoint was left out because of it.
-    """
+    """A checkpoint that is not yet committed; states and files are by `server` or worker."""
 
     iteration: int
     progress: Mapping[str, int]
     seconds: float
     shut_out: Collection[int]
-    states: dict[str, Mapping[str, Tensor]]
-    owners: Mapping[int, Owner]
-    asked: Hosts = field(default_factory=dict)
-    waiting: set[int] = field(default_factory=set)
-    files: dict[str, StoredFile] = field(default_factory=dict)
-    borrows: bool = False
-    delays: bool = False
+    states: dict[str, Mapping[str, Tensor]]  # to be written here
+    owners: Mapping[int, Owner]  # of the states of workers
+    asked: Hosts = field(default_factory=dict)  # who was told to save
+    waiting: set[int] = field(default_factory=set)  # workers that have not reported
+    files: dict[str, StoredFile] = field(default_factory=dict)  # that workers have written
+    borrows: bool = False  # whether all other files are those of the checkpoint before
+    delays: bool = False  # whether a later checkpoint was left out because of it
     since: float = field(default_factory=time.monotonic)
 
 
@@ -67,11 +53,7 @@ class ServerCheckpoints:
     """The server's side of checkpoints.
 
     Args:
-        store: the checkpoints of the run.
-        settings: how often, and where workers write.
         config: all settings of the run as JSON values, for the manifest.
-        fence: says whether this server is still the one that may write.
-        peers: the hosts and workers that take part.
         committed: the checkpoint that the run goes on from.
         believes_first: see `KeptStates`.
 
@@ -107,8 +89,6 @@ class ServerCheckpoints:
 
         Args:
             before: the last iteration that was asked about; −1 for the start.
-            iteration: the last that is done.
-            ends: whether training ends here although more iterations were planned.
         """
         settings = self._settings
         if not settings.checkpoint_interval:
@@ -125,9 +105,7 @@ class ServerCheckpoints:
         After two minutes the one before is made without the workers that have not written.
 
         Args:
-            iteration: the last that is done.
             progress: what the algorithm counts.
-            state: the server's, a copy.
         """
         if self._is_delayed(iteration):
             return

@@ -47,11 +47,7 @@ class Deadline:
         return inf
 
     def least(self, num_live: int) -> int:
-        """How many workers at least must take part in an iteration.
-
-        Args:
-            num_live: the workers that live, busy or not.
-        """
+        """How many workers at least must take part in an iteration."""
         if not self._seconds and not self._factor:
             return num_live
         return min(num_live, max(1, ceil(self._quorum * num_live)))
@@ -65,8 +61,6 @@ class Collector:
     """Takes in one event after the other while the server waits; all but answers go to the engine.
 
     Args:
-        engine: takes in what else comes, and lets go of hosts that take too long.
-        settings: the deadline and the quorum.
         answer_seconds: a host that owes an answer for so long counts as lost, even if it lives.
     """
 
@@ -181,7 +175,20 @@ class Collector:
         read: Callable[[Message], Any] | None = None,
         again: bool = False,
     ) -> Answers:
-        """Waits for the answers to one question; see `Engine.collect`."""
+        """Waits for the answers to one question.
+
+        Args:
+            weights: what hosts multiply answers by before they add them up; 1 if not given.
+            form: how they answer this question, one of those that the algorithm has named; the
+                first if not given.
+            forms: how each worker does, if not all alike; each of a kind that the algorithm has
+                named.
+            read: reads what hosts have masked; see `Intake.begin`.
+            again: whether they were counted in this iteration already.
+
+        Returns:
+            The answers that came: all of them, or those of at least a quorum within the deadline.
+        """
         received = self._engine.transport.traffic.received
         self._intake.begin(form, forms, read)
         with self._engine.span("wait") as waiting:
@@ -248,10 +255,14 @@ class Collector:
     # One answer after the other.
 
     def next_answer(self, iteration: int, weights: Mapping[int, float] | None = None) -> Answers:
-        """Waits for one event; see `Engine.next_answer`.
+        """Waits for one event.
 
         The first answers are awaited together: only together they show which norm is usual, and
         what is applied cannot be taken back.
+
+        Returns:
+            What can be used of the answer that came. Empty if nothing can, or if something else
+            happened: hosts have come or gone, or the user has asked the server to stop.
         """
         if not self._has_first:
             self._has_first = True

@@ -2,13 +2,10 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection
 from math import inf
-from typing import Any
 
 from mdgan import messages
-from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.engine.server.collecting import Collector
 from mdgan.engine.server.hosts import Hosts, workers_of
@@ -20,7 +17,6 @@ from mdgan.engine.server.trainer import Trainer
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import Interrupted
 from mdgan.messages import Kind, Message
-from mdgan.observe.tracer import Span
 from mdgan.storage.state_file import Damaged
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Asked, Joined, Lost, Received, Refused, ServerEvent
@@ -43,17 +39,17 @@ class Engine:
     """The server, as an algorithm sees it.
 
     Args:
-        trainer: the algorithm's share, and what goes with its generator.
-        settings: of the run.
-        peers: the hosts and workers that take part.
-        checkpoints: of the run.
-        scorer: gets generators to score.
-        timeouts: the time limits.
         lacking: which workers an iteration cannot do without; see `ServerPart`.
 
     Attributes:
         done: the last iteration that is done.
         stop_asked: whether the user has asked the server to stop.
+        span: a block that the report shows under a name; see `Tracer`.
+        note, event: see `RunObserver`.
+        at: from here on the server works on an iteration; see `Peers`.
+        tell: sends a host a message that needs no answer; see `ServerTransport`.
+        collect, next_answer, is_enough: see `Collector`.
+        checkpoint_due: see `ServerCheckpoints`.
     """
 
     def __init__(
@@ -66,109 +62,46 @@ class Engine:
         timeouts: Timeouts,
         lacking: Callable[[Collection[int]], str],
     ) -> None:
-        self.part = part = trainer.part
-        self.peers = peers
-        self.checkpoints = checkpoints
-        self.transport = peers.transport
-        self.observer = peers.observer
-        self.lacking = lacking
         self.done = peers.iteration
         self.stop_asked = False
         self.num_sum_questions = self.vain_sums = 0
         self.senseless_sums: set[tuple[int, ...]] = set()
+        self.part = trainer.part
+        self.peers = peers
+        self.lacking = lacking
+        self.transport = peers.transport
+        self.own_address = peers.transport.own_address
+        self.observer = peers.observer
         self.scoring = Scoring(scorer, settings, peers)
+        self.span, self.at = peers.observer.tracer.span, peers.at
+        self.note, self.event = peers.observer.note, peers.observer.event
+        self.tell = peers.transport.send
+        self.checkpoint_due = checkpoints.due
         self._trainer = trainer
+        self._checkpoints = checkpoints
         self._makes_checkpoints = bool(settings.checkpoint_interval)
         self._timeouts = timeouts
         self._hurries = self._any_spent = False
         self._spent: dict[int, float] = {}  # worker → ε, of those whose last answer follows
-        self._newcomers = Newcomers(peers, checkpoints.kept, part.copied)
+        self._newcomers = Newcomers(peers, checkpoints.kept, self.part.copied)
         self._timelines = Timelines(peers, settings.iterations)
-        self._of_part = part.handlers()
+        self._of_part = self.part.handlers()
         self._collector = Collector(self, settings, timeouts.answer)
+        self.collect, self.next_answer = self._collector.collect, self._collector.next_answer
+        self.is_enough = self._collector.is_enough
 
     # What algorithms do with it.
-
-    def span(self, name: str) -> AbstractContextManager[Span]:
-        """A block that the report shows under a name."""
-        return self.observer.tracer.span(name)
-
-    def at(self, iteration: int) -> None:
-        """From here on the server works on this iteration."""
-        self.peers.at(iteration)
-
-    def note(self, text: str) -> None:
-        """Tells the user something, in one line."""
-        self.observer.note(text)
-
-    def event(self, name: str, iteration: int, **details: Any) -> None:
-        """Records something that happens now and then; see `RunObserver`."""
-        self.observer.event(name, iteration, **details)
-
-    def tell(self, host: int, message: Message) -> int:
-        """Sends a message that needs no answer; returns its bytes."""
-        return self.transport.send(host, message)
 
     def ask(self, iteration: int, asked: Hosts, question: Callable[[int], Message]) -> None:
         """Sends every host its question; from here on it owes an answer.
 
         Args:
-            iteration: i, which the answers will bear.
             asked: the hosts, each with the workers that the question is for.
-            question: makes the message for a host.
         """
         with self.span("send") as sending:
             for host in asked:
                 sending.num_bytes += self.transport.send(host, question(host))
         self.peers.owe(asked, iteration)
-
-    def collect(
-        self,
-        iteration: int,
-        asked: Hosts,
-        weights: Mapping[int, float] | None = None,
-        form: AnswerForm | None = None,
-        forms: Mapping[int, AnswerForm] | None = None,
-        *,
-        read: Callable[[Message], Any] | None = None,
-        again: bool = False,
-    ) -> Answers:
-        """Waits for the answers to one question.
-
-        Args:
-            iteration: i.
-            asked: the hosts that owe an answer to it, with their workers.
-            weights: what hosts multiply answers by before they add them up; 1 if not given.
-            form: how they answer this question, one of those that the algorithm has named; the
-                first if not given.
-            forms: how each worker does, if not all alike; each of a kind that the algorithm has
-                named.
-            read: reads what hosts have masked; see `Intake.begin`.
-            again: whether they were counted in this iteration already.
-
-        Returns:
-            The answers that came: all of them, or those of at least a quorum within the deadline.
-        """
-        return self._collector.collect(
-            iteration, asked, weights, form, forms, read=read, again=again
-        )
-
-    def next_answer(self, iteration: int, weights: Mapping[int, float] | None = None) -> Answers:
-        """Waits for one event.
-
-        Args:
-            iteration: i, that of the first questions.
-            weights: what hosts multiply answers by; 1 if not given.
-
-        Returns:
-            What can be used of the answer that came. Empty if nothing can, or if something else
-            happened: hosts have come or gone, or the user has asked the server to stop.
-        """
-        return self._collector.next_answer(iteration, weights)
-
-    def is_enough(self, hosts: Hosts) -> bool:
-        """Whether some hosts are enough of those that live for an iteration to begin."""
-        return self._collector.is_enough(hosts)
 
     def await_hosts(self) -> Hosts:
         """The hosts that take part in the next iteration; waits for some if there are too few.
@@ -178,46 +111,30 @@ class Engine:
             Interrupted: the user has asked the server to stop; everything is saved.
         """
         self.stop_if_asked()
-        with self._open_to_newcomers():
-            hosts = self._collector.await_enough(time.monotonic() + self._timeouts.patience)
+        live, patience = workers_of(self.peers.taking_part()), self._timeouts.patience
+        newest = None
+        if not live:
+            self.save(alone=True)
+        if missing := self.lacking(live):
+            newest = self._checkpoints.newest()
+            self.note(
+                f"{missing} are gone at iteration {self.done + 1}; waiting {patience:g} s for one "
+                "to come back, or to join (mdgan join)"
+            )
+
+        def can_replace(rank: int) -> bool:
+            return bool(missing and live) and not self.lacking([*live, rank])
+
+        with self.peers.admission.awaiting(newest, can_replace):
+            hosts = self._collector.await_enough(time.monotonic() + patience)
         self.stop_if_asked()
         if not hosts:
             missing = self.lacking(workers_of(self.peers.taking_part()))
             raise AllWorkersLost(
                 f"{missing} are gone at iteration {self.done + 1}, and none came within "
-                f"{self._timeouts.patience:g} s"
+                f"{patience:g} s"
             )
         return hosts
-
-    @contextlib.contextmanager
-    def _open_to_newcomers(self) -> Iterator[None]:
-        """If workers are missing: saves, tells the user, and lets those in that replace them."""
-        live = workers_of(self.peers.taking_part())
-        missing = self.lacking(live)
-        if not live:
-            self.save_alone()
-        if not missing:
-            yield
-            return
-        self.note(
-            f"{missing} are gone at iteration {self.done + 1}; waiting "
-            f"{self._timeouts.patience:g} s for one to come back, or to join (mdgan join)"
-        )
-
-        def waits_for(rank: int) -> bool:
-            return bool(live) and not self.lacking([*live, rank])
-
-        with self.peers.admission.awaiting(self.checkpoints.newest(), waits_for):
-            yield
-
-    @property
-    def own_address(self) -> str:
-        """Of this machine, where hosts can reach it."""
-        return self.transport.own_address
-
-    def checkpoint_due(self, before: int, iteration: int) -> bool:
-        """Whether there is to be a checkpoint after an iteration, the last one being `before`."""
-        return self.checkpoints.due(before, iteration)
 
     def shut_out(self, worker: int, reason: str) -> None:
         """A worker may not take part any more; its host is told to stop if it carries no other."""
@@ -277,7 +194,7 @@ class Engine:
         while self.peers.losses_to_handle():
             self._collector.on_lost()
             self.part.on_lost(self)
-            self.checkpoints.on_lost()
+            self._checkpoints.on_lost()
             self.scoring.on_lost()
             self._newcomers.on_lost()
             self._newcomers.serve()
@@ -299,9 +216,9 @@ class Engine:
             case Kind.STATE if message.fields["purpose"] == "copy":
                 self._newcomers.pass_on(host, message)
             case Kind.STATE:
-                self.checkpoints.note_states(host, message)
+                self._checkpoints.note_states(host, message)
             case Kind.CHECKPOINTED:
-                self.checkpoints.note(host, message)
+                self._checkpoints.note(host, message)
             case Kind.REAL:
                 self.scoring.note_real(host, message)
             case Kind.SPANS:
@@ -315,7 +232,7 @@ class Engine:
 
     def _look_at_fence(self) -> None:
         with contextlib.suppress(OSError):
-            self.checkpoints.check_fence()
+            self._checkpoints.check_fence()
 
     def _stop_when_done(self) -> None:
         self._hurries = self.stop_asked
@@ -355,14 +272,11 @@ class Engine:
 
     # Saving and ending.
 
-    def save(self) -> None:
-        """Orders a checkpoint."""
+    def save(self, *, alone: bool = False) -> None:
+        """Orders a checkpoint; makes one of the server alone while no worker is there."""
         with self.span("checkpoint"):
-            self.checkpoints.order(self.done, self.part.progress(), self._trainer.state())
-
-    def save_alone(self) -> None:
-        """Makes a checkpoint while no worker is there."""
-        self.checkpoints.save_alone(self.done, self.part.progress(), self._trainer.state())
+            save = self._checkpoints.save_alone if alone else self._checkpoints.order
+            save(self.done, self.part.progress(), self._trainer.state())
 
     def stop_if_asked(self) -> None:
         """Between two iterations: makes a checkpoint and stops, if the user has asked for that.
@@ -374,16 +288,14 @@ class Engine:
             return
         if self._makes_checkpoints:
             self.await_files()
-            if not self.peers.workers():
-                self.save_alone()
-            elif self.checkpoints.ordered != self.done:
-                self.save()
+            if not self.peers.workers() or self._checkpoints.ordered != self.done:
+                self.save(alone=not self.peers.workers())
             self.await_reports()
         raise Interrupted
 
     def await_files(self) -> None:
         """Waits until workers have written the checkpoint that was ordered last."""
-        while self.checkpoints.waits():
+        while self._checkpoints.waits():
             self._collector.take_one(_LOOK_SECONDS)
 
     def await_reports(self, also: Callable[[], bool] = lambda: False) -> None:
@@ -393,7 +305,7 @@ class Engine:
             Interrupted: the user has asked the server once more to stop.
         """
         deadline = time.monotonic() + self._timeouts.answer
-        while time.monotonic() < deadline and (also() or not self.checkpoints.complete()):
+        while time.monotonic() < deadline and (also() or not self._checkpoints.complete()):
             self._collector.take_one(_LOOK_SECONDS)
 
     def see_off(self, reason: str) -> None:

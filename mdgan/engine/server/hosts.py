@@ -21,17 +21,10 @@ def in_words(workers: Iterable[int]) -> str:
 
 
 class HostAnswer(NamedTuple):
-    """A host has answered a question.
-
-    Attributes:
-        host: its number.
-        workers: those of its workers that were asked and may take part.
-        message: what it sent.
-        num_bytes: what that took on the way.
-    """
+    """A host has answered a question."""
 
     host: int
-    workers: list[int]
+    workers: list[int]  # those that were asked and may take part
     message: Message
     num_bytes: int
 
@@ -48,8 +41,7 @@ class Member:
         key: with which other hosts agree on secrets with it (`SignedKey`); empty if it has none.
         fingerprint: of the certificate that has signed it, if that tells it from other hosts.
         knows: by host, the key that it was told last.
-        owes: the iterations of which it has not answered all questions, in order; for each of these
-            questions, in order, the workers that were asked.
+        owes: by iteration, the questions that it has not answered, in order: the workers asked.
     """
 
     workers: list[int]

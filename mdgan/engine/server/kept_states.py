@@ -36,9 +36,6 @@ class KeptStates:
     training begins, the first host that comes with a rank is believed.
 
     Args:
-        store: the checkpoints of the run.
-        peers: know which host has a rank.
-        committed: the checkpoint that the run goes on from.
         believes_first: whether such a host is believed. A server that takes over from one that died
             finds hosts that still hold their own states, so it believes none that lacks one.
     """
@@ -91,12 +88,9 @@ class KeptStates:
     def commit(
         self, manifest: Manifest, owners: Mapping[int, Owner], borrowed: Collection[str]
     ) -> None:
-        """A checkpoint is written; called by the thread that has written it.
+        """A checkpoint is written, with the states of these owners, or borrowed from the last one.
 
-        Args:
-            manifest: the checkpoint.
-            owners: where the states in it come from.
-            borrowed: the workers whose states are those of the checkpoint before.
+        Called by the thread that has written it.
         """
         before = {} if self._committed is None else self._committed.owners
         lent = {n: owner for n, owner in before.items() if str(n) in borrowed}

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Collection
+from dataclasses import dataclass
 from functools import partial
 
 from mdgan.engine.server.checkpoints import ServerCheckpoints
@@ -22,37 +23,25 @@ _TELL_SECONDS = 10.0
 _SAVE_SECONDS = 30.0
 
 
+@dataclass
 class Server:
-    """What the server does, whatever the algorithm.
+    """What the server does, whatever the algorithm."""
 
-    Args:
-        trainer: the algorithm's share, and what goes with its generator.
-        settings: of the run.
-        peers: the hosts and workers that take part.
-        checkpoints: of the run.
-        scorer: gets generators to score.
-        timeouts: the time limits.
-    """
+    trainer: Trainer
+    settings: RunSettings
+    peers: Peers
+    checkpoints: ServerCheckpoints
+    scorer: ScorerLink
+    timeouts: Timeouts
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        settings: RunSettings,
-        peers: Peers,
-        checkpoints: ServerCheckpoints,
-        scorer: ScorerLink,
-        timeouts: Timeouts,
-    ) -> None:
-        part = trainer.part
-        lacking = partial(lacking_for_sums, part, peers) if part.form.steps else part.lacking
-        self._engine = Engine(trainer, settings, peers, checkpoints, scorer, timeouts, lacking)
-        self._part = part
-        self._trainer = trainer
-        self._settings = settings
-        self._peers = peers
-        self._observer = peers.observer
-        self._checkpoints = checkpoints
-        self._timeouts = timeouts
+    def __post_init__(self) -> None:
+        """Makes the engine."""
+        self.part, self.observer = self.trainer.part, self.peers.observer
+        lacking = self.part.lacking
+        if self.part.form.steps:
+            lacking = partial(lacking_for_sums, self.part, self.peers)
+        needs = self.trainer, self.settings, self.peers, self.checkpoints, self.scorer
+        self.engine = Engine(*needs, self.timeouts, lacking)
         self._replaces_another = False
 
     def go_on(
@@ -61,18 +50,16 @@ class Server:
         """Training goes on from a checkpoint, whose state has been loaded.
 
         Args:
-            manifest: the checkpoint.
-            changed: the names of settings that have other values since.
             replaces_another: whether this server takes over from one that died: then workers that
                 do not come are left behind.
         """
         ended = manifest.iteration == manifest.settings.get("iterations")
-        self._part.go_on(manifest.progress, changed, ended=ended)
+        self.part.go_on(manifest.progress, changed, ended=ended)
         # What they hold may be what others gave them, which only the last server knew.
-        self._peers.strikes.excuse(manifest.workers)
+        self.peers.strikes.excuse(manifest.workers)
         self._replaces_another = replaces_another
         if replaces_another:  # with --resume the user has started every host anew
-            self._peers.admission.keep_out(manifest.shut_out)
+            self.peers.admission.keep_out(manifest.shut_out)
 
     def run(self) -> None:
         """Waits for all workers, trains, and says goodbye.
@@ -87,20 +74,20 @@ class Server:
             self._begin()
             self._train_and_save()
         finally:
-            self._part.close()
+            self.part.close()
 
     def _begin(self) -> None:
         try:
             self._await_workers()
-            self._peers.begin()
-            self._part.begin(self._engine)
-            self._observer.begin(self._part.holdings(self._engine), self._engine.done)
+            self.peers.begin()
+            self.part.begin(self.engine)
+            self.observer.begin(self.part.holdings(self.engine), self.engine.done)
         except Fenced:
-            self._peers.transport.close()
+            self.peers.transport.close()
             raise
         except BaseException as error:
             self._dismiss(self._why(error))
-            self._observer.gave_up(self._engine.done)
+            self.observer.gave_up(self.engine.done)
             raise
 
     def _await_workers(self) -> None:
@@ -109,24 +96,24 @@ class Server:
         Raises:
             BadInput: some did not come in time.
         """
-        limits = self._timeouts
+        limits = self.timeouts
         patience = limits.liveness if self._replaces_another else limits.connect
         deadline = time.monotonic() + patience
-        while absent := self._peers.absent():
+        while absent := self.peers.absent():
             left = deadline - time.monotonic()
             ranks = ",".join(map(str, absent))
             if left <= 0 and self._replaces_another:
-                self._observer.note(f"going on without rank(s) {ranks}, which did not come back")
+                self.observer.note(f"going on without rank(s) {ranks}, which did not come back")
                 return
             if left <= 0:
                 raise BadInput(
                     f"rank(s) {ranks} did not join within {limits.connect:g} s; start them "
                     f"with --ranks {ranks}, or wait longer with --connect-timeout"
                 )
-            event = self._peers.transport.receive(min(left, _TELL_SECONDS))
-            self._engine.take_in(event)
+            event = self.peers.transport.receive(min(left, _TELL_SECONDS))
+            self.engine.take_in(event)
             if event is None and time.monotonic() < deadline:
-                self._observer.note(f"waiting for rank(s) {ranks} to join")
+                self.observer.note(f"waiting for rank(s) {ranks} to join")
 
     def _train_and_save(self) -> None:
         state, reason = "failed", ""
@@ -143,12 +130,12 @@ class Server:
             raise
         finally:
             if state == "fenced":
-                self._peers.transport.close()
+                self.peers.transport.close()
             else:
                 self._end(state, reason)
 
     def _train(self) -> None:
-        engine, part, last = self._engine, self._part, self._settings.iterations
+        engine, part, last = self.engine, self.part, self.settings.iterations
         if engine.done == 0:
             self._save_if_due(-1)  # from here on nothing is lost for good
         while engine.done < last and not self._over:
@@ -159,43 +146,39 @@ class Server:
             if engine.done < last:
                 engine.retire_spent()
             if advance is not None:
-                if self._trainer.average is not None:
-                    self._trainer.average.take_in(done, engine.done)
-                self._observer.iteration(*advance)
+                if self.trainer.average is not None:
+                    self.trainer.average.take_in(done, engine.done)
+                self.observer.iteration(*advance)
                 self._after(done)
 
     @property
     def _over(self) -> bool:
         """Whether training ends here, although iterations may be left."""
-        return self._engine.all_spent or self._part.over
+        return self.engine.all_spent or self.part.over
 
     def _after(self, before: int) -> None:
-        """What is done between two iterations besides training.
-
-        Args:
-            before: the last iteration for which it was done.
-        """
-        engine = self._engine
-        holdings = partial(self._part.holdings, engine)
-        engine.scoring.after(before, engine.done, self._trainer.shown, holdings, ends=self._over)
+        """What is done between two iterations besides training."""
+        engine = self.engine
+        holdings = partial(self.part.holdings, engine)
+        engine.scoring.after(before, engine.done, self.trainer.shown, holdings, ends=self._over)
         self._save_if_due(before)
-        self._checkpoints.poll()
-        self._peers.tell_of_absent()
-        if self._observer.tracer.due():
+        self.checkpoints.poll()
+        self.peers.tell_of_absent()
+        if self.observer.tracer.due():
             self._tell_spans()
 
     def _save_if_due(self, before: int) -> None:
-        engine = self._engine
+        engine = self.engine
         if engine.all_spent:
-            engine.save_alone()
-        elif self._checkpoints.due(before, engine.done, ends=self._over):
-            if self._over or engine.done == self._settings.iterations:
+            engine.save(alone=True)
+        elif self.checkpoints.due(before, engine.done, ends=self._over):
+            if self._over or engine.done == self.settings.iterations:
                 engine.await_files()  # no worker trains any more: the one before can be completed
             engine.save()
 
     def _await_last_words(self) -> None:
         """Waits until all hosts have saved their workers, and described their data for scores."""
-        engine = self._engine
+        engine = self.engine
 
         def lacks_descriptions() -> bool:
             engine.scoring.poll()
@@ -209,29 +192,30 @@ class Server:
     def _end(self, state: str, reason: str) -> None:
         self._dismiss(reason)
         if state == "finished":
-            self._engine.scoring.finish()
-        self._checkpoints.close(_SAVE_SECONDS)
-        self._peers.tell_counts(self._engine.done)
-        self._observer.end(state, self._engine.done, self._checkpoints.last)
+            self.engine.scoring.finish()
+        self.checkpoints.close(_SAVE_SECONDS)
+        self.peers.tell_counts(self.engine.done)
+        self.observer.end(state, self.engine.done, self.checkpoints.last)
 
     def _dismiss(self, reason: str) -> None:
         """Tells every host to stop, takes in their last words, and closes."""
-        self._engine.see_off(reason)
+        self.engine.see_off(reason)
         self._tell_spans(at_end=True)
 
     def _why(self, error: BaseException) -> str:
         """What hosts are told when training ends early."""
         if isinstance(error, Interrupted):
-            return f"the server was asked to stop after iteration {self._engine.done}"
+            return f"the server was asked to stop after iteration {self.engine.done}"
         return str(error) if isinstance(error, BadInput) else "the server failed"
 
     def _tell_spans(self, *, at_end: bool = False) -> None:
-        observer, traffic = self._observer, self._peers.transport.traffic
-        role, done = self._part.role, self._engine.done
-        rows, moves = observer.tracer.take(), bool(traffic.sent or traffic.received)
-        moved = (traffic.sent, traffic.received) if moves else (None, None)
-        observer.spans(role, done, rows, *moved, memory_bytes=memory_bytes())
-        fetcher = self._trainer.fetcher
+        observer, traffic = self.observer, self.peers.transport.traffic
+        role, done = self.part.role, self.engine.done
+        moves = traffic.sent or traffic.received
+        sent, received = (traffic.sent, traffic.received) if moves else (None, None)
+        rows = observer.tracer.take()
+        observer.spans(role, done, rows, sent, received, memory_bytes=memory_bytes())
+        fetcher = self.trainer.fetcher
         fetching = None if fetcher is None else fetcher.tell(at_end=at_end)
         profile = observer.tracer.profile(at_end=at_end)
         observer.of_process(role, done, {"fetching": fetching, "profile": profile})

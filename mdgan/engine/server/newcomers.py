@@ -26,8 +26,6 @@ class Newcomers:
     has learnt between.
 
     Args:
-        peers: the hosts and workers that take part.
-        kept: the states that the server keeps.
         copied: see `ServerPart`; with None workers get no copies.
     """
 

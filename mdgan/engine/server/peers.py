@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from mdgan import messages
-from mdgan.engine.hello import Owner
 from mdgan.engine.server.admission import Admission
 from mdgan.engine.server.hosts import Hosts, Member, in_words, workers_of
 from mdgan.engine.server.strikes import Strikes
@@ -29,14 +28,11 @@ class Peers:
     `losses_to_handle`; the engine then tells those that may wait for them.
 
     Args:
-        admission: which hosts may come in.
-        transport: the server's end.
-        observer: records who comes and goes, and who is late.
         settings: how many strikes a worker has, and whether it may be known who took part.
 
     Attributes:
-        strikes: of workers.
         mean_shard_size: m, in samples; known once training begins.
+        run: see `Admission`; so are `carried`, `owner`.
     """
 
     def __init__(
@@ -50,6 +46,7 @@ class Peers:
         self.transport = transport
         self.observer = observer
         self.strikes = Strikes(settings.strikes)
+        self.run, self.carried, self.owner = admission.run, admission.carried, admission.owner
         self.mean_shard_size = 0.0
         self._counts_answers = not _hides_clients(settings)
         self._members: dict[int, Member] = {}
@@ -61,17 +58,12 @@ class Peers:
 
     @property
     def iteration(self) -> int:
-        """The one that the server works on, or the last that is done."""
+        """See `at`."""
         return self.admission.iteration
 
     def at(self, iteration: int) -> None:
         """From here on the server works on this iteration."""
         self.admission.iteration = self.observer.tracer.iteration = iteration
-
-    @property
-    def run(self) -> bytes:
-        """See `Admission`."""
-        return self.admission.run
 
     # Who is there.
 
@@ -101,7 +93,7 @@ class Peers:
 
     @property
     def has_begun(self) -> bool:
-        """Whether training has begun."""
+        """Whether training has."""
         return self.admission.has_begun
 
     def missing(self) -> list[int]:
@@ -156,14 +148,6 @@ class Peers:
     def told(self) -> dict[int, Mapping[str, Any]]:
         """By live host, what it said of its workers, for the algorithm."""
         return {host: member.told for host, member in self._members.items()}
-
-    def carried(self, host: int) -> Collection[int]:
-        """See `Admission`."""
-        return self.admission.carried(host)
-
-    def owner(self, worker: int) -> Owner | None:
-        """See `Admission`."""
-        return self.admission.owner(worker)
 
     def holdings(self, workers: Iterable[int] | None = None) -> dict[str, dict[str, Any]]:
         """How many samples workers hold, and how many of each class.
@@ -229,8 +213,7 @@ class Peers:
         """A host's link is gone."""
         if workers := self._remove(host):
             self._count("lost", workers)
-            left = len(self.workers())
-            self.observer.note(f"lost rank(s) {in_words(workers)}: {reason}; {left} left")
+            self._tell_left(f"lost rank(s) {in_words(workers)}: {reason}")
             self.observer.event("lost", self.iteration, workers=workers, reason=reason)
 
     def drop(self, host: int, reason: str) -> None:
@@ -248,8 +231,7 @@ class Peers:
         workers = self._remove(host)
         self.admission.free_ranks(workers)
         if workers:
-            left = len(self.workers())
-            self.observer.note(f"rank(s) {in_words(workers)} left; {left} left")
+            self._tell_left(f"rank(s) {in_words(workers)} left")
             self.observer.event("left", self.iteration, workers=workers)
 
     def shut_out(self, worker: int, reason: str) -> None:
@@ -259,9 +241,9 @@ class Peers:
         self._keep_out(worker, f"rank {worker} is shut out: {reason}")
 
     def retire(self, worker: int, reason: str) -> None:
-        """A worker has done its share; its host stops in order if it carries no other."""
+        """A worker ends in order, and so does its host if it carries no other."""
         self._keep_out(worker, "")
-        self.observer.note(f"rank {worker} {reason}; {len(self.workers())} left")
+        self._tell_left(f"rank {worker} {reason}")
         self.observer.event("left", self.iteration, workers=[worker], reason=reason)
 
     def dismiss_all(self, stop: Message) -> set[int]:
@@ -284,6 +266,9 @@ class Peers:
             self.shut_out(worker, f"strike {self.strikes.strikes_of(worker)}: {reason}")
         most = max(map(self.strikes.strikes_of, workers), default=0)
         self.drop(host, f"{reason}; strike {most}")
+
+    def _tell_left(self, text: str) -> None:
+        self.observer.note(f"{text}; {len(self.workers())} left")
 
     def _keep_out(self, worker: int, why: str) -> None:
         """Goes on without a worker; a host that carries no other is told to stop."""

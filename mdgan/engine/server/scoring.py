@@ -42,13 +42,7 @@ class ScorerLink:
 
 
 class Scoring:
-    """The server's end of scoring.
-
-    Args:
-        link: to the scorer.
-        settings: how often generators are scored.
-        peers: the hosts, which describe their data.
-    """
+    """The server's end of scoring."""
 
     def __init__(self, link: ScorerLink, settings: RunSettings, peers: Peers) -> None:
         self._link = link
@@ -84,10 +78,7 @@ class Scoring:
 
         Args:
             before: the iteration for which this was called last.
-            iteration: i, just done.
-            generator: G.
             holdings: what is trained on, by worker; for `--label-prior data`.
-            ends: whether training ends here although more iterations were planned.
         """
         last = ends or iteration == self._iterations
         if self.on and (passed(self._interval, before, iteration) or last):

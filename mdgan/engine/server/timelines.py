@@ -62,13 +62,7 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 class Timelines:
-    """Takes in SPANS messages.
-
-    Args:
-        peers: know which ranks a host carries.
-        iterations: I.
-        clock: seconds; the server's.
-    """
+    """Takes in SPANS messages."""
 
     def __init__(
         self, peers: Peers, iterations: int, clock: Callable[[], float] = time.monotonic

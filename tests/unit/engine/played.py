@@ -144,16 +144,14 @@ class Played:
     def answer(self, iteration: int | None = None, **how: Any) -> Message:
         """Waits for a question and answers it."""
         question = self.take(self.question, iteration)
-        self.send(self.answer_to(question, **how))
+        self.send(self.reply_to(question, **how))
         return question
 
-    def answer_to(
-        self, question: Message, changes: Mapping[int, Tensor] | None = None, **how: Any
-    ) -> Message:
-        """A whole answer, but for changes that the test wants to be others."""
+    def reply_to(self, question: Message, **how: Any) -> Message:
+        """A whole answer, but for `changes` that the test wants to be others."""
         i, workers = question.iteration, question.fields["workers"]
         usual = {n: change_of(n, i) for n in workers}
-        return answers_of({**usual, **(changes or {})}, i, **how)
+        return answers_of({**usual, **how.pop("changes", {})}, i, **how)
 
     def serve(self, seconds: float) -> bool:
         """Does what a good host does for a while; returns whether the server has said stop."""
@@ -168,7 +166,7 @@ class Played:
     def obey(self, message: Message) -> None:
         """Does what a host without models can do about a message."""
         if message.kind == self.question:
-            self.send(self.answer_to(message))
+            self.send(self.reply_to(message))
         elif message.kind == Kind.CHECKPOINT:
             text = "this host is only played"
             self.send(messages.checkpointed(message.iteration, {}, text))

@@ -93,9 +93,9 @@ class Learner:
         self.before_step()
         with torch.no_grad():
             drawn = torch.randn(4, generator=self._random)
-            self.model.bias += drawn[:2]
+            self.model.bias.add_(drawn[:2])
             for parameter in self.generator.parameters():
-                parameter += 0.01 * drawn.sum() * self.model.weight[0, 0]
+                parameter.add_(0.01 * drawn.sum() * self.model.weight[0, 0])
         return drawn[2], drawn[3]
 
     def state(self) -> dict[str, Tensor]:
@@ -282,7 +282,7 @@ class Stage:
             *(trainer, self.settings, self.peers, self.saving),
             *(scorer or ScorerLink(), self.timeouts),
         )
-        self.engine = self.server._engine
+        self.engine = self.server.engine
         if manifest is not None:
             stored = manifest.files[SERVER_FILES]
             trainer.load_state(read_state(self.checkpoints.folder_of(manifest.iteration), stored))

@@ -1,6 +1,7 @@
 """Hosts of MD-GAN that a test plays by hand, and what they leave behind."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,14 +56,9 @@ class Played(EnginePlayed):
 
     question = BATCHES
 
-    def answer_to(
-        self,
-        question: Message,
-        feedbacks: Mapping[int, Tensor] | None = None,
-        *,
-        losses: float = 0.5,
-    ) -> Message:
-        return answer_to(question, feedbacks, losses=losses)
+    def reply_to(self, question: Message, **how: Any) -> Message:
+        """See `answer_to`."""
+        return answer_to(question, **how)
 
     def obey(self, message: Message) -> None:
         """Does what a host without discriminators can do about a message."""

@@ -6,11 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mdgan.engine.masked_answers import MaskedAnswers
 from mdgan.engine.parts import HostPart
 from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.host import MDGANHost
-from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
+from mdgan.families.mdgan.worker import OneByOne, Worker
 from mdgan.gan.labels import Samples
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
@@ -24,16 +23,10 @@ FIRST, SECOND = small.images(1), small.images(2)
 class PlayedServer(EnginePlayedServer):
     """A server that the test plays, and one real host of MD-GAN in a thread."""
 
-    def bring_host(
-        self,
-        workers: Mapping[int, Any],
-        tracer: Tracer,
-        *,
-        group: WorkerGroup | None = None,
-        masks: MaskedAnswers | None = None,
-    ) -> HostPart:
-        group = group or OneByOne(workers, tracer.of_worker)
-        return MDGANHost(workers, group, small.CPU, FORM, tracer, masks=masks)
+    def bring_host(self, workers: Mapping[int, Any], tracer: Tracer, **how: Any) -> HostPart:
+        """May get `group` and `masks`."""
+        group = how.get("group") or OneByOne(workers, tracer.of_worker)
+        return MDGANHost(workers, group, small.CPU, FORM, tracer, masks=how.get("masks"))
 
 
 def batches(iteration: int, workers: Mapping[int, Any], *, swap: bool = False) -> Message:
