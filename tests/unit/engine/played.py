@@ -36,6 +36,48 @@ def make_generator(seed: int = 0) -> nn.Module:
 FORM = AnswerForm(ANSWER, ModelVector(make_generator()).shape)
 
 
+COPIED = "model."
+"""Before the names of what others may have of a worker's state."""
+
+
+def model_of(model_seed: int = 0) -> nn.Module:
+    """What a worker of the toy trains."""
+    model = nn.Linear(2, 2)
+    for parameter in model.parameters():
+        nn.init.constant_(parameter, model_seed + 0.5)
+    return model
+
+
+def copied(model_seed: int = 0) -> dict[str, Tensor]:
+    """What others get of a worker's state, as it travels."""
+    return {f"{COPIED}{n}": t.clone() for n, t in model_of(model_seed).state_dict().items()}
+
+
+def state_of(worker: int, model_seed: int = 0) -> dict[str, Tensor]:
+    """All that a worker's next answer depends on."""
+    random = torch.Generator().manual_seed(worker).get_state()
+    return {**copied(model_seed), "random": random}
+
+
+def answer_all(hosts: Sequence["Played"], *iterations: int) -> None:
+    """Hosts answer all questions of these iterations."""
+    for i in iterations:
+        for host in hosts:
+            host.answer(i)
+
+
+def take_all(hosts: Sequence["Played"], iteration: int) -> None:
+    """Hosts are asked, and do not answer yet."""
+    for host in hosts:
+        host.take(ASK, iteration)
+
+
+def reply_all(hosts: Sequence["Played"], iteration: int) -> None:
+    """Hosts answer what they were asked."""
+    for host in hosts:
+        host.send(answer_of(*host.workers, iteration=iteration))
+
+
 def weights(model: nn.Module) -> Tensor:
     """All that a model is, in one row."""
     return torch.cat([tensor.reshape(-1).double() for tensor in model.state_dict().values()])
@@ -146,6 +188,24 @@ class Played:
         question = self.take(self.question, iteration)
         self.send(self.reply_to(question, **how))
         return question
+
+    def give_copy(self, model_seed: int = 0) -> None:
+        """Waits until a newcomer needs a copy of a worker's model, and gives it one."""
+        order = self.take(Kind.COPY)
+        worker, taker = order.fields["worker"], order.fields["taker"]
+        state = {worker: copied(model_seed)}
+        self.send(messages.state(order.iteration, state, "copy", taker))
+
+    def adopts(self) -> dict[int, dict[str, Tensor]]:
+        """Waits until it is given what its workers lack; by worker."""
+        return messages.by_worker(self.take(Kind.ADOPT))
+
+    def save(self, iteration: int, model_seed: int = 0) -> None:
+        """Waits for the order to save, and sends its workers' states."""
+        order = self.take(Kind.CHECKPOINT, iteration)
+        assert order.fields["to_server"]
+        states = {worker: state_of(worker, model_seed) for worker in self.workers}
+        self.send(messages.state(iteration, states, "checkpoint"))
 
     def reply_to(self, question: Message, **how: Any) -> Message:
         """A whole answer, but for `changes` that the test wants to be others."""

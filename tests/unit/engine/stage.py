@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mdgan.data.congestion import Range
 from mdgan.data.fetching import Fetcher
@@ -41,18 +41,19 @@ from mdgan.timeouts import Timeouts
 from mdgan.transport.memory import MemoryNetwork
 from tests import processes, toy_family
 from tests.unit.engine.played import (
+    COPIED,
     IDENTITY,
     LONG,
     SHARD_SIZE,
     Played,
     hello,
     make_generator,
+    model_of,
     weights,
 )
 
 CPU = torch.device("cpu")
 BATCH_SIZE, SHAPE = 5, (1, 4, 4)
-COPIED = "model."
 
 
 class Noise(Partitioner):
@@ -81,10 +82,7 @@ class Learner:
 
     def __init__(self, rank: int, model_seed: int = 0) -> None:
         self.generator = make_generator()
-        self.model = nn.Linear(2, 2)
-        with torch.no_grad():
-            for parameter in self.model.parameters():
-                parameter.fill_(model_seed + 0.5)
+        self.model = model_of(model_seed)
         self.before_step: Callable[[], None] = lambda: None
         self._random = torch.Generator().manual_seed(rank)
 
@@ -117,12 +115,6 @@ class Learner:
 
 def make_worker(rank: int, *, model_seed: int = 0) -> Learner:
     return Learner(rank, model_seed)
-
-
-def copied(model_seed: int = 0) -> dict[str, Tensor]:
-    """What others get of a worker's state, as it travels."""
-    state = make_worker(1, model_seed=model_seed).state()
-    return {name: tensor for name, tensor in state.items() if name.startswith(COPIED)}
 
 
 def same_state(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:

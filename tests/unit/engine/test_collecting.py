@@ -17,7 +17,15 @@ from mdgan.engine.server.collecting import Deadline
 from mdgan.engine.settings import DeadlineRule
 from mdgan.messages import Kind
 from tests.toy_family import ANSWER, ASK
-from tests.unit.engine.played import FORM, LONG, answer_of, change_of, generator_after
+from tests.unit.engine.played import (
+    FORM,
+    LONG,
+    answer_all,
+    answer_of,
+    change_of,
+    generator_after,
+    reply_all,
+)
 from tests.unit.engine.stage import Stage
 
 MakeStage = Callable[..., Stage]
@@ -85,9 +93,7 @@ def test_a_quorum_can_always_be_reached_and_is_at_least_one_worker(
 def test_the_generator_learns_from_every_worker(stage: MakeStage) -> None:
     made = stage(iterations=3)
     one, two = made.begin_with((1,), (2,))
-    for i in (1, 2, 3):
-        two.answer(i)
-        one.answer(i)
+    answer_all([two, one], 1, 2, 3)
     made.finished(one, two)
     assert made.has_learnt(generator_after([[1, 2]] * 3))
     assert [record["workers"] for record in made.metrics()] == [2, 2, 2]
@@ -101,8 +107,7 @@ def test_without_a_deadline_the_server_waits_for_every_worker(stage: MakeStage) 
     two.take(ASK)
     assert one.link.receive(3 * DEADLINE) is None, "the server has gone on without rank 2"
     two.send(answer_of(2, iteration=1))
-    one.answer(2)
-    two.answer(2)
+    answer_all([one, two], 2)
     made.finished(one, two)
     assert made.has_learnt(generator_after([[1, 2]] * 2))
     assert not made.events("late")
@@ -111,10 +116,7 @@ def test_without_a_deadline_the_server_waits_for_every_worker(stage: MakeStage) 
 def test_past_the_deadline_the_server_goes_on_with_those_who_answered(stage: MakeStage) -> None:
     made = stage(num_workers=3, iterations=2, deadline=(DEADLINE, 0.0), quorum=0.6)
     one, two, slow = made.begin_with((1,), (2,), (3,))
-    one.answer(1)
-    two.answer(1)
-    one.answer(2)
-    two.answer(2)
+    answer_all([one, two], 1, 2)
     made.finished(one, two)
     assert made.has_learnt(generator_after([[1, 2], [1, 2]]))
     assert slow.take(Kind.STOP)
@@ -127,14 +129,11 @@ def test_past_the_deadline_the_server_goes_on_with_those_who_answered(stage: Mak
 def test_a_late_answer_is_discarded_and_its_worker_takes_part_again(stage: MakeStage) -> None:
     made = stage(num_workers=3, iterations=4, deadline=(4 * DEADLINE, 0.0), quorum=0.6)
     one, two, slow = made.begin_with((1,), (2,), (3,))
-    for i in (1, 2):
-        one.answer(i)
-        two.answer(i)
+    answer_all([one, two], 1, 2)
     one.take(ASK, 3)
     two.take(ASK, 3)
     slow.answer(1)
-    for host in (one, two):
-        host.send(answer_of(host.number, iteration=3))
+    reply_all([one, two], 3)
     for host in (one, two, slow):
         host.answer(4)
     made.finished(one, two, slow)
@@ -155,8 +154,7 @@ def test_an_answer_to_no_question_counts_for_nothing(stage: MakeStage) -> None:
     for _ in range(2):  # the second one is too many
         two.send(answer_of(2, iteration=1))
     one.answer(1)
-    one.answer(2)
-    two.answer(2)
+    answer_all([one, two], 2)
     made.finished(one, two)
     assert made.has_learnt(generator_after([[1, 2]] * 2))
 
@@ -166,8 +164,7 @@ def test_a_quorum_keeps_the_server_waiting(stage: MakeStage) -> None:
     hosts = made.begin_with((1,), (2,), (3,), (4,))
     one, two, three, four = hosts
     begin = time.monotonic()
-    one.answer(1)
-    two.answer(1)
+    answer_all([one, two], 1)
     assert one.link.receive(3 * DEADLINE) is None, "two of four are no quorum of three"
     three.answer(1)
     made.finished(one, two, three)
@@ -182,8 +179,7 @@ def test_the_next_iteration_begins_only_with_a_quorum(stage: MakeStage) -> None:
     one.answer(1)
     assert one.link.receive(3 * DEADLINE) is None
     two.answer(1)
-    one.answer(2)
-    two.answer(2)
+    answer_all([one, two], 2)
     made.finished(one, two)
     assert not made.events("late")
 
@@ -203,9 +199,7 @@ def test_newcomers_do_not_raise_the_quorum_of_an_iteration_under_way(stage: Make
 def test_a_factor_learns_the_usual_answer_time(stage: MakeStage) -> None:
     made = stage(iterations=4, deadline=(0.0, 200.0))
     one, two = made.begin_with((1,), (2,))
-    for i in (1, 2, 3):
-        one.answer(i)
-        two.answer(i)
+    answer_all([one, two], 1, 2, 3)
     one.answer(4)  # and rank 2 does not: some milliseconds are usual, so it is soon late
     made.finished(one)
     assert made.has_learnt(generator_after([[1, 2], [1, 2], [1, 2], [1]]))
@@ -226,8 +220,7 @@ def test_who_is_busy_for_too_long_is_lost(stage: MakeStage) -> None:
 def test_who_is_late_for_too_long_is_lost_while_too_few_are_free(stage: MakeStage) -> None:
     made = stage(num_workers=3, iterations=2, deadline=(0.05, 0.0), quorum=0.6, answer=0.6)
     one, two, hung = made.begin_with((1,), (2,), (3,))
-    one.answer(1)
-    two.answer(1)
+    answer_all([one, two], 1)
     one.take(ASK, 2)
     two.take(ASK, 2)
     two.die()
@@ -346,8 +339,7 @@ def test_if_no_answer_can_be_used_the_iteration_is_done_again(stage: MakeStage) 
     for host in (one, two):
         poison = torch.full_like(change_of(1, 1), torch.nan)
         host.answer(1, changes={host.number: poison})
-    one.answer(1)
-    two.answer(1)
+    answer_all([one, two], 1)
     made.finished(one, two)
     assert made.status()["iteration"] == 1
     assert made.attendance()["1"] == {"refused": 1, "answered": 1}

@@ -11,7 +11,7 @@ from mdgan.errors import BadInput, NotSaved
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.fence import Fence, Fenced
 from tests.toy_family import ASK
-from tests.unit.engine.played import LONG, answer_of
+from tests.unit.engine.played import LONG, answer_all, answer_of
 from tests.unit.engine.stage import Stage
 from tests.unit.engine.test_server_checkpoints import order, save_alone, write
 
@@ -87,8 +87,7 @@ def test_a_run_whose_folder_vanishes_trains_on(
     made.wait_for_checkpoint(0)
     shutil.rmtree(made.folder)
     one.send(answer_of(1, iteration=2))
-    for i in (3, 4, 5, 6):
-        one.answer(i)
+    answer_all([one], 3, 4, 5, 6)
     assert isinstance(made.over(), NotSaved)
     (saved,) = (tmp_path / "elsewhere").iterdir()
     assert RunDirectory(saved).read_generator()[1] == 6

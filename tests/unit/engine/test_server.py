@@ -16,7 +16,7 @@ from mdgan.errors import BadInput, Interrupted
 from mdgan.messages import Kind
 from mdgan.metrics.real_statistics import RealStatistics
 from tests.toy_family import ANSWER, ASK
-from tests.unit.engine.played import LONG, answer_of, generator_after
+from tests.unit.engine.played import LONG, answer_all, answer_of, generator_after
 from tests.unit.engine.stage import Stage, same_state
 from tests.unit.engine.test_scoring import statistics
 
@@ -78,9 +78,7 @@ def test_asked_to_stop_it_tells_every_host_and_saves(stage: MakeStage, when: str
 def test_a_checkpoint_under_way_is_kept_when_it_is_asked_to_stop(stage: MakeStage) -> None:
     made = stage(iterations=9, checkpoints=2, to_server=True)
     one, two = made.begin_with((1,), (2,))
-    for i in (1, 2):
-        one.answer(i)
-        two.answer(i)
+    answer_all([one, two], 1, 2)
     for host in (one, two):
         host.take(Kind.CHECKPOINT, 2)
     for _ in range(2):
@@ -126,9 +124,7 @@ def test_who_comes_at_the_very_end_is_told_to_stop(stage: MakeStage) -> None:
 def test_the_last_checkpoint_is_waited_for(stage: MakeStage) -> None:
     made = stage(num_workers=2, iterations=2, checkpoints=2, to_server=True)
     one, two = made.begin_with((1,), (2,))
-    for i in (1, 2):
-        one.answer(i)
-        two.answer(i)
+    answer_all([one, two], 1, 2)
     for host in (one, two):
         host.take(Kind.CHECKPOINT, 2)
     state = made.engine.part.state()
