@@ -33,21 +33,14 @@ DEADLINE = 0.1
 
 
 def test_without_a_limit_the_server_waits_for_every_worker() -> None:
-    deadline = Deadline(None, 0.1)
-    deadline.learn(0.1)
+    given = Deadline(DeadlineRule(1.5, 0.0), 0.5)
+    deadline, factor = Deadline(None, 0.1), Deadline(DeadlineRule(0.0, 3.0), 0.5)
+    assert factor.limit_seconds() == inf, "it knows nothing yet"
+    for each in (deadline, given):
+        each.learn(100.0)
+    assert given.limit_seconds() == 1.5
     assert deadline.limit_seconds() == inf
     assert [deadline.least(n) for n in (0, 1, 7)] == [0, 1, 7]
-
-
-def test_seconds_are_seconds() -> None:
-    deadline = Deadline(DeadlineRule(1.5, 0.0), 0.5)
-    assert deadline.limit_seconds() == 1.5
-    deadline.learn(100.0)
-    assert deadline.limit_seconds() == 1.5
-
-
-def test_a_factor_knows_nothing_at_first() -> None:
-    assert Deadline(DeadlineRule(0.0, 3.0), 0.5).limit_seconds() == inf
 
 
 @given(st.lists(st.floats(0.001, 100), min_size=1, max_size=60), st.floats(0.5, 9))
@@ -98,19 +91,6 @@ def test_the_generator_learns_from_every_worker(stage: MakeStage) -> None:
     assert made.has_learnt(generator_after([[1, 2]] * 3))
     assert [record["workers"] for record in made.metrics()] == [2, 2, 2]
     assert made.attendance() == {"1": {"answered": 3}, "2": {"answered": 3}}
-
-
-def test_without_a_deadline_the_server_waits_for_every_worker(stage: MakeStage) -> None:
-    made = stage(iterations=2)
-    one, two = made.begin_with((1,), (2,))
-    one.answer(1)
-    two.take(ASK)
-    assert one.link.receive(3 * DEADLINE) is None, "the server has gone on without rank 2"
-    two.send(answer_of(2, iteration=1))
-    answer_all([one, two], 2)
-    made.finished(one, two)
-    assert made.has_learnt(generator_after([[1, 2]] * 2))
-    assert not made.events("late")
 
 
 def test_past_the_deadline_the_server_goes_on_with_those_who_answered(stage: MakeStage) -> None:
@@ -171,17 +151,6 @@ def test_a_quorum_keeps_the_server_waiting(stage: MakeStage) -> None:
     assert time.monotonic() - begin < LONG
     assert made.has_learnt(generator_after([[1, 2, 3]]))
     assert four.take(Kind.STOP)
-
-
-def test_the_next_iteration_begins_only_with_a_quorum(stage: MakeStage) -> None:
-    made = stage(iterations=2, deadline=(DEADLINE, 0.0), quorum=1.0, num_workers=2)
-    one, two = made.begin_with((1,), (2,))
-    one.answer(1)
-    assert one.link.receive(3 * DEADLINE) is None
-    two.answer(1)
-    answer_all([one, two], 2)
-    made.finished(one, two)
-    assert not made.events("late")
 
 
 def test_newcomers_do_not_raise_the_quorum_of_an_iteration_under_way(stage: MakeStage) -> None:
