@@ -27,7 +27,7 @@ from mdgan.credentials.revocations import Revocations
 from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
 from mdgan.engine.answers import AnswerForm, pack_answers, read_answers
-from mdgan.engine.server.conduct import Conduct
+from mdgan.engine.server.strikes import Strikes
 from mdgan.engine.stages.screen import Screening
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
@@ -118,7 +118,7 @@ def test_aggregate_20_workers(benchmark: Benchmark) -> None:
 
 
 def test_screen_20_workers(benchmark: Benchmark) -> None:
-    answers, screening = feedbacks(), Screening(FORM, Conduct(3))
+    answers, screening = feedbacks(), Screening(FORM, Strikes(3))
     benchmark(lambda: [screening.refuse(n, answer) for n, answer in answers.items()])
 
 

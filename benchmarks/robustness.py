@@ -31,7 +31,7 @@ from mdgan.data.partition import partition
 from mdgan.data.shard import Shard
 from mdgan.engine.host.describing import describe_all
 from mdgan.engine.scorer import score_generator
-from mdgan.engine.server.conduct import Conduct
+from mdgan.engine.server.strikes import Strikes
 from mdgan.engine.stages.screen import Screening
 from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
@@ -133,7 +133,7 @@ def train(
 ) -> Iterator[int]:
     """Hardy et al., Algorithm 1; yields the number of each iteration that is done."""
     aggregation = Aggregation(settings.aggregation)
-    screening = Screening(feedback_form(settings, dataset.shape), Conduct(1))
+    screening = Screening(feedback_form(settings, dataset.shape), Strikes(1))
     kappa = resolve_kappa(settings.kappa, NUM_WORKERS)
     assignment = assign(sorted(workers), kappa)
     swap_every = settings.swap_every(len(dataset.open(Path())) / NUM_WORKERS)

@@ -29,12 +29,7 @@ def one_line(error: object) -> str:
 
 
 def printable(text: str, most: int) -> str:
-    """Text of a stranger for one line of a log: control characters may move a terminal.
-
-    Args:
-        text: any.
-        most: the number of characters that are kept.
-    """
+    """Text of a stranger for one line of a log, at most so long; controls may move a terminal."""
     kept = text[:most]
     return kept if kept.isprintable() else "".join(c if c.isprintable() else "?" for c in kept)
 
@@ -45,12 +40,7 @@ def is_of_disk(error: OSError) -> bool:
 
 
 def cannot_write(what: object, error: OSError) -> str:
-    """One line: what cannot be written, why, and the way out.
-
-    Args:
-        what: the file or folder, with its flag if the user named it.
-        error: of the operating system.
-    """
+    """One line: what (a file or folder, with its flag) cannot be written, why, and the way out."""
     is_full = error.errno in _FULL
     way_out = "free some space there, or name another place" if is_full else "name another place"
     if error.errno in _TOO_MANY:

@@ -1,8 +1,7 @@
 """The messages between the server and the hosts that every algorithm has.
 
-Every message has a kind, the iteration it belongs to, a few JSON fields, and named tensors. The
-functions below make the messages of the engine; every algorithm has its own in its folder. Each
-function says what its message holds.
+Each function below makes one of them, and says what it holds; every algorithm has its own messages
+in its folder.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,8 +60,7 @@ class Message:
 def stop(iteration: int, reason: str, *, shut_out: bool = False) -> Message:
     """Server → host: training is over, at least for this host.
 
-    Returns:
-        fields `reason`: empty if every iteration was done; `shut_out`: whether the others go on.
+    Fields `reason`: empty if every iteration was done; `shut_out`: whether the others go on.
     """
     return Message(Kind.STOP, iteration, fields={"reason": reason, "shut_out": shut_out})
 
@@ -79,11 +77,10 @@ def spans(
 ) -> Message:
     """Host → server, about once a second: what it did when, what it moved and what it holds.
 
-    Returns:
-        fields `rows` (see `Tracer.take`), `sent_bytes` and `received_bytes` (by kind), and
-        `memory_bytes` of the process; 0 if the host is no process of its own. Now and then
-        `fetching`, how its workers waited for data; once `profile`, what it computed; `epsilon`
-        and `replaced`, what the samples of workers have spent (see `Spending.told`).
+    Fields `rows` (see `Tracer.take`), `sent_bytes` and `received_bytes` (by kind), and
+    `memory_bytes` of the process; 0 if the host is no process of its own. Now and then `fetching`,
+    how its workers waited for data; once `profile`, what it computed; `epsilon` and `replaced`,
+    what the samples of workers have spent (see `Spending.told`).
     """
     fields = {
         "rows": list(rows),
@@ -100,9 +97,7 @@ def spans(
 def extractor(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Message:
     """Scorer → server → hosts: the network whose features the scores are made of.
 
-    Returns:
-        fields and tensors as `metrics.packing.pack` gives them; field `reason` alone if there is no
-        network.
+    Fields and tensors as `metrics.packing.pack` gives them; field `reason` alone if there is none.
     """
     return Message(Kind.EXTRACTOR, 0, fields=fields, tensors=tensors)
 
@@ -110,8 +105,7 @@ def extractor(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Messa
 def real(iteration: int, statistics: Mapping[str, Tensor], reason: str = "") -> Message:
     """Host → server → scorer: sums over the features of real samples, never a sample.
 
-    Returns:
-        tensors as `RealStatistics.tensors` gives them; field `reason`: why there are none.
+    Tensors as `RealStatistics.tensors` gives them; field `reason`: why there are none.
     """
     return Message(Kind.REAL, iteration, fields={"reason": reason}, tensors=statistics)
 
@@ -119,19 +113,14 @@ def real(iteration: int, statistics: Mapping[str, Tensor], reason: str = "") -> 
 def generator(iteration: int, state: Mapping[str, Tensor], fields: Mapping[str, Any]) -> Message:
     """Server → scorer: a generator to be scored.
 
-    Returns:
-        tensors by the generator's own names; of the fields, `held`: by worker the samples of each
-        class, if classes are to be generated as often.
+    Tensors by its own names; of the fields, `held`: by worker the samples of each class, if classes
+    are to be generated as often.
     """
     return Message(Kind.GENERATOR, iteration, fields=fields, tensors=state)
 
 
 def scores(iteration: int, record: Mapping[str, Any]) -> Message:
-    """Scorer → server: what a generator is worth.
-
-    Returns:
-        fields: the record for `metrics.jsonl`.
-    """
+    """Scorer → server: what a generator is worth; the fields are the record for the metrics."""
     return Message(Kind.SCORES, iteration, fields=record)
 
 
@@ -143,25 +132,16 @@ def ready(
 ) -> Message:
     """Host → server, after it joined or adopted: which of its workers can go on.
 
-    Args:
-        iteration: i.
-        holds: the workers whose models are to be trained on as they are.
-        told: what the algorithm's part on the server wants to know of this host: JSON values.
-        key: with which other hosts agree on secrets with this one, if answers are masked.
-
-    Returns:
-        fields `holds`, `told`, and `key` if there is one.
+    Fields `holds`: the workers whose models are to be trained on as they are; `told`: what the
+    algorithm's part on the server wants to know of this host, JSON values; `key`, if answers are
+    masked: with which other hosts agree on secrets with this one.
     """
     fields = {"holds": list(holds), "told": dict(told or {})}
     return Message(Kind.READY, iteration, fields | ({"key": dict(key)} if key else {}))
 
 
 def copy(iteration: int, worker: int, taker: int) -> Message:
-    """Server → host: send a copy of one of your workers' models, for a host that has just joined.
-
-    Returns:
-        fields `worker`: whose models; `taker`: the host they are for.
-    """
+    """Server → host: send a copy of a worker's models, for a host (`taker`) that has joined."""
     return Message(Kind.COPY, iteration, fields={"worker": worker, "taker": taker})
 
 
@@ -170,15 +150,8 @@ def state(
 ) -> Message:
     """Host → server: states of some of its workers.
 
-    Args:
-        iteration: i.
-        states: by worker.
-        purpose: `copy` (the answer to COPY), `checkpoint` or `leave`
-            (everything that the worker's next answer depends on).
-        taker: the host that a copy is for.
-
-    Returns:
-        fields `purpose`, `taker`; tensors named `<worker>/<name in the state>`.
+    Fields `purpose`: `copy` (the answer to COPY), `checkpoint` or `leave` (everything that the
+    worker's next answer depends on); `taker`: the host that a copy is for. Tensors of `of_workers`.
     """
     fields = {"purpose": purpose, "taker": taker}
     return Message(Kind.STATE, iteration, fields, of_workers(states))
@@ -187,13 +160,8 @@ def state(
 def adopt(iteration: int, states: Mapping[int, Mapping[str, Tensor]]) -> Message:
     """Server → host: states for those of its workers that have none to go on with.
 
-    Args:
-        iteration: i.
-        states: by worker, its own of before or a copy of another worker's; a worker without an
-            entry keeps what it has.
-
-    Returns:
-        tensors named `<worker>/<name in the state>`.
+    A worker gets its own of before or a copy of another's, or else keeps what it has. Tensors of
+    `of_workers`.
     """
     return Message(Kind.ADOPT, iteration, tensors=of_workers(states))
 
@@ -203,9 +171,8 @@ def adopt_sealed(
 ) -> Message:
     """Server → host: a STATE message's copy that another host has encrypted for it, unread.
 
-    Returns:
-        fields `giver`; `workers` that the copy is for; `prefix` of the tensors that they may take;
-        `given`: the iteration that the giver has encrypted it in. The tensor of `state`.
+    Fields `giver`; `workers` that the copy is for; `prefix` of the tensors that they may take;
+    `given`: the iteration that the giver has encrypted it in. The tensor of `state`.
     """
     about = {"giver": giver, "workers": list(workers), "prefix": prefix, "given": state.iteration}
     return Message(Kind.ADOPT, iteration, about, state.tensors)
@@ -219,26 +186,15 @@ def leave(iteration: int) -> Message:
 def spent(iteration: int, epsilon: Mapping[str, float]) -> Message:
     """Host → server: the budgets of workers are spent; comes before their last answer.
 
-    Args:
-        iteration: i, that the last answer belongs to.
-        epsilon: by worker that can train no further iteration, what its samples have then spent.
-
-    Returns:
-        field `epsilon`.
+    Field `epsilon`: what its samples have then spent, by worker that can train no iteration more.
     """
     return Message(Kind.SPENT, iteration, fields={"epsilon": dict(epsilon)})
 
 
 def checkpoint(iteration: int, kept: Sequence[int], *, to_server: bool) -> Message:
-    """Server → host: save every worker as it is after iteration i.
+    """Server → host: save every worker as it is after iteration i, or send it `to_server`.
 
-    Args:
-        iteration: i.
-        kept: the earlier checkpoints that are still needed; hosts delete the files of others.
-        to_server: whether to send the states instead of writing them.
-
-    Returns:
-        fields `kept`, `to_server`.
+    Field `kept`: the earlier checkpoints that are still needed; hosts delete the files of others.
     """
     return Message(Kind.CHECKPOINT, iteration, {"kept": list(kept), "to_server": to_server})
 
@@ -248,15 +204,11 @@ def checkpointed(
 ) -> Message:
     """Host → server: its workers are saved, or cannot be.
 
-    Returns:
-        fields `files`: worker → what `StoredFile.as_record` gives; `reason`: why some could not be
-        written, or empty.
+    Fields `files`: worker → what `StoredFile.as_record` gives; `reason`: why some could not be
+    written, or empty.
     """
-    fields = {
-        "files": {str(worker): dict(record) for worker, record in files.items()},
-        "reason": reason,
-    }
-    return Message(Kind.CHECKPOINTED, iteration, fields=fields)
+    records = {str(worker): dict(record) for worker, record in files.items()}
+    return Message(Kind.CHECKPOINTED, iteration, {"files": records, "reason": reason})
 
 
 def by_worker(message: Message) -> dict[int, dict[str, Tensor]]:

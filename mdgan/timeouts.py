@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Timeouts:
-    """The time limits of a run that users set or that several rooms share, in seconds.
-
-    A limit that concerns one module alone is a constant there.
+    """Limits that users set or that several rooms share, in seconds; others are constants.
 
     Attributes:
         connect: until the server answers, and until all workers have joined.
@@ -28,10 +26,6 @@ class Timeouts:
     patience: float = 300.0
 
     def __post_init__(self) -> None:
-        """Checks the order: a host that waits for a swap must outlast the opening of its link.
-
-        Raises:
-            ValueError: the limits contradict each other.
-        """
+        """A host that waits for a swap must outlast the opening of its link."""
         if not 0 < self.farewell < self.link < self.swap < self.answer:
             raise ValueError(f"time limits must rise from farewell to answer: {self}")

@@ -1,4 +1,4 @@
-"""An algorithm of one's own, in one file: clients train both models, only generators travel.
+"""An algorithm of one's own, in one file: clients train both models, only G's changes travel.
 
 `python -m tests.toy_family train --algorithm toy …` is `mdgan` with this algorithm added.
 """
@@ -49,18 +49,18 @@ class ToyServer(ServerPart):
     def advance(self, done: int, engine: Engine) -> Advance | None:
         hosts, i = engine.await_hosts(), done + 1
         engine.at(i)
-        sent = self._vector.read()
-        engine.ask(i, hosts, lambda host: Message(ASK, i, {}, {"generator": sent}))
-        answers = engine.barrier.collect(i, hosts)
+        sent = {"generator": self._vector.read()}
+        engine.ask(i, hosts, lambda host: Message(ASK, i, {"workers": [*hosts[host]]}, sent))
+        answers = engine.collect(i, hosts)
         if not answers.losses:
             return None
         with engine.span("aggregate"):
             parts = [answers.singles[worker] for worker in sorted(answers.singles)]
             total = put_together(parts, [part.total for part in answers.sums])
             assert total is not None
-            self._vector.write(total / len(answers.losses))
+            self._vector.write(sent["generator"] + total / len(answers.losses))
         with engine.span("step"):
-            return Advance(i, answers.mean_losses())
+            return Advance(i, answers.mean_losses(), sorted(answers.losses))
 
     def state(self) -> dict[str, Tensor]:
         return {name: t.detach().clone() for name, t in self._generator.state_dict().items()}
@@ -84,12 +84,12 @@ class ToyHost(HostPart):
         return {ASK: self._train}
 
     def _train(self, message: Message, transport: HostTransport) -> None:
-        trained, losses = {}, {}
-        for rank, gan in self._gans.items():
+        trained, losses, sent = {}, {}, message.tensors["generator"]
+        for rank in message.fields["workers"]:
             with self._tracer.of_worker(rank)("train"):
-                self._vectors[rank].write(message.tensors["generator"])
-                steps = [torch.stack(gan.step()) for _ in range(self._steps)]
-            trained[rank], losses[rank] = self._vectors[rank].read(), steps[-1]
+                self._vectors[rank].write(sent)
+                steps = [torch.stack(self._gans[rank].step()) for _ in range(self._steps)]
+            trained[rank], losses[rank] = self._vectors[rank].read() - sent, steps[-1]
         form = AnswerForm(ANSWER, next(iter(self._vectors.values())).shape)
         with self._tracer.span("send") as span:
             together = dict.fromkeys(trained, 0)

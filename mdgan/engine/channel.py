@@ -15,11 +15,7 @@ class ChannelClosed(RuntimeError):
 
 
 class Channel:
-    """One end of a pipe.
-
-    Args:
-        connection: this end; the other end must be closed in this process.
-    """
+    """One end of a pipe, whose other end must be closed in this process."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -38,10 +34,7 @@ class Channel:
             raise ChannelClosed from error
 
     def receive(self, timeout_seconds: float | None = None) -> Message | None:
-        """The next message, or None when the time is up.
-
-        Args:
-            timeout_seconds: how long to wait; None without limit.
+        """The next message, or None when the time is up; without a time it waits for one.
 
         Raises:
             ChannelClosed: the other end is gone, and nothing is left to be read.

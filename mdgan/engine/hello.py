@@ -13,12 +13,32 @@ _Rank = Annotated[int, msgspec.Meta(le=MOST_RANKS)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_RANKS)]
 
 
+class Owner(NamedTuple):
+    """Which host a rank, or a state, belongs to; see `Hello`."""
+
+    key: str
+    certificate: str
+
+    def is_same(self, other: "Owner | None") -> bool:
+        """Whether another one is the same host, or one with the same certificate."""
+        return self.has_key_of(other) or (
+            other is not None and _same(self.certificate, other.certificate)
+        )
+
+    def has_key_of(self, other: "Owner | None") -> bool:
+        """Whether another one is the same host, in the same process."""
+        return other is not None and _same(self.key, other.key)
+
+
+def _same(ours: str, theirs: str) -> bool:
+    return bool(ours) and secrets.compare_digest(ours.encode(), theirs.encode())
+
+
 class Hello(msgspec.Struct, frozen=True):
     """A host that wants to join.
 
     Attributes:
         host: its number, that of its first worker.
-        workers: the ranks that it carries.
         identity: what must be equal on every rank.
         num_samples: of each worker.
         class_counts: of each worker, the number of samples of each class.
@@ -40,35 +60,9 @@ class Hello(msgspec.Struct, frozen=True):
     certificate: str = ""
 
     @property
-    def owner(self) -> "Owner":
+    def owner(self) -> Owner:
         """Which host says it."""
         return Owner(self.key, self.certificate)
-
-
-class Owner(NamedTuple):
-    """Which host a rank, or a state, belongs to.
-
-    Attributes:
-        key: see `Hello`.
-        certificate: see `Hello`.
-    """
-
-    key: str
-    certificate: str
-
-    def is_same(self, other: "Owner | None") -> bool:
-        """Whether another one is the same host, or one with the same certificate."""
-        if other is None:
-            return False
-        return _same(self.key, other.key) or _same(self.certificate, other.certificate)
-
-    def has_key_of(self, other: "Owner | None") -> bool:
-        """Whether another one is the same host, in the same process."""
-        return other is not None and _same(self.key, other.key)
-
-
-def _same(ours: str, theirs: str) -> bool:
-    return bool(ours) and secrets.compare_digest(ours.encode(), theirs.encode())
 
 
 def make_hello(
@@ -86,13 +80,13 @@ def make_hello(
         identity: what must be equal on every rank.
         tells_classes: whether to tell more than how many samples there are in all.
     """
-    told = class_counts if tells_classes else dict.fromkeys(class_counts, ())
+    counts = class_counts if tells_classes else dict.fromkeys(class_counts, ())
     return {
         "purpose": "join",
         "host": host,
         "workers": list(class_counts),
-        "num_samples": {str(worker): sum(counts) for worker, counts in class_counts.items()},
-        "class_counts": {str(worker): list(counts) for worker, counts in told.items()},
+        "num_samples": {str(worker): sum(held) for worker, held in class_counts.items()},
+        "class_counts": {str(worker): list(held) for worker, held in counts.items()},
         "identity": dict(identity),
         "generation": 0,
         "key": secrets.token_hex(16),
@@ -106,7 +100,5 @@ def read_hello(given: Mapping[str, Any]) -> Hello | None:
         hello.key.encode()
     except (msgspec.ValidationError, UnicodeError):
         return None
-    named = set(hello.workers)
-    fits = hello.host == hello.workers[0]
-    fits &= hello.num_samples.keys() == hello.class_counts.keys() == named
-    return hello if fits else None
+    fits = hello.num_samples.keys() == hello.class_counts.keys() == set(hello.workers)
+    return hello if fits and hello.host == hello.workers[0] else None

@@ -129,7 +129,7 @@ class ServerPart(ABC):
 
     def holdings(self, engine: "Engine") -> Mapping[str, Any]:
         """What is trained on, by worker, for the report."""
-        return engine.members.holdings()
+        return engine.peers.holdings()
 
     def progress(self) -> dict[str, int]:
         """What a checkpoint must know besides `state`, such as how many swaps were ordered."""
@@ -156,7 +156,7 @@ class ServerPart(ABC):
         """By kind of message, what takes it in; answers in `form` are not among them."""
         return {}
 
-    def settle(self, engine: "Engine") -> None:
+    def on_lost(self, engine: "Engine") -> None:
         """Hosts are gone: the algorithm stops waiting for messages of theirs."""
 
 

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -45,60 +45,65 @@ _FOREVER = 1e9
 _FILE_SECONDS = 2.0  # to finish a file in when training is over
 
 
-class Scorer:
-    """Answers every generator with its scores, as soon as the real data are described.
+@dataclass(frozen=True)
+class RealSamples:
+    """What generators are compared with, as far as it is here.
 
-    Args:
-        channel: to the server.
-        run: the run's folder.
+    Attributes:
         make_extractor: finds or trains the network; raises BadInput if it cannot.
         held_out: the features of samples that the server may hold, if there are any.
-        generator: of the run's architecture.
-        z_dim: the length of its input.
-        num_samples: n, how many to generate.
-        seed: of the noise and of all other draws.
-        shards: described here rather than by hosts, where there are none.
         held_out_images: reads held-out samples by their places, float32 [n, C, H, W].
         real_is_held_out: whether held-out samples stand for all real ones.
+        shards: described here rather than by hosts, where there are none.
     """
+
+    make_extractor: Callable[[], Extractor]
+    held_out: Callable[[Extractor], Features | None]
+    held_out_images: Callable[[Tensor], Tensor]
+    real_is_held_out: bool = False
+    shards: Sequence[Shard] = ()
+
+    def describe(self, extractor: Extractor, held_out: Features | None) -> RealStatistics | None:
+        """The statistics of all real samples; None if hosts describe them.
+
+        Raises:
+            BadInput: there are none.
+        """
+        if self.real_is_held_out:
+            return describe_held_out(held_out, extractor)
+        return describe_all(self.shards, extractor) if self.shards else None
+
+
+class Scorer:
+    """Answers every generator with its scores, as soon as the real data are described."""
 
     def __init__(
         self,
         channel: Channel,
         run: RunDirectory,
-        make_extractor: Callable[[], Extractor],
-        held_out: Callable[[Extractor], Features | None],
+        samples: RealSamples,
         generator: nn.Module,
         *,
         z_dim: int,
         num_samples: int,
         seed: int,
-        shards: Sequence[Shard] = (),
-        held_out_images: Callable[[Tensor], Tensor] | None = None,
-        real_is_held_out: bool = False,
     ) -> None:
-        self._real_is_held_out = real_is_held_out
         self._channel = channel
         self._run = run
-        self._make_extractor = make_extractor
-        self._held_out = held_out
+        self._samples = samples
         self._generator = generator
         self._z_dim = z_dim
         self._num_samples = num_samples
         self._seed = seed
-        self._shards = shards
-        self._held_out_images = held_out_images
 
     def run(self) -> None:
         """Works until the server closes the channel, which ends this process at once."""
         inbox: Inbox[Message] = Inbox()
         self._channel.read_all(inbox.put, at_end=lambda: exit_between_files(0, _FILE_SECONDS))
         try:
-            extractor = self._make_extractor()
-            held_out = self._held_out(extractor)
-            real = describe_all(self._shards, extractor) if self._shards else None
-            if self._real_is_held_out:
-                real = describe_held_out(held_out, extractor)
+            extractor = self._samples.make_extractor()
+            held_out = self._samples.held_out(extractor)
+            real = self._samples.describe(extractor, held_out)
         except BadInput as error:
             self._channel.send(messages.extractor({"reason": str(error)}, {}))
             return
@@ -137,38 +142,27 @@ class Scorer:
         fields = dict(message.fields)
         held = fields.pop("held", ())
         self._generator.load_state_dict(dict(message.tensors))
+        drawn = {"z_dim": self._z_dim, "num_samples": self._num_samples, "seed": self._seed}
         try:
-            scores = score_generator(
-                self._generator,
-                extractor,
-                real,
-                held_out,
-                z_dim=self._z_dim,
-                num_samples=self._num_samples,
-                seed=self._seed,
-                held=held,
-            )
+            scores = score_generator(self._generator, extractor, real, held_out, **drawn, held=held)
             record = scores.as_record()
-            if held_out is not None and len(held_out) > 1 and self._held_out_images is not None:
-                record["neighbours"] = self._find_neighbours(
-                    extractor, held_out, self._held_out_images
-                )
+            if held_out is not None and len(held_out) > 1:
+                record["neighbours"] = self._find_neighbours(extractor, held_out)
         except BadInput as error:
             record = {"scores": {}, "left_out": {"all": str(error)}, "warnings": []}
-        end = time.monotonic()
-        span = ["evaluate", 0, 0, round(1e6 * (end - begin)), 0]
+        seconds = time.monotonic() - begin
+        span = ["evaluate", 0, 0, round(1e6 * seconds), 0]
         row = {"iteration": message.iteration, "start": begin, "spans": [span]}
-        record = {**fields, "scoring_seconds": round(end - begin, 3), **record, "row": row}
+        record = {**fields, "scoring_seconds": round(seconds, 3), **record, "row": row}
         record["memory_bytes"] = memory_bytes()
         self._channel.send(messages.scores(message.iteration, record))
 
-    def _find_neighbours(
-        self, extractor: Extractor, held_out: Features, read: Callable[[Tensor], Tensor]
-    ) -> dict[str, Any]:
+    def _find_neighbours(self, extractor: Extractor, held_out: Features) -> dict[str, Any]:
         """Draws samples above their nearest held-out neighbours, and says how near these are."""
         samples = draw_samples(self._generator, _NEAR_SAMPLES, self._z_dim, self._seed)
         found = nearest(extractor(samples).values, held_out.values)
-        pairs = torch.cat([samples[:_SHOWN_SAMPLES], read(found.places[:_SHOWN_SAMPLES])])
+        shown = self._samples.held_out_images(found.places[:_SHOWN_SAMPLES])
+        pairs = torch.cat([samples[:_SHOWN_SAMPLES], shown])
         with suppress(OSError):  # a full disk ends no scoring
             write_whole(self._run.path / NEIGHBOURS_FILE, grid_png(pairs, _SHOWN_SAMPLES))
         return {"n": len(held_out), "generated": found.generated, "real": found.real}
@@ -204,13 +198,7 @@ def score_generator(
     """Generates samples and scores them.
 
     Args:
-        generator: G.
-        extractor: gives features.
-        real: of all real samples.
-        held_out: features of real samples that the server may hold.
-        z_dim: the length of G's input.
-        num_samples: n.
-        seed: decides the noise, and which samples are compared one by one.
+        held_out: of real samples that the server may hold.
         held: by worker, the samples of each class that it holds, if a conditional generator is to
             make classes as often; else it makes all equally often.
 

@@ -18,7 +18,7 @@ from math import inf
 from typing import NoReturn
 
 from mdgan.engine.host.loop import HostFailed, ServerLost
-from mdgan.engine.server.loop import AllWorkersLost
+from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.errors import BadInput, Interrupted, NotSaved, cannot_write, is_of_disk
 from mdgan.launch.minder import end_with_input
 from mdgan.storage.fence import Fenced

@@ -21,12 +21,14 @@ from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.loop import Connect, Host, HostFailed, ServerLost
 from mdgan.engine.host.spending import Spending
-from mdgan.engine.host.telling import Teller
+from mdgan.engine.host.telling import HostReports, Teller
 from mdgan.engine.host_keys import HostKeys
-from mdgan.engine.server.build import build_server
+from mdgan.engine.server.admission import Admission
 from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
-from mdgan.engine.server.membership import Membership
-from mdgan.engine.server.scoring import Scoring
+from mdgan.engine.server.loop import Server
+from mdgan.engine.server.peers import Peers
+from mdgan.engine.server.scoring import ScorerLink
+from mdgan.engine.server.trainer import Trainer
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families.contract import HostNeeds
 from mdgan.gan.build import make_average
@@ -148,10 +150,7 @@ def make_host(
         timeouts,
         _describer(prepared, shards, device, run),
         HostCheckpoints(partial(_checkpoints_of, prepared, run), tracer),
-        tracer,
-        fetcher,
-        teller,
-        Spending(budgets),
+        HostReports(tracer, fetcher, Spending(budgets), teller),
     )
 
 
@@ -217,20 +216,20 @@ def on_stop_signals(*acts: Callable[[], None]) -> None:
 
 def run_server(prepared: Prepared, claimed: Claim, places: Sequence[str]) -> None:
     """Runs rank 0 over the network."""
-    with scoring_process(prepared, claimed.run) as scoring:
+    with scoring_process(prepared, claimed.run) as scorer:
         task = prepared.task
         cores = task.cores if task else None
         torch.set_num_threads(machine.num_threads(prepared.launch, cores_each=cores))
         machine.keep_freed_memory()
         device = machine.resolve_device(prepared.launch.device, task.process_here if task else 0)
-        members = make_membership(prepared, claimed)
+        admission = make_admission(prepared, claimed)
         timeouts = prepared.launch.timeouts()
-        transport = open_server(prepared, places, members.admit, timeouts)
-        serve(prepared, claimed, transport, members, scoring, timeouts, device)
+        transport = open_server(prepared, places, admission.admit, timeouts)
+        serve(prepared, claimed, transport, admission, scorer, timeouts, device)
 
 
-def make_membership(prepared: Prepared, claimed: Claim) -> Membership:
-    """The server's list of hosts, with what it tells every newcomer."""
+def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
+    """Which hosts may come in, with what the server tells every newcomer."""
     told: dict[str, Any] = {
         "generation": claimed.fence.generation,
         "run": claimed.run.path.name,
@@ -241,16 +240,17 @@ def make_membership(prepared: Prepared, claimed: Claim) -> Membership:
     workers = prepared.settings.num_workers if prepared.algorithm.has_hosts else 0
     all_ranks = range(1, workers + 1)
     return_seconds = prepared.launch.liveness_timeout  # for a lost worker to come back to its rank
-    most = most_ranks(prepared.settings, prepared.launch)
-    if claimed.goes_on is None:
-        return Membership(all_ranks, prepared.identity, told, return_seconds, most_ranks=most)
-    manifest = claimed.goes_on.manifest
-    expected = manifest.workers if claimed.takes_over else all_ranks
-    members = Membership(
-        *(expected, prepared.identity, told, return_seconds, manifest.iteration), most_ranks=most
+    manifest = None if claimed.goes_on is None else claimed.goes_on.manifest
+    return Admission(
+        all_ranks if manifest is None or not claimed.takes_over else manifest.workers,
+        prepared.identity,
+        told,
+        return_seconds,
+        0 if manifest is None else manifest.iteration,
+        most_ranks(prepared.settings, prepared.launch),
+        None if manifest is None else whereabouts(manifest),
+        prepared.credentials,
     )
-    members.checkpoint = whereabouts(manifest)
-    return members
 
 
 def _brings_states(prepared: Prepared) -> bool:
@@ -264,13 +264,13 @@ def serve(
     prepared: Prepared,
     claimed: Claim,
     transport: ServerTransport,
-    members: Membership,
-    scoring: Scoring,
+    admission: Admission,
+    scorer: ScorerLink,
     timeouts: Timeouts,
     device: torch.device,
 ) -> None:
     """Runs the server over any transport."""
-    on_stop_signals(transport.interrupt, scoring.abandon)
+    on_stop_signals(transport.interrupt, scorer.abandon)
     settings, goes_on = prepared.settings, claimed.goes_on
     fetcher = None if prepared.algorithm.has_hosts else prepared.fetcher()
     shards = prepared.clients or ({} if fetcher is None else {1: prepared.shard(1, fetcher)})
@@ -283,36 +283,25 @@ def serve(
         None if average is None else average.model,
         _profiler(prepared, device, serves=True),
     )
+    peers = Peers(admission, transport, observer, settings)
     checkpoints = ServerCheckpoints(
         claimed.checkpoints(prepared),
         settings,
         prepared.config,
         claimed.fence,
-        members,
-        observer,
+        peers,
         None if goes_on is None else goes_on.manifest,
         believes_first=not claimed.takes_over,
     )
     if prepared.beginning is not None:
         begin = prepared.beginning
-        checkpoints.keep(part.begin_with(begin.generator, begin.discriminators))
+        checkpoints.kept.keep(part.begin_with(begin.generator, begin.discriminators))
         if average is not None:
             average.begin_anew()
-    server = build_server(
-        part,
-        settings,
-        transport,
-        members,
-        checkpoints,
-        scoring,
-        observer,
-        timeouts,
-        average,
-        fetcher,
-        prepared.credentials,
-    )
+    trainer = Trainer(part, average, fetcher)
+    server = Server(trainer, settings, peers, checkpoints, scorer, timeouts)
     if goes_on is not None:
-        goes_on.restore(server.load_state)
+        goes_on.restore(trainer.load_state)
         replaces = claimed.takes_over
         server.go_on(goes_on.manifest, goes_on.changed, replaces_another=replaces)
     with contextlib.nullcontext() if fetcher is None else contextlib.closing(fetcher):
@@ -321,14 +310,14 @@ def serve(
 
 def run_everything(prepared: Prepared, claimed: Claim) -> None:
     """Runs the server and every host in one process: the same code over the memory transport."""
-    with scoring_process(prepared, claimed.run) as scoring:
+    with scoring_process(prepared, claimed.run) as scorer:
         machine.take_cores(prepared.launch, 0, 1)
         torch.set_num_threads(machine.num_threads(prepared.launch))
         device = machine.resolve_device(prepared.launch.device, 0)
         # A host that is gone here cannot come back.
         timeouts = replace(prepared.launch.timeouts(), patience=0.0)
-        members, path = make_membership(prepared, claimed), claimed.run.path
-        network = MemoryNetwork(timeouts, members.admit)
+        admission, path = make_admission(prepared, claimed), claimed.run.path
+        network = MemoryNetwork(timeouts, admission.admit)
         threads = []
         for workers in prepared.ranks.hosts:
             connect = partial(_join, network, workers[0])
@@ -338,7 +327,7 @@ def run_everything(prepared: Prepared, claimed: Claim) -> None:
         for thread in threads:
             thread.start()
         try:
-            serve(prepared, claimed, network.server, members, scoring, timeouts, device)
+            serve(prepared, claimed, network.server, admission, scorer, timeouts, device)
         finally:
             network.server.close()  # a server that has not begun has told no host that it ends
             for thread in threads:

@@ -14,8 +14,8 @@ import torch
 
 from mdgan.data.partitioner import Partitioner
 from mdgan.engine.channel import Channel, ChannelClosed
-from mdgan.engine.scorer import Scorer
-from mdgan.engine.server.scoring import Scoring
+from mdgan.engine.scorer import RealSamples, Scorer
+from mdgan.engine.server.scoring import ScorerLink
 from mdgan.errors import BadInput
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import FEATURES, tells
@@ -29,13 +29,13 @@ _NICENESS = 10
 
 
 @contextlib.contextmanager
-def scoring_process(prepared: Prepared, run: RunDirectory) -> Iterator[Scoring]:
+def scoring_process(prepared: Prepared, run: RunDirectory) -> Iterator[ScorerLink]:
     """Forks the scorer, if anything is to be scored; it ends with the block or with this process.
 
     Training does not wait for it, nor for the classifier that it may have to train first.
     """
     if not prepared.settings.is_scored:
-        yield Scoring(None, prepared.settings)
+        yield ScorerLink()
         return
     ours, theirs = Pipe()
     with warnings.catch_warnings():
@@ -48,7 +48,7 @@ def scoring_process(prepared: Prepared, run: RunDirectory) -> Iterator[Scoring]:
     theirs.close()
     try:
         alone = not (prepared.algorithm.has_hosts and tells(prepared.settings, FEATURES))
-        yield Scoring(Channel(ours), prepared.settings, real_is_known=alone)
+        yield ScorerLink(Channel(ours), knows_real=alone)
     finally:
         ours.close()
         os.waitpid(child, 0)
@@ -92,18 +92,21 @@ def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Sco
         opened.append(source)
         return features_of(source, extractor)
 
+    real = RealSamples(
+        extractor,
+        held_out_features,
+        lambda places: opened[-1].images(places),
+        real_is_held_out=not tells(prepared.settings, FEATURES),
+        shards=[] if prepared.algorithm.has_hosts else [prepared.shard(1)],
+    )
     return Scorer(
         channel,
         run,
-        extractor,
-        held_out_features,
+        real,
         prepared.models.generator(),
         z_dim=prepared.models.z_dim,
         num_samples=settings.eval_samples,
         seed=settings.seed,
-        held_out_images=lambda places: opened[-1].images(places),
-        real_is_held_out=not tells(prepared.settings, FEATURES),
-        shards=[] if prepared.algorithm.has_hosts else [prepared.shard(1)],
     )
 
 

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from mdgan import messages
 from mdgan.engine.parts import Learner
 from mdgan.messages import Message
@@ -23,7 +21,6 @@ class HostCheckpoints:
 
     Args:
         folder: from the run's name to the folder of its checkpoints on this machine.
-        tracer: of the host.
     """
 
     def __init__(self, folder: Callable[[str], Path], tracer: Tracer) -> None:
@@ -33,14 +30,7 @@ class HostCheckpoints:
         self._checkpoints: Checkpoints | None = None
 
     def attend(self, welcome: Mapping[str, Any]) -> Path:
-        """A server has let this host in.
-
-        Args:
-            welcome: what it told.
-
-        Returns:
-            The run's folder on this machine.
-        """
+        """A server has let this host in; returns the run's folder on this machine."""
         folder = self._folder(str(welcome["run"]))
         self._checkpoints = Checkpoints(folder, keep=1)
         return folder.parent
@@ -48,13 +38,7 @@ class HostCheckpoints:
     def save(
         self, order: Message, workers: Mapping[int, Learner], send: Callable[[Message], Any]
     ) -> None:
-        """Snapshots all workers now; writes them, and reports, in the background.
-
-        Args:
-            order: a CHECKPOINT message.
-            workers: by rank.
-            send: sends to the server, from any thread.
-        """
+        """Snapshots all workers now; writes them, and reports, in the background."""
         states = {rank: worker.state() for rank, worker in workers.items()}
         if order.fields["to_server"]:
             send(messages.state(order.iteration, states, "checkpoint"))
@@ -64,10 +48,11 @@ class HostCheckpoints:
 
         def write() -> None:
             self._tracer.reach("write", order.iteration)
-            files = {
-                rank: _write(checkpoints, order, rank, state).as_record()
-                for rank, state in states.items()
-            }
+            files = {}
+            for rank, state in states.items():
+                folder = checkpoints.make_folder_of(order.iteration)
+                files[rank] = write_state(folder, worker_file(rank), state).as_record()
+                checkpoints.prune_worker(rank, order.fields["kept"], order.iteration)
             self._tracer.reach("report", order.iteration)
             send(messages.checkpointed(order.iteration, files))
 
@@ -78,14 +63,14 @@ class HostCheckpoints:
         self._writer.submit_newest(write, failed)
 
     def restore(self, newest: Mapping[str, Any], workers: Mapping[int, Learner]) -> list[int]:
-        """Loads the workers whose checkpoint files are on this machine.
+        """Loads the workers whose files of the newest checkpoint are on this machine.
 
         Args:
             newest: `iteration` and `files`, from the server.
             workers: by rank.
 
         Returns:
-            The workers that were loaded.
+            Those that were loaded.
         """
         assert self._checkpoints is not None, "attend() comes first"
         loaded = []
@@ -105,11 +90,3 @@ class HostCheckpoints:
     def close(self) -> None:
         """Waits until everything is written."""
         self._writer.close(_CLOSE_SECONDS)
-
-
-def _write(
-    checkpoints: Checkpoints, order: Message, rank: int, state: Mapping[str, Tensor]
-) -> StoredFile:
-    stored = write_state(checkpoints.make_folder_of(order.iteration), worker_file(rank), state)
-    checkpoints.prune_worker(rank, order.fields["kept"], order.iteration)
-    return stored

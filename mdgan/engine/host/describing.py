@@ -27,6 +27,7 @@ _MOST_NETWORKS = 2
 """The server's, and that of a server that takes over on a machine of another kind."""
 _LEAST_IN_A_HALF = 32
 """Sums over few samples are almost samples."""
+_SEE_LOG = "its own log says why"
 
 
 class Withheld(BadInput):
@@ -37,9 +38,7 @@ class Describer:
     """Adds up the statistics of all shards of one host, in steps short enough to fit into waiting.
 
     Args:
-        shards: by worker.
         own_file: this machine's extractor file; None if it agreed to the data set's classifier.
-        device: where features are computed.
         why_not: why it tells nothing; empty if it tells.
         server_is_here: whether the server runs on this machine, for the same user. It could read
             the data itself, so that sums over any number of samples tell it nothing.
@@ -74,25 +73,21 @@ class Describer:
     def step(self, iteration: int) -> Message | None:
         """Does one piece of the work.
 
-        Args:
-            iteration: i, for the message.
-
         Returns:
             The REAL message once all is done, or once it is clear that it cannot be done.
         """
         assert self._steps is not None
+        reason = ""
         try:
-            done = next(self._steps)
+            sums = next(self._steps)
         except BadInput as error:
-            self._steps = None
             if str(error) != self._why_not:  # that is what the user asked for
                 _log.warning("warning: the server is told nothing of the data here: %s", error)
-            is_safe = isinstance(error, Withheld)
-            return messages.real(iteration, {}, str(error) if is_safe else _SEE_LOG)
-        if done is None:
+            sums, reason = {}, str(error) if isinstance(error, Withheld) else _SEE_LOG
+        if sums is None:
             return None
         self._steps = None
-        return messages.real(iteration, done)
+        return messages.real(iteration, sums, reason)
 
     def _work(self, message: Message) -> Iterator[dict[str, Tensor] | None]:
         if self._why_not:
@@ -111,9 +106,6 @@ class Describer:
         if not self._server_is_here:
             check_enough(total, extractor)
         yield total.tensors()
-
-
-_SEE_LOG = "its own log says why"
 
 
 def check_enough(total: RealStatistics, extractor: Extractor) -> None:

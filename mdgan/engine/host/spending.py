@@ -12,42 +12,26 @@ from mdgan.transport.host_end import HostTransport
 
 @dataclass(frozen=True)
 class Ending:
-    """Workers whose present answer is their last.
-
-    Attributes:
-        budgets: of these workers, by rank.
-    """
+    """Workers whose present answer is their last, with their budgets."""
 
     budgets: Mapping[int, Budget]
 
     def tell(self, iteration: int, transport: HostTransport) -> None:
-        """Tells the server; comes before their answer, so that the server asks no more.
-
-        Args:
-            iteration: that the answer belongs to.
-            transport: to the server.
-        """
+        """Tells the server; comes before their answer, so that the server asks no more."""
         if self.budgets:
-            limits = {str(worker): own.limit for worker, own in self.budgets.items()}
+            limits = {str(worker): budget.limit for worker, budget in self.budgets.items()}
             transport.send(messages.spent(iteration, limits))
 
 
 class Spending:
-    """The budgets of the workers of one host.
-
-    Args:
-        budgets: by rank; of the workers whose samples have one.
-    """
+    """The budgets of the workers of one host, as far as their samples have one."""
 
     def __init__(self, budgets: Mapping[int, Budget]) -> None:
         self._budgets = budgets
         self._before: dict[str, Spent] = {}
 
     def attend(self, run: Path) -> None:
-        """A server has let this host in.
-
-        Args:
-            run: the run's folder on this machine, where canaries are remembered.
+        """A server has let this host in; canaries are remembered in the run's folder here.
 
         Raises:
             BadInput: they cannot be.
@@ -58,8 +42,7 @@ class Spending:
 
     def lets(self, worker: int) -> bool:
         """Whether a worker may train another iteration."""
-        budget = self._budgets.get(worker)
-        return budget is None or budget.iterations_left > 0
+        return self.most(worker, 1) > 0
 
     def most(self, worker: int, iterations: int) -> int:
         """How many of some iterations a worker may train."""
@@ -67,29 +50,16 @@ class Spending:
         return iterations if budget is None else min(iterations, budget.iterations_left)
 
     def ending(self, iterations: Mapping[int, int]) -> Ending:
-        """The workers that can train no iteration more after some that are to come now.
-
-        Args:
-            iterations: that each worker is about to train.
-        """
-        return Ending(
-            {
-                worker: budget
-                for worker, budget in self._budgets.items()
-                if worker in iterations and budget.iterations_left <= iterations[worker]
-            }
-        )
+        """The workers that can train no iteration more after those that each is about to train."""
+        budgets = {n: budget for n, budget in self._budgets.items() if n in iterations}
+        return Ending({n: b for n, b in budgets.items() if b.iterations_left <= iterations[n]})
 
     def over(self) -> Ending:
         """The workers that can train no iteration at all."""
         return self.ending(dict.fromkeys(self._budgets, 0))
 
     def told(self, *, exactly: bool) -> dict[str, dict[str, float]]:
-        """What `Spent` says of each worker, by name and worker, if one has changed since.
-
-        Args:
-            exactly: see `Budget.spent`.
-        """
+        """What `Spent` says of each worker, by name and worker, if one has changed since."""
         now = {str(n): own.spent(exactly=exactly) for n, own in self._budgets.items()}
         if now == self._before:
             return {}

@@ -1,10 +1,16 @@
-"""Tells the user of a machine without the server what its workers do."""
+"""What a host tells while it works: the server what it does when, and the user how far it is."""
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from mdgan import messages
+from mdgan.data.fetching import Fetcher
+from mdgan.engine.host.spending import Spending
 from mdgan.observe.progress import Progress
+from mdgan.observe.tracer import Tracer, memory_bytes
+from mdgan.transport.host_end import HostTransport
 
 _log = logging.getLogger(__name__)
 
@@ -12,9 +18,10 @@ _log = logging.getLogger(__name__)
 class Teller:
     """Logs that a host has joined, now and then how far it is, and that it is done.
 
+    For the user of a machine without the server.
+
     Args:
         samples: how many each worker of the host holds.
-        iterations: of the whole run.
         shows_progress: whether to say how far it is; one host on a machine does.
     """
 
@@ -50,3 +57,41 @@ class Teller:
     def done(self, iteration: int) -> None:
         """The server has said that training is over."""
         _log.info("%s is done after iteration %d of %d", self._name, iteration, self._iterations)
+
+
+@dataclass(frozen=True)
+class HostReports:
+    """What a host tells of its work.
+
+    Attributes:
+        tracer: records what this host does when.
+        fetcher: reads its workers' samples ahead.
+        spending: of its workers' samples.
+        teller: tells the user, if the server does not do so on this machine.
+    """
+
+    tracer: Tracer
+    fetcher: Fetcher
+    spending: Spending
+    teller: Teller | None = None
+
+    def send(self, transport: HostTransport, part_bytes: int, *, at_end: bool = False) -> None:
+        """Tells the server what the host did since the last time, has moved, holds and has spent.
+
+        Args:
+            part_bytes: what processes of the algorithm's own hold.
+        """
+        traffic, iteration = transport.traffic, self.tracer.iteration
+        rows = self.tracer.take()
+        memory = memory_bytes() if self.tracer.records else 0  # it follows what samples are
+        memory += part_bytes if memory else 0
+        told = rows, traffic.sent, traffic.received, memory
+        fetching = self.fetcher.tell(at_end=at_end)
+        profile = self.tracer.profile(at_end=at_end)
+        spent = self.spending.told(exactly=at_end)
+        transport.send(messages.spans(iteration, *told, fetching, profile, spent))
+
+    def close(self) -> None:
+        """The host ends in order."""
+        self.fetcher.close()
+        self.spending.close()

@@ -12,18 +12,17 @@ from torch import Tensor
 
 from mdgan import __version__, messages
 from mdgan.engine.hello import Owner
+from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.server.kept_states import KeptStates
-from mdgan.engine.server.membership import Membership
+from mdgan.engine.server.peers import Peers
 from mdgan.engine.settings import RunSettings
 from mdgan.messages import Message
-from mdgan.observe.run_observer import RunObserver
 from mdgan.records.values import passed
 from mdgan.storage.background import BackgroundWriter
 from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints, worker_file
 from mdgan.storage.fence import Fence, Fenced
 from mdgan.storage.manifest import SERVER, Manifest
 from mdgan.storage.state_file import Damaged, StoredFile, write_state
-from mdgan.transport.server_end import ServerTransport
 
 _DRAIN_SECONDS = 30.0
 
@@ -32,64 +31,34 @@ _STRAGGLE_SECONDS = 120.0
 made: an old checkpoint that has every worker is worth more than a new one that lacks some."""
 
 
-@dataclass(frozen=True)
-class Standing:
-    """How far the run is, besides what the learners hold.
-
-    Attributes:
-        iteration: the last complete one.
-        progress: what the algorithm counts, by its own names.
-        seconds: since training began.
-        shut_out: the workers that may not take part any more.
-    """
+@dataclass
+class _Open:
+    """A checkpoint that is not yet committed; states and files are by `server` or worker."""
 
     iteration: int
     progress: Mapping[str, int]
     seconds: float
-    shut_out: Collection[int] = ()
-
-
-@dataclass
-class _Open:
-    """A checkpoint that is not yet committed.
-
-    Attributes:
-        standing: how far the run is.
-        states: what is to be written here, by `server` and the numbers of workers.
-        asked: the hosts that were told to save their workers, with these.
-        files: what workers have written, by their numbers.
-        waiting: the workers that have not reported.
-        borrows: whether the files of all other workers are those of the checkpoint before.
-        owners: the hosts that the states of workers come from.
-        since: when it was ordered, by the monotonic clock.
-        delays: whether a later checkpoint was left out because of it.
-    """
-
-    standing: Standing
-    states: dict[str, Mapping[str, Tensor]]
-    asked: Mapping[int, Collection[int]] = field(default_factory=dict)
-    files: dict[str, StoredFile] = field(default_factory=dict)
-    waiting: set[int] = field(default_factory=set)
-    borrows: bool = False
-    owners: Mapping[int, Owner] = field(default_factory=dict)
+    shut_out: Collection[int]
+    states: dict[str, Mapping[str, Tensor]]  # to be written here
+    owners: Mapping[int, Owner]  # of the states of workers
+    asked: Hosts = field(default_factory=dict)  # who was told to save
+    waiting: set[int] = field(default_factory=set)  # workers that have not reported
+    files: dict[str, StoredFile] = field(default_factory=dict)  # that workers have written
+    borrows: bool = False  # whether all other files are those of the checkpoint before
+    delays: bool = False  # whether a later checkpoint was left out because of it
     since: float = field(default_factory=time.monotonic)
-    delays: bool = False
 
 
 class ServerCheckpoints:
     """The server's side of checkpoints.
 
     Args:
-        store: the checkpoints of the run.
-        settings: how often, and where workers write.
         config: all settings of the run as JSON values, for the manifest.
-        fence: says whether this server is still the one that may write.
-        members: the hosts and workers that take part.
-        observer: is told of what could not be written.
         committed: the checkpoint that the run goes on from.
         believes_first: see `KeptStates`.
 
     Attributes:
+        kept: the states of workers that are here.
         ordered: the iteration of the checkpoint that hosts were last asked for.
     """
 
@@ -99,31 +68,27 @@ class ServerCheckpoints:
         settings: RunSettings,
         config: Mapping[str, Any],
         fence: Fence,
-        members: Membership,
-        observer: RunObserver,
+        peers: Peers,
         committed: Manifest | None = None,
         *,
         believes_first: bool = True,
     ) -> None:
+        self.kept = KeptStates(store, peers, committed, believes_first=believes_first)
+        self.ordered = None if committed is None else committed.iteration
         self._store = store
         self._settings = settings
         self._config = config
         self._fence = fence
-        self._members = members
-        self._observer = observer
+        self._peers = peers
         self._writer = BackgroundWriter()
         self._problems: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         self._open: _Open | None = None
-        self._kept = KeptStates(store, members, committed, believes_first=believes_first)
-        self.ordered = None if committed is None else committed.iteration
 
     def due(self, before: int, iteration: int, *, ends: bool = False) -> bool:
         """Whether there is to be a checkpoint after an iteration.
 
         Args:
             before: the last iteration that was asked about; −1 for the start.
-            iteration: the last that is done.
-            ends: whether training ends here although more iterations were planned.
         """
         settings = self._settings
         if not settings.checkpoint_interval:
@@ -133,59 +98,64 @@ class ServerCheckpoints:
         return last or (passes and settings.makes_checkpoints)
 
     def order(
-        self,
-        standing: Standing,
-        state: Mapping[str, Tensor],
-        hosts: Mapping[int, Collection[int]],
-        transport: ServerTransport,
+        self, iteration: int, progress: Mapping[str, int], state: Mapping[str, Tensor]
     ) -> None:
         """Begins a checkpoint, unless workers of free hosts are still writing the one before.
 
         After two minutes the one before is made without the workers that have not written.
 
         Args:
-            standing: how far the run is.
-            state: the server's, a copy.
-            hosts: those that are free, with their workers.
-            transport: the server's end.
+            progress: what the algorithm counts.
         """
-        if self._is_delayed(standing.iteration, hosts):
+        if self._is_delayed(iteration):
             return
         self._close_open()
-        counting = self._counting(standing.iteration)
+        counting = self._counting(iteration)
         if counting is None:
             return
-        asked = {host: frozenset(carried) for host, carried in hosts.items()}
-        waiting = {worker for carried in asked.values() for worker in carried}
-        states, owners = {**self._kept.left(), SERVER: state}, self._kept.owners(waiting)
-        self._open = _Open(standing, states, asked, waiting=waiting, owners=owners)
-        self.ordered = standing.iteration
-        order = messages.checkpoint(
-            standing.iteration, counting, to_server=self._settings.checkpoint_to_server
-        )
-        for host in hosts:
-            transport.send(host, order)
+        opened = self._begin(iteration, progress, state, self._peers.free())
+        self.ordered = iteration
+        to_server = self._settings.checkpoint_to_server
+        order = messages.checkpoint(iteration, counting, to_server=to_server)
+        for host in opened.asked:
+            self._peers.transport.send(host, order)
         self._commit_if_complete()
 
-    def save_alone(self, standing: Standing, state: Mapping[str, Tensor]) -> None:
+    def save_alone(
+        self, iteration: int, progress: Mapping[str, int], state: Mapping[str, Tensor]
+    ) -> None:
         """Makes a checkpoint while all workers are gone; their files are those of the one before.
 
         No worker trains meanwhile, so the server waits until the one before is written.
         """
         self._close_open()
-        if not self._settings.checkpoint_interval or self._counting(standing.iteration) is None:
+        if not self._settings.checkpoint_interval or self._counting(iteration) is None:
             return
         self._writer.drain(_DRAIN_SECONDS)
-        states = {**self._kept.left(), SERVER: state}
-        self._open = _Open(standing, states, borrows=True, owners=self._kept.owners(()))
+        self._begin(iteration, progress, state, {}).borrows = True
         self._commit_if_complete()
 
-    def note(self, host: int, message: Message) -> None:
-        """Takes in a CHECKPOINTED message.
+    def _begin(
+        self,
+        iteration: int,
+        progress: Mapping[str, int],
+        state: Mapping[str, Tensor],
+        hosts: Hosts,
+    ) -> _Open:
+        asked = {host: frozenset(workers) for host, workers in hosts.items()}
+        waiting = set(workers_of(asked))
+        self._open = _Open(
+            *(iteration, progress, self._peers.observer.seconds()),
+            frozenset(self._peers.admission.shut_out),
+            {**self.kept.left(), SERVER: state},
+            self.kept.owners(waiting),
+            asked,
+            waiting,
+        )
+        return self._open
 
-        Args:
-            host: its sender; what it says of workers that it does not carry is ignored.
-            message: from that host.
+    def note(self, host: int, message: Message) -> None:
+        """Takes in a CHECKPOINTED message; what it says of other hosts' workers is ignored.
 
         Raises:
             Damaged: it names a file that no worker writes.
@@ -198,85 +168,61 @@ class ServerCheckpoints:
         if reason:
             what = f"a worker could not write its checkpoint: {reason:.200}"
             self._problems.put((message.iteration, what))
-        if opened is None or message.iteration != opened.standing.iteration:
+        if opened is None or message.iteration != opened.iteration:
             return
-        carried = opened.asked.get(host, ())
-        for worker in files.keys() & carried:
-            opened.files[str(worker)] = files[worker]
-        self._reported(carried if reason else files.keys() & carried)
+        asked = opened.asked.get(host, ())
+        reported = files.keys() & asked
+        opened.files.update({str(worker): files[worker] for worker in reported})
+        opened.waiting.difference_update(asked if reason else reported)
+        self._commit_if_complete()
 
     def note_states(self, host: int, message: Message) -> None:
         """Takes in the states that workers sent instead of writing them, or before they leave.
 
-        Args:
-            host: its sender; states of workers that it does not carry are ignored.
-            message: a STATE message from that host.
+        Those of other hosts' workers are ignored.
         """
         states, opened = messages.by_worker(message), self._open
         if message.fields["purpose"] == "leave":
-            carried = states.keys() & self._members.hosts().get(host, [])
-            self._kept.leave({worker: states[worker] for worker in carried})
-            return
-        if opened is None or message.iteration != opened.standing.iteration:
-            return
-        own = states.keys() & opened.asked.get(host, ())
-        opened.states.update({str(worker): states[worker] for worker in own})
-        self._reported(own)
+            carried = states.keys() & self._peers.hosts().get(host, [])
+            self.kept.leave({worker: states[worker] for worker in carried})
+        elif opened is not None and message.iteration == opened.iteration:
+            reported = states.keys() & opened.asked.get(host, ())
+            opened.states.update({str(worker): states[worker] for worker in reported})
+            opened.waiting -= reported
+            self._commit_if_complete()
 
-    def keep(self, states: Mapping[int, Mapping[str, Tensor]]) -> None:
-        """Keeps states for workers that will come without any, until they have them."""
-        self._kept.keep(states)
-
-    def hold(self, workers: Collection[int]) -> None:
-        """Workers have states again: forgets what they left here when they went."""
-        self._kept.hold(workers)
-
-    def settle(self) -> None:
+    def on_lost(self) -> None:
         """Hosts are gone: a checkpoint does not wait for their workers any more."""
         if self._open is not None:
-            self._open.waiting.intersection_update(self._members.workers())
+            self._open.waiting.intersection_update(self._peers.workers())
             self._commit_if_complete()
-
-    def _reported(self, workers: Collection[int]) -> None:
-        """Some workers have saved their states, or cannot."""
-        if self._open is not None:
-            self._open.waiting -= set(workers)
-            self._commit_if_complete()
-
-    def state_for(self, worker: int) -> Mapping[str, Tensor] | None:
-        """What is kept here for a worker that lacks a state of its own, if anything is."""
-        return self._kept.state_for(worker)
-
-    def may_have(self, worker: int) -> bool:
-        """Whether the host that has come with a worker's rank may have all of that."""
-        return self._kept.may_have(worker)
 
     def newest(self) -> dict[str, Any] | None:
         """`whereabouts` of the newest checkpoint, if there is one."""
-        return None if self._kept.newest is None else whereabouts(self._kept.newest)
+        return None if self.kept.newest is None else whereabouts(self.kept.newest)
 
     @property
     def last(self) -> int | None:
         """The iteration of the newest checkpoint that is written; None if there is none."""
-        return None if self._kept.newest is None else self._kept.newest.iteration
+        return None if self.kept.newest is None else self.kept.newest.iteration
 
     def complete(self) -> bool:
         """Whether every worker has reported."""
         return self._open is None or not self._open.waiting
 
-    def waits_for(self, hosts: Mapping[int, Collection[int]]) -> bool:
-        """Whether some hosts, given with their workers, may still report on a checkpoint."""
+    def waits(self) -> bool:
+        """Whether workers that are free may still report on a checkpoint."""
         opened = self._open
         if opened is None or time.monotonic() - opened.since > _STRAGGLE_SECONDS:
             return False
-        return not opened.waiting.isdisjoint(n for carried in hosts.values() for n in carried)
+        return not opened.waiting.isdisjoint(workers_of(self._peers.free()))
 
     def poll(self) -> None:
         """Tells the user what went wrong in the background."""
         while not self._problems.empty():
             iteration, problem = self._problems.get()
-            self._observer.note(f"warning: {problem}; training goes on")
-            self._observer.event("unsaved", iteration, reason=problem)
+            self._peers.observer.note(f"warning: {problem}; training goes on")
+            self._peers.observer.event("unsaved", iteration, reason=problem)
 
     def check_fence(self) -> None:
         """Makes sure that no later server has taken over.
@@ -297,12 +243,12 @@ class ServerCheckpoints:
         self._writer.close(timeout_seconds)
         self.poll()
 
-    def _is_delayed(self, iteration: int, hosts: Mapping[int, Collection[int]]) -> bool:
+    def _is_delayed(self, iteration: int) -> bool:
         opened = self._open
-        if opened is None or not self.waits_for(hosts):
+        if opened is None or not self.waits():
             return False
         if not opened.delays:
-            behind = f"workers are still writing that of iteration {opened.standing.iteration}"
+            behind = f"workers are still writing that of iteration {opened.iteration}"
             self._problems.put((iteration, f"no checkpoint of iteration {iteration}: {behind}"))
         opened.delays = True
         return True
@@ -333,31 +279,30 @@ class ServerCheckpoints:
         if self._open is None or self._open.waiting:
             return
         opened, self._open = self._open, None
-        iteration = opened.standing.iteration
 
         def failed(error: OSError) -> None:
-            self._could_not_write(iteration, error)
-            self._store.discard(iteration)
+            self._could_not_write(opened.iteration, error)
+            self._store.discard(opened.iteration)
 
         self._writer.submit_newest(lambda: self._commit(opened), failed)
 
     def _commit(self, opened: _Open) -> None:
         """Writes what is written here, and the manifest last; runs in the background."""
-        store, standing, before = self._store, opened.standing, self._kept.newest
+        store, iteration, before = self._store, opened.iteration, self.kept.newest
         try:
             self.check_fence()
         except Fenced:
             return  # the main thread will find out, too
         states, borrowed = opened.states, {}
         if before is not None and opened.borrows:
-            again = before.iteration == standing.iteration  # then only what it lacks is written
+            again = before.iteration == iteration  # then only what it lacks is written
             states = {key: s for key, s in states.items() if not (again and key in before.files)}
             borrowed = {key: f for key, f in before.files.items() if again or key != SERVER}
         if not states:
             return
-        reach = self._observer.tracer.reach
-        reach("write", standing.iteration)
-        folder = store.make_folder_of(standing.iteration)
+        reach = self._peers.observer.tracer.reach
+        reach("write", iteration)
+        folder = store.make_folder_of(iteration)
         if before is not None:
             _lend(store.folder_of(before.iteration), folder, borrowed.values())
         files = {**borrowed, **opened.files}
@@ -366,20 +311,20 @@ class ServerCheckpoints:
             files[key] = write_state(folder, name, state)
         elsewhere = [key for key, stored in files.items() if not (folder / stored.name).exists()]
         manifest = Manifest(
-            iteration=standing.iteration,
+            iteration=iteration,
             generation=self._fence.generation,
-            progress=dict(standing.progress),
-            seconds=standing.seconds,
+            progress=dict(opened.progress),
+            seconds=opened.seconds,
             workers=tuple(sorted(int(key) for key in files if key != SERVER)),
             files=files,
             elsewhere=tuple(sorted(map(int, elsewhere))),
             settings=self._config,
             version=__version__,
-            shut_out=tuple(sorted(standing.shut_out)),
+            shut_out=tuple(sorted(opened.shut_out)),
         )
-        reach("manifest", standing.iteration)
+        reach("manifest", iteration)
         store.commit(manifest)
-        self._kept.commit(manifest, opened.owners, borrowed.keys() - states.keys())
+        self.kept.commit(manifest, opened.owners, borrowed.keys() - states.keys())
 
 
 def _lend(old: Path, new: Path, files: Iterable[StoredFile]) -> None:

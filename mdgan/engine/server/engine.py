@@ -1,58 +1,148 @@
-"""What the engine lends to the server's part of an algorithm: asking, waiting, recording."""
+"""The server as an algorithm sees it: it asks, waits, tells, and takes in whatever else comes."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+import contextlib
+import time
+from collections.abc import Callable, Collection
+from math import inf
 
-from mdgan.engine.server.arrivals import Arrivals
-from mdgan.engine.server.barrier import Barrier, Hosts
+from mdgan import messages
 from mdgan.engine.server.checkpoints import ServerCheckpoints
-from mdgan.engine.server.conduct import Conduct
-from mdgan.engine.server.desk import Desk
-from mdgan.engine.server.membership import Membership
-from mdgan.messages import Message
-from mdgan.observe.run_observer import RunObserver
-from mdgan.observe.tracer import Span
-from mdgan.transport.server_end import ServerTransport
+from mdgan.engine.server.collecting import Collector
+from mdgan.engine.server.hosts import Hosts, workers_of
+from mdgan.engine.server.newcomers import Newcomers
+from mdgan.engine.server.peers import Peers
+from mdgan.engine.server.scoring import ScorerLink, Scoring
+from mdgan.engine.server.timelines import Timelines
+from mdgan.engine.server.trainer import Trainer
+from mdgan.engine.settings import RunSettings
+from mdgan.errors import Interrupted
+from mdgan.messages import Kind, Message
+from mdgan.storage.state_file import Damaged
+from mdgan.timeouts import Timeouts
+from mdgan.transport.base import Asked, Joined, Lost, Received, Refused, ServerEvent
+
+NONSENSE = (
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+    Damaged,
+)
+"""What reading a malformed message may raise."""
+
+_LOOK_SECONDS = 0.1
+_HURRY_SECONDS = 0.5
 
 
-@dataclass
+class AllWorkersLost(RuntimeError):
+    """No worker is left to train with, and none came in time."""
+
+
 class Engine:
     """The server, as an algorithm sees it.
 
+    Args:
+        lacking: which workers an iteration cannot do without; see `ServerPart`.
+
     Attributes:
-        transport: the server's end.
-        members: the hosts and workers that take part.
-        desk: takes in what hosts send on their own.
-        conduct: knows whose answers could not be used.
-        barrier: waits for all answers to a question.
-        arrivals: waits for one answer at a time.
-        checkpoints: says when a checkpoint is due.
-        observer: records what people should know.
-        await_hosts: waits for the hosts that take part in the next iteration; raises
-            `AllWorkersLost` if none comes.
-        stop_if_asked: to be called between two iterations, which `await_hosts` and `poll` do;
-            raises `Interrupted`, with everything saved, if the user has asked the server to stop.
+        done: the last iteration that is done.
+        stop_asked: whether the user has asked the server to stop.
+        span: a block that the report shows under a name; see `Tracer`.
+        note, event: see `RunObserver`.
+        at: from here on the server works on an iteration; see `Peers`.
+        tell: sends a host a message that needs no answer; see `ServerTransport`.
+        collect, next_answer, is_enough: see `Collector`.
+        checkpoint_due: see `ServerCheckpoints`.
     """
 
-    transport: ServerTransport
-    members: Membership
-    desk: Desk
-    conduct: Conduct
-    barrier: Barrier
-    arrivals: Arrivals
-    checkpoints: ServerCheckpoints
-    observer: RunObserver
-    await_hosts: Callable[[], Hosts]
-    stop_if_asked: Callable[[], None]
+    def __init__(
+        self,
+        trainer: Trainer,
+        settings: RunSettings,
+        peers: Peers,
+        checkpoints: ServerCheckpoints,
+        scorer: ScorerLink,
+        timeouts: Timeouts,
+        lacking: Callable[[Collection[int]], str],
+    ) -> None:
+        self.done = peers.iteration
+        self.stop_asked = False
+        self.part = trainer.part
+        self.peers = peers
+        self.lacking = lacking
+        self.transport = peers.transport
+        self.own_address = peers.transport.own_address
+        self.observer = peers.observer
+        self.scoring = Scoring(scorer, settings, peers)
+        self.span, self.at = peers.observer.tracer.span, peers.at
+        self.note, self.event = peers.observer.note, peers.observer.event
+        self.tell = peers.transport.send
+        self.checkpoint_due = checkpoints.due
+        self._trainer = trainer
+        self._checkpoints = checkpoints
+        self._makes_checkpoints = bool(settings.checkpoint_interval)
+        self._timeouts = timeouts
+        self._hurries = self._any_spent = False
+        self._spent: dict[int, float] = {}  # worker → ε, of those whose last answer follows
+        self._newcomers = Newcomers(peers, checkpoints.kept, self.part.copied)
+        self._timelines = Timelines(peers, settings.iterations)
+        self._of_part = self.part.handlers()
+        self._collector = Collector(self, settings, timeouts.answer)
+        self.collect, self.next_answer = self._collector.collect, self._collector.next_answer
+        self.is_enough = self._collector.is_enough
 
-    def span(self, name: str) -> AbstractContextManager[Span]:
-        """A block that the report shows under a name."""
-        return self.observer.tracer.span(name)
+    # What algorithms do with it.
 
-    def at(self, iteration: int) -> None:
-        """From here on the server works on this iteration."""
-        self.members.iteration = self.observer.tracer.iteration = iteration
+    def ask(self, iteration: int, asked: Hosts, question: Callable[[int], Message]) -> None:
+        """Sends every host its question; from here on it owes an answer.
+
+        Args:
+            asked: the hosts, each with the workers that the question is for.
+        """
+        with self.span("send") as sending:
+            for host in asked:
+                sending.num_bytes += self.transport.send(host, question(host))
+        self.peers.owe(asked, iteration)
+
+    def await_hosts(self) -> Hosts:
+        """The hosts that take part in the next iteration; waits for some if there are too few.
+
+        Raises:
+            AllWorkersLost: none has come for as long as `--patience`.
+            Interrupted: the user has asked the server to stop; everything is saved.
+        """
+        self.stop_if_asked()
+        live, patience = workers_of(self.peers.taking_part()), self._timeouts.patience
+        newest = None
+        if not live:
+            self.save(alone=True)
+        if missing := self.lacking(live):
+            newest = self._checkpoints.newest()
+            self.note(
+                f"{missing} are gone at iteration {self.done + 1}; waiting {patience:g} s for one "
+                "to come back, or to join (mdgan join)"
+            )
+
+        def can_replace(rank: int) -> bool:
+            return bool(missing and live) and not self.lacking([*live, rank])
+
+        with self.peers.admission.awaiting(newest, can_replace):
+            hosts = self._collector.await_enough(time.monotonic() + patience)
+        self.stop_if_asked()
+        if not hosts:
+            missing = self.lacking(workers_of(self.peers.taking_part()))
+            raise AllWorkersLost(
+                f"{missing} are gone at iteration {self.done + 1}, and none came within "
+                f"{patience:g} s"
+            )
+        return hosts
+
+    def shut_out(self, worker: int, reason: str) -> None:
+        """A worker may not take part any more; its host is told to stop if it carries no other."""
+        self.peers.shut_out(worker, reason)
+        self.handle_losses()
+
+    def drop(self, host: int, reason: str) -> None:
+        """Ends the link to a host; the server goes on with the others."""
+        self.peers.drop(host, reason)
+        self.handle_losses()
 
     def poll(self) -> None:
         """Takes in what has come between two iterations, without waiting.
@@ -61,22 +151,175 @@ class Engine:
             Interrupted: the user has asked the server to stop.
         """
         while (event := self.transport.receive(0.0)) is not None:
-            self.desk.take(event)
+            self.take_in(event)
         self.stop_if_asked()
 
-    def tell(self, host: int, message: Message) -> int:
-        """Sends a message that needs no answer; returns its bytes."""
-        return self.transport.send(host, message)
+    # What an event means.
 
-    def ask(self, iteration: int, asked: Hosts, question: Callable[[int], Message]) -> None:
-        """Sends every host its question; from here on it owes an answer.
+    def take_in(self, event: ServerEvent | None) -> None:
+        """Takes in one event that is no answer, or None: there was no event for a while.
+
+        Raises:
+            Interrupted: the user has asked the server to stop, and for the second time if it
+                finishes its iteration first.
+            Fenced: a later server has taken over.
+        """
+        match event:
+            case Received():
+                self._hear(event.sender, event.message)
+            case Joined():
+                if self.peers.member(event.host) is not None:  # the loss of its old link is not in
+                    self.peers.lose(event.host, "it opened a new link")
+                    self.handle_losses()
+                self.peers.joined(event.host, event.hello)
+            case Lost(lied=True):
+                self.peers.blame(event.peer, event.reason)
+            case Lost():
+                self.peers.lose(event.peer, event.reason)
+            case Refused():
+                if self.peers.admission.heard_of_successor():  # from a host; the folder knows
+                    self._look_at_fence()
+                self.note(f"refused a host: {event.reason}")
+            case Asked():
+                self._stop_when_done()
+            case None:  # perhaps all hosts have gone to another server
+                self._look_at_fence()
+        self.handle_losses()
+        self._newcomers.serve()
+
+    def handle_losses(self) -> None:
+        """If hosts or workers are gone, all that may wait for them stop waiting, in this order."""
+        while self.peers.losses_to_handle():
+            self._collector.on_lost()
+            self.part.on_lost(self)
+            self._checkpoints.on_lost()
+            self.scoring.on_lost()
+            self._newcomers.on_lost()
+            self._newcomers.serve()
+
+    def _hear(self, host: int, message: Message) -> bool:
+        """Takes in a message; False if its sender was let go, since it makes no sense."""
+        try:
+            self._understand(host, message)
+        except NONSENSE as error:
+            reason = f"its {message.kind} message makes no sense ({error!r:.99})"
+            self.peers.blame(host, reason)
+            return False
+        return True
+
+    def _understand(self, host: int, message: Message) -> None:
+        match message.kind:
+            case Kind.READY:
+                self._newcomers.ready(host, message)
+            case Kind.STATE if message.fields["purpose"] == "copy":
+                self._newcomers.pass_on(host, message)
+            case Kind.STATE:
+                self._checkpoints.note_states(host, message)
+            case Kind.CHECKPOINTED:
+                self._checkpoints.note(host, message)
+            case Kind.REAL:
+                self.scoring.note_real(host, message)
+            case Kind.SPANS:
+                self._timelines.note(host, message)
+            case Kind.SPENT:
+                self._note_spent(host, message)
+            case Kind.LEAVE:
+                self.peers.leave(host)
+            case kind if kind in self._of_part:
+                self._of_part[kind](self, host, message)
+
+    def _look_at_fence(self) -> None:
+        with contextlib.suppress(OSError):
+            self._checkpoints.check_fence()
+
+    def _stop_when_done(self) -> None:
+        self._hurries = self.stop_asked
+        if self._hurries or not self.peers.has_begun:
+            raise Interrupted
+        self.stop_asked = True
+        self.note("stopping when this is done and saved; Ctrl-C again: at once")
+
+    def _note_spent(self, host: int, message: Message) -> None:
+        given = {int(worker): float(e) for worker, e in message.fields["epsilon"].items()}
+        carried = self.peers.carried(host)
+        self._spent |= {n: given[n] for n in carried if n in given and 0 <= given[n] < inf}
+        member = self.peers.member(host)
+        if member is not None and member.arriving:  # it was asked for nothing: no answer follows
+            self.retire_spent(carried)
+
+    def retire_spent(self, workers: Collection[int] | None = None) -> None:
+        """Workers that have spent their budgets take part no more.
 
         Args:
-            iteration: i, which the answers will bear.
-            asked: the hosts, each with the workers that the question is for.
-            question: makes the message for a host.
+            workers: that may be among them; all if not given, between two iterations.
         """
-        with self.span("send") as sending:
-            for host in asked:
-                sending.num_bytes += self.transport.send(host, question(host))
-        self.members.owe(asked, iteration)
+        spent = {n: e for n, e in self._spent.items() if workers is None or n in workers}
+        self._spent = {n: e for n, e in self._spent.items() if n not in spent}
+        i = self.peers.iteration
+        for worker in sorted(spent.keys() & set(self.peers.workers())):
+            self._any_spent = True
+            budget = f"budget ε = {spent[worker]:.3g} after {i:,} iterations"
+            self.peers.retire(worker, f"has spent its privacy {budget}")
+            self.observer.spent(i, {worker: spent[worker]}, {})  # its last words may come too late
+        self.handle_losses()
+
+    @property
+    def all_spent(self) -> bool:
+        """Whether no worker is left, the last ones because their budgets are spent."""
+        return self._any_spent and not self.peers.hosts()
+
+    # Saving and ending.
+
+    def save(self, *, alone: bool = False) -> None:
+        """Orders a checkpoint; makes one of the server alone while no worker is there."""
+        with self.span("checkpoint"):
+            save = self._checkpoints.save_alone if alone else self._checkpoints.order
+            save(self.done, self.part.progress(), self._trainer.state())
+
+    def stop_if_asked(self) -> None:
+        """Between two iterations: makes a checkpoint and stops, if the user has asked for that.
+
+        Raises:
+            Interrupted: the user has.
+        """
+        if not self.stop_asked:
+            return
+        if self._makes_checkpoints:
+            self.await_files()
+            if not self.peers.workers() or self._checkpoints.ordered != self.done:
+                self.save(alone=not self.peers.workers())
+            self.await_reports()
+        raise Interrupted
+
+    def await_files(self) -> None:
+        """Waits until workers have written the checkpoint that was ordered last."""
+        while self._checkpoints.waits():
+            self._collector.take_one(_LOOK_SECONDS)
+
+    def await_reports(self, also: Callable[[], bool] = lambda: False) -> None:
+        """Waits until all hosts have saved their workers, and while something else is true, too.
+
+        Raises:
+            Interrupted: the user has asked the server once more to stop.
+        """
+        deadline = time.monotonic() + self._timeouts.answer
+        while time.monotonic() < deadline and (also() or not self._checkpoints.complete()):
+            self._collector.take_one(_LOOK_SECONDS)
+
+    def see_off(self, reason: str) -> None:
+        """Tells every host to stop, takes in what they still send, and closes the transport."""
+        stop = messages.stop(self.done, reason)
+        hosts = self.peers.dismiss_all(stop)
+        farewell = self._timeouts.farewell
+        deadline = time.monotonic() + (min(farewell, _HURRY_SECONDS) if self._hurries else farewell)
+        while hosts and (left := deadline - time.monotonic()) > 0:
+            match self.transport.receive(left):
+                case Received(sender, message):
+                    if not self._hear(sender, message):
+                        hosts.discard(sender)
+                case Joined(host):
+                    hosts.add(host)
+                    self.transport.send(host, stop)
+                case Lost(peer):
+                    hosts.discard(peer)
+        self.transport.close()

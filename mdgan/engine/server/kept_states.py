@@ -6,7 +6,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from mdgan.engine.hello import Owner
-from mdgan.engine.server.membership import Membership
+from mdgan.engine.server.peers import Peers
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.manifest import Manifest
 
@@ -36,9 +36,6 @@ class KeptStates:
     training begins, the first host that comes with a rank is believed.
 
     Args:
-        store: the checkpoints of the run.
-        members: the hosts and workers that take part.
-        committed: the checkpoint that the run goes on from.
         believes_first: whether such a host is believed. A server that takes over from one that died
             finds hosts that still hold their own states, so it believes none that lacks one.
     """
@@ -46,13 +43,13 @@ class KeptStates:
     def __init__(
         self,
         store: Checkpoints,
-        members: Membership,
+        peers: Peers,
         committed: Manifest | None,
         *,
         believes_first: bool = True,
     ) -> None:
         self._store = store
-        self._members = members
+        self._peers = peers
         self._believes_first = believes_first
         self._left: dict[int, _Left] = {}
         # One value, since the background thread that writes checkpoints replaces it.
@@ -64,19 +61,19 @@ class KeptStates:
         return None if self._committed is None else self._committed.manifest
 
     def keep(self, states: Mapping[int, State]) -> None:
-        """Keeps states that are for whichever hosts come, until they have them."""
+        """Keeps states that are for whichever hosts come without any, until they have them."""
         self._left.update({worker: _Left(state, None) for worker, state in states.items()})
 
     def leave(self, states: Mapping[int, State]) -> None:
         """Keeps what workers that go have left."""
         for worker, state in states.items():
-            self._left[worker] = _Left(state, self._members.owner(worker))
+            self._left[worker] = _Left(state, self._peers.owner(worker))
 
     def hold(self, workers: Iterable[int]) -> None:
         """Workers have states again: forgets what they left here when they went."""
         for worker in workers:
             self._left.pop(worker, None)
-            self._believe(worker, self._members.owner(worker))
+            self._believe(worker, self._peers.owner(worker))
 
     def left(self) -> dict[str, State]:
         """By the worker's number, what is kept besides the checkpoint."""
@@ -85,23 +82,20 @@ class KeptStates:
     def owners(self, workers: Iterable[int]) -> dict[int, Owner]:
         """Where the states come from that these workers are about to send, and those `left`."""
         known = {worker: left.owner for worker, left in self._left.items()}
-        known |= {worker: self._members.owner(worker) for worker in workers}
+        known |= {worker: self._peers.owner(worker) for worker in workers}
         return {worker: owner for worker, owner in known.items() if owner is not None}
 
     def commit(
         self, manifest: Manifest, owners: Mapping[int, Owner], borrowed: Collection[str]
     ) -> None:
-        """A checkpoint is written; called by the thread that has written it.
+        """A checkpoint is written, with the states of these owners, or borrowed from the last one.
 
-        Args:
-            manifest: the checkpoint.
-            owners: where the states in it come from.
-            borrowed: the workers whose states are those of the checkpoint before.
+        Called by the thread that has written it.
         """
         before = {} if self._committed is None else self._committed.owners
         lent = {n: owner for n, owner in before.items() if str(n) in borrowed}
-        own = {n: owner for n, owner in owners.items() if str(n) not in borrowed}
-        self._committed = _Committed(manifest, {**lent, **own})
+        new = {n: owner for n, owner in owners.items() if str(n) not in borrowed}
+        self._committed = _Committed(manifest, {**lent, **new})
 
     def state_for(self, worker: int) -> State | None:
         """What is kept for a worker, if anything is, whichever host it came from."""
@@ -115,18 +109,14 @@ class KeptStates:
 
     def may_have(self, worker: int) -> bool:
         """Whether the host that has come with a worker's rank may have the worker's whole state."""
-        taker = self._members.owner(worker)
+        taker = self._peers.owner(worker)
         if worker in self._left:
             owner = self._left[worker].owner
             return owner is None or owner.is_same(taker)
         self._believe(worker, taker)
-        committed = self._committed
-        return committed is not None and _is_of(committed.owners.get(worker), taker)
+        owner = None if self._committed is None else self._committed.owners.get(worker)
+        return owner is not None and owner.is_same(taker)
 
     def _believe(self, worker: int, taker: Owner | None) -> None:
-        if self._believes_first and not self._members.has_begun and taker and self._committed:
+        if self._believes_first and not self._peers.has_begun and taker and self._committed:
             self._committed.owners.setdefault(worker, taker)
-
-
-def _is_of(owner: Owner | None, taker: Owner | None) -> bool:
-    return owner is not None and owner.is_same(taker)

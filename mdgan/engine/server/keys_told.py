@@ -7,12 +7,12 @@ import msgspec
 
 from mdgan.credentials.identity import Identity
 from mdgan.engine.host_keys import SignedKey, check_key
-from mdgan.engine.server.desk import in_words
-from mdgan.engine.server.membership import Membership
+from mdgan.engine.server.hosts import in_words
+from mdgan.engine.server.peers import Peers
 from mdgan.messages import Kind, Message
 
 
-def take_key(members: Membership, host: int, told: Any, trusts: Identity | None) -> str:
+def take_key(members: Peers, host: int, told: Any, trusts: Identity | None) -> str:
     """Keeps the key of a live host for others, which would end if they were told a wrong one.
 
     Returns:
@@ -45,7 +45,7 @@ def take_key(members: Membership, host: int, told: Any, trusts: Identity | None)
 
 
 def tell_keys(
-    members: Membership, tell: Callable[[int, Message], object], hosts: Collection[int]
+    members: Peers, tell: Callable[[int, Message], object], hosts: Collection[int]
 ) -> None:
     """Tells each of some hosts the keys of the others that it does not know yet."""
     keyed = {host: member for host in hosts if (member := members.member(host)) and member.key}

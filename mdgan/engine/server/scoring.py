@@ -3,66 +3,62 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from mdgan import messages
 from mdgan.engine.channel import Channel, ChannelClosed
-from mdgan.engine.server.membership import Membership
+from mdgan.engine.server.peers import Peers
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput, one_line
 from mdgan.messages import Kind, Message
 from mdgan.metrics.real_statistics import RealStatistics
-from mdgan.observe.run_observer import RunObserver
 from mdgan.records.values import passed
-from mdgan.transport.server_end import ServerTransport
 
 _MOST_PENDING = 4
 _ASK_SECONDS = 0.2
 _TELL_SECONDS = 2.0
 
 
-class Scoring:
-    """The server's end of scoring.
-
-    Args:
-        channel: to the scorer; None if nothing is scored.
-        settings: how often generators are scored.
-        real_is_known: the scorer has real samples itself: no host carries any, or none tells.
+@dataclass
+class ScorerLink:
+    """The way to the scorer.
 
     Attributes:
-        extractor: what hosts need to describe their data, once the scorer has it.
+        channel: to its process; None if nothing is scored.
+        knows_real: whether it has real samples itself: no host carries any, or none tells.
+        abandoned: whether nobody waits for its last scores any more.
     """
 
-    def __init__(
-        self, channel: Channel | None, settings: RunSettings, *, real_is_known: bool = False
-    ) -> None:
-        self.extractor: Message | None = None
-        self._channel = channel
+    channel: Channel | None = None
+    knows_real: bool = False
+    abandoned: bool = False
+
+    def abandon(self) -> None:
+        """Does not wait for further scores; may be called from a signal handler."""
+        self.abandoned = True
+
+
+class Scoring:
+    """The server's end of scoring."""
+
+    def __init__(self, link: ScorerLink, settings: RunSettings, peers: Peers) -> None:
+        self._link = link
+        self._channel = link.channel
         self._interval = settings.eval_interval
         self._iterations = settings.iterations
         self._as_data = settings.label_prior == "data"
-        self._members: Membership
-        self._observer: RunObserver
+        self._peers = peers
+        self._observer = peers.observer
+        self._extractor: Message | None = None
         self._asked: set[int] = set()
         self._real: dict[int, RealStatistics] = {}
         self._silent: dict[int, str] = {}  # hosts that cannot tell of their data, with the reason
-        self._real_is_known = real_is_known
-        self._asks = not real_is_known
+        self._real_is_known = link.knows_real
         self._pending = 0
-        self._skipped = 0
-        self._abandoned = False
-
-    def attach(self, members: Membership, observer: RunObserver) -> None:
-        """Completes this, once the server is built; comes before anything else.
-
-        Args:
-            members: the hosts and workers that take part.
-            observer: records scores.
-        """
-        self._members = members
-        self._observer = observer
+        self._has_skipped = False
 
     @property
     def on(self) -> bool:
@@ -82,10 +78,7 @@ class Scoring:
 
         Args:
             before: the iteration for which this was called last.
-            iteration: i, just done.
-            generator: G.
             holdings: what is trained on, by worker; for `--label-prior data`.
-            ends: whether training ends here although more iterations were planned.
         """
         last = ends or iteration == self._iterations
         if self.on and (passed(self._interval, before, iteration) or last):
@@ -98,20 +91,20 @@ class Scoring:
     ) -> None:
         """Hands over a copy of a generator, unless the scorer is too far behind."""
         if self._pending >= _MOST_PENDING and iteration < self._iterations:
-            self._skipped += 1
-            if self._skipped == 1:
+            if not self._has_skipped:
                 self._observer.note(
                     f"scoring takes longer than {self._interval} iterations; some are left out"
                 )
+            self._has_skipped = True
             return
         fields: dict[str, Any] = {"iteration": iteration, "seconds": self._observer.seconds()}
         if self._as_data:
-            fields["held"] = [own["classes"] for own in holdings().values()]
+            fields["held"] = [held["classes"] for held in holdings().values()]
         self._pending += 1
         self._send(messages.generator(iteration, generator.state_dict(), fields))
 
     def poll(self, timeout_seconds: float = 0.0) -> None:
-        """Takes what the scorer has found, and passes scores on."""
+        """Takes what the scorer has found: passes scores on, and asks hosts to describe data."""
         while self._channel is not None:
             try:
                 message = self._channel.receive(timeout_seconds)
@@ -119,6 +112,7 @@ class Scoring:
                 self._give_up("the scorer is gone")
                 return
             if message is None:
+                self._ask()
                 return
             timeout_seconds = 0.0
             if message.kind == Kind.SCORES:
@@ -127,15 +121,16 @@ class Scoring:
             elif "reason" in message.fields:
                 self._give_up(message.fields["reason"])
             else:
-                self.extractor = message
+                self._extractor = message
 
-    def ask(self, transport: ServerTransport) -> None:
-        """Sends the extractor to the hosts that take part and have not had it, once it is there."""
-        if not self.on or not self._asks or self.extractor is None:
+    def _ask(self) -> None:
+        """Sends the extractor to the hosts that take part and have not had it."""
+        if self._link.knows_real or self._extractor is None:
             return
-        for host in sorted(self._members.taking_part().keys() - self._asked - self._real.keys()):
+        hosts = self._peers.taking_part().keys() - self._asked - self._real.keys()
+        for host in sorted(hosts):
             self._asked.add(host)
-            transport.send(host, self.extractor)
+            self._peers.transport.send(host, self._extractor)
 
     def note_real(self, host: int, message: Message) -> None:
         """Takes in the statistics of a host's data; the sum goes to the scorer when all are here.
@@ -159,22 +154,22 @@ class Scoring:
             self._observer.note(f"scores know nothing of some data: {reason}")
         self._silent[host] = reason
 
-    def settle(self) -> None:
+    def on_lost(self) -> None:
         """Hosts are gone: one that comes back and has not described its data is asked again.
 
         If only the statistics of those were missing, the sum is complete.
         """
-        self._asked.intersection_update(self._members.hosts())
+        self._asked.intersection_update(self._peers.hosts())
         self._check_complete()
 
     def _check_complete(self) -> None:
         """Sends the sum over all hosts to the scorer if no host is left to wait for."""
-        here = self._members.hosts()
-        if not self.on or not self._described(here):
+        hosts = self._peers.hosts()
+        if not (self.on and self._have_described(hosts)):
             return
         for host in self._of_other_networks():
             self._leave_out(host, f"rank {host} describes it by another network")
-        if self._silent and not self._real and here:
+        if self._silent and not self._real and hosts:
             self._give_up(next(iter(self._silent.values())))
         elif self._real:
             parts = [self._real[host] for host in sorted(self._real)]
@@ -188,12 +183,10 @@ class Scoring:
 
     def described(self) -> bool:
         """Whether all hosts that take part have described their data, or need not."""
-        return self._described(self._members.taking_part())
+        return not self.on or self._have_described(self._peers.taking_part())
 
-    def _described(self, hosts: Collection[int]) -> bool:
-        return (
-            not self.on or not self._asks or set(hosts) <= self._real.keys() | self._silent.keys()
-        )
+    def _have_described(self, hosts: Collection[int]) -> bool:
+        return self._link.knows_real or set(hosts) <= self._real.keys() | self._silent.keys()
 
     def _of_other_networks(self) -> list[int]:
         """The hosts whose statistics cannot be added to those of the majority."""
@@ -201,23 +194,19 @@ class Scoring:
         usual = [size for size, n in Counter(sizes.values()).items() if 2 * n > len(sizes)]
         return [host for host, size in sizes.items() if usual and size != usual[0]]
 
-    def give_up_without_real(self) -> None:
-        """Does not wait for scores if no host is left that could describe its data."""
-        if self.on and not self._real_is_known:
-            self._give_up("no host has told of its data")
-
     def finish(self) -> None:
         """Waits for the scores of what was handed over."""
         told = time.monotonic()
-        while self._pending and self.on and not self._abandoned:
+        while self._pending and self.on and not self._link.abandoned:
             if time.monotonic() - told > _TELL_SECONDS:
                 told = float("inf")
                 self._observer.note("scoring the last generator (Ctrl-C leaves that out)")
             self.poll(_ASK_SECONDS)
 
-    def abandon(self) -> None:
-        """Does not wait for further scores; may be called from a signal handler."""
-        self._abandoned = True
+    def give_up_without_real(self) -> None:
+        """Does not wait for scores if no host is left that could describe its data."""
+        if self.on and not self._real_is_known:
+            self._give_up("no host has told of its data")
 
     def _send(self, message: Message) -> None:
         assert self._channel is not None

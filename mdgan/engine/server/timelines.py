@@ -10,9 +10,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from mdgan.engine.server.membership import Membership
+from mdgan.engine.server.peers import Peers
 from mdgan.messages import Message
-from mdgan.observe.run_observer import RunObserver
 from mdgan.records.recorded_run import MOST_NAMES, SpanName
 from mdgan.records.rows import Count, Rank, Seconds
 from mdgan.records.values import said_bytes
@@ -63,24 +62,13 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 class Timelines:
-    """Takes in SPANS messages.
-
-    Args:
-        members: know which ranks a host carries.
-        observer: records.
-        iterations: I.
-        clock: seconds; the server's.
-    """
+    """Takes in SPANS messages."""
 
     def __init__(
-        self,
-        members: Membership,
-        observer: RunObserver,
-        iterations: int,
-        clock: Callable[[], float] = time.monotonic,
+        self, peers: Peers, iterations: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._members = members
-        self._observer = observer
+        self._peers = peers
+        self._observer = peers.observer
         self._iterations = iterations
         self._clock = clock
         self._began = clock()
@@ -107,7 +95,7 @@ class Timelines:
         )
         about: Mapping[str, Any] = {"fetching": told.fetching, "profile": told.profile}
         written += _OF_AN_EVENT_BYTES * sum(own is not None for own in about.values())
-        carried = self._members.carried(host)
+        carried = self._peers.carried(host)
         if epsilon := {n: own for n, own in told.epsilon.items() if n in carried}:
             written += _OF_AN_EVENT_BYTES * len(epsilon)
             worse = {n: own for n, own in told.replaced.items() if n in epsilon}
@@ -121,7 +109,7 @@ class Timelines:
         names.update(span[0] for span in spans)
         if len(names) > MOST_NAMES:
             raise ValueError(f"it has done more than {MOST_NAMES} different things")
-        strangers = {span[1] for span in spans} - {0, *self._members.carried(host)}
+        strangers = {span[1] for span in spans} - {0, *self._peers.carried(host)}
         if strangers:
             raise ValueError(f"it does not carry rank {min(strangers)}")
         if max([iteration, *(row.iteration for row in told.rows)]) > self._iterations:

@@ -11,9 +11,9 @@ from mdgan.messages import Message
 
 if TYPE_CHECKING:
     from mdgan.engine.parts import ServerPart
-    from mdgan.engine.server.barrier import Hosts
     from mdgan.engine.server.engine import Engine
-    from mdgan.engine.server.membership import Membership
+    from mdgan.engine.server.hosts import Hosts
+    from mdgan.engine.server.peers import Peers
 
 
 @dataclass
@@ -88,19 +88,19 @@ class AskedHosts:
 class ServerStage:
     """The server's half of a stage; what is not overridden changes nothing."""
 
-    def begin(self, members: "Membership") -> None:
+    def begin(self, members: "Peers") -> None:
         """All hosts that take part from the start have joined.
 
         Raises:
             BadInput: there are too few.
         """
 
-    def lacking(self, members: "Membership", workers: Collection[int]) -> str:
+    def lacking(self, members: "Peers", workers: Collection[int]) -> str:
         """As `ServerPart.lacking`."""
         del members, workers
         return ""
 
-    def most_groups(self, num_hosts: int, members: "Membership") -> int:
+    def most_groups(self, num_hosts: int, members: "Peers") -> int:
         """Into how many groups the answers of so many hosts may be divided."""
         del members
         return num_hosts
@@ -123,12 +123,12 @@ class ServerPath:
     form: AnswerForm
     stages: Sequence[ServerStage] = ()
 
-    def begin(self, members: "Membership") -> None:
+    def begin(self, members: "Peers") -> None:
         """See `ServerStage`."""
         for stage in self.stages:
             stage.begin(members)
 
-    def most_groups(self, wanted: int, hosts: "Hosts", members: "Membership") -> int:
+    def most_groups(self, wanted: int, hosts: "Hosts", members: "Peers") -> int:
         """Into how many groups answers are divided; at least 1."""
         limits = (stage.most_groups(len(hosts), members) for stage in self.stages)
         return max(1, min([wanted, *limits]))
@@ -147,14 +147,14 @@ class ServerPath:
         engine: "Engine",
         weights: Mapping[int, float] | None = None,
     ) -> Answers:
-        """Waits for the answers to a question; see `Barrier.collect`."""
+        """Waits for the answers to a question; see `Collector.collect`."""
         for stage in self.stages:
             if (found := stage.collect(iteration, asked, engine)) is not None:
                 return found
-        return engine.barrier.collect(iteration, asked.hosts, weights)
+        return engine.collect(iteration, asked.hosts, weights)
 
 
-def lacking(part: "ServerPart", members: "Membership", workers: Collection[int]) -> str:
+def lacking(part: "ServerPart", members: "Peers", workers: Collection[int]) -> str:
     """Which workers an iteration of the algorithm, and of its stages, cannot do without."""
     of_stages = (stage.lacking(members, workers) for stage in part.stages)
     return part.lacking(workers) or next(filter(None, of_stages), "")

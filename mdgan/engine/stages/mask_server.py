@@ -17,11 +17,10 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.secure_settings import LEAST_PARTIES, threshold
-from mdgan.engine.server.desk import in_words
-from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.engine import AllWorkersLost, Engine
+from mdgan.engine.server.hosts import in_words
 from mdgan.engine.server.keys_told import tell_keys
-from mdgan.engine.server.loop import AllWorkersLost
-from mdgan.engine.server.membership import Membership
+from mdgan.engine.server.peers import Peers
 from mdgan.engine.stages.contract import AskedHosts, ServerStage
 from mdgan.engine.stages.mask import (
     CODE_BYTES,
@@ -54,7 +53,7 @@ Masked = Mapping[int, Mapping[int, MaskedSum]]
 """What hosts have answered, by host and sum."""
 
 
-def least_parties(members: Membership) -> int:
+def least_parties(members: Peers) -> int:
     """How many hosts a sum takes: as many as the host that insists on most."""
     hosts = (members.member(host) for host in members.hosts())
     return max([LEAST_PARTIES, *(int(m.key.get("least", 0)) for m in hosts if m is not None)])
@@ -82,7 +81,7 @@ class ServerMask(ServerStage):
         self._num_in_vain = 0
         self._senseless: set[tuple[int, ...]] = set()
 
-    def begin(self, members: Membership) -> None:
+    def begin(self, members: Peers) -> None:
         """Checks that a sum does not tell what a host has answered."""
         num_hosts = len(members.hosts())
         if num_hosts < LEAST_PARTIES:
@@ -91,13 +90,13 @@ class ServerMask(ServerStage):
                 f"{LEAST_PARTIES}; use --workers-per-host 1, or more machines"
             )
 
-    def lacking(self, members: Membership, workers: Collection[int]) -> str:
+    def lacking(self, members: Peers, workers: Collection[int]) -> str:
         """A sum takes several hosts."""
         host_of = members.host_of()
         num_hosts = len({host_of.get(worker, worker) for worker in workers})
         return "" if num_hosts >= least_parties(members) else f"all but {num_hosts} host(s)"
 
-    def most_groups(self, num_hosts: int, members: Membership) -> int:
+    def most_groups(self, num_hosts: int, members: Peers) -> int:
         """Each sum is of as many hosts as it takes."""
         return num_hosts // least_parties(members)
 
@@ -108,15 +107,15 @@ class ServerMask(ServerStage):
         """
         parties: dict[int, list[int]] = {}
         for host, workers in sorted(asked.hosts.items()):
-            if (member := engine.members.member(host)) is None or not member.key:
+            if (member := engine.peers.member(host)) is None or not member.key:
                 continue  # others would end if they were to mask with it
             for group in sorted({asked.groups[worker] for worker in workers}):
                 parties.setdefault(group, []).append(host)
-        least = least_parties(engine.members)
+        least = least_parties(engine.peers)
         enough = {group: each for group, each in parties.items() if len(each) >= least}
         chosen = sorted({host for each in enough.values() for host in each})
         hosts = {host: asked.hosts[host] for host in chosen}
-        tell_keys(engine.members, engine.tell, hosts)
+        tell_keys(engine.peers, engine.tell, hosts)
         self._question = SumQuestion(self._question.number + 1, enough)
         groups = {str(n): asked.groups[n] for workers in hosts.values() for n in workers}
         return replace(asked, hosts=hosts, fields={**as_fields(self._question), "groups": groups})
@@ -131,8 +130,8 @@ class ServerMask(ServerStage):
             AllWorkersLost: there was no sum several times in a row.
         """
         read = partial(read_masked, form=self._form, parties=self._question.parties)
-        masked: Masked = engine.barrier.collect(iteration, asked.hosts, read=read).masked
-        least = least_parties(engine.members)
+        masked: Masked = engine.collect(iteration, asked.hosts, read=read).masked
+        least = least_parties(engine.peers)
         sums = [
             _Sum(group, parties, survivors)
             for group, parties in self._question.parties.items()
@@ -178,10 +177,10 @@ class ServerMask(ServerStage):
             hosts = {
                 host: asked.hosts[host]
                 for host, its in own.items()
-                if its and engine.members.member(host) is not None
+                if its and engine.peers.member(host) is not None
             }
             engine.ask(iteration, hosts, lambda host: order(host, own[host]))
-            return engine.barrier.collect(iteration, hosts, read=read, again=True).masked
+            return engine.collect(iteration, hosts, read=read, again=True).masked
 
         def survivors(_host: int, own: list[_Sum]) -> Message:
             lists = {sum_.group: list(sum_.survivors) for sum_ in own}
@@ -224,7 +223,7 @@ class ServerMask(ServerStage):
         if not answer.abs().max() <= form.arithmetic.largest * len(workers):
             if workers not in self._senseless:
                 self._senseless.add(workers)
-                engine.observer.note(
+                engine.note(
                     f"the sum of rank(s) {in_words(workers)} makes no sense: one of them does not "
                     "mask its answers as agreed; as long as that is so, training goes on without"
                 )

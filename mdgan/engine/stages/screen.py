@@ -23,11 +23,9 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, Answers, of_kind, read_answers
-from mdgan.engine.server.attendance import Attendance
-from mdgan.engine.server.conduct import Conduct
-from mdgan.engine.server.desk import Desk
-from mdgan.engine.server.inbox import HostAnswer
-from mdgan.engine.server.membership import Membership
+from mdgan.engine.server.hosts import HostAnswer
+from mdgan.engine.server.peers import Peers
+from mdgan.engine.server.strikes import Strikes
 from mdgan.engine.stages.mask import NUM_LOSSES
 from mdgan.messages import Message
 
@@ -54,7 +52,7 @@ class Screening:
     """
 
     def __init__(
-        self, form: AnswerForm, conduct: Conduct, voters: Collection[int] | None = None
+        self, form: AnswerForm, conduct: Strikes, voters: Collection[int] | None = None
     ) -> None:
         self.form = form
         self.conduct = conduct
@@ -187,27 +185,21 @@ class AnswerChecks:
     Args:
         screenings: say which answers cannot be used, to each kind of question; the first is for
             questions of which no kind is said.
-        members: the hosts and workers that take part.
-        desk: is told of workers that are shut out.
-        attendance: counts refusals.
+        peers: count refusals, and shut workers out.
         device: the one that answers are moved to.
     """
 
     def __init__(
         self,
         screenings: Sequence[Screening],
-        members: Membership,
-        desk: Desk,
-        attendance: Attendance,
+        peers: Peers,
         device: torch.device,
     ) -> None:
         self._screenings = {screening.form.kind: screening for screening in screenings}
         self._first = self._form = screenings[0].form
         self._forms: Mapping[int, AnswerForm] = {}
         self._read: Callable[[Message], Any] | None = None
-        self._members = members
-        self._desk = desk
-        self._attendance = attendance
+        self._peers = peers
         self._device = device
 
     def begin(
@@ -254,7 +246,7 @@ class AnswerChecks:
                 answers.losses.update((n, given.losses[n]) for n in part.workers)
                 refused = screening.refuse_together(part.workers, (part.total / weight).float())
                 for worker, reason in refused.items():
-                    self._refuse(worker, reason, screening, answers)
+                    self._refuse(worker, reason, answers)
             for worker in sorted(alone):
                 self._take_in_single(worker, given, screening, answers)
 
@@ -264,7 +256,7 @@ class AnswerChecks:
         for kind in {form.kind: None for form in forms.values()}:
             screening = self._screenings[kind]
             for worker, reason in screening.look_back().items():
-                self._refuse(worker, reason, screening, answers)
+                self._refuse(worker, reason, answers)
 
     def _take_in_masked(
         self, answer: HostAnswer, answers: Answers, read: Callable[[Message], Any]
@@ -276,7 +268,7 @@ class AnswerChecks:
             screening = self._screenings[self._form.kind]
             for worker in answer.workers:
                 screening.conduct.refuse(worker)
-                self._refuse(worker, str(error), screening, answers)
+                self._refuse(worker, str(error), answers)
         else:
             answers.losses.update(dict.fromkeys(answer.workers, torch.zeros(NUM_LOSSES)))
 
@@ -288,18 +280,14 @@ class AnswerChecks:
         beside = {name: given.beside.get(name, {}).get(worker, nothing) for name in form.beside}
         reason = screening.refuse(worker, answer, beside, form)
         if reason is not None:
-            self._refuse(worker, reason, screening, answers)
+            self._refuse(worker, reason, answers)
             return
         answers.singles[worker] = answer.to(self._device)
         answers.losses[worker] = given.losses[worker]
         for name, tensor in beside.items():
             answers.beside.setdefault(name, {})[worker] = tensor.to(self._device)
 
-    def _refuse(self, worker: int, reason: str, screening: Screening, answers: Answers) -> None:
+    def _refuse(self, worker: int, reason: str, answers: Answers) -> None:
         """A worker's answer cannot be used; it has one strike more."""
         answers.drop(worker)
-        conduct = screening.conduct
-        strikes = conduct.strikes_of(worker)
-        self._attendance.refused(self._members.iteration, worker, reason, strikes)
-        if conduct.is_out(worker):
-            self._desk.shut_out(worker, f"{strikes} unusable answers, the last: {reason}")
+        self._peers.refused(worker, reason)

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import Advance
-from mdgan.engine.server.barrier import Hosts, workers_of
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.families.data_parallel.apart_messages import (
     ApartQuestion,
     alone_form,
@@ -139,7 +139,7 @@ class ApartServer(ReplicaServer):
         weights = {n: share.weight for n, share in every.items()}
         counts = None
         if self._num_classes is not None and self.settings.label_prior == "data":
-            held = [own["classes"] for own in engine.members.holdings().values()]
+            held = [own["classes"] for own in engine.peers.holdings().values()]
             counts = label_counts(self._num_classes, held)
 
         def question(host: int) -> ApartQuestion:
@@ -156,7 +156,7 @@ class ApartServer(ReplicaServer):
         engine.ask(i, asked, lambda host: train_apart(i, question(host)))
         forms = {n: self._form(GENERATOR, generated[n]) for n in generated}
         forms |= dict.fromkeys(dealt, self._form(DISCRIMINATOR))
-        answers = engine.barrier.collect(i, asked, weights, forms=forms)
+        answers = engine.collect(i, asked, weights, forms=forms)
         return {network: answers.of(group) for network, group in shares.items()}
 
 

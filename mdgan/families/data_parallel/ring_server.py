@@ -15,9 +15,8 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import ServerHandler
-from mdgan.engine.server.barrier import Hosts
-from mdgan.engine.server.desk import in_words
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.hosts import Hosts, in_words
 from mdgan.families.data_parallel.messages import TrainQuestion
 from mdgan.families.data_parallel.reference_replica import ReferenceReplica, SentWeights
 from mdgan.families.data_parallel.ring_messages import (
@@ -86,7 +85,7 @@ class Ring(Star):
         if self._stands(asked) or hosts == self._cannot or num_workers < _LEAST_WORKERS:
             return
         self._drop()
-        collective = Collective(0, len(hosts) + 1, engine.transport.own_address)
+        collective = Collective(0, len(hosts) + 1, engine.own_address)
         ranks = {host: rank for rank, host in enumerate(sorted(hosts), start=1)}
         size, num_threads = len(ranks) + 1, torch.get_num_threads()
         with engine.span("ring"):
@@ -100,9 +99,9 @@ class Ring(Star):
             self._collective, self._hosts = collective, hosts
             return
         collective.close()
-        if hosts <= engine.members.hosts().keys():
+        if hosts <= engine.peers.hosts().keys():
             self._cannot = hosts
-            engine.observer.note(
+            engine.note(
                 "not all hosts can connect with each other: gradients go through the server, with "
                 "the same result, until hosts come or go"
             )
@@ -123,15 +122,15 @@ class Ring(Star):
 
     def compare(self, i: int, stepped: Collection[int], engine: Engine) -> None:
         """Names hosts whose replica is another than the server's; they get the server's again."""
-        if not stepped or not engine.checkpoints.due(i - 1, i):
+        if not stepped or not engine.checkpoint_due(i - 1, i):
             return
         digest = self._replica.digest()
         different = [n for n, report in self._reports.items() if report.digest not in ("", digest)]
         for host in sorted(different):
             self._sent.forget(host)
-            workers = engine.members.hosts().get(host, [])
-            engine.observer.event("replica", i, workers=workers)
-            engine.observer.note(
+            workers = engine.peers.hosts().get(host, [])
+            engine.event("replica", i, workers=workers)
+            engine.note(
                 f"the replica of rank(s) {in_words(workers)} is not the server's any more (broken "
                 "memory, or another kind of machine?); it gets the server's again"
             )
@@ -153,7 +152,7 @@ class Ring(Star):
         collective = self._collective
         if collective is None or len(counted) < _LEAST_WORKERS or most >= MOST_EXACT:
             return None
-        wants_digest = question.reduction.last and engine.checkpoints.due(i - 1, i)
+        wants_digest = question.reduction.last and engine.checkpoint_due(i - 1, i)
         message = add_up(i, counted, wants_digest=wants_digest)
         sums = self._sums.addends(self._replica.vector(question.reduction), {}, counted)
 
@@ -169,7 +168,7 @@ class Ring(Star):
             is_whole = join_in()
         if is_whole:
             return self._sums.mean(sums, counted)
-        engine.observer.note("the ring broke: the server adds up what its members have found")
+        engine.note("the ring broke: the server adds up what its members have found")
         self._drop()
         return None
 
@@ -192,11 +191,11 @@ class Ring(Star):
             What came of the server's own share.
         """
         self._reports = dict.fromkeys(hosts, _MemberReport())
-        free = engine.members.free()
+        free = engine.peers.free()
         asked: dict[int, list[int]] = {host: [] for host in hosts if host in free}
         engine.ask(i, asked, order)
         succeeds = meanwhile()
-        engine.barrier.collect(i, asked, form=DONE)
+        engine.collect(i, asked, form=DONE)
         return succeeds
 
     def _note_report(self, _engine: Engine, host: int, message: Message) -> None:

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
-from mdgan.engine.server.barrier import Hosts, workers_of
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.families.data_parallel.messages import KINDS, TrainQuestion, gradient_form, train
 from mdgan.families.data_parallel.reference_replica import ReferenceReplica, SentWeights
 from mdgan.families.data_parallel.replica import ALL, DISCRIMINATOR, GENERATOR, reductions
@@ -22,7 +22,7 @@ _NUM_REDUCED = "num_reduced"
 
 def keeping_up(hosts: Hosts, shares: Collection[int], engine: Engine) -> dict[int, list[int]]:
     """The hosts that have kept up in this iteration, with their workers that have a share."""
-    free = engine.members.free()
+    free = engine.peers.free()
     carried = {host: [n for n in free.get(host, ()) if n in shares] for host in hosts}
     return {host: workers for host, workers in carried.items() if workers}
 
@@ -91,7 +91,7 @@ class Star:
 
         self.message = message
         engine.ask(i, asked, message)
-        return engine.barrier.collect(i, asked, question.weights, form)
+        return engine.collect(i, asked, question.weights, form)
 
     def compare(self, i: int, stepped: Collection[int], engine: Engine) -> None:
         """An iteration has ended in which these hosts have stepped themselves."""
@@ -128,8 +128,8 @@ class ReplicaServer(ServerPart):
 
     def begin(self, engine: Engine) -> None:
         """Says once what becomes of data that are not shared out."""
-        if not self.settings.partition.divides and engine.members.iteration == 0:
-            engine.observer.note(
+        if not self.settings.partition.divides and engine.peers.iteration == 0:
+            engine.note(
                 "--partition none: every worker trains on its own data, which stay with it; the "
                 "server sees gradients of them"
             )
@@ -142,9 +142,9 @@ class ReplicaServer(ServerPart):
         """See `ServerPart`."""
         self.replica.load_state(state)
 
-    def settle(self, engine: Engine) -> None:
+    def on_lost(self, engine: Engine) -> None:
         """Hosts that are gone have nothing any more when they come back."""
-        self.sent.keep_only(engine.members.hosts())
+        self.sent.keep_only(engine.peers.hosts())
 
 
 class DataParallelServer(ReplicaServer):
@@ -210,7 +210,7 @@ class DataParallelServer(ReplicaServer):
         del changed, ended
         self._num_reduced = progress.get(_NUM_REDUCED, 0)
 
-    def settle(self, engine: Engine) -> None:
+    def on_lost(self, engine: Engine) -> None:
         """See `ServerPart`."""
-        super().settle(engine)
-        self._reducer.settle(engine.members.hosts())
+        super().on_lost(engine)
+        self._reducer.settle(engine.peers.hosts())

@@ -13,8 +13,8 @@ from torch import Tensor
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.parts import ServerHandler
-from mdgan.engine.server.barrier import Hosts, workers_of
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.stages.contract import ServerPath, ServerStage
 from mdgan.engine.stages.mask_server import least_parties
 from mdgan.errors import BadInput
@@ -81,17 +81,17 @@ class AtHome(Cohort):
         """See `Cohort`; under differential privacy clients tell their number of samples alone."""
         return {
             int(worker): holding["classes"] or [holding["samples"]]
-            for worker, holding in engine.members.holdings().items()
+            for worker, holding in engine.peers.holdings().items()
         }
 
     def able(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
         """See `Cohort`."""
-        num_live = sum(map(len, engine.members.taking_part().values()))
+        num_live = sum(map(len, engine.peers.taking_part().values()))
         return [worker for carried in hosts.values() for worker in carried], num_live
 
     def mean_shard_size(self, engine: Engine) -> float:
         """See `Cohort`."""
-        return engine.members.mean_shard_size
+        return engine.peers.mean_shard_size
 
     def train(self, plan: RoundPlan, hosts: Hosts, engine: Engine) -> Answers | None:
         """See `Cohort`; each host trains those of its own clients that were chosen."""
@@ -117,7 +117,7 @@ class AtHome(Cohort):
 
 def _check_sum(asked: Hosts, tasks: Sequence[ClientTask], engine: Engine) -> None:
     """Checks that no host would refuse its part of the sum, since one weight is too large."""
-    least, weights = least_parties(engine.members), {task.client: task.weight for task in tasks}
+    least, weights = least_parties(engine.peers), {task.client: task.weight for task in tasks}
     try:
         for host in asked:
             check_weights(host, weights, asked, least, uniform=False)

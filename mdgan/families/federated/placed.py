@@ -17,10 +17,9 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import ServerHandler
-from mdgan.engine.server.barrier import Hosts
-from mdgan.engine.server.conduct import Conduct
-from mdgan.engine.server.engine import Engine
-from mdgan.engine.server.loop import AllWorkersLost
+from mdgan.engine.server.engine import AllWorkersLost, Engine
+from mdgan.engine.server.hosts import Hosts
+from mdgan.engine.server.strikes import Strikes
 from mdgan.engine.stages.screen import Screening
 from mdgan.families.federated.cohort import Cohort, RoundPlan
 from mdgan.families.federated.messages import (
@@ -98,7 +97,7 @@ class PlacedCohort(Cohort):
         self._sees_all = not settings.adds_up
         self._times = TrainingTimes()
         self._asked: dict[int, _HostOrder] = {}
-        self._conduct = Conduct(settings.strikes)
+        self._conduct = Strikes(settings.strikes)
         self._screening = Screening(form, self._conduct)
         self._in_vain = 0
 
@@ -145,7 +144,7 @@ class PlacedCohort(Cohort):
             self._leave_out(client, reason, placed, engine)
         self._in_vain = self._in_vain + 1 if plan.tasks and not placed.found.losses else 0
         fields = _recorded(placed, names_clients=self._settings.names_clients)
-        engine.observer.event("placement", plan.iteration, **fields)
+        engine.event("placement", plan.iteration, **fields)
         return placed.found
 
     def _push(self, placed: _PlacedRound, engine: Engine) -> bool:
@@ -162,7 +161,7 @@ class PlacedCohort(Cohort):
             asked = self._ask(plan, placement, engine)
             if len(left) == len(batches):  # while hosts train: for the round after this one
                 self._times.fit(plan.number - 1)
-            answers = engine.barrier.collect(plan.iteration, asked, self._weights(asked, plan))
+            answers = engine.collect(plan.iteration, asked, self._weights(asked, plan))
             left = self._take_in(asked, answers, placed, engine)
         return True
 
@@ -177,8 +176,8 @@ class PlacedCohort(Cohort):
                 return False
             given = {slot: [queue.popleft()] for slot in free[: len(queue)]}
             busy |= self._ask(plan, given, engine)
-            answers = engine.arrivals.next(plan.iteration, self._weights(busy, plan))
-            owing = engine.members.busy()
+            answers = engine.next_answer(plan.iteration, self._weights(busy, plan))
+            owing = engine.peers.busy()
             done = {host: own for host, own in busy.items() if host not in owing}
             queue.extendleft(self._take_in(done, answers, placed, engine))
             busy = {host: own for host, own in busy.items() if host in owing}
@@ -186,11 +185,11 @@ class PlacedCohort(Cohort):
 
     def _slots(self, placed: _PlacedRound, engine: Engine) -> list[Slot]:
         """What free hosts offer now: those that have not failed in this round, if there are any."""
-        told, slots = engine.members.told(), list[Slot]()
-        for host, ranks in engine.members.free().items():
+        told, slots = engine.peers.told(), list[Slot]()
+        for host, ranks in engine.peers.free().items():
             offer = read_offer(told[host])
             if offer is None or ranks != [host]:
-                engine.desk.drop(host, "it offers no slots for placed clients")
+                engine.drop(host, "it offers no slots for placed clients")
                 continue
             slots += [Slot(host, number, kind) for number, kind in enumerate(offer.kinds)]
         return [slot for slot in slots if slot.host not in placed.failed] or slots
@@ -233,7 +232,7 @@ class PlacedCohort(Cohort):
         usable = {each.client for each in report.trained if each.usable}
         if self._sees_all and asked.models.keys() != usable:
             raise ValueError("it has not sent the models of all its clients")
-        if (member := engine.members.member(host)) is not None:
+        if (member := engine.peers.member(host)) is not None:
             member.told = {"offer": message.fields["offer"]}
             asked.report = report
 
@@ -265,12 +264,12 @@ class PlacedCohort(Cohort):
             if asked.report is not None and total is not None:
                 self._add(host, asked, asked.report, total, placed, engine)
                 continue
-            member = engine.members.member(host)
+            member = engine.peers.member(host)
             if member is None or not member.owes:
                 again += asked.clients
                 placed.failed.add(host)
         if again:
-            engine.observer.note(f"{len(again)} client(s) are placed again")
+            engine.note(f"{len(again)} client(s) are placed again")
         return again
 
     def _add(
@@ -308,7 +307,7 @@ class PlacedCohort(Cohort):
         """A client's models cannot be used; it has one strike more."""
         placed.found.drop(client)
         strikes = self._conduct.strikes_of(client)
-        engine.observer.note(f"models of client {client} refused: {reason} (strike {strikes})")
+        engine.note(f"models of client {client} refused: {reason} (strike {strikes})")
 
 
 def _recorded(placed: _PlacedRound, *, names_clients: bool) -> dict[str, Any]:

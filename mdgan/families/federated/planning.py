@@ -19,8 +19,8 @@ from mdgan.families.contract import (
     ClassCounts,
     Placing,
     PlannedHost,
-    Planning,
     PlannedShare,
+    Planning,
     mean_size,
 )
 from mdgan.families.federated.fegan import new_sampling

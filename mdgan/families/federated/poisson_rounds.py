@@ -114,7 +114,7 @@ class PoissonRounds(Averaging):
             return
         schedule = StepSchedule.of_clients(given.dataset, given.participation, num_rounds)
         known_by = Contents.of_name(schedule.whose) if self._contents is None else self._contents()
-        told = disclosed_histories(engine.members.told().values(), given)
+        told = disclosed_histories(engine.peers.told().values(), given)
         folder = ledger_folder(given)
         self.budget = open_clients_budget(given, schedule, folder, known_by, self._charged, told)
 
@@ -123,7 +123,7 @@ class PoissonRounds(Averaging):
         if self.budget is None or self._contents is not None or self.budget.round is None:
             return
         fields = msgspec.to_builtins(self.budget.round)
-        for host in engine.members.taking_part():
+        for host in engine.peers.taking_part():
             engine.tell(host, Message(CHARGE, iteration, fields))
 
     @property
@@ -179,7 +179,7 @@ class PoissonRounds(Averaging):
         epsilon, replaced = {EVERY_CLIENT: spent.epsilon}, {EVERY_CLIENT: spent.replaced}
         engine.observer.spent(iteration, epsilon, replaced)
         if budget.over and iteration < last:
-            engine.observer.note(
+            engine.note(
                 f"the clients have spent their privacy budget ε = {spent.epsilon:.3g} after "
                 f"{iteration:,} iterations; training ends"
             )

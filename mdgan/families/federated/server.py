@@ -87,7 +87,7 @@ class FederatedServer(ServerPart):
     def begin(self, engine: Engine) -> None:
         """Works out how long a round is, and whether there can be any."""
         for stage in self.stages:
-            stage.begin(engine.members)
+            stage.begin(engine.peers)
         if not self._round_length:
             mean_shard_size = self._cohort.mean_shard_size(engine)
             self._round_length = self._settings.round_length(mean_shard_size)
@@ -108,7 +108,7 @@ class FederatedServer(ServerPart):
         chosen = self._averaging.choose(number, {n: counts[n] for n in able}, num_live)
         full = Load(length, self._settings.batch_size)
         form, num_clients = self._settings.training_load, self._settings.num_clients
-        loads = choose_loads(form, num_clients, chosen, full, engine.members.told(), counts)
+        loads = choose_loads(form, num_clients, chosen, full, engine.peers.told(), counts)
         weights = self._averaging.weights(chosen, loads, full, counts)
 
         # 2. Send both models; clients train them, and what they find comes back.
@@ -189,7 +189,7 @@ class FederatedServer(ServerPart):
         if not self._settings.names_clients:
             tasks, took_part = {}, []
         loads = {n: task.load for n, task in tasks.items()}
-        engine.observer.event(
+        engine.event(
             "round",
             plan.iteration,
             number=plan.number,

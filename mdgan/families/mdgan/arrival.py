@@ -72,11 +72,11 @@ class ByArrival:
     def advance(self, i: int, server: MDGANServer, engine: Engine) -> Advance | None:
         """See `Stepping`."""
         used = _Used()
-        if not engine.members.busy():
+        if not engine.peers.busy():
             self._open, self._num_steps = {}, 0
             server.await_hosts(i, engine)
         while self._ask_idle(i, used.number, server, engine):
-            self._use(i, engine.arrivals.next(i), used, server, engine)
+            self._use(i, engine.next_answer(i), used, server, engine)
         if not used.number:  # all workers were lost: the same iteration again, with newcomers
             return None
         if server.swap_follows(i):
@@ -89,7 +89,7 @@ class ByArrival:
         Returns:
             Whether the iteration, in which `num_used` answers were used, needs further ones.
         """
-        live, busy = server.judges(engine.members.taking_part()), engine.members.busy()
+        live, busy = server.judges(engine.peers.taking_part()), engine.peers.busy()
         self._open = {n: self._open[n] for workers in busy.values() for n in workers}
         num_live, num_busy = sum(map(len, live.values())), len(self._open)
         pauses = server.pauses_after(i, engine)

@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 from torch import Tensor, nn
 
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
-from mdgan.engine.server.barrier import Hosts, workers_of
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.stages.contract import AskedHosts, ServerPath
 from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
@@ -112,11 +112,11 @@ class MDGANServer(ServerPart):
 
     def begin(self, engine: Engine) -> None:
         """Works out how often discriminators are swapped."""
-        self.path.begin(engine.members)
+        self.path.begin(engine.peers)
         if self._swap_every:
             return
-        held = engine.members.holdings().values()
-        size, counts = engine.members.mean_shard_size, [known["classes"] for known in held]
+        held = engine.peers.holdings().values()
+        size, counts = engine.peers.mean_shard_size, [known["classes"] for known in held]
         self._swap_every = self._settings.swap_every(size, counts, self._num_weights)
         epoch = self._settings.swap_every(size)
         if self._swap_every != epoch:
@@ -135,9 +135,9 @@ class MDGANServer(ServerPart):
         """See `ServerPart`."""
         return {SWAPPED: self._swaps.note}
 
-    def settle(self, engine: Engine) -> None:
+    def on_lost(self, engine: Engine) -> None:
         """Does not wait for reports of swaps from hosts that are gone."""
-        self._swaps.settle(engine)
+        self._swaps.on_lost(engine)
 
     def progress(self) -> dict[str, int]:
         """How many swaps were ordered, and the iterations between two."""
@@ -187,9 +187,9 @@ class MDGANServer(ServerPart):
         engine.at(i)
         workers, settings = workers_of(hosts), self._settings
         kappa = resolve_kappa(settings.kappa, len(workers))
-        kappa = self.path.most_groups(kappa, hosts, engine.members)
+        kappa = self.path.most_groups(kappa, hosts, engine.peers)
         if self.learner.label_counts is not None and settings.label_prior == "data":
-            held = [own["classes"] for own in engine.members.holdings().values()]
+            held = [own["classes"] for own in engine.peers.holdings().values()]
             self.learner.label_counts = label_counts(len(self.learner.label_counts), held)
         with engine.span("generate"):
             generated = self.learner.generate(kappa, ahead=self._stepping.ahead)
@@ -227,9 +227,9 @@ class MDGANServer(ServerPart):
 
     def pauses_after(self, i: int, engine: Engine) -> bool:
         """Whether all workers must have answered before the iteration after i."""
-        if self.swap_follows(i) or i == self._settings.iterations or engine.desk.stop_asked:
+        if self.swap_follows(i) or i == self._settings.iterations or engine.stop_asked:
             return True
-        return engine.checkpoints.due(i - 1, i)
+        return engine.checkpoint_due(i - 1, i)
 
     def score_riders(
         self, i: int, sent: Sent, feedbacks: Mapping[int, Tensor], engine: Engine
@@ -242,9 +242,9 @@ class MDGANServer(ServerPart):
             self._noted_riders.add(worker)
             reason = riders.why(worker)
             if self._settings.shut_out_free_riders:
-                engine.desk.shut_out(worker, f"a free rider: {reason}")
+                engine.shut_out(worker, f"a free rider: {reason}")
             else:
-                engine.observer.note(
+                engine.note(
                     f"rank {worker} looks like a free rider: {reason}; with "
                     "--shut-out-free-riders it would be shut out"
                 )
@@ -303,7 +303,6 @@ class InStep:
         """Sends batches to hosts that may still owe an answer to the iteration before."""
         if not self.ahead or server.pauses_after(i - 1, engine):
             return None
-        hosts = engine.members.free(besides=i - 1)
-        num_live = sum(map(len, engine.members.taking_part().values()))
-        enough = engine.barrier.is_enough(sum(map(len, hosts.values())), num_live)
+        hosts = engine.peers.free(besides=i - 1)
+        enough = engine.is_enough(hosts)
         return server.send_batches(i, engine, server.judges(hosts)) if enough else None

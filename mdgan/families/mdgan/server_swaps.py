@@ -50,21 +50,21 @@ class ServerSwaps:
             engine: knows which workers are free.
             holders: the workers that have a discriminator to give; all of them if None.
         """
-        free = engine.members.free()
+        free = engine.peers.free()
         workers = sorted(worker for carried in free.values() for worker in carried)
         moves = draw_swap(self._form, self._seed, self.num_swaps, workers)
-        broken = engine.conduct.unusable
-        host_of, addresses = engine.members.host_of(), engine.members.addresses()
+        broken = engine.peers.strikes.unusable
+        host_of, addresses = engine.peers.host_of(), engine.peers.addresses()
         moves = {
             giver: taker
             for giver, taker in moves.items()
             if giver not in broken and (holders is None or giver in holders)
             if not self._is_too_slow(host_of[giver], host_of[taker])
         }
-        engine.conduct.excuse(moves.values())
+        engine.peers.strikes.excuse(moves.values())
         self.num_swaps += 1
         self._records[iteration] = _SwapRecord(moves, {n: host_of[n] for n in workers})
-        tell_keys(engine.members, engine.tell, free)
+        tell_keys(engine.peers, engine.tell, free)
         for host, carried in free.items():
             share = {g: t for g, t in moves.items() if g in carried or t in carried}
             engine.tell(host, messages.swap(iteration, share, host_of, addresses))
@@ -77,10 +77,10 @@ class ServerSwaps:
             return
         slow = set(message.fields["slow"])
         record.note(host, message)
-        for giver in record.givers_of(host) & slow & engine.members.hosts().keys():
+        for giver in record.givers_of(host) & slow & engine.peers.hosts().keys():
             self._waited_for.setdefault(giver, set()).add(host)
             others = "other hosts" if self._is_too_slow(giver) else f"host {host}"
-            engine.observer.note(
+            engine.note(
                 f"host {giver} kept host {host} waiting in the swap of iteration "
                 f"{message.iteration}; it gives no discriminators to {others} any more"
             )
@@ -91,9 +91,9 @@ class ServerSwaps:
         waited = self._waited_for.get(giver, set()) - {giver}
         return taker in waited or len(waited) >= _WITNESSES
 
-    def settle(self, engine: Engine) -> None:
+    def on_lost(self, engine: Engine) -> None:
         """Hosts are gone and will not report."""
-        live = engine.members.workers()
+        live = engine.peers.workers()
         for record in self._records.values():
             record.keep_waiting_for(live)
         self._write_complete(engine)
@@ -101,7 +101,7 @@ class ServerSwaps:
     def _write_complete(self, engine: Engine) -> None:
         for iteration, record in list(self._records.items()):
             if not record.silent:
-                engine.observer.event("swap", iteration, **record.content())
+                engine.event("swap", iteration, **record.content())
                 self.handovers.note(record.moves, record.given, record.taken, record.host_of)
                 del self._records[iteration]
 

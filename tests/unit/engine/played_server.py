@@ -9,28 +9,21 @@ import torch
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.data.congestion import Range
-from mdgan.data.fetching import Fetcher
-from mdgan.engine.host.checkpoints import HostCheckpoints
-from mdgan.engine.host.describing import Describer
-from mdgan.engine.host.loop import Host
-from mdgan.engine.stages.contract import HostPath
-from mdgan.engine.stages.mask_host import HostMask
-from mdgan.families.mdgan import messages as mdgan_messages
-from mdgan.families.mdgan.host import MDGANHost
-from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
-from mdgan.gan.labels import Samples
+from mdgan.engine.parts import HostPart
+from mdgan.errors import BadInput
+from mdgan.gan.model_vector import ModelVector
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Received
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.memory import MemoryNetwork
-from tests.unit.engine.played import FORM, LONG, hello
-from tests.unit.engine.stage import Actor, make_shard
-from tests.unit.gan import small
+from tests.toy_family import ASK, ToyHost
+from tests.unit.engine.played import LONG, hello, make_generator
+from tests.unit.engine.stage import Actor, Learner, make_host
 
-FIRST, SECOND = small.images(1), small.images(2)
+SENT = ModelVector(make_generator(5)).read()
+NUM_STEPS = 2
 
 
 class PlayedServer:
@@ -38,8 +31,8 @@ class PlayedServer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.timeouts = Timeouts(connect=LONG, patience=LONG, swap=10, link=5, farewell=0.1)
-        self.network = MemoryNetwork(self.timeouts, self.admit)
+        limits = Timeouts(connect=LONG, patience=LONG, swap=10, link=5, farewell=0.1)
+        self.network = MemoryNetwork(limits, self.admit)
         self.welcome: dict[str, Any] = {
             "generation": 1,
             "run": "run",
@@ -61,32 +54,21 @@ class PlayedServer:
         self.before_connect()
         return self.network.join(int(said["host"]), said)
 
-    def starts(
-        self,
-        workers: Mapping[int, Worker],
-        *,
-        patience: float = LONG,
-        group: WorkerGroup | None = None,
-        masks: HostMask | None = None,
-    ) -> None:
-        number = next(iter(workers))
-        tracer = Tracer()
-        self.host = Host(
-            MDGANHost(
-                workers,
-                group or OneByOne(workers, tracer.of_worker),
-                HostPath(FORM, [] if masks is None else [masks]),
-                tracer,
-            ),
+    def bring_host(self, workers: Mapping[int, Any], tracer: Tracer, **how: Any) -> HostPart:
+        """What the algorithm adds to the host."""
+        return ToyHost(workers, NUM_STEPS, tracer, **how)
+
+    def starts(self, workers: Mapping[int, Any], *, patience: float = LONG, **how: Any) -> None:
+        """Starts a host; `how` is for the algorithm's part."""
+        self.number, tracer = next(iter(workers)), Tracer()
+        self.host = make_host(
+            self.bring_host(workers, tracer, **how),
             hello(*workers),
             self.connect,
             Timeouts(connect=LONG, patience=patience, swap=10, link=5, farewell=0.1),
-            Describer({rank: make_shard(rank) for rank in workers}, None, small.CPU),
-            HostCheckpoints(lambda _run: self.folder, tracer),
+            self.folder,
             tracer,
-            Fetcher(Range(1, 1), Range(0, 0)),
         )
-        self.number = number
         self.actor = Actor(self.host.run)
         self.actor.start()
 
@@ -121,15 +103,25 @@ class PlayedServer:
         return self.actor.over()
 
 
-def batches(iteration: int, workers: Mapping[int, Any], *, swap: bool = False) -> Message:
-    assignment = dict.fromkeys(workers, (0, 1))
-    generated = torch.stack([FIRST, SECOND]) / iteration
-    return mdgan_messages.batches(
-        iteration, Samples(generated), assignment, swap_follows=swap, last=False
-    )
+def question(iteration: int, *workers: int) -> Message:
+    """What the host is asked."""
+    return Message(ASK, iteration, {"workers": list(workers)}, {"generator": SENT})
 
 
-def answer(worker: Worker, iteration: int) -> Tensor:
+def change_by(learner: Learner) -> Tensor:
     """What a worker must answer, computed here."""
-    worker.learn(Samples(SECOND / iteration))
-    return worker.feedback(Samples(FIRST / iteration))[0]
+    vector = ModelVector(learner.generator)
+    vector.write(SENT)
+    for _ in range(NUM_STEPS):
+        learner.step()
+    return vector.read() - SENT
+
+
+def unreadable() -> None:
+    """What a step finds that cannot read its samples."""
+    raise BadInput("7.png: cannot be read")
+
+
+def rows(answer: Message) -> list[Tensor]:
+    """The answers of a host's workers."""
+    return list(torch.unbind(answer.tensors["answers.values"]))

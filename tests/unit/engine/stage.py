@@ -1,5 +1,6 @@
-"""A server and its hosts in one process, some of them played by hand."""
+"""A server and its hosts in one process, some of them played by hand; the toy family trains."""
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,24 +18,17 @@ from mdgan.data.shard import Shard
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.loop import Host
+from mdgan.engine.host.spending import Spending
+from mdgan.engine.host.telling import HostReports
 from mdgan.engine.parts import HostPart, ServerPart
-from mdgan.engine.server.build import build_server
+from mdgan.engine.server.admission import Admission
 from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
-from mdgan.engine.server.membership import Membership
-from mdgan.engine.server.scoring import Scoring
+from mdgan.engine.server.loop import Server
+from mdgan.engine.server.peers import Peers
+from mdgan.engine.server.scoring import ScorerLink
+from mdgan.engine.server.trainer import Trainer
 from mdgan.engine.settings import RunSettings
-from mdgan.engine.stages.contract import HostPath
-from mdgan.families.mdgan.build import make_server
-from mdgan.families.mdgan.host import MDGANHost
-from mdgan.families.mdgan.messages import COPIED
-from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.families.mdgan.worker import Judgement, OneByOne, Worker
-from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import LearningRules
-from mdgan.gan.labels import Samples
-from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
-from mdgan.gan.model_state import part_of
-from mdgan.gan.randomness import RandomState, generator_for
+from mdgan.gan.randomness import generator_for
 from mdgan.observe.run_observer import Launched, Rhythm, RunObserver
 from mdgan.observe.snapshots import Sampled
 from mdgan.observe.tracer import Tracer
@@ -46,9 +40,21 @@ from mdgan.storage.manifest import Manifest
 from mdgan.storage.state_file import read_state
 from mdgan.timeouts import Timeouts
 from mdgan.transport.memory import MemoryNetwork
-from tests import processes
-from tests.unit.engine.played import IDENTITY, LONG, SHARD_SIZE, Played, hello, weights
-from tests.unit.gan import small
+from tests import processes, toy_family
+from tests.unit.engine.played import (
+    COPIED,
+    IDENTITY,
+    LONG,
+    SHARD_SIZE,
+    Played,
+    hello,
+    make_generator,
+    model_of,
+    weights,
+)
+
+CPU = torch.device("cpu")
+BATCH_SIZE, SHAPE = 5, (1, 4, 4)
 
 
 class Noise(Partitioner):
@@ -56,7 +62,8 @@ class Noise(Partitioner):
 
     def __init__(self, seed: int, num_samples: int = SHARD_SIZE) -> None:
         self.labels = torch.zeros(num_samples, dtype=torch.int64)
-        self._images = small.images(seed, num_samples)
+        random = torch.Generator().manual_seed(seed)
+        self._images = torch.randn(num_samples, *SHAPE, generator=random).tanh()
 
     def images(self, indices: Tensor) -> Tensor:
         return self._images[indices]
@@ -66,37 +73,72 @@ def make_shard(rank: int) -> Shard:
     return Shard(Noise(rank), torch.arange(SHARD_SIZE), generator_for(rank, "shard"))
 
 
-def make_worker(rank: int, *, local_steps: int = 1, model_seed: int = 0) -> Worker:
-    """All start with the same θ, as in a real run."""
-    model = small.make_model(model_seed)
-    return Worker(
-        Discriminator(model, small.adam(model)),
-        make_shard(rank),
-        RandomState(rank + 2000, small.CPU),
-        LearningRules(
-            small.BATCH_SIZE,
-            local_steps,
-            DISCRIMINATOR_LOSSES["bce"],
-            GENERATOR_LOSSES["non-saturating"],
-        ),
-    )
+class Learner:
+    """What the toy keeps for a worker: it moves the generator by what it draws, and remembers it.
+
+    Attributes:
+        generator: G.
+        before_step: called before each step.
+    """
+
+    def __init__(self, rank: int, model_seed: int = 0) -> None:
+        self.generator = make_generator()
+        self.model = model_of(model_seed)
+        self.before_step: Callable[[], None] = lambda: None
+        self._random = torch.Generator().manual_seed(rank)
+
+    def step(self) -> tuple[Tensor, Tensor]:
+        """One step; its losses."""
+        self.before_step()
+        with torch.no_grad():
+            drawn = torch.randn(4, generator=self._random)
+            self.model.bias.add_(drawn[:2])
+            for parameter in self.generator.parameters():
+                parameter.add_(0.01 * drawn.sum() * self.model.weight[0, 0])
+        return drawn[2], drawn[3]
+
+    def state(self) -> dict[str, Tensor]:
+        model = {f"{COPIED}{name}": t.clone() for name, t in self.model.state_dict().items()}
+        return {**model, "random": self._random.get_state()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> bool:
+        model = {n.removeprefix(COPIED): t for n, t in state.items() if n.startswith(COPIED)}
+        if state.keys() - {"random"} != {f"{COPIED}{name}" for name in model}:
+            raise KeyError("of another model")
+        own = self.model.state_dict()
+        if any(n not in own or t.shape != own[n].shape for n, t in model.items()):
+            raise RuntimeError("of another shape")
+        self.model.load_state_dict(model)
+        if "random" in state:
+            self._random.set_state(state["random"])
+        return True
 
 
-def discriminator(model_seed: int = 0) -> dict[str, Tensor]:
-    """The state of a discriminator, as it travels."""
-    return part_of(make_worker(1, model_seed=model_seed).state(), "discriminator.")
-
-
-def copied(model_seed: int = 0) -> dict[str, Tensor]:
-    """What others get of a worker's state, as it travels: weights and buffers."""
-    state = make_worker(1, model_seed=model_seed).state()
-    return {name: tensor for name, tensor in state.items() if name.startswith(COPIED)}
+def make_worker(rank: int, *, model_seed: int = 0) -> Learner:
+    return Learner(rank, model_seed)
 
 
 def same_state(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
     """Equal names, and equal bits under each."""
-    equal_names = first.keys() == second.keys()
-    return equal_names and all(small.same_bits(first[name], second[name]) for name in first)
+    return first.keys() == second.keys() and all(
+        first[name].dtype == second[name].dtype and torch.equal(first[name], second[name])
+        for name in first
+    )
+
+
+def as_after(made: "Stage", iteration: int, folder: Path) -> Path:
+    """The folder of a run as it was when it had made a checkpoint and died."""
+    shutil.copytree(made.folder, folder)
+    for later in made.checkpoints.committed():
+        if later > iteration:
+            shutil.rmtree(folder / "checkpoints" / f"{later:07d}")
+    return folder
+
+
+class CopyingToy(toy_family.ToyServer):
+    """The toy, whose newcomers need a copy of another worker's model."""
+
+    copied = COPIED
 
 
 class Actor(threading.Thread):
@@ -120,6 +162,27 @@ class Actor(threading.Thread):
         return self.error
 
 
+def make_host(
+    part: HostPart,
+    said: Mapping[str, Any],
+    connect: Callable[..., Any],
+    timeouts: Timeouts,
+    folder: Path,
+    tracer: Tracer,
+) -> Host:
+    """A host whose workers hold noise."""
+    shards = {int(rank): make_shard(int(rank)) for rank in part.learners}
+    return Host(
+        part,
+        said,
+        connect,
+        timeouts,
+        Describer(shards, None, CPU),
+        HostCheckpoints(lambda _run: folder, tracer),
+        HostReports(tracer, Fetcher(Range(1, 1), Range(0, 0)), Spending({})),
+    )
+
+
 class Stage:
     """A server, the network, and the hosts that join.
 
@@ -127,7 +190,9 @@ class Stage:
         folder: for the run.
         num_workers: N.
         iterations: I.
-        goes_on: the folder of a run whose newest checkpoint this one goes on from.
+        deadline: seconds, or a factor; 0 for neither.
+        checkpoints: iterations between two.
+        goes_on: whether the run goes on from its newest checkpoint.
         settings: other settings of the run.
     """
 
@@ -138,8 +203,6 @@ class Stage:
         num_workers: int = 2,
         iterations: int = 3,
         deadline: tuple[float, float] = (0.0, 0.0),
-        quorum: float = 0.5,
-        strikes: int = 3,
         checkpoints: int = 0,
         keep: int = 2,
         to_server: bool = False,
@@ -150,7 +213,7 @@ class Stage:
         return_seconds: float = LONG,
         goes_on: bool = False,
         replaces_another: bool = False,
-        scoring: Scoring | None = None,
+        scorer: ScorerLink | None = None,
         **settings: Any,
     ) -> None:
         self.folder = folder
@@ -166,65 +229,50 @@ class Stage:
             liveness=liveness,
             patience=patience,
         )
+        seconds, factor = deadline
         self.settings = self.make_settings(
             {
                 "world_size": num_workers + 1,
                 "iterations": iterations,
-                "batch_size": small.BATCH_SIZE,
-                "quorum": quorum,
-                "strikes": strikes,
+                "batch_size": BATCH_SIZE,
                 "checkpoint_interval": checkpoints,
                 "checkpoint_to_server": to_server,
-                "deadline": f"{deadline[1]}x"
-                if deadline[1]
-                else str(deadline[0])
-                if deadline[0]
-                else None,
+                "deadline": f"{factor}x" if factor else str(seconds) if seconds else None,
                 **settings,
             }
         )
         part = self.bring()
         self.form = part.form
         manifest = self.checkpoints.newest()[0] if goes_on else None
-        self.members = Membership(
+        self.admission = Admission(
             range(1, num_workers + 1) if not replaces_another or not manifest else manifest.workers,
             IDENTITY,
             {"generation": self.fence.generation, "run": "run", "wants_states": to_server},
             return_seconds,
             0 if manifest is None else manifest.iteration,
+            checkpoint=None if manifest is None else whereabouts(manifest),
         )
         self.observer = RunObserver(
             self.run,
-            Sampled(part.generator, small.Z_DIM, 0),
+            Sampled(part.generator, 6, 0),
             Rhythm(iterations, sample_interval=0, log_interval=1),
             Launched({}, time.monotonic(), {}, 0.0 if manifest is None else manifest.seconds),
         )
+        self.network = MemoryNetwork(self.timeouts, self.admission.admit)
+        self.peers = Peers(self.admission, self.network.server, self.observer, self.settings)
+        config = {"iterations": iterations}
         self.saving = ServerCheckpoints(
-            self.checkpoints,
-            self.settings,
-            {"iterations": iterations},
-            self.fence,
-            self.members,
-            self.observer,
-            manifest,
+            self.checkpoints, self.settings, config, self.fence, self.peers, manifest
         )
-        self.network = MemoryNetwork(self.timeouts, self.members.admit)
-        self.server = build_server(
-            part,
-            self.settings,
-            self.network.server,
-            self.members,
-            self.saving,
-            scoring or Scoring(None, self.settings),
-            self.observer,
-            self.timeouts,
+        trainer = Trainer(part)
+        self.server = Server(
+            *(trainer, self.settings, self.peers, self.saving),
+            *(scorer or ScorerLink(), self.timeouts),
         )
+        self.engine = self.server.engine
         if manifest is not None:
-            self.members.checkpoint = whereabouts(manifest)
             stored = manifest.files[SERVER_FILES]
-            self.server.load_state(
-                read_state(self.checkpoints.folder_of(manifest.iteration), stored)
-            )
+            trainer.load_state(read_state(self.checkpoints.folder_of(manifest.iteration), stored))
             self.server.go_on(manifest, (), replaces_another=replaces_another)
         self.actor = Actor(self.server.run)
         self.hosts: dict[int, Actor] = {}
@@ -234,23 +282,28 @@ class Stage:
 
     def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
         """The settings of the run."""
-        return MDGANSettings.read({"swap_interval": 0, **given})
+        return toy_family.ToySettings.read(given)
 
     def bring(self) -> ServerPart:
         """What the algorithm adds to the server."""
-        assert isinstance(self.settings, MDGANSettings)
-        policy = self.settings.policy("generator") if self.settings.by_arrival else None
-        self.learner = small.make_learner(policy=policy)
-        return make_server(self.learner, self.settings, small.SHAPE)
+        self.generator = make_generator()
+        return CopyingToy(self.generator, CPU)
 
     def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
         """What the algorithm adds to a host."""
-        group = OneByOne(workers, tracer.of_worker)
-        return MDGANHost(workers, group, HostPath(self.form), tracer)
+        return toy_family.ToyHost(workers, 2, tracer)
+
+    def bring_worker(self, rank: int) -> Any:
+        """What a host keeps for one of its workers."""
+        return make_worker(rank)
 
     def said_of(self, workers: Sequence[int]) -> dict[str, Any]:
         """What a host of some workers says of itself."""
         return hello(*workers)
+
+    def play(self, *workers: int, **said: Any) -> Any:
+        """A host played by the test."""
+        return Played(self.network, *workers, **said)
 
     # Who takes part.
 
@@ -260,15 +313,11 @@ class Stage:
         for host in hosts:
             host.ready()
 
-    def begin_with(self, *groups: tuple[int, ...]) -> list[Played]:
+    def begin_with(self, *groups: tuple[int, ...]) -> list[Any]:
         """Starts the server with played hosts that carry these workers."""
         hosts = [self.play(*workers) for workers in groups]
         self.begin(*hosts)
         return hosts
-
-    def play(self, *workers: int, **said: Any) -> Played:
-        """A host played by the test."""
-        return Played(self.network, *workers, **said)
 
     def host(
         self,
@@ -279,20 +328,16 @@ class Stage:
     ) -> Host:
         """A real host in a thread of its own."""
         if not isinstance(workers, Mapping):
-            steps = self.settings.local_steps
-            workers = {rank: make_worker(rank, local_steps=steps) for rank in workers}
+            workers = {rank: self.bring_worker(rank) for rank in workers}
         number = next(iter(workers))
-        folder = checkpoints or self.run.checkpoints
-        limits, tracer = replace(self.timeouts, patience=patience), Tracer()
-        made = Host(
+        tracer = Tracer()
+        made = make_host(
             self.bring_host(workers, tracer),
             self.said_of(list(workers)),
             lambda said, _seconds: self.network.join(number, said),
-            limits,
-            Describer({rank: make_shard(rank) for rank in workers}, None, small.CPU),
-            HostCheckpoints(lambda _run: folder, tracer),
+            replace(self.timeouts, patience=patience),
+            checkpoints or self.run.checkpoints,
             tracer,
-            Fetcher(Range(1, 1), Range(0, 0)),
         )
         self.hosts[number] = Actor(made.run)
         self._own.append(made)
@@ -327,7 +372,7 @@ class Stage:
 
     def has_learnt(self, expected: Tensor) -> bool:
         """Whether the generator is this one, bit for bit."""
-        return small.same_bits(weights(self.learner.model), expected)
+        return torch.equal(weights(self.generator), expected)
 
     def events(self, name: str) -> list[dict[str, Any]]:
         return processes.read_events(self.folder, name)
@@ -337,6 +382,11 @@ class Stage:
 
     def status(self) -> dict[str, Any]:
         return processes.read_status(self.folder)
+
+    def attendance(self) -> dict[str, Any]:
+        """How often each worker answered, was late, refused and lost."""
+        workers: dict[str, Any] = self.events("attendance")[0]["workers"]
+        return workers
 
     def wait_for_event(self, name: str, count: int = 1) -> dict[str, Any]:
         """Waits until something is recorded."""
@@ -355,19 +405,13 @@ class Stage:
         assert manifest is not None
         return manifest
 
-    def disk_keeps_up(self, worker: Worker) -> None:
-        """A worker answers only when the checkpoint that was due before is there."""
-        feedback = worker.feedback
-
-        def answer_later(judged: Samples) -> Judgement:
-            done = self.members.iteration - 1
-            if self.saving.due(done - 1, done):
-                # A run that goes on has this checkpoint already, and may be writing it again.
-                processes.wait_until(self.saving.complete, f"files of {done}", LONG)
-                self.wait_for_checkpoint(done)
-            return feedback(judged)
-
-        worker.feedback = answer_later  # type: ignore[method-assign] # of this one alone
+    def await_due_checkpoint(self) -> None:
+        """What a host does before it answers, if a test compares checkpoints: none is left out."""
+        done = self.peers.iteration - 1
+        if self.saving.due(done - 1, done):
+            # A run that goes on has this checkpoint already, and may be writing it again.
+            processes.wait_until(self.saving.complete, f"files of {done}", LONG)
+            self.wait_for_checkpoint(done)
 
     def close(self) -> None:
         """Ends whatever still runs, so that a test that failed disturbs no other."""

@@ -48,16 +48,6 @@ def test_tensors_of_every_size_of_number_arrive(
     assert torch.equal(message.tensors["b"], sent)
 
 
-def test_both_ways(ends: tuple[Channel, Channel]) -> None:
-    here, there = ends
-    here.send(messages.stop(1, "there"))
-    there.send(messages.stop(2, "back"))
-    for end, text in ((there, "there"), (here, "back")):
-        message = end.receive(LONG)
-        assert message is not None
-        assert message.fields["reason"] == text
-
-
 def test_the_other_end_is_closed(ends: tuple[Channel, Channel]) -> None:
     here, there = ends
     here.send(messages.stop(1, "last words"))

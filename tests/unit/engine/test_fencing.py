@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from mdgan.errors import BadInput, NotSaved
-from mdgan.families.mdgan.messages import BATCHES
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.fence import Fence, Fenced
-from tests.unit.engine.played import LONG, answer_of
+from tests.toy_family import ASK
+from tests.unit.engine.played import LONG, answer_all, answer_of
 from tests.unit.engine.stage import Stage
-from tests.unit.engine.test_server_checkpoints import order, standing, write
+from tests.unit.engine.test_server_checkpoints import order, save_alone, write
 
 MakeStage = Callable[..., Stage]
 
@@ -29,18 +29,18 @@ def test_nothing_is_written_once_another_server_has_taken_over(stage: MakeStage)
     with pytest.raises(Fenced):
         order(made, 10, one)
     with pytest.raises(Fenced):
-        made.saving.save_alone(standing(10), made.learner.state())
+        save_alone(made, 10)
 
 
 def test_a_fenced_server_stops_and_says_no_word_to_its_hosts(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=9, checkpoints=2)
     (one,) = made.begin_with((1,))
     one.answer(1)
-    one.take(BATCHES, 2)
+    one.take(ASK, 2)
     made.wait_for_checkpoint(0)
     Fence.claim(made.folder)
     files = {path: path.stat().st_mtime_ns for path in made.folder.rglob("*")}
-    one.send(answer_of(1, 2))
+    one.send(answer_of(1, iteration=2))
     assert isinstance(made.over(), Fenced)
     assert one.lost() == "it said goodbye"
     assert "STOP" not in one.told()
@@ -54,9 +54,9 @@ def test_a_fenced_server_stops_and_says_no_word_to_its_hosts(stage: MakeStage) -
 def test_a_worker_that_tells_of_a_later_server_makes_this_one_look(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=9)
     (one,) = made.begin_with((1,))
-    one.take(BATCHES, 1)
+    one.take(ASK, 1)
     Fence.claim(made.folder)
-    refusal = made.members.admit({**one.hello, "generation": 2})
+    refusal = made.admission.admit({**one.hello, "generation": 2})
     assert refusal == "a server of generation 2 has taken over"
     with pytest.raises(BadInput, match="has taken over"):
         made.play(1, generation=2)
@@ -67,10 +67,10 @@ def test_a_worker_that_tells_of_a_later_server_makes_this_one_look(stage: MakeSt
 def test_a_host_cannot_end_a_server_that_has_its_folder(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=2)
     (one,) = made.begin_with((1,))
-    one.take(BATCHES, 1)
+    one.take(ASK, 1)
     with pytest.raises(BadInput, match="has taken over"):
         made.play(2, generation=10**6)
-    one.send(answer_of(1, 1))
+    one.send(answer_of(1, iteration=1))
     one.answer(2)
     made.finished(one)
 
@@ -83,12 +83,11 @@ def test_a_run_whose_folder_vanishes_trains_on(
     made = stage(num_workers=1, iterations=6, checkpoints=2)
     (one,) = made.begin_with((1,))
     one.answer(1)
-    one.take(BATCHES, 2)
+    one.take(ASK, 2)
     made.wait_for_checkpoint(0)
     shutil.rmtree(made.folder)
-    one.send(answer_of(1, 2))
-    for i in (3, 4, 5, 6):
-        one.answer(i)
+    one.send(answer_of(1, iteration=2))
+    answer_all([one], 3, 4, 5, 6)
     assert isinstance(made.over(), NotSaved)
     (saved,) = (tmp_path / "elsewhere").iterdir()
     assert RunDirectory(saved).read_generator()[1] == 6

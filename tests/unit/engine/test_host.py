@@ -8,21 +8,21 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.host.loop import HostFailed, ServerLost
-from mdgan.engine.host_keys import HostKeys
-from mdgan.engine.stages.mask_host import HostMask
 from mdgan.errors import BadInput, Interrupted
-from mdgan.families.mdgan import messages as mdgan_messages
-from mdgan.families.mdgan.messages import COPIED, FEEDBACK, SWAPPED
-from mdgan.families.mdgan.worker import Worker
-from mdgan.gan.labels import Samples
 from mdgan.messages import Kind
 from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.state_file import write_state
 from mdgan.transport.base import Joined, Lost
-from tests.unit.engine.played import FORM, LONG
-from tests.unit.engine.played_server import FIRST, PlayedServer, answer, batches
-from tests.unit.engine.stage import copied, make_worker, same_state
-from tests.unit.gan import small
+from tests.toy_family import ANSWER
+from tests.unit.engine.played import COPIED, LONG, copied
+from tests.unit.engine.played_server import (
+    PlayedServer,
+    change_by,
+    question,
+    rows,
+    unreadable,
+)
+from tests.unit.engine.stage import Learner, make_worker, same_state
 
 
 def test_it_arrives_answers_and_ends(server: PlayedServer) -> None:
@@ -32,11 +32,11 @@ def test_it_arrives_answers_and_ends(server: PlayedServer) -> None:
     assert (ready.iteration, ready.fields["holds"]) == (0, [1, 2])
     reference = {1: make_worker(1), 2: make_worker(2)}
     for i in (1, 2):
-        server.send(batches(i, workers))
-        feedback = server.take(FEEDBACK)
+        server.send(question(i, *workers))
+        feedback = server.take(ANSWER)
         assert (feedback.iteration, feedback.fields["workers"]) == (i, [1, 2])
-        for row, worker in zip(feedback.tensors["answers.values"], reference.values(), strict=True):
-            assert small.same_bits(row, answer(worker, i))
+        for row, worker in zip(rows(feedback), reference.values(), strict=True):
+            assert torch.equal(row, change_by(worker))
     assert server.stop() is None
     assert server.waited == [LONG]
 
@@ -67,16 +67,12 @@ def test_refused_at_first_it_says_so(server: PlayedServer) -> None:
     assert "start every rank with the same settings" in str(error)
 
 
-def test_a_sample_that_cannot_be_read_is_its_own_failure(
-    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_that_cannot_be_read_is_its_own_failure(server: PlayedServer) -> None:
     worker = make_worker(1)
-
-    def torn(_batch_size: int) -> Tensor:
-        raise BadInput("7.png: cannot be read")
-
-    monkeypatch.setattr(worker.batches, "next_batch", torn)
+    worker.before_step = unreadable
     server.starts({1: worker})
+    server.take(Kind.READY)
+    server.send(question(1, 1))
     error = server.actor.over()
     assert isinstance(error, HostFailed)
     assert str(error) == "7.png: cannot be read"
@@ -94,9 +90,9 @@ def test_cut_off_it_comes_back_as_itself(server: PlayedServer) -> None:
     workers, reference = {1: make_worker(1)}, make_worker(1)
     server.starts(workers)
     server.take(Kind.READY)
-    server.send(batches(1, workers))
-    server.take(FEEDBACK)
-    answer(reference, 1)
+    server.send(question(1, *workers))
+    server.take(ANSWER)
+    change_by(reference)
     server.welcome |= {"iteration": 1, "generation": 2, "checkpoint": {"iteration": 0, "files": {}}}
     server.cut()
     ready = server.take(Kind.READY)
@@ -104,27 +100,12 @@ def test_cut_off_it_comes_back_as_itself(server: PlayedServer) -> None:
     first, second = server.hellos
     assert first["key"]
     assert second == {**first, "generation": 1}
-    server.send(batches(2, workers))
-    assert small.same_bits(server.take(FEEDBACK).tensors["answers.values"][0], answer(reference, 2))
+    server.send(question(2, *workers))
+    assert torch.equal(rows(server.take(ANSWER))[0], change_by(reference))
     server.cut()
     server.take(Kind.READY)
     assert server.hellos[-1]["generation"] == 2
     assert server.stop() is None
-
-
-def test_cut_off_in_a_swap_it_has_a_whole_copied(server: PlayedServer) -> None:
-    workers = {1: make_worker(1)}
-    server.starts(workers)
-    server.take(Kind.READY)
-    server.send(batches(1, workers, swap=True))
-    server.take(FEEDBACK)
-    reference = make_worker(1)
-    answer(reference, 1)
-    server.send(mdgan_messages.swap(1, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
-    server.cut()
-    server.take(Kind.READY, besides=SWAPPED)
-    assert server.stop() is None
-    assert same_state(workers[1].state(), reference.state())
 
 
 def test_it_gives_up_when_no_server_comes(server: PlayedServer) -> None:
@@ -155,9 +136,9 @@ def test_asked_to_stop_it_answers_and_leaves(server: PlayedServer, wants_states:
     workers = {1: make_worker(1), 2: make_worker(2)}
     server.starts(workers)
     server.take(Kind.READY)
-    server.send(batches(3, workers))
+    server.send(question(3, *workers))
     server.host.interrupt()
-    server.take(FEEDBACK)
+    server.take(ANSWER)
     if wants_states:
         message = server.take(Kind.STATE)
         assert message.fields["purpose"] == "leave"
@@ -165,21 +146,6 @@ def test_asked_to_stop_it_answers_and_leaves(server: PlayedServer, wants_states:
         assert all(same_state(states[rank], workers[rank].state()) for rank in workers)
     assert server.take(Kind.LEAVE).iteration == 3
     assert isinstance(server.actor.over(), Interrupted)
-
-
-def test_a_host_that_masks_its_answers_gives_no_states_away(server: PlayedServer) -> None:
-    server.welcome["wants_states"] = True
-    server.starts({1: make_worker(1)}, masks=HostMask(HostKeys([1]), FORM))
-    server.take(Kind.READY)
-    server.host.interrupt()
-    server.take(Kind.LEAVE)
-    assert isinstance(server.actor.over(), Interrupted)
-    server.starts({1: make_worker(1)}, masks=HostMask(HostKeys([1]), FORM))
-    server.take(Kind.READY)
-    server.send(messages.checkpoint(1, [], to_server=True))
-    error = server.actor.over()
-    assert isinstance(error, HostFailed)
-    assert "wants states of workers, which tell what each has answered" in str(error)
 
 
 def test_asked_to_stop_twice_it_leaves_once(server: PlayedServer) -> None:
@@ -231,41 +197,11 @@ def test_a_newcomer_takes_over_what_it_is_given(server: PlayedServer) -> None:
     server.send(messages.adopt(8, {3: state}))
     ready = server.take(Kind.READY)
     assert (ready.iteration, ready.fields["holds"]) == (8, [3])
-    server.send(messages.copy(9, 3, 4))
-    copy = server.take(Kind.STATE)
-    assert copy.fields == {"purpose": "copy", "taker": 4}
-    handed = messages.by_worker(copy)[3]
-    assert same_state(handed, state)
     assert server.stop() is None
-    assert same_state(discriminator_of(worker), state)
+    assert same_state(model_of(worker), state)
 
 
-def test_a_copy_tells_nothing_of_what_its_worker_has_just_learnt(server: PlayedServer) -> None:
-    worker = make_worker(3)
-    server.starts({3: worker})
-    server.take(Kind.READY)
-    server.send(batches(4, {3: worker}))
-    server.take(FEEDBACK)
-    server.send(messages.copy(4, 3, 4))
-    handed = messages.by_worker(server.take(Kind.STATE))[3]
-    assert server.stop() is None
-    assert any("exp_avg" in name for name in worker.state())
-    assert same_state(handed, discriminator_of(worker))
-
-
-def test_with_a_copy_the_optimizer_begins_anew(server: PlayedServer) -> None:
-    server.welcome["iteration"] = 7
-    worker = make_worker(3)
-    worker.learn(Samples(FIRST))
-    server.starts({3: worker})
-    server.take(Kind.READY)
-    server.send(messages.adopt(8, {3: copied(5)}))
-    assert server.take(Kind.READY).fields["holds"] == [3]
-    assert server.stop() is None
-    assert not any("optimizer" in name for name in worker.state())
-
-
-def discriminator_of(worker: Worker) -> dict[str, Tensor]:
+def model_of(worker: Learner) -> dict[str, Tensor]:
     return {name: t for name, t in worker.state().items() if name.startswith(COPIED)}
 
 
@@ -275,7 +211,7 @@ def test_a_successor_takes_over_everything(server: PlayedServer) -> None:
     server.starts({3: worker})
     server.take(Kind.READY)
     given = make_worker(3, model_seed=5)
-    given.learn(Samples(FIRST))
+    given.step()
     server.send(messages.adopt(8, {3: given.state()}))
     assert server.take(Kind.READY).fields["holds"] == [3]
     assert server.stop() is None
@@ -294,13 +230,10 @@ def test_nothing_is_given_and_it_goes_on_as_it_is(server: PlayedServer) -> None:
 
 
 WRONG_STATES: list[dict[str, Tensor]] = [
-    {"discriminator.model.1.weight": torch.zeros(2)},
-    {name: t for name, t in copied().items() if name != "discriminator.model.1.bias"},
-    {**copied(), "discriminator.model.1.bias": torch.zeros(3)},
-    {**copied(), "discriminator.model.1.bias": copied()["discriminator.model.1.bias"].double()},
-    {**copied(), "discriminator.model.something": torch.zeros(3)},
-    {"model.1.bias": torch.zeros(3)},
-    {**make_worker(1).state(), "random.cpu": torch.zeros(3)},
+    {"model.weight": torch.zeros(3)},
+    {name: t for name, t in copied().items() if name != "model.bias"},
+    {**copied(), "model.something": torch.zeros(3)},
+    {"bias": torch.zeros(3)},
     {"": torch.zeros(3)},
 ]
 
@@ -318,13 +251,13 @@ def test_what_does_not_fit_is_not_taken_over(
     server.send(messages.adopt(8, {3: copied(6)}))
     assert server.take(Kind.READY).fields["holds"] == [3, 4]
     assert server.stop() is None
-    assert same_state(discriminator_of(workers[3]), copied(6))
-    assert same_state(discriminator_of(workers[4]), copied(5))
+    assert same_state(model_of(workers[3]), copied(6))
+    assert same_state(model_of(workers[4]), copied(5))
 
 
 def test_it_finds_its_own_files_of_the_last_checkpoint(server: PlayedServer) -> None:
     given = make_worker(3, model_seed=5)
-    given.learn(Samples(FIRST))
+    given.step()
     stored = write_state(server.folder / "0000006", worker_file(3), given.state())
     files = {"3": stored.as_record()}
     server.welcome |= {"iteration": 7, "checkpoint": {"iteration": 6, "files": files}}
@@ -339,12 +272,12 @@ def test_a_checkpoint_is_of_the_moment_it_was_ordered(server: PlayedServer) -> N
     workers, reference = {1: make_worker(1)}, make_worker(1)
     server.starts(workers)
     server.take(Kind.READY)
-    server.send(batches(1, workers))
+    server.send(question(1, *workers))
     server.send(messages.checkpoint(1, [], to_server=True))
-    server.send(batches(2, workers))
-    server.take(FEEDBACK)
-    answer(reference, 1)
-    kinds = [server.take(Kind.STATE), server.take(FEEDBACK)]
+    server.send(question(2, *workers))
+    server.take(ANSWER)
+    change_by(reference)
+    kinds = [server.take(Kind.STATE), server.take(ANSWER)]
     assert same_state(messages.by_worker(kinds[0])[1], reference.state())
     assert server.stop() is None
     assert not [event for event in events(server) if isinstance(event, Joined)]

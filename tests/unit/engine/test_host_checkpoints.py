@@ -1,3 +1,5 @@
+"""What a host writes of its workers, and finds again."""
+
 import errno
 import threading
 from collections.abc import Callable
@@ -9,183 +11,141 @@ import pytest
 from mdgan import messages
 from mdgan.engine.host import checkpoints as module
 from mdgan.engine.host.checkpoints import HostCheckpoints
-from mdgan.families.mdgan.worker import Worker
-from mdgan.gan.labels import Samples
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.state_file import StoredFile, write_state
 from tests.processes import wait_until
-from tests.unit.engine.played import LONG
-from tests.unit.engine.stage import make_worker, same_state
-from tests.unit.gan import small
-
-WELCOME = {"run": "digits-1"}
+from tests.unit.engine.played import LONG, state_of
+from tests.unit.engine.stage import Learner, make_worker, same_state
 
 
-class Sent:
-    """What a keeper has reported, from whatever thread."""
+class Keeper:
+    """A host's side of checkpoints, and what it has reported from whatever thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "digits-1" / "checkpoints"
         self.messages: list[Message] = []
+        self.saving = HostCheckpoints(lambda run: folder / run / "checkpoints", Tracer())
+        assert self.saving.attend({"run": "digits-1"}) == folder / "digits-1"
 
-    def __call__(self, message: Message) -> None:
-        self.messages.append(message)
+    def order(self, workers: dict[int, Learner], iteration: int = 5, *kept: int) -> None:
+        order = messages.checkpoint(iteration, kept, to_server=False)
+        self.saving.save(order, workers, self.messages.append)
 
-    def take(self, number: int = 1) -> Message:
-        wait_until(lambda: len(self.messages) >= number, "the report", LONG)
-        return self.messages[number - 1]
+    def saved(self, workers: dict[int, Learner], iteration: int = 5, *kept: int) -> Message:
+        """Saves workers; returns the report."""
+        before = len(self.messages)
+        self.order(workers, iteration, *kept)
+        wait_until(lambda: len(self.messages) > before, "the report", LONG)
+        return self.messages[-1]
+
+    def reasons(self) -> list[tuple[int, str]]:
+        return [(message.iteration, message.fields["reason"]) for message in self.messages]
+
+    def restore(self, report: Message, workers: dict[int, Learner]) -> list[int]:
+        newest = {"iteration": report.iteration, "files": report.fields["files"]}
+        return self.saving.restore(newest, workers)
 
 
-def make_keeper(folder: Path) -> HostCheckpoints:
-    keeper = HostCheckpoints(lambda run: folder / run / "checkpoints", Tracer())
-    keeper.attend(WELCOME)
-    return keeper
+@pytest.fixture
+def keeper(tmp_path: Path) -> Keeper:
+    return Keeper(tmp_path)
 
 
-def trained(rank: int, seed: int = 0) -> Worker:
+def trained(rank: int, seed: int = 0) -> Learner:
     worker = make_worker(rank, model_seed=seed)
-    worker.learn(Samples(small.images(rank)))
+    worker.step()
     return worker
 
 
-def saved(
-    keeper: HostCheckpoints,
-    workers: dict[int, Worker],
-    iteration: int = 5,
-    kept: tuple[int, ...] = (),
-) -> Message:
-    sent = Sent()
-    order = messages.checkpoint(iteration, kept, to_server=False)
-    keeper.save(order, workers, sent)
-    return sent.take()
-
-
-def whereabouts(report: Message) -> dict[str, Any]:
-    return {"iteration": report.iteration, "files": report.fields["files"]}
-
-
-def test_what_was_saved_is_restored_bit_for_bit(tmp_path: Path) -> None:
-    keeper = make_keeper(tmp_path)
+def test_what_was_saved_is_restored_bit_for_bit(keeper: Keeper, tmp_path: Path) -> None:
     workers = {1: trained(1), 4: trained(4)}
     states = {rank: worker.state() for rank, worker in workers.items()}
-    report = saved(keeper, workers)
+    keeper.order(workers)
+    for worker in workers.values():
+        worker.step()  # training goes on while the disk writes
+    wait_until(lambda: bool(keeper.messages), "the report", LONG)
+    report = keeper.messages[0]
     assert (report.kind, report.iteration) == (Kind.CHECKPOINTED, 5)
     assert (set(report.fields["files"]), report.fields["reason"]) == ({"1", "4"}, "")
-    folder = tmp_path / "digits-1" / "checkpoints" / "0000005"
-    assert {path.name for path in folder.iterdir()} == {worker_file(1), worker_file(4)}
-    for worker in workers.values():
-        worker.learn(Samples(small.images(9)))  # training goes on
+    names = {path.name for path in (keeper.folder / "0000005").iterdir()}
+    assert names == {worker_file(1), worker_file(4)}
     fresh = {1: make_worker(1, model_seed=2), 4: make_worker(4, model_seed=2)}
-    again = make_keeper(tmp_path)
-    assert again.restore(whereabouts(report), fresh) == [1, 4]
+    assert Keeper(tmp_path).restore(report, fresh) == [1, 4]
     assert all(same_state(fresh[rank].state(), state) for rank, state in states.items())
-    keeper.close()
+    keeper.saving.close()
 
 
-def test_what_is_saved_is_what_was_there_when_it_was_ordered(tmp_path: Path) -> None:
-    keeper, worker = make_keeper(tmp_path), trained(1)
-    state = worker.state()
-    sent = Sent()
-    keeper.save(messages.checkpoint(5, [], to_server=False), {1: worker}, sent)
-    for seed in range(5):
-        worker.learn(Samples(small.images(seed)))
-    fresh = make_worker(1)
-    assert keeper.restore(whereabouts(sent.take()), {1: fresh}) == [1]
-    assert same_state(fresh.state(), state)
-
-
-def test_to_the_server_nothing_is_written(tmp_path: Path) -> None:
-    keeper, worker, sent = make_keeper(tmp_path), trained(2), Sent()
-    keeper.save(messages.checkpoint(5, [], to_server=True), {2: worker}, sent)
-    (message,) = sent.messages
+def test_to_the_server_nothing_is_written(keeper: Keeper, tmp_path: Path) -> None:
+    order = messages.checkpoint(5, [], to_server=True)
+    keeper.saving.save(order, {2: trained(2)}, keeper.messages.append)
+    (message,) = keeper.messages
     assert (message.kind, message.iteration) == (Kind.STATE, 5)
     assert message.fields["purpose"] == "checkpoint"
-    assert same_state(messages.by_worker(message)[2], worker.state())
+    assert same_state(messages.by_worker(message)[2], trained(2).state())
     assert not list(tmp_path.iterdir())
 
 
-def damage_missing(path: Path) -> None:
-    path.unlink()
+def changed(data: bytes) -> bytes:
+    return data[:-5] + bytes([data[-5] ^ 1]) + data[-4:]
 
 
-def damage_torn(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def damage_changed(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[-5] ^= 1
-    path.write_bytes(data)
-
-
-def damage_empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-@pytest.mark.parametrize("damage", [damage_missing, damage_torn, damage_changed, damage_empty])
+@pytest.mark.parametrize("damage", [None, lambda data: data[:-1], changed, lambda _: b""])
 def test_what_is_damaged_is_not_restored_and_the_others_are(
-    tmp_path: Path, damage: Callable[[Path], None]
+    keeper: Keeper, damage: Callable[[bytes], bytes] | None
 ) -> None:
-    keeper = make_keeper(tmp_path)
-    report = saved(keeper, {1: trained(1), 2: trained(2)})
-    damage(tmp_path / "digits-1" / "checkpoints" / "0000005" / worker_file(1))
+    report = keeper.saved({1: trained(1), 2: trained(2)})
+    path = keeper.folder / "0000005" / worker_file(1)
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage(path.read_bytes()))
     fresh = {1: make_worker(1), 2: make_worker(2)}
-    before = fresh[1].state()
-    assert keeper.restore(whereabouts(report), fresh) == [2]
-    assert same_state(fresh[1].state(), before)
+    assert keeper.restore(report, fresh) == [2]
+    assert same_state(fresh[1].state(), state_of(1))
 
 
-def test_only_what_belongs_to_the_checkpoint_is_restored(tmp_path: Path) -> None:
-    keeper = make_keeper(tmp_path)
-    saved(keeper, {1: trained(1, seed=3)}, iteration=5)
-    report = saved(keeper, {2: trained(2)}, iteration=5)
-    assert keeper.restore(whereabouts(report), {1: make_worker(1), 2: make_worker(2)}) == [2]
-    assert keeper.restore({"iteration": 5, "files": {}}, {1: make_worker(1)}) == []
+def test_only_what_belongs_to_the_checkpoint_is_restored(keeper: Keeper) -> None:
+    keeper.saved({1: trained(1, seed=3)})
+    report = keeper.saved({2: trained(2)})
+    assert keeper.restore(report, {1: make_worker(1), 2: make_worker(2)}) == [2]
+    for record in (None, 7, {}, {"name": "../x", "sha256": "0" * 64, "num_bytes": 1}):
+        files = {"iteration": 5, "files": {"1": record}}
+        assert keeper.saving.restore(files, {1: make_worker(1)}) == []
 
 
-@pytest.mark.parametrize(
-    "record", [None, 7, {}, {"name": "../x", "sha256": "0" * 64, "num_bytes": 1}]
-)
-def test_a_record_that_is_none_restores_nothing(tmp_path: Path, record: Any) -> None:
-    keeper = make_keeper(tmp_path)
-    assert keeper.restore({"iteration": 5, "files": {"1": record}}, {1: make_worker(1)}) == []
-
-
-def test_a_state_of_other_models_is_not_restored(tmp_path: Path) -> None:
-    folder = tmp_path / "digits-1" / "checkpoints" / "0000005"
-    state = {name: t for name, t in make_worker(1).state().items() if not name.endswith("5.bias")}
-    stored = write_state(folder, worker_file(1), state)
+def test_a_state_of_other_models_is_not_restored(keeper: Keeper) -> None:
+    state = {name: t for name, t in state_of(1).items() if not name.endswith("bias")}
+    stored = write_state(keeper.folder / "0000005", worker_file(1), state)
     newest = {"iteration": 5, "files": {"1": stored.as_record()}}
     worker = make_worker(1)
-    before = worker.state()
-    assert make_keeper(tmp_path).restore(newest, {1: worker}) == []
-    assert same_state(worker.state(), before)
+    assert keeper.saving.restore(newest, {1: worker}) == []
+    assert same_state(worker.state(), state_of(1))
 
 
-def test_files_that_are_no_longer_needed_are_deleted(tmp_path: Path) -> None:
-    keeper, worker = make_keeper(tmp_path), trained(1)
+def test_files_that_are_no_longer_needed_are_deleted(keeper: Keeper) -> None:
+    def folders() -> list[str]:
+        return sorted(folder.name for folder in keeper.folder.iterdir())
+
     for iteration in (2, 4, 6, 8, 10):
-        saved(keeper, {1: worker}, iteration, kept=(2,))
-    wait_until(lambda: len(folders(tmp_path)) == 4, "pruning")
-    assert folders(tmp_path) == ["0000002", "0000006", "0000008", "0000010"]
+        keeper.saved({1: trained(1)}, iteration, 2)
+    wait_until(lambda: len(folders()) == 4, "pruning")
+    assert folders() == ["0000002", "0000006", "0000008", "0000010"]
 
 
-def folders(path: Path) -> list[str]:
-    return sorted(folder.name for folder in (path / "digits-1" / "checkpoints").iterdir())
-
-
-def test_a_disk_that_is_full_is_told_of_and_training_goes_on(tmp_path: Path) -> None:
-    keeper, worker = make_keeper(tmp_path), trained(1)
+def test_a_disk_that_is_full_is_told_of_and_training_goes_on(
+    keeper: Keeper, tmp_path: Path
+) -> None:
     (tmp_path / "digits-1").write_text("a file in the way of the folder")
-    report = saved(keeper, {1: worker})
+    report = keeper.saved({1: trained(1)})
     assert report.fields == {"files": {}, "reason": "File exists"}
     (tmp_path / "digits-1").unlink()
-    assert saved(keeper, {1: worker}).fields["reason"] == ""
+    assert keeper.saved({1: trained(1)}).fields["reason"] == ""
 
 
-def test_a_slow_disk_costs_the_older_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_slow_disk_costs_the_older_checkpoint_and_closing_waits_for_the_rest(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goes, begun = threading.Event(), threading.Event()
 
@@ -195,38 +155,21 @@ def test_a_slow_disk_costs_the_older_checkpoint(
         return write_state(*arguments)
 
     monkeypatch.setattr(module, "write_state", slow)
-    keeper, worker, sent = make_keeper(tmp_path), trained(1), Sent()
     for iteration in (1, 2, 3):
-        keeper.save(messages.checkpoint(iteration, [], to_server=False), {1: worker}, sent)
+        keeper.order({1: trained(1)}, iteration)
         assert begun.wait(LONG)
-    assert [(m.iteration, m.fields["reason"]) for m in sent.messages] == [
-        (2, "the disk cannot keep up")
-    ]
+    assert keeper.reasons() == [(2, "the disk cannot keep up")]
     goes.set()
-    keeper.close()
-    assert [(m.iteration, m.fields["reason"]) for m in sent.messages[1:]] == [(1, ""), (3, "")]
+    keeper.saving.close()
+    assert keeper.reasons()[1:] == [(1, ""), (3, "")]
 
 
-def test_closing_waits_until_everything_is_written(tmp_path: Path) -> None:
-    keeper, sent = make_keeper(tmp_path), Sent()
-    keeper.save(messages.checkpoint(5, [], to_server=False), {1: trained(1)}, sent)
-    keeper.close()
-    assert sent.messages[0].fields["reason"] == ""
-
-
-def test_the_server_learns_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(folder: Path, *_: Any) -> StoredFile:
-        raise OSError(f"{folder}/p0.png is in the way")
-
-    monkeypatch.setattr(module, "write_state", fail)
-    assert saved(make_keeper(tmp_path), {1: trained(1)}).fields["reason"] == "OSError"
-
-
-def test_an_error_without_words_is_told_of_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [OSError("p0.png is in the way"), OSError(errno.EIO, None)])
+def test_the_server_learns_no_path_but_some_reason(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
     def fail(*_: Any) -> StoredFile:
-        raise OSError(errno.EIO, None)
+        raise error
 
     monkeypatch.setattr(module, "write_state", fail)
-    assert saved(make_keeper(tmp_path), {1: trained(1)}).fields["reason"]
+    assert keeper.saved({1: trained(1)}).fields["reason"] == "OSError"

@@ -8,13 +8,21 @@ import torch
 from mdgan import messages
 from mdgan.engine.host.loop import HostFailed
 from mdgan.errors import BadInput
-from mdgan.families.mdgan.messages import BATCHES
-from mdgan.families.mdgan.worker import Judgement
 from mdgan.messages import Kind, Message
 from tests.processes import wait_until
-from tests.unit.engine.played import answer_of, answers_of, feedback_of, generator_after, hello
-from tests.unit.engine.stage import Stage, copied, make_worker, same_state
-from tests.unit.gan import small
+from tests.toy_family import ASK
+from tests.unit.engine.played import (
+    answer_all,
+    answer_of,
+    answers_of,
+    change_of,
+    copied,
+    generator_after,
+    hello,
+    reply_all,
+    take_all,
+)
+from tests.unit.engine.stage import Stage, make_worker, same_state
 
 MakeStage = Callable[..., Stage]
 
@@ -22,24 +30,18 @@ MakeStage = Callable[..., Stage]
 def test_a_newcomer_gets_a_copy_and_takes_part_from_the_next_iteration(stage: MakeStage) -> None:
     made = stage(iterations=3)
     one, two = made.begin_with((1,), (2,))
-    for host in (one, two):
-        host.take(BATCHES, 1)
+    take_all([one, two], 1)
     newcomer = made.play(3)
     assert newcomer.welcome["iteration"] == 1
     newcomer.lacks_everything()
-    order = two.take(Kind.COPY)
-    state = copied(8)
-    two.send(messages.state(order.iteration, {2: state}, "copy", order.fields["taker"]))
-    adopted = messages.by_worker(newcomer.take(Kind.ADOPT))
+    two.give_copy(8)
+    adopted = newcomer.adopts()
     assert adopted.keys() == {3}
-    assert same_state(adopted[3], state)
+    assert same_state(adopted[3], copied(8))
     newcomer.ready()
     made.wait_for_event("joined")
-    for host in (one, two):
-        host.send(answer_of(host.number, 1))
-    for i in (2, 3):
-        for host in (one, two, newcomer):
-            host.answer(i)
+    reply_all([one, two], 1)
+    answer_all([one, two, newcomer], 2, 3)
     made.finished(one, two, newcomer)
     assert newcomer.iterations() == [2, 3]
     answered = [[1, 2], [1, 2, 3], [1, 2, 3]]
@@ -52,17 +54,14 @@ def test_a_newcomer_gets_a_copy_and_takes_part_from_the_next_iteration(stage: Ma
 def test_a_real_newcomer_holds_a_live_workers_discriminator(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=2)
     (one,) = made.begin_with((1,))
-    one.take(BATCHES, 1)
+    one.take(ASK, 1)
     worker = make_worker(2, model_seed=1)
     made.host({2: worker})
-    order = one.take(Kind.COPY)
-    state = copied(8)
-    one.send(messages.state(order.iteration, {1: state}, "copy", order.fields["taker"]))
+    one.give_copy(8)
     made.wait_for_event("joined")
-    weights = {name: t for name, t in state.items() if "running" not in name and "num_" not in name}
-    held = worker.state()
-    assert all(small.same_bits(held[name], tensor) for name, tensor in weights.items())
-    one.send(answer_of(1, 1))
+    held = {name: t for name, t in worker.state().items() if name in copied()}
+    assert same_state(held, copied(8))
+    one.send(answer_of(1, iteration=1))
     one.answer(2)
     made.finished(one)
     assert [record["workers"] for record in made.metrics()] == [1, 2]
@@ -71,23 +70,19 @@ def test_a_real_newcomer_holds_a_live_workers_discriminator(stage: MakeStage) ->
 def test_every_worker_of_a_newcomer_that_lacks_one_gets_a_copy(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=1)
     (one,) = made.begin_with((1,))
-    one.take(BATCHES, 1)
+    one.take(ASK, 1)
     newcomer = made.play(4, 5, 6)
     newcomer.ready(5)
-    order = one.take(Kind.COPY)
-    state = copied()
-    one.send(messages.state(order.iteration, {1: state}, "copy", 4))
-    adopted = messages.by_worker(newcomer.take(Kind.ADOPT))
-    assert adopted.keys() == {4, 6}
-    one.send(answer_of(1, 1))
+    one.give_copy()
+    assert newcomer.adopts().keys() == {4, 6}
+    one.send(answer_of(1, iteration=1))
     made.finished(one, newcomer)
 
 
 def test_a_copy_that_does_not_fit_is_asked_of_another(stage: MakeStage) -> None:
     made = stage(iterations=1)
     one, two = made.begin_with((1,), (2,))
-    for host in (one, two):
-        host.take(BATCHES, 1)
+    take_all([one, two], 1)
     worker = make_worker(4, model_seed=1)
     made.host({4: worker})
     givers = {1: one, 2: two}
@@ -95,32 +90,27 @@ def test_a_copy_that_does_not_fit_is_asked_of_another(stage: MakeStage) -> None:
         order = givers[giver].take(Kind.COPY)
         state = copied(8)
         if not fits:
-            state = {name: tensor for name, tensor in state.items() if "5" not in name}
+            state = {name: tensor for name, tensor in state.items() if "bias" not in name}
         copy = messages.state(order.iteration, {giver: state}, "copy", order.fields["taker"])
         givers[giver].send(copy)
     made.wait_for_event("joined")
-    for host in (one, two):
-        host.send(answer_of(host.number, 1))
+    reply_all([one, two], 1)
     made.finished(one, two)
 
 
 def test_a_copy_that_the_server_has_not_asked_for_is_not_passed_on(stage: MakeStage) -> None:
     made = stage(iterations=1)
     one, liar = made.begin_with((1,), (2,))
-    for host in (one, liar):
-        host.take(BATCHES, 1)
+    take_all([one, liar], 1)
     newcomer = made.play(4).lacks_everything()  # 4 % 2 = 0: worker 1 is asked
     order = one.take(Kind.COPY)
-    forged = copied(6)
     for taker in (4, 1, 99):
-        liar.send(messages.state(order.iteration, {2: forged}, "copy", taker))
-    state = copied(8)
-    liar.send(answer_of(2, 1))
+        liar.send(messages.state(order.iteration, {2: copied(6)}, "copy", taker))
+    liar.send(answer_of(2, iteration=1))
     wait_until(lambda: made.network.server._inbox._queue.empty(), "the server has heard the liar")
-    one.send(messages.state(order.iteration, {1: state}, "copy", 4))
-    adopted = messages.by_worker(newcomer.take(Kind.ADOPT))
-    assert same_state(adopted[4], state)
-    one.send(answer_of(1, 1))
+    one.send(messages.state(order.iteration, {1: copied(8)}, "copy", 4))
+    assert same_state(newcomer.adopts()[4], copied(8))
+    one.send(answer_of(1, iteration=1))
     made.finished(one, liar, newcomer)
     assert "ADOPT" not in one.told()
 
@@ -128,17 +118,14 @@ def test_a_copy_that_the_server_has_not_asked_for_is_not_passed_on(stage: MakeSt
 def test_half_a_copy_costs_its_giver_its_place_and_not_the_newcomer(stage: MakeStage) -> None:
     made = stage(iterations=1)
     one, two = made.begin_with((1,), (2,))
-    for host in (one, two):
-        host.take(BATCHES, 1)
+    take_all([one, two], 1)
     newcomer = made.play(3).lacks_everything()
     order = two.take(Kind.COPY)
     two.send(messages.state(order.iteration, {}, "copy", 3))
     assert "goodbye" in two.lost()
-    order = one.take(Kind.COPY)
-    state = copied()
-    one.send(messages.state(order.iteration, {1: state}, "copy", 3))
-    assert messages.by_worker(newcomer.take(Kind.ADOPT)).keys() == {3}
-    one.send(answer_of(1, 1))
+    one.give_copy()
+    assert newcomer.adopts().keys() == {3}
+    one.send(answer_of(1, iteration=1))
     made.finished(one, newcomer)
 
 
@@ -147,13 +134,12 @@ def test_who_was_cut_off_comes_back_with_its_own_state_under_its_rank(stage: Mak
     made.host([2])
     (one,) = made.begin_with((1,))
     one.answer(1)
-    one.take(BATCHES, 2)
+    one.take(ASK, 2)
     made.cut(2)
     made.wait_for_event("joined")
     assert "COPY" not in one.told()
-    one.send(answer_of(1, 2))
-    one.answer(3)
-    one.answer(4)
+    one.send(answer_of(1, iteration=2))
+    answer_all([one], 3, 4)
     made.finished(one)
     (lost,) = made.events("lost")
     assert lost["workers"] == [2]
@@ -163,21 +149,20 @@ def test_who_was_cut_off_comes_back_with_its_own_state_under_its_rank(stage: Mak
 def test_who_comes_back_before_its_loss_is_known_replaces_itself(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=2)
     (one,) = made.begin_with((1,))
-    one.take(BATCHES, 1)
+    one.take(ASK, 1)
     again = made.play(1, key=one.hello["key"], generation=1)
     again.ready()
-    again.answer(1)
-    again.answer(2)
+    answer_all([again], 1, 2)
     made.finished(again)
     assert made.events("lost")[0]["reason"] == "it opened a new link"
-    assert made.has_learnt(generator_after([[1], [1]])) is False, "X^1 was generated twice"
+    assert made.has_learnt(generator_after([[1], [1]]))
 
 
 def test_a_host_that_never_got_its_welcome_can_try_again(stage: MakeStage) -> None:
     """The link broke after the server had admitted it, and the server does not know yet."""
     made = stage(num_workers=1, iterations=1)
     said = hello(1)
-    assert isinstance(made.members.admit(said), Mapping)
+    assert isinstance(made.admission.admit(said), Mapping)
     again = made.play(1, key=said["key"])
     made.begin(again)
     made.finished(again)
@@ -186,7 +171,7 @@ def test_a_host_that_never_got_its_welcome_can_try_again(stage: MakeStage) -> No
 def test_a_rank_that_is_here_is_refused_to_others(stage: MakeStage) -> None:
     made = stage(num_workers=2, iterations=1)
     one, two = made.begin_with((1,), (2,))
-    one.take(BATCHES)
+    one.take(ASK)
     for workers in ((1,), (2,), (2, 3), (3, 2)):
         with pytest.raises(BadInput, match="has joined already"):
             made.play(*workers)
@@ -194,7 +179,7 @@ def test_a_rank_that_is_here_is_refused_to_others(stage: MakeStage) -> None:
         made.play(1, key="")
     with pytest.raises(BadInput, match="has joined already"):
         made.play(1, 3, key=one.hello["key"])
-    one.send(answer_of(1, 1))
+    one.send(answer_of(1, iteration=1))
     made.finished(one, two)
 
 
@@ -202,8 +187,8 @@ def test_of_a_host_with_a_liar_the_others_can_come_back(stage: MakeStage) -> Non
     made = stage(num_workers=3, iterations=3, strikes=1)
     one, both = made.begin_with((1,), (2, 3))
     one.answer(1)
-    both.take(BATCHES)
-    both.send(answers_of({3: small.images(3)}, 1))
+    both.take(ASK)
+    both.send(answers_of({3: change_of(3, 1)}, 1))
     made.wait_for_event("shut out")
     both.die()
     made.wait_for_event("lost")
@@ -216,21 +201,21 @@ def test_of_a_host_with_a_liar_the_others_can_come_back(stage: MakeStage) -> Non
     made.wait_for_event("joined")
     assert made.events("joined")[0]["workers"] == [3]
     made.finished(one, again)
-    assert all(m.fields["judge"].keys() <= {"3"} for m in again.seen if m.kind == BATCHES)
+    assert all(m.fields["workers"] in ([], [3]) for m in again.seen if m.kind == ASK)
 
 
-def test_who_is_shut_out_ends_and_stays_out(
-    stage: MakeStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_is_shut_out_ends_and_stays_out(stage: MakeStage) -> None:
     made = stage(iterations=3, strikes=2)
     broken = make_worker(2)
-    nothing = torch.full((small.BATCH_SIZE, *small.SHAPE), torch.nan)
-    judgement = Judgement(nothing, torch.tensor(0.5), torch.zeros(small.BATCH_SIZE))
-    monkeypatch.setattr(broken, "feedback", lambda _judged: judgement)
+
+    def spoil() -> None:
+        for parameter in broken.generator.parameters():
+            torch.nn.init.constant_(parameter, torch.nan)
+
+    broken.before_step = spoil
     made.host({2: broken})
     (one,) = made.begin_with((1,))
-    one.answer(1)
-    one.answer(2)
+    answer_all([one], 1, 2)
     error = made.hosts[2].over()
     assert isinstance(error, HostFailed)
     assert str(error) == "rank 2 is shut out: 2 unusable answers, the last: NaN or Inf"
@@ -239,7 +224,7 @@ def test_who_is_shut_out_ends_and_stays_out(
     one.answer(3)
     del made.hosts[2]
     made.finished(one)
-    assert made.has_learnt(generator_after([[1]] * 3, [[1, 2], [1, 2], [1]]))
+    assert made.has_learnt(generator_after([[1]] * 3))
 
 
 def test_who_says_nonsense_again_and_again_is_shut_out(stage: MakeStage) -> None:
@@ -266,19 +251,16 @@ def test_who_says_nonsense_again_and_again_is_shut_out(stage: MakeStage) -> None
 def test_a_newcomer_is_not_blamed_for_a_spoiled_copy(stage: MakeStage) -> None:
     made = stage(iterations=4, strikes=1)
     one, two = made.begin_with((1,), (2,))
-    for host in (one, two):
-        host.take(BATCHES, 1)
+    take_all([one, two], 1)
     newcomer = made.play(3).lacks_everything()
-    order = two.take(Kind.COPY)
-    two.send(messages.state(order.iteration, {2: copied(8)}, "copy", 3))
-    newcomer.take(Kind.ADOPT)
+    two.give_copy(8)
+    newcomer.adopts()
     newcomer.ready()
     made.wait_for_event("joined")
-    for host in (one, two):
-        host.send(answer_of(host.number, 1))
+    reply_all([one, two], 1)
     for i in (2, 3):
-        newcomer.take(BATCHES, i)
-        newcomer.send(answers_of({3: torch.full_like(feedback_of(3, i), torch.nan)}, i))
+        newcomer.take(ASK, i)
+        newcomer.send(answers_of({3: torch.full_like(change_of(3, i), torch.nan)}, i))
         for host in (one, two):
             host.answer(i)
     made.finished(one, two, newcomer)
@@ -291,23 +273,20 @@ def test_a_newcomer_that_asks_again_and_again_gets_few_copies(stage: MakeStage) 
     one, two = made.begin_with((1,), (2,))
     givers = {1: one, 2: two}
     for host in givers.values():
-        host.take(BATCHES, 1)
+        host.take(ASK, 1)
     newcomer = made.play(4).lacks_everything()
     for times in range(5):
         if times == 3:  # nor by joining again
             newcomer.die()
             newcomer = made.play(4, key=newcomer.hello["key"]).lacks_everything()
-        giver = givers[1 + times % 2]  # never the same twice in a row
-        order = giver.take(Kind.COPY)
-        copy = messages.state(order.iteration, {giver.number: copied(8)}, "copy", 4)
-        giver.send(copy)
-        newcomer.take(Kind.ADOPT)
+        givers[1 + times % 2].give_copy(8)  # never the same twice in a row
+        newcomer.adopts()
         newcomer.lacks_everything()
     stop = newcomer.take(Kind.STOP)
     reason = "rank(s) 4 were given what they lack 5 times within 10 min and still lack it"
     assert stop.fields["reason"].startswith(reason)
     assert newcomer.lost()
     for host in givers.values():
-        host.send(answer_of(host.number, 1))
+        host.send(answer_of(host.number, iteration=1))
     made.finished(one, two)
     assert made.events("lost")[-1]["reason"].startswith(reason)

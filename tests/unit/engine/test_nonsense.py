@@ -1,7 +1,6 @@
 """Messages that make no sense cost their sender its place, never the server its life."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from multiprocessing import Pipe
 from typing import Any
 
@@ -13,15 +12,11 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.channel import Channel
-from mdgan.engine.server.checkpoints import Standing
-from mdgan.engine.server.scoring import Scoring
-from mdgan.engine.settings import RunSettings
-from mdgan.families.federated.messages import ROUND, UPDATE
-from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK, SWAP, SWAPPED
-from mdgan.families.mdgan.server_swaps import ServerSwaps
+from mdgan.engine.server.scoring import ScorerLink
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import Received
 from tests.processes import wait_until
+from tests.toy_family import ANSWER, ASK
 from tests.unit.engine.played import Played, answer_of
 from tests.unit.engine.stage import Stage, make_worker
 
@@ -33,34 +28,30 @@ HONEST, LIAR, TAKER = 1, 2, 3
 
 
 class FrontDesk:
-    """The server's desk without the server: nothing happens between two calls."""
+    """The server's engine without its loop: nothing happens between two calls."""
 
     def __init__(self, made: Stage) -> None:
         self.made = made
-        self.engine = made.server._engine
-        self.swaps = ServerSwaps("pairs", 0)
-        self.engine.desk.handlers[SWAPPED] = partial(self.swaps.note, self.engine)
-        self.engine.desk.settling.append(partial(self.swaps.settle, self.engine))
+        self.engine = made.engine
         self.honest = made.play(HONEST).ready()
         self.liar = made.play(LIAR).ready()
         self.engine.poll()
-        made.members.begin()
+        made.peers.begin()
         self.iteration = 0
 
     def begin_iteration(self) -> None:
-        """A swap and a newcomer are under way, and the liar is here."""
+        """A newcomer is under way, and the liar is here."""
         self.iteration += 1
-        self.made.members.iteration = self.iteration
-        if LIAR not in self.made.members.hosts():
+        self.engine.at(self.iteration)
+        if LIAR not in self.made.peers.hosts():
             self.liar = self.made.play(LIAR).ready()
         self.newcomer = self.made.play(TAKER).lacks_everything()
         self.engine.poll()
-        self.swaps.order(self.iteration, self.engine)
 
     def end_iteration(self) -> None:
         self.newcomer.die()
         self.engine.poll()
-        assert self.made.members.hosts()[HONEST] == [HONEST]
+        assert self.made.peers.hosts()[HONEST] == [HONEST]
 
     def send(self, host: Played, message: Message) -> None:
         host.send(message)
@@ -70,9 +61,8 @@ class FrontDesk:
 @pytest.fixture
 def desk(stage: MakeStage) -> Iterator[FrontDesk]:
     first, second = Pipe()
-    scoring = Scoring(Channel(first), RunSettings(iterations=100, eval_interval=10))
     usual = {"checkpoints": 1, "iterations": 10**6, "to_server": True, "strikes": 1000}
-    yield FrontDesk(stage(**usual, return_seconds=0.0, scoring=scoring))
+    yield FrontDesk(stage(**usual, return_seconds=0.0, scorer=ScorerLink(Channel(first))))
     for connection in (first, second):
         connection.close()
 
@@ -103,7 +93,6 @@ names = st.sampled_from(
 ROWS = [{"iteration": 1, "start": 0.5, "spans": [["wait", 0, 0, 1, 0]]}]
 SENSIBLE: dict[str, tuple[str, dict[str, Any]]] = {
     "spans": (Kind.SPANS, {"rows": ROWS, "sent_bytes": {}, "received_bytes": {}}),
-    "swapped": (SWAPPED, {"given": {"2": "a" * 64}, "taken": {"2": "a" * 64}, "slow": []}),
     "real": (Kind.REAL, {"reason": ""}),
     "ready": (Kind.READY, {"holds": [2]}),
     "leave": (Kind.LEAVE, {}),
@@ -112,7 +101,7 @@ SENSIBLE: dict[str, tuple[str, dict[str, Any]]] = {
     "checkpoint": (Kind.STATE, {"purpose": "checkpoint", "taker": 0}),
     "left": (Kind.STATE, {"purpose": "leave", "taker": 0}),
     **{kind.value: (kind, {}) for kind in Kind},
-    **{kind: (kind, {}) for kind in (BATCHES, SWAP, DISCRIMINATORS, SWAPPED, ROUND, UPDATE)},
+    **{kind: (kind, {}) for kind in (ASK, ANSWER)},
 }
 
 
@@ -149,10 +138,10 @@ def test_whatever_a_host_answers_the_others_are_heard(
 ) -> None:
     desk.begin_iteration()
     i = desk.iteration
-    desk.liar.send(Message(FEEDBACK, i, fields, values))
-    desk.honest.send(answer_of(HONEST, i))
-    desk.made.members.owe({HONEST: [HONEST], LIAR: [LIAR]}, i)
-    answers = desk.engine.barrier.collect(i, {HONEST: [HONEST], LIAR: [LIAR]})
+    desk.liar.send(Message(ANSWER, i, fields, values))
+    desk.honest.send(answer_of(HONEST, iteration=i))
+    desk.made.peers.owe({HONEST: [HONEST], LIAR: [LIAR]}, i)
+    answers = desk.engine.collect(i, {HONEST: [HONEST], LIAR: [LIAR]})
     assert answers.singles.keys() == {HONEST}
     desk.end_iteration()
 
@@ -173,11 +162,6 @@ WRONG_FIELDS: list[tuple[str, dict[str, Any]]] = [
     ("spans", {"sent_bytes": 7}),
     ("spans", {"memory_bytes": "much"}),
     ("spans", {"received_bytes": [7]}),
-    ("swapped", {"given": ["2"]}),
-    ("swapped", {"given": {"two": "a"}}),
-    ("swapped", {"taken": None}),
-    ("swapped", {"slow": 7}),
-    ("swapped", {"slow": [[1]]}),
     ("real", {"reason": ""}),
     ("ready", {"holds": 7}),
     ("ready", {"holds": [[2]]}),
@@ -195,8 +179,8 @@ def test_a_field_that_cannot_be_costs_its_sender_its_place(
     liar = desk.newcomer if name == "ready" else desk.liar
     kind, fields = SENSIBLE[name]
     event = Received(liar.number, Message(kind, 1, {**fields, **wrong}), 0)
-    desk.engine.desk.take(event)
-    assert liar.number not in desk.made.members.hosts()
+    desk.engine.take_in(event)
+    assert liar.number not in desk.made.peers.hosts()
     reason = desk.made.events("lost")[0]["reason"]
     assert reason.startswith(f"its {kind} message makes no sense (")
     assert len(reason) < 200
@@ -222,7 +206,7 @@ def test_a_field_that_is_missing_costs_its_sender_its_place(
     kind, fields = SENSIBLE[name]
     fields = {name: value for name, value in fields.items() if name != missing}
     desk.send(liar, Message(kind, 1, fields))
-    assert liar.number not in desk.made.members.hosts()
+    assert liar.number not in desk.made.peers.hosts()
     desk.end_iteration()
 
 
@@ -249,7 +233,7 @@ def test_a_file_that_is_none_costs_its_sender_its_place(
     desk.send(
         desk.liar, Message(Kind.CHECKPOINTED, 1, {"workers": [2], "files": files, "reason": ""})
     )
-    assert LIAR not in desk.made.members.hosts()
+    assert LIAR not in desk.made.peers.hosts()
     assert "makes no sense" in desk.made.events("lost")[0]["reason"]
     commit_honestly(desk, 1)
     assert desk.made.wait_for_checkpoint(1).workers == (1,)
@@ -277,18 +261,17 @@ def test_states_of_others_do_not_count(desk: FrontDesk) -> None:
     commit_honestly(desk, 1)
     manifest = desk.made.wait_for_checkpoint(1)
     assert manifest.workers == (1, 2)
-    kept = desk.made.saving.state_for(1)
+    kept = desk.made.saving.kept.state_for(1)
     assert kept is not None
     assert kept.keys() == make_worker(1).state().keys()
     desk.send(desk.liar, messages.state(1, forged, "leave"))
     desk.send(desk.liar, messages.leave(1))
-    assert desk.made.saving.state_for(3) is None
+    assert desk.made.saving.kept.state_for(3) is None
 
 
 def order_checkpoint(desk: FrontDesk, iteration: int) -> None:
     made = desk.made
-    standing = Standing(iteration, {}, 0.0)
-    made.saving.order(standing, made.learner.state(), made.members.free(), made.network.server)
+    made.saving.order(iteration, {}, made.engine.part.state())
 
 
 def commit_honestly(desk: FrontDesk, iteration: int) -> None:
@@ -300,6 +283,6 @@ def test_a_host_that_says_ready_twice_joins_once(desk: FrontDesk) -> None:
     for _ in range(3):
         desk.send(desk.liar, messages.ready(1, [2]))
         desk.send(desk.liar, messages.ready(1, []))
-    assert desk.made.members.taking_part() == {1: [1], 2: [2]}
+    assert desk.made.peers.taking_part() == {1: [1], 2: [2]}
     assert not desk.made.events("joined")
     assert desk.liar.link.receive(0.0) is None

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from mdgan import messages
 from mdgan.engine.channel import Channel
-from mdgan.engine.server.membership import Membership
-from mdgan.engine.server.scoring import Scoring
+from mdgan.engine.server.admission import Admission
+from mdgan.engine.server.peers import Peers
+from mdgan.engine.server.scoring import ScorerLink, Scoring
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.messages import Kind
@@ -61,8 +62,8 @@ class Bench:
     def __init__(self, folder: Path, here: Channel, scorer: Channel, interval: int) -> None:
         self.folder = folder
         self.scorer = scorer
-        self.members = Membership(range(1, 6), IDENTITY, {"generation": 1}, 60.0)
-        self.network = MemoryNetwork(Timeouts(), self.members.admit)
+        admission = Admission(range(1, 6), IDENTITY, {"generation": 1}, 60.0)
+        self.network = MemoryNetwork(Timeouts(), admission.admit)
         self.hosts: dict[int, Played] = {}
         self.observer = RunObserver(
             RunDirectory.claim(folder),
@@ -72,24 +73,25 @@ class Bench:
         )
         self.observer.begin({}, 0)
         settings = RunSettings(iterations=100, eval_interval=interval)
-        self.scoring = Scoring(here, settings)
-        self.scoring.attach(self.members, self.observer)
+        self.peers = Peers(admission, self.network.server, self.observer, settings)
+        self.link = ScorerLink(here)
+        self.scoring = Scoring(self.link, settings, self.peers)
 
     def join(self, *hosts: int) -> None:
         """Hosts of one worker each are ready to train."""
         for host in hosts:
             self.hosts[host] = Played(self.network, host)
-            self.members.joined(host, self.hosts[host].hello)
-            self.members.arrived(host)
+            self.peers.joined(host, self.hosts[host].hello)
+            self.peers.arrived(host)
 
     def lose(self, *hosts: int) -> None:
         for host in hosts:
-            self.members.lose(host)
-        self.scoring.settle()
+            self.peers.lose(host, "its link is gone")
+        self.scoring.on_lost()
 
     def asked(self) -> list[int]:
         """The hosts that are now sent the extractor."""
-        self.scoring.ask(self.network.server)
+        self.scoring.poll()
         heard = {host: played.link.receive(0.0) for host, played in self.hosts.items()}
         events = {host: event for host, event in heard.items() if event is not None}
         assert all(
@@ -180,12 +182,12 @@ def test_every_host_is_asked_once(bench: MakeBench) -> None:
 def test_a_host_that_is_only_arriving_is_asked_later(bench: MakeBench) -> None:
     made = bench(1, 2)
     made.scorer.send(messages.extractor({"kind": "file"}, {}))
-    made.scoring.poll(LONG)
-    member = made.members.member(2)
+    member = made.peers.member(2)
     assert member is not None
     member.arriving = True
+    made.scoring.poll(LONG)
     assert made.asked() == [1]
-    made.members.arrived(2)
+    made.peers.arrived(2)
     assert made.asked() == [2]
 
 
@@ -308,8 +310,7 @@ def test_where_the_scorer_has_the_data_itself_no_host_need_tell(bench: MakeBench
     first, second = Pipe()
     with first, second:
         settings = RunSettings(iterations=100, eval_interval=10)
-        scoring = Scoring(Channel(first), settings, real_is_known=True)
-        scoring.attach(made.members, made.observer)
+        scoring = Scoring(ScorerLink(Channel(first), knows_real=True), settings, made.peers)
         scoring.give_up_without_real()
         assert scoring.on
 
@@ -317,6 +318,6 @@ def test_where_the_scorer_has_the_data_itself_no_host_need_tell(bench: MakeBench
 def test_a_user_who_asks_to_stop_does_not_wait(bench: MakeBench) -> None:
     made = bench()
     made.train(10, 10)
-    made.scoring.abandon()
+    made.link.abandon()
     made.scoring.finish()
     assert made.scoring.on

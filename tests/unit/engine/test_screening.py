@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
-from mdgan.engine.server.conduct import Conduct
+from mdgan.engine.server.strikes import Strikes
 from mdgan.engine.stages.screen import Screening
 from mdgan.gan.randomness import generator_for
 from tests.unit.gan.small import BATCH_SIZE, SHAPE
@@ -21,7 +21,7 @@ STRIKES = 3
 
 def make_screening(strikes: int = STRIKES) -> Screening:
     form = AnswerForm("FEEDBACK", (BATCH_SIZE, *SHAPE), beside={"outputs": (BATCH_SIZE,)})
-    return Screening(form, Conduct(strikes))
+    return Screening(form, Strikes(strikes))
 
 
 def feedback(norm: float, seed: int = 0) -> Tensor:
@@ -40,7 +40,7 @@ def informed(norms: tuple[float, ...] = (1.0, 1.0, 1.0)) -> Screening:
 
 def test_those_that_came_later_do_not_say_what_is_usual() -> None:
     form = AnswerForm("FEEDBACK", (BATCH_SIZE, *SHAPE))
-    screening = Screening(form, Conduct(STRIKES), voters=range(1, 4))
+    screening = Screening(form, Strikes(STRIKES), voters=range(1, 4))
     for worker in range(10, 20):
         assert screening.refuse(worker, feedback(1e-12)) is None
     for worker in (1, 2, 3):

@@ -12,8 +12,8 @@ from mdgan.engine.host_keys import HostKeys, run_digest
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.engine.stages.mask_host import HostMask
 from mdgan.messages import Kind, Message
-from tests.unit.engine.played import FORM, IDENTITY, Played, feedback_of, generator_after
-from tests.unit.engine.stage import Stage
+from tests.unit.families.mdgan.played import FORM, IDENTITY, Played, feedback_of, generator_after
+from tests.unit.families.mdgan.stage import Stage
 
 
 class Masking(Played):

@@ -10,17 +10,15 @@ from safetensors.torch import load_file
 
 from mdgan import messages
 from mdgan.engine.channel import Channel
-from mdgan.engine.server.scoring import Scoring
-from mdgan.engine.settings import RunSettings
+from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.scoring import ScorerLink
 from mdgan.errors import BadInput, Interrupted
-from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.messages import Kind
 from mdgan.metrics.real_statistics import RealStatistics
-from tests.processes import wait_until
-from tests.unit.engine.played import LONG, answer_of, generator_after
-from tests.unit.engine.stage import Stage
+from tests.toy_family import ANSWER, ASK
+from tests.unit.engine.played import LONG, answer_all, answer_of, generator_after
+from tests.unit.engine.stage import Stage, same_state
 from tests.unit.engine.test_scoring import statistics
-from tests.unit.gan import small
 
 MakeStage = Callable[..., Stage]
 
@@ -61,7 +59,7 @@ def test_asked_to_stop_it_tells_every_host_and_saves(stage: MakeStage, when: str
             one.answer(i)
             if when == "training":
                 two.answer(i)
-        one.take(BATCHES, 3)
+        one.take(ASK, 3)
         for _ in range(2):  # the first time it would wait for the others' answers
             made.network.server.interrupt()
     done = 0 if when == "waiting" else 2
@@ -73,24 +71,21 @@ def test_asked_to_stop_it_tells_every_host_and_saves(stage: MakeStage, when: str
         return
     assert made.status()["state"] == "stopped"
     saved = load_file(made.folder / "generator.safetensors")
-    state = made.learner.model.state_dict()
-    assert all(small.same_bits(saved[name], tensor) for name, tensor in state.items())
+    assert same_state(saved, made.generator.state_dict())
     assert made.events("attendance")
 
 
 def test_a_checkpoint_under_way_is_kept_when_it_is_asked_to_stop(stage: MakeStage) -> None:
     made = stage(iterations=9, checkpoints=2, to_server=True)
     one, two = made.begin_with((1,), (2,))
-    for i in (1, 2):
-        one.answer(i)
-        two.answer(i)
+    answer_all([one, two], 1, 2)
     for host in (one, two):
         host.take(Kind.CHECKPOINT, 2)
     for _ in range(2):
         made.network.server.interrupt()
     for host in (one, two):
         host.take(Kind.STOP)
-        state = made.learner.state()
+        state = made.engine.part.state()
         host.send(messages.state(2, {host.number: state}, "checkpoint"))
         host.die()
     assert isinstance(made.over(), Interrupted)
@@ -104,10 +99,10 @@ def test_a_failure_of_its_own_is_told_without_details(
 ) -> None:
     made = stage(num_workers=1)
 
-    def fail(_kappa: int) -> None:
+    def fail(_done: int, _engine: Engine) -> None:
         raise ZeroDivisionError("a secret")
 
-    monkeypatch.setattr(made.learner, "generate", fail)
+    monkeypatch.setattr(made.engine.part, "advance", fail)
     (one,) = made.begin_with((1,))
     assert one.take(Kind.STOP).fields["reason"] == "the server failed"
     assert isinstance(made.over(), ZeroDivisionError)
@@ -129,12 +124,10 @@ def test_who_comes_at_the_very_end_is_told_to_stop(stage: MakeStage) -> None:
 def test_the_last_checkpoint_is_waited_for(stage: MakeStage) -> None:
     made = stage(num_workers=2, iterations=2, checkpoints=2, to_server=True)
     one, two = made.begin_with((1,), (2,))
-    for i in (1, 2):
-        one.answer(i)
-        two.answer(i)
+    answer_all([one, two], 1, 2)
     for host in (one, two):
         host.take(Kind.CHECKPOINT, 2)
-    state = made.learner.state()
+    state = made.engine.part.state()
     one.send(messages.state(2, {1: state}, "checkpoint"))
     assert two.link.receive(0.2) is None
     two.send(messages.state(2, {2: state}, "checkpoint"))
@@ -159,13 +152,13 @@ def test_who_comes_in_a_place_of_a_described_host_is_asked_for_its_data_again(
     """Else the end of training would wait for what no host has been asked."""
     first, second = Pipe()
     scorer = Channel(second)
-    scoring = Scoring(Channel(first), RunSettings(iterations=100, eval_interval=100))
-    made = stage(num_workers=1, iterations=3, scoring=scoring)
+    link = ScorerLink(Channel(first))
+    made = stage(num_workers=1, iterations=3, eval_interval=100, scorer=link)
     scorer.send(messages.extractor({"kind": "file"}, {}))
     (one,) = made.begin_with((1,))
     one.answer(1)
     one.take(Kind.EXTRACTOR)
-    one.take(BATCHES, 2)
+    one.take(ASK, 2)
     one.die()
     made.wait_for_event("lost")
     again = made.play(1).ready()
@@ -173,9 +166,9 @@ def test_who_comes_in_a_place_of_a_described_host_is_asked_for_its_data_again(
     again.take(Kind.EXTRACTOR)
     again.answer(3)
     again.send(messages.real(3, statistics(3).tensors()))
-    wait_until(lambda: second.poll(), "the sum", LONG)
-    message = scorer.receive(LONG)
-    assert message is not None
+    handed = iter(lambda: scorer.receive(LONG), None)
+    message = next(message for message in handed if message.kind == Kind.REAL)
+    link.abandon()
     assert RealStatistics.from_tensors(message.tensors).num_samples == 20
     made.finished(again)
     for connection in (first, second):
@@ -196,16 +189,16 @@ def test_whatever_becomes_of_the_others_the_generator_learns_from_who_answered(
         fates = {n: draw.choice(["dies", "leaves", "lies"] + 9 * ["answers"]) for n in present}
         fates[present[0]] = "answers"
         for n in present:
-            hosts[n].take(BATCHES, i)
+            hosts[n].take(ASK, i)
         if i % 3 == 0:
             hosts[20 + i] = made.play(20 + i).ready()
             made.wait_for_event("joined", i // 3)
         for n, fate in fates.items():
             lies[n] += fate == "lies"
             if fate == "answers":
-                hosts[n].send(answer_of(n, i))
+                hosts[n].send(answer_of(n, iteration=i))
             elif fate == "lies":
-                hosts[n].send(messages.Message(FEEDBACK, i, {"workers": [n]}, {}))
+                hosts[n].send(messages.Message(ANSWER, i, {"workers": [n]}, {}))
             elif fate == "leaves":
                 hosts[n].send(messages.leave(i))
             if fate in ("dies", "leaves") or lies[n] == 2:
@@ -213,4 +206,4 @@ def test_whatever_becomes_of_the_others_the_generator_learns_from_who_answered(
         asked.append(present)
         answered.append([n for n in present if fates[n] == "answers"])
     made.finished(*hosts.values())
-    assert made.has_learnt(generator_after(answered, asked))
+    assert made.has_learnt(generator_after(answered))

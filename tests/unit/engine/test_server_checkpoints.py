@@ -1,3 +1,5 @@
+"""When checkpoints count, what is in them, and what becomes of them on a slow or full disk."""
+
 import errno
 import threading
 from collections.abc import Callable, Mapping
@@ -9,45 +11,57 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.server import checkpoints as module
-from mdgan.engine.server.checkpoints import ServerCheckpoints, Standing
+from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.messages import Kind
 from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.manifest import Manifest
 from mdgan.storage.state_file import StoredFile, check_file, write_state
 from tests.processes import wait_until
-from tests.unit.engine.played import LONG, Played
-from tests.unit.engine.stage import Actor, Stage, make_worker, same_state
+from tests.unit.engine.played import LONG, Played, make_generator, state_of
+from tests.unit.engine.stage import Actor, Stage, same_state
 
 MakeStage = Callable[..., Stage]
-
-
-def standing(iteration: int, num_swaps: int = 0) -> Standing:
-    return Standing(iteration, {"num_swaps": num_swaps, "swap_every": 5}, 0.5 * iteration)
+PROGRESS = {"num_swaps": 0, "swap_every": 5}
 
 
 def order(made: Stage, iteration: int, *hosts: Played) -> None:
-    carried = {host.number: list(host.workers) for host in hosts}
-    state = made.learner.state()
-    made.saving.order(standing(iteration), state, carried, made.network.server)
+    """Orders a checkpoint of these hosts, which alone take part from here on."""
+    for number in made.peers.hosts():
+        made.peers.lose(number, "it takes no part")
+    for host in hosts:
+        made.peers.joined(host.number, host.hello)
+        made.peers.arrived(host.number)
+    made.saving.order(iteration, PROGRESS, made.engine.part.state())
+
+
+def save_alone(made: Stage, iteration: int) -> None:
+    made.saving.save_alone(iteration, PROGRESS, made.engine.part.state())
 
 
 def leave(made: Stage, worker: int, state: Mapping[str, Tensor]) -> None:
     """A worker goes of its own accord, and leaves its state."""
     host = made.play(worker)
-    made.members.joined(host.number, host.hello)
+    made.peers.joined(host.number, host.hello)
     made.saving.note_states(host.number, messages.state(1, {worker: state}, "leave"))
-    made.members.lose(host.number)
+    made.peers.lose(host.number, "it leaves")
     host.die()
 
 
 def write(made: Stage, host: Played, iteration: int, folder: Path | None = None) -> StoredFile:
-    """What a good host does about a checkpoint."""
-    worker = host.number
+    """What a good host does about a checkpoint; returns the file of its first worker."""
     place = folder or made.checkpoints.folder_of(iteration)
-    stored = write_state(place, worker_file(worker), make_worker(worker).state())
-    report = messages.checkpointed(iteration, {worker: stored.as_record()})
-    made.saving.note(worker, report)
-    return stored
+    files = {n: write_state(place, worker_file(n), state_of(n)) for n in host.workers}
+    records = {worker: stored.as_record() for worker, stored in files.items()}
+    made.saving.note(host.number, messages.checkpointed(iteration, records))
+    return files[host.number]
+
+
+def saved(made: Stage, iteration: int, *hosts: Played) -> Manifest:
+    """A checkpoint is ordered, and all hosts write."""
+    order(made, iteration, *hosts)
+    for host in hosts:
+        write(made, host, iteration)
+    return made.wait_for_checkpoint(iteration)
 
 
 def whole(made: Stage) -> Manifest:
@@ -58,11 +72,15 @@ def whole(made: Stage) -> Manifest:
     return manifest
 
 
-@pytest.fixture
-def blocked(monkeypatch: pytest.MonkeyPatch) -> "Blocked":
-    disk = Blocked()
-    monkeypatch.setattr(module, "write_state", disk.write)
-    return disk
+def is_kept(made: Stage, worker: int, state: Mapping[str, Tensor]) -> bool:
+    """Whether the server has exactly this for a worker."""
+    return same_state(made.saving.kept.state_for(worker) or {}, state)
+
+
+def unsaved(made: Stage) -> list[tuple[int, str]]:
+    """What the user is told of checkpoints that failed."""
+    made.saving.poll()
+    return [(event["iteration"], event["reason"]) for event in made.events("unsaved")]
 
 
 class Blocked:
@@ -76,6 +94,13 @@ class Blocked:
         self.begun.set()
         assert self.goes.wait(LONG)
         return write_state(folder, name, state)
+
+
+@pytest.fixture
+def blocked(monkeypatch: pytest.MonkeyPatch) -> Blocked:
+    disk = Blocked()
+    monkeypatch.setattr(module, "write_state", disk.write)
+    return disk
 
 
 @pytest.mark.parametrize(
@@ -100,30 +125,15 @@ def test_without_an_interval_nothing_is_written_but_what_there_is_can_be_found(
     stage: MakeStage,
 ) -> None:
     made = stage(checkpoints=5, to_server=True)
-    leave(made, 1, make_worker(1).state())
-    order(made, 5)
-    manifest = made.wait_for_checkpoint(5)
-    saving = ServerCheckpoints(
-        made.checkpoints,
-        made.make_settings({"iterations": 5, "checkpoint_interval": 0}),
-        {},
-        made.fence,
-        made.members,
-        made.observer,
-        manifest,
-    )
-    saving.save_alone(standing(7), made.learner.state())
+    leave(made, 1, state_of(1))
+    manifest = saved(made, 5)
+    assert manifest.files.keys() == {"server", "1"}
+    settings = made.make_settings({"iterations": 5, "checkpoint_interval": 0})
+    saving = ServerCheckpoints(made.checkpoints, settings, {}, made.fence, made.peers, manifest)
+    saving.save_alone(7, PROGRESS, made.engine.part.state())
     saving.close(LONG)
     assert made.checkpoints.committed() == [5]
-    assert same_state(saving.state_for(1) or {}, make_worker(1).state())
-
-
-def test_a_run_without_workers_saves_itself(stage: MakeStage) -> None:
-    made = stage(checkpoints=5)
-    for i in (5, 10):
-        order(made, i)
-        assert made.wait_for_checkpoint(i).files.keys() == {"server"}
-    assert made.checkpoints.committed() == [5, 10]
+    assert same_state(saving.kept.state_for(1) or {}, state_of(1))
 
 
 @pytest.mark.parametrize("to_server", [False, True])
@@ -131,56 +141,52 @@ def test_a_checkpoint_is_ordered_and_counts_when_all_have_reported(
     stage: MakeStage, to_server: bool
 ) -> None:
     made = stage(num_workers=3, checkpoints=5, iterations=10, to_server=to_server)
-    one, two = made.play(1), made.play(2, 3)
-    order(made, 5, one, two)
-    ordered = one.take(Kind.CHECKPOINT, 5)
-    assert ordered.fields == {"kept": [], "to_server": to_server}
-    assert two.take(Kind.CHECKPOINT, 5).fields == ordered.fields
-    assert not made.saving.complete()
-    state = made.learner.state()
-    if to_server:
-        made.saving.note_states(1, messages.state(5, {1: make_worker(1).state()}, "checkpoint"))
-        states = {n: make_worker(n).state() for n in (2, 3)}
-        made.saving.note_states(2, messages.state(5, states, "checkpoint"))
-    else:
-        write(made, one, 5)
+    hosts = [made.play(1), made.play(2, 3)]
+    order(made, 5, *hosts)
+    for host in hosts:
+        ordered = host.take(Kind.CHECKPOINT, 5)
+        assert ordered.fields == {"kept": [], "to_server": to_server}
+    for host in hosts:
+        assert not made.saving.complete()
         assert not made.checkpoints.committed()
-        records = {
-            n: write_state(
-                made.checkpoints.folder_of(5), worker_file(n), make_worker(n).state()
-            ).as_record()
-            for n in (2, 3)
-        }
-        made.saving.note(2, messages.checkpointed(5, records))
+        if to_server:
+            states = {n: state_of(n) for n in host.workers}
+            made.saving.note_states(host.number, messages.state(5, states, "checkpoint"))
+        else:
+            write(made, host, 5)
     assert made.saving.complete()
     manifest = made.wait_for_checkpoint(5)
     assert manifest == whole(made)
     assert manifest.workers == (1, 2, 3)
     assert manifest.elsewhere == ()
-    progress = {"num_swaps": 0, "swap_every": 5}
-    assert (manifest.progress, manifest.seconds) == (progress, 2.5)
+    assert manifest.progress == PROGRESS
+    assert 0 < manifest.seconds < LONG
     assert manifest.generation == made.fence.generation
     assert manifest.settings == {"iterations": 10}
     found = made.checkpoints.find(5, manifest.files["server"])
-    assert found is not None
-    assert same_state(found, state)
-    for n in (1, 2, 3):
-        kept = made.saving.state_for(n)
-        assert kept is not None
-        assert same_state(kept, make_worker(n).state())
+    assert same_state(found or {}, made.engine.part.state())
+    assert all(is_kept(made, n, state_of(n)) for n in (1, 2, 3))
 
 
 def test_a_worker_with_a_disk_of_its_own_is_elsewhere(stage: MakeStage, tmp_path: Path) -> None:
-    made = stage(checkpoints=5)
+    made = stage(checkpoints=5, keep=1)
     one, two = made.play(1), made.play(2)
     order(made, 5, one, two)
     write(made, one, 5)
     write(made, two, 5, tmp_path / "another machine")
-    manifest = made.wait_for_checkpoint(5)
-    assert manifest.workers == (1, 2)
-    assert manifest.elsewhere == (2,)
-    assert made.saving.state_for(2) is None
-    whole(made)
+    before = made.wait_for_checkpoint(5)
+    assert before == whole(made)
+    assert (before.workers, before.elsewhere) == ((1, 2), (2,))
+    assert made.saving.kept.state_for(2) is None
+    # Alone, the server keeps the workers' files.
+    save_alone(made, 7)
+    manifest = made.wait_for_checkpoint(7)
+    assert manifest == whole(made)
+    assert made.checkpoints.committed() == [7]
+    assert (manifest.workers, manifest.elsewhere) == ((1, 2), (2,))
+    assert all(manifest.files[name] == before.files[name] for name in ("1", "2"))
+    assert is_kept(made, 1, state_of(1))
+    assert (made.saving.newest() or {})["iteration"] == 7
 
 
 def test_the_next_one_is_left_out_while_workers_are_still_writing(stage: MakeStage) -> None:
@@ -189,21 +195,14 @@ def test_the_next_one_is_left_out_while_workers_are_still_writing(stage: MakeSta
     order(made, 5, one, slow)
     write(made, one, 5)
     for i in (10, 15):
-        order(made, i, one, slow)
+        made.saving.order(i, PROGRESS, made.engine.part.state())
     assert one.link.receive(0.5) is not None
     assert one.link.receive(0.0) is None, "it was asked once"
     write(made, slow, 5)
     assert made.wait_for_checkpoint(5).workers == (1, 2)
-    made.saving.poll()
-    (told,) = made.events("unsaved")
-    assert (told["iteration"], told["reason"]) == (
-        10,
-        "no checkpoint of iteration 10: workers are still writing that of iteration 5",
-    )
-    order(made, 20, one, slow)
-    write(made, one, 20)
-    write(made, slow, 20)
-    assert made.wait_for_checkpoint(20).workers == (1, 2)
+    reason = "no checkpoint of iteration 10: workers are still writing that of iteration 5"
+    assert unsaved(made) == [(10, reason)]
+    assert saved(made, 20, one, slow).workers == (1, 2)
 
 
 def test_who_does_not_write_for_long_is_left_out(
@@ -214,7 +213,7 @@ def test_who_does_not_write_for_long_is_left_out(
     one, slow = made.play(1), made.play(2)
     order(made, 5, one, slow)
     write(made, one, 5)
-    order(made, 10, one, slow)
+    made.saving.order(10, PROGRESS, made.engine.part.state())
     assert made.wait_for_checkpoint(5).workers == (1,)
     write(made, slow, 5)  # too late for that
     assert whole(made).iteration == 5
@@ -223,37 +222,26 @@ def test_who_does_not_write_for_long_is_left_out(
     assert made.wait_for_checkpoint(10).workers == (1, 2)
 
 
-def test_who_is_gone_is_not_waited_for(stage: MakeStage) -> None:
+@pytest.mark.parametrize("cause", ["it is gone", "its disk is full"])
+def test_a_host_that_cannot_write_is_left_out(stage: MakeStage, cause: str) -> None:
     made = stage(checkpoints=5)
     one, two = made.play(1), made.play(2)
     order(made, 5, one, two)
     write(made, one, 5)
-    made.members.lose(2)
-    made.saving.settle()
+    if cause == "it is gone":
+        made.peers.lose(2, cause)
+        made.saving.on_lost()
+    else:
+        made.saving.note(2, messages.checkpointed(5, {}, cause))
     assert made.wait_for_checkpoint(5).workers == (1,)
-
-
-def test_a_host_that_cannot_write_is_told_of_and_left_out(
-    stage: MakeStage, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = stage(checkpoints=5)
-    one, full = made.play(1), made.play(2)
-    order(made, 5, one, full)
-    made.saving.note(2, messages.checkpointed(5, {}, "No space left on device"))
-    write(made, one, 5)
-    assert made.wait_for_checkpoint(5).workers == (1,)
-    made.saving.poll()
-    (event,) = made.events("unsaved")
-    assert event["iteration"] == 5
-    assert event["reason"] == "a worker could not write its checkpoint: No space left on device"
+    told = [(5, f"a worker could not write its checkpoint: {cause}")]
+    assert unsaved(made) == ([] if cause == "it is gone" else told)
 
 
 def test_a_full_disk_costs_a_checkpoint_and_nothing_else(stage: MakeStage) -> None:
     made = stage(checkpoints=5)
     one = made.play(1)
-    order(made, 5, one)
-    write(made, one, 5)
-    made.wait_for_checkpoint(5)
+    saved(made, 5, one)
 
     def full(*_: Any) -> StoredFile:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -263,17 +251,11 @@ def test_a_full_disk_costs_a_checkpoint_and_nothing_else(stage: MakeStage) -> No
         order(made, 10, one)
         write(made, one, 10)
         wait_until(lambda: not made.saving._problems.empty(), "the failure")
-        made.saving.poll()
-    (event,) = made.events("unsaved")
-    assert event["iteration"] == 10
-    assert event["reason"] == (
-        "the checkpoint of iteration 10 could not be written: No space left on device"
-    )
+    reason = "the checkpoint of iteration 10 could not be written: No space left on device"
+    assert unsaved(made) == [(10, reason)]
     assert whole(made).iteration == 5
     assert not made.checkpoints.folder_of(10).exists(), "it would only take space"
-    order(made, 15, one)
-    write(made, one, 15)
-    made.wait_for_checkpoint(15)
+    saved(made, 15, one)
 
 
 def test_a_folder_that_is_gone_costs_no_training(stage: MakeStage) -> None:
@@ -281,13 +263,11 @@ def test_a_folder_that_is_gone_costs_no_training(stage: MakeStage) -> None:
     one = made.play(1)
     away = made.folder.rename(made.folder.with_name("away"))
     order(made, 5, one)
-    made.saving.save_alone(standing(5), made.learner.state())
+    save_alone(made, 5)
     made.saving.poll()
     assert one.link.receive(0.0) is None
     away.rename(made.folder)
-    order(made, 10, one)
-    write(made, one, 10)
-    made.wait_for_checkpoint(10)
+    saved(made, 10, one)
 
 
 def test_a_slow_disk_costs_the_older_checkpoints(stage: MakeStage, blocked: Blocked) -> None:
@@ -296,37 +276,12 @@ def test_a_slow_disk_costs_the_older_checkpoints(stage: MakeStage, blocked: Bloc
         order(made, i)
         assert blocked.begun.wait(LONG)
     assert made.saving.complete()
-    made.saving.poll()
-    assert [event["iteration"] for event in made.events("unsaved")] == [10, 15]
-    assert made.events("unsaved")[0]["reason"].endswith("the disk cannot keep up")
+    told = unsaved(made)
+    assert [iteration for iteration, _ in told] == [10, 15]
+    assert told[0][1].endswith("the disk cannot keep up")
     blocked.goes.set()
     made.saving.close(LONG)
     assert made.checkpoints.committed() == [5, 20], "the last one is never left out"
-
-
-def test_alone_it_keeps_the_workers_files(stage: MakeStage, tmp_path: Path) -> None:
-    made = stage(checkpoints=5, keep=1)
-    one, two = made.play(1), made.play(2)
-    order(made, 5, one, two)
-    write(made, one, 5)
-    write(made, two, 5, tmp_path / "another machine")
-    before = made.wait_for_checkpoint(5)
-    made.learner.generate(2)
-    made.saving.save_alone(standing(7), made.learner.state())
-    manifest = made.wait_for_checkpoint(7)
-    assert manifest == whole(made)
-    assert made.checkpoints.committed() == [7]
-    assert manifest.workers == (1, 2)
-    assert manifest.elsewhere == (2,)
-    assert {name: manifest.files[name] for name in ("1", "2")} == {
-        name: before.files[name] for name in ("1", "2")
-    }
-    kept = made.saving.state_for(1)
-    assert kept is not None
-    assert same_state(kept, make_worker(1).state())
-    told = made.saving.newest()
-    assert told is not None
-    assert told["iteration"] == 7
 
 
 def test_alone_it_does_not_touch_a_checkpoint_that_is_on_its_way(
@@ -335,17 +290,15 @@ def test_alone_it_does_not_touch_a_checkpoint_that_is_on_its_way(
     """All were lost right after a checkpoint, which is still being written."""
     made = stage(checkpoints=5)
     one = made.play(1)
-    order(made, 0, one)
     blocked.goes.set()
-    write(made, one, 0)
-    made.wait_for_checkpoint(0)
+    saved(made, 0, one)
     blocked.goes.clear()
     order(made, 5, one)
     stored = write(made, one, 5)
-    state = made.learner.state()
-    made.learner.generate(2)  # what is now in memory is no longer what it was after iteration 5
-    later = made.learner.state()
-    alone = Actor(lambda: made.saving.save_alone(standing(5), later))
+    state = made.engine.part.state()
+    made.generator.load_state_dict(make_generator(7).state_dict())  # it trains on
+    later = made.engine.part.state()
+    alone = Actor(lambda: made.saving.save_alone(5, PROGRESS, later))
     alone.start()
     alone.join(0.2)
     assert alone.is_alive(), "no worker trains: it waits for the disk"
@@ -356,43 +309,31 @@ def test_alone_it_does_not_touch_a_checkpoint_that_is_on_its_way(
     assert manifest.iteration == 5
     assert manifest.files["1"] == stored
     found = made.checkpoints.find(5, manifest.files["server"])
-    assert found is not None
-    assert same_state(found, state)
+    assert same_state(found or {}, state)
 
 
 def test_what_was_left_is_saved_until_its_rank_is_taken(stage: MakeStage) -> None:
     made = stage(checkpoints=5, to_server=True)
-    state = make_worker(2, model_seed=3).state()
-    leave(made, 2, state)
-    order(made, 5)
-    manifest = made.wait_for_checkpoint(5)
+    leave(made, 2, state_of(2, 3))
+    manifest = saved(made, 5)
     assert manifest.workers == (2,)
     check_file(made.checkpoints.folder_of(5), manifest.files["2"])
-    kept = made.saving.state_for(2)
-    assert kept is not None
-    assert same_state(kept, state)
-    made.saving.hold([2])
-    order(made, 10)
-    assert made.wait_for_checkpoint(10).workers == ()
+    assert is_kept(made, 2, state_of(2, 3))
+    made.saving.kept.hold([2])
+    assert saved(made, 10).workers == ()
 
 
 def test_what_was_left_never_replaces_what_its_successor_has(stage: MakeStage) -> None:
     made = stage(checkpoints=5)
-    leave(made, 1, make_worker(1, model_seed=3).state())
-    made.saving.hold([1])
-    one = made.play(1)
-    order(made, 5, one)
-    stored = write(made, one, 5)
-    assert made.wait_for_checkpoint(5).files["1"] == stored
-    whole(made)
+    leave(made, 1, state_of(1, 3))
+    made.saving.kept.hold([1])
+    saved(made, 5, made.play(1))
+    assert is_kept(made, 1, state_of(1))
 
 
 def test_what_is_damaged_on_disk_is_no_workers_state(stage: MakeStage) -> None:
     made = stage(checkpoints=5)
-    one = made.play(1)
-    order(made, 5, one)
-    stored = write(made, one, 5)
-    made.wait_for_checkpoint(5)
+    stored = saved(made, 5, made.play(1)).files["1"]
     path = made.checkpoints.folder_of(5) / stored.name
     path.write_bytes(path.read_bytes()[:-1])
-    assert made.saving.state_for(1) is None
+    assert made.saving.kept.state_for(1) is None

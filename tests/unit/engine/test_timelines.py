@@ -9,12 +9,11 @@ import pytest
 
 from mdgan import messages
 from mdgan.engine.server import timelines
-from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.timelines import Timelines
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from tests.hostile.test_spans import LIES
-from tests.unit.engine.played import IDENTITY, hello
+from tests.unit.engine.alone import join, make_peers
 from tests.unit.observe.test_run_observer import make_observer
 
 ROW = {"iteration": 1, "start": 1000.0, "spans": [["wait", 0, 0, 1, 0], ["train", 2, 1, 3, 9]]}
@@ -35,9 +34,9 @@ class Told:
     def __init__(self, folder: Path) -> None:
         self.clock = Clock()
         self.path = folder / "run" / "trace" / "host-2.jsonl"
-        members = Membership([1, 2, 3], IDENTITY, {"generation": 1}, 0.0)
-        assert isinstance(members.admit({"purpose": "join", **hello(2, 3)}), dict)
-        self._timelines = Timelines(members, make_observer(folder / "run"), 20, self.clock)
+        peers = make_peers(3, observer=make_observer(folder / "run"))
+        join(peers, 2, 3)
+        self._timelines = Timelines(peers, 20, self.clock)
 
     def tell(self, *rows: Mapping[str, Any], iteration: int = 1, **more: Any) -> None:
         fields = {"rows": list(rows), "sent_bytes": {}, "received_bytes": {}, **more}

@@ -28,7 +28,8 @@ from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.memory import MemoryNetwork
 from tests.unit.engine.played import LONG, SHARD_SIZE, Played, hello, weights
-from tests.unit.engine.stage import Stage, make_worker
+from tests.unit.engine.stage import Stage
+from tests.unit.families.mdgan.stage import make_worker
 from tests.unit.gan import small
 
 E = 2
@@ -195,7 +196,7 @@ class RoundStage(Stage):
         def train_later(
             models: Tensor, iterations: int, batch_size: int, last: int | None = None
         ) -> tuple[Tensor, Tensor]:
-            done = self.members.iteration - E
+            done = self.peers.iteration - E
             if self.saving.due(done - 1 if done == 0 else done - E, done):
                 self.wait_for_checkpoint(done)
             return train(models, iterations, batch_size, last)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mdgan.engine.server.loop import AllWorkersLost
+from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.families.federated.messages import ROUND
 from tests.unit.families.federated.placing import PlacingStage, clients_in, mean_over
 from tests.unit.families.federated.rounds import E

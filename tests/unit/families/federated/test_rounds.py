@@ -7,11 +7,8 @@ import pytest
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.engine.server.checkpoints import Standing
-from mdgan.engine.server.scoring import Scoring
 from mdgan.families.federated.fl_gan import Client
 from mdgan.families.federated.messages import ROUND
-from mdgan.families.federated.settings import FederatedSettings
 from mdgan.records.values import passed
 from tests.unit.families.federated.rounds import (
     E,
@@ -220,9 +217,9 @@ def test_checkpoints_and_records_of_strides_over_the_interval(
     made = rounds(num_workers=1, iterations=20, round_iterations=3, checkpoints=5)
     order, ordered = made.saving.order, []
 
-    def take_down(standing: Standing, *how: Any) -> None:
-        ordered.append((standing.iteration, dict(standing.progress)))
-        order(standing, *how)
+    def take_down(i: int, progress: Mapping[str, int], state: Any) -> None:
+        ordered.append((i, dict(progress)))
+        order(i, progress, state)
 
     monkeypatch.setattr(made.saving, "order", take_down)
     made.clients(1)
@@ -235,16 +232,17 @@ def test_checkpoints_and_records_of_strides_over_the_interval(
     assert made.checkpoints.newest()[0] is not None
 
 
-def test_scores_of_strides_over_the_interval(rounds: MakeRounds) -> None:
+def test_scores_of_strides_over_the_interval(
+    rounds: MakeRounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[tuple[int, int, Tensor]] = []
 
-    class Scores(Scoring):
-        def after(self, before: int, iteration: int, generator: Any, *_: Any, **__: Any) -> None:
-            if passed(4, before, iteration):
-                asked.append((before, iteration, made.vector().clone()))
+    def after(before: int, iteration: int, *_: Any, **__: Any) -> None:
+        if passed(4, before, iteration):
+            asked.append((before, iteration, made.vector().clone()))
 
-    scoring = Scores(None, FederatedSettings())
-    made = rounds(num_workers=1, iterations=9, round_iterations=3, scoring=scoring)
+    made = rounds(num_workers=1, iterations=9, round_iterations=3)
+    monkeypatch.setattr(made.engine.scoring, "after", after)
     (host,) = made.begin_playing((1,))
     made.finished(host)
     assert [(before, i) for before, i, _ in asked] == [(3, 6), (6, 9)]

@@ -13,8 +13,7 @@ from mdgan.families.federated.cohort import AtHome
 from mdgan.families.federated.messages import update_form
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
-from tests.unit.engine.stage import same_state
-from tests.unit.engine.test_resume import as_after
+from tests.unit.engine.stage import as_after, same_state
 from tests.unit.families.federated.rounds import E, RoundStage, make_client, make_models
 from tests.unit.gan.small import CPU
 

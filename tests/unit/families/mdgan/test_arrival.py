@@ -16,8 +16,8 @@ from mdgan.families.mdgan.messages import BATCHES, SWAP
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.messages import Kind
-from tests.unit.engine.played import Played, answer_of, answers_of, feedback_of, weights
-from tests.unit.engine.stage import Stage
+from tests.unit.families.mdgan.played import Played, answer_of, answers_of, feedback_of, weights
+from tests.unit.families.mdgan.stage import Stage
 from tests.unit.gan import small
 
 MakeStage = Callable[..., Stage]

@@ -12,8 +12,8 @@ from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.families.mdgan.settings import parse_aggregation
 from mdgan.messages import Kind, Message
-from tests.unit.engine.played import FORM, Played, feedback_of, generator_after, weights
-from tests.unit.engine.stage import Stage, make_worker
+from tests.unit.families.mdgan.played import FORM, Played, feedback_of, generator_after, weights
+from tests.unit.families.mdgan.stage import Stage, make_worker
 from tests.unit.gan import small
 
 MakeStage = Callable[..., Stage]

@@ -9,8 +9,8 @@ from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.messages import Kind
-from tests.unit.engine.played_server import PlayedServer, answer, batches
-from tests.unit.engine.stage import make_worker, same_state
+from tests.unit.families.mdgan.played_server import PlayedServer, answer, batches
+from tests.unit.families.mdgan.stage import make_worker, same_state
 from tests.unit.gan import small
 
 RANKS = (1, 2, 3)

@@ -17,8 +17,8 @@ from mdgan.gan.discriminator_learner import Stage as Span
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import part_of
 from mdgan.storage.checkpoints import SERVER_FILE
-from tests.unit.engine.played import Played, answer_of, generator_after
-from tests.unit.engine.stage import Stage, make_worker, same_state
+from tests.unit.families.mdgan.played import Played, answer_of, generator_after
+from tests.unit.families.mdgan.stage import Stage, make_worker, same_state
 
 MakeStage = Callable[..., Stage]
 DEADLINE = 0.2

@@ -1,12 +1,11 @@
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.engine.server.conduct import Conduct
 from mdgan.engine.server.engine import Engine
 from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK, SWAP, SWAPPED
@@ -15,9 +14,9 @@ from mdgan.families.mdgan.swap import draw_swap
 from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Kind, Message, of_workers
 from mdgan.transport.memory import MemoryHostTransport
-from tests.unit.engine.played import Played, answer_of
-from tests.unit.engine.played_server import PlayedServer, answer, batches
-from tests.unit.engine.stage import Stage, discriminator, make_worker, same_state
+from tests.unit.families.mdgan.played import Played, answer_of
+from tests.unit.families.mdgan.played_server import PlayedServer, answer, batches
+from tests.unit.families.mdgan.stage import Stage, discriminator, make_worker, same_state
 
 MakeStage = Callable[..., Stage]
 
@@ -128,23 +127,10 @@ def begun(made: Stage, *groups: tuple[int, ...]) -> tuple[ServerSwaps, Engine, l
     """Hosts that take part, and no server that trains them."""
     hosts = [made.play(*group) for group in groups]
     for host in hosts:
-        made.members.joined(host.number, host.hello)
-        made.members.arrived(host.number)
-    made.members.begin()
-    unused = cast(Any, None)
-    engine = Engine(
-        made.network.server,
-        made.members,
-        unused,
-        Conduct(3),
-        unused,
-        unused,
-        made.saving,
-        made.observer,
-        dict,
-        lambda: None,
-    )
-    return ServerSwaps("pairs", seed=0), engine, hosts
+        made.peers.joined(host.number, host.hello)
+        made.peers.arrived(host.number)
+    made.peers.begin()
+    return ServerSwaps("pairs", seed=0), made.engine, hosts
 
 
 def ordered(made: Stage, holders: set[int] | None = None, i: int = 4) -> tuple[ServerSwaps, Engine]:
@@ -155,8 +141,8 @@ def ordered(made: Stage, holders: set[int] | None = None, i: int = 4) -> tuple[S
 
 
 def lose(host: int, swaps: ServerSwaps, engine: Engine) -> None:
-    engine.members.lose(host)
-    swaps.settle(engine)
+    engine.peers.lose(host, "its link is gone")
+    swaps.on_lost(engine)
 
 
 def report(given: Mapping[int, str], taken: Mapping[int, str]) -> Message:
@@ -180,8 +166,8 @@ def test_who_is_busy_or_arriving_does_not_swap(stage: MakeStage) -> None:
     made = stage(num_workers=4, swap_interval=1)
     swaps, engine, (one, two, busy) = begun(made, (1,), (2,), (3,))
     arriving = made.play(4)
-    made.members.joined(4, arriving.hello)
-    made.members.owe({3: [3]}, 4)
+    made.peers.joined(4, arriving.hello)
+    made.peers.owe({3: [3]}, 4)
     swaps.order(4, engine)
     assert {row[0] for row in one.take(SWAP).fields["moves"]} == {1, 2}
     assert {row[0] for row in two.take(SWAP).fields["moves"]} == {1, 2}
@@ -192,11 +178,11 @@ def test_who_is_busy_or_arriving_does_not_swap(stage: MakeStage) -> None:
 def test_whose_answer_could_not_be_used_takes_but_does_not_give(stage: MakeStage) -> None:
     made = stage(num_workers=2, swap_interval=1)
     swaps, engine, (one, two) = begun(made, (1,), (2,))
-    engine.conduct.refuse(2)
+    engine.peers.strikes.refuse(2)
     assert swaps.order(4, engine) == {1: 2}
     for host in (one, two):
         assert [row[::2] for row in host.take(SWAP).fields["moves"]] == [[1, 2]]
-    engine.conduct.accept(2)
+    engine.peers.strikes.accept(2)
     assert swaps.order(5, engine) == {1: 2, 2: 1}
 
 
@@ -204,10 +190,10 @@ def test_takers_are_excused_until_they_answer_well(stage: MakeStage) -> None:
     made = stage(num_workers=2, swap_interval=1)
     _, engine = ordered(made)
     for _ in range(5):
-        engine.conduct.refuse(1)
-    engine.conduct.accept(2)
-    engine.conduct.refuse(2)
-    assert [engine.conduct.strikes_of(worker) for worker in (1, 2)] == [0, 1]
+        engine.peers.strikes.refuse(1)
+    engine.peers.strikes.accept(2)
+    engine.peers.strikes.refuse(2)
+    assert [engine.peers.strikes.strikes_of(worker) for worker in (1, 2)] == [0, 1]
 
 
 def test_a_whole_swap_is_recorded_once(stage: MakeStage) -> None:
@@ -333,3 +319,21 @@ def test_a_swap_is_an_exchange_of_shards(stage: MakeStage) -> None:
     assert all(event["exact"] for event in events)
     digests = {str(n): worker.discriminator.digest() for n, worker in workers.items()}
     assert set(digests.values()).isdisjoint(events[-1]["taken"].values()), "they trained on"
+
+
+def test_during_a_swap_the_others_keep_or_take_what_came(stage: MakeStage) -> None:
+    made = stage(num_workers=2, iterations=4, swap_interval=2)
+    worker = make_worker(1, model_seed=3)
+    dies = made.play(2)
+    made.host({1: worker})
+    made.begin(dies)
+    dies.answer(1)
+    dies.answer(2)
+    dies.take(SWAP)
+    dies.die()
+    made.finished()
+    (swap,) = made.events("swap")
+    assert swap["lost"] == [2]
+    assert swap["taken"] == {}
+    assert not swap["exact"]
+    assert made.status()["iteration"] == 4

@@ -10,8 +10,8 @@ from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.messages import BATCHES
 from mdgan.messages import Kind
-from tests.unit.engine.played import answer_of, feedback_of, generator_after, weights
-from tests.unit.engine.stage import Stage
+from tests.unit.families.mdgan.played import answer_of, feedback_of, generator_after, weights
+from tests.unit.families.mdgan.stage import Stage
 from tests.unit.gan import small
 
 MakeStage = Callable[..., Stage]

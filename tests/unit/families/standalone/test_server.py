@@ -18,7 +18,8 @@ from mdgan.gan.generator import Generator
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.randomness import RandomState, generator_for
 from mdgan.storage.manifest import SERVER
-from tests.unit.engine.stage import Stage, make_worker, same_state
+from tests.unit.engine.stage import Stage, same_state
+from tests.unit.families.mdgan.stage import make_worker
 from tests.unit.gan import small
 
 
@@ -111,7 +112,7 @@ def test_it_goes_on_bit_for_bit(alone: MakeAlone) -> None:
     assert manifest.files.keys() == {SERVER}
     shorter = alone(iterations=3, checkpoints=3).trained()
     again = alone(shorter.folder, goes_on=True, iterations=6, checkpoints=3)
-    assert again.members.iteration == 3
+    assert again.peers.iteration == 3
     again.trained()
     assert same_state(again.gan.state(), whole.gan.state())
 

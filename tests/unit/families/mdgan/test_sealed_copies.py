@@ -10,10 +10,10 @@ from mdgan.engine.host.loop import HostFailed
 from mdgan.engine.host_keys import SEALED, HostKeys, run_digest
 from mdgan.engine.stages.mask_host import HostMask
 from mdgan.messages import Kind, Message
-from tests.unit.engine.played import FORM, IDENTITY
-from tests.unit.engine.played_server import PlayedServer
-from tests.unit.engine.stage import Stage, copied, make_worker, same_state
 from tests.unit.engine.test_secure_sums import Masking
+from tests.unit.families.mdgan.played import FORM, IDENTITY
+from tests.unit.families.mdgan.played_server import PlayedServer
+from tests.unit.families.mdgan.stage import Stage, copied, make_worker, same_state
 
 
 def other_host(server: PlayedServer, told: object) -> HostKeys:

@@ -13,8 +13,8 @@ from mdgan.families.mdgan.messages import BATCHES
 from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Message
 from tests.processes import read_events
-from tests.unit.engine.played import answers_of, feedback_of
-from tests.unit.engine.stage import Stage, make_worker, same_state
+from tests.unit.families.mdgan.played import answers_of, feedback_of
+from tests.unit.families.mdgan.stage import Stage, as_after, make_worker, same_state
 
 MakeStage = Callable[..., Stage]
 SLOW = pytest.mark.slow
@@ -104,15 +104,6 @@ def stopped_in(made: Stage, groups: tuple[tuple[int, ...], ...], iteration: int)
         assert isinstance(actor.over(), Interrupted)
 
 
-def as_after(made: Stage, iteration: int, folder: Path) -> Path:
-    """The folder of a run as it was when it had made a checkpoint and died."""
-    shutil.copytree(made.folder, folder)
-    for later in made.checkpoints.committed():
-        if later > iteration:
-            shutil.rmtree(folder / "checkpoints" / f"{later:07d}")
-    return folder
-
-
 QUICK = {"pairs", "several local steps", "several workers a host", "to the server", "two of five"}
 
 
@@ -153,7 +144,7 @@ def test_asked_to_stop_it_saves_and_goes_on_bit_for_bit(
     assert made.status()["state"] == "stopped"
     assert made.checkpoints.committed()[-1] == 4
     again = stage(made.folder, goes_on=True, iterations=6, **settings)
-    assert again.members.iteration == 4
+    assert again.peers.iteration == 4
     assert not whole.differs_in(run(again, groups))
 
 
@@ -209,7 +200,7 @@ def test_a_torn_checkpoint_is_passed_over(stage: MakeStage, tmp_path: Path) -> N
     torn = folder / "checkpoints" / "0000004" / "worker-0002.safetensors"
     torn.write_bytes(torn.read_bytes()[:-8])
     again = stage(folder, goes_on=True, **settings)
-    assert again.members.iteration == 2
+    assert again.peers.iteration == 2
     assert not whole.differs_in(run(again, ((1,), (2,))))
 
 

@@ -1,0 +1,270 @@
+"""Which hosts may come in, and with which ranks: decided in the transport's threads."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
+from math import ceil
+from typing import Any
+
+from mdgan.credentials.identity import Identity
+from mdgan.engine.hello import MOST_RANKS, Hello, Owner, read_hello
+from mdgan.engine.host_keys import run_digest
+
+_PROMISE_SECONDS = 60.0  # until a worker that asked has read its data and joins
+_ALLOW_MORE = "rank 0 allows more with --max-world-size"
+_MALFORMED = "its hello is malformed; use the same version of mdgan everywhere"
+
+
+class Admission:
+    """Lets hosts in. Only `admit` is called by the transport's threads, the rest by `Peers`.
+
+    Args:
+        identity: what must be equal on every rank: version, dataset file, shared settings.
+        welcome: what every newcomer is told besides: the server's generation, the run's name.
+        return_seconds: how long the rank of a lost worker is kept for the host that had it.
+        most_ranks: the highest rank that may ever take part.
+        checkpoint: what a newcomer needs to find its workers' files; None in a new run.
+        trusts: which certificates sign the keys of hosts; None without certificates.
+
+    Attributes:
+        iteration: the one that the server works on, or the last that is done.
+        run: stands for the run and this server of it; see `run_digest`.
+        shut_out: the workers that may not take part any more.
+    """
+
+    def __init__(
+        self,
+        expected: Iterable[int],
+        identity: Mapping[str, Any],
+        welcome: Mapping[str, Any],
+        return_seconds: float,
+        iteration: int = 0,
+        most_ranks: int = MOST_RANKS,
+        checkpoint: Mapping[str, Any] | None = None,
+        trusts: Identity | None = None,
+    ) -> None:
+        self.iteration = iteration
+        self.run = run_digest(welcome, identity)
+        self.trusts = trusts
+        self.shut_out: set[int] = set()
+        self.expected = frozenset(expected)
+        self.has_begun = False
+        self._identity = identity
+        self._welcome = welcome
+        self._return_seconds = return_seconds
+        self._most_ranks = most_ranks
+        self._checkpoint = checkpoint
+        self._waits_for: Callable[[int], bool] = lambda _rank: False
+        self._has_successor = False
+        self._linked: dict[int, list[int]] = {}  # host → its workers, while it has a link
+        self._carried: dict[int, list[int]] = {}  # the same, and of hosts that were here before
+        self._present: set[int] = set()  # the hosts that take part
+        self._owners: dict[int, Owner] = {}
+        self._lost_at: dict[int, float] = {}
+        self._promised: dict[int, float] = {}  # rank → until when
+        self._samples: dict[int, int] = {}
+        self._classes: dict[int, list[int]] = {}
+        self._lock = threading.Lock()
+
+    def admit(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
+        """Decides whether a newcomer may come in.
+
+        Args:
+            hello: `purpose` is `join` (see `make_hello`), `ask` or `watch`. Who asks may have
+                `ranks`: those that its certificate names.
+
+        Returns:
+            What it is told; or why it may not come in, in words for the user who started it.
+        """
+        purpose = hello.get("purpose")
+        if purpose == "watch":
+            return dict(self._welcome)
+        if purpose == "join":
+            return self._admit_host(hello)
+        if purpose != "ask":
+            return _MALFORMED
+        ranks = hello.get("ranks")
+        rank = self._promise_rank(None if ranks is None else [int(rank) for rank in ranks])
+        if rank is not None:
+            return {**self._welcome, "identity": dict(self._identity), "rank": rank}
+        if ranks is not None:
+            return "every rank that its certificate names is taken; wait, or issue another"
+        return f"all of the {self._most_ranks} ranks are taken; {_ALLOW_MORE}"
+
+    def _promise_rank(self, among: Iterable[int] | None) -> int | None:
+        """A rank for a worker that comes later: one that no worker has or may return to."""
+        now = time.monotonic()
+        with self._lock:
+            taken = self._taken() | self.shut_out
+            taken |= {rank for rank, until in self._promised.items() if until > now}
+            if self._checkpoint is not None and not self.has_begun:
+                taken |= self.expected  # a run that goes on: its workers are on their way
+            kept = {rank for rank, at in self._lost_at.items() if now - at < self._return_seconds}
+            awaited = [rank for rank in sorted(self._lost_at) if self._waits_for(rank)]
+            taken |= kept.difference(awaited)
+            ranks = chain(awaited, range(1, self._most_ranks + 1)) if among is None else among
+            allowed = (rank for rank in ranks if rank <= self._most_ranks)
+            rank = next((rank for rank in allowed if rank not in taken), None)
+            if rank is not None:
+                self._promised[rank] = now + _PROMISE_SECONDS
+        return rank
+
+    def _taken(self) -> set[int]:
+        return {rank for ranks in self._linked.values() for rank in ranks}
+
+    def _admit_host(self, given: Mapping[str, Any]) -> Mapping[str, Any] | str:
+        hello = read_hello(given)
+        if hello is None:
+            return _MALFORMED
+        if refusal := self._why_another_run(hello):
+            return refusal
+        if len(set(hello.workers)) < len(hello.workers):
+            return f"ranks {hello.workers}: one is given twice"
+        if hello.generation > self._welcome["generation"]:
+            self._has_successor = True
+            return f"a server of generation {hello.generation} has taken over"
+        with self._lock:
+            if refusal := self._why_not(hello):
+                return refusal
+            host = hello.workers[0]
+            self._linked[host] = self._carried[host] = hello.workers
+            self._owners.update(dict.fromkeys(hello.workers, hello.owner))
+            self._promised.update((n, 0.0) for n in hello.workers if n in self._promised)
+            self._samples.update(hello.num_samples)
+            self._classes.update(hello.class_counts)
+            standing = {"iteration": self.iteration, "checkpoint": self._checkpoint}
+        return {**self._welcome, **standing}
+
+    def _why_another_run(self, hello: Hello) -> str:
+        """What differs between a host and this server; empty if nothing does."""
+        for name, ours in self._identity.items():
+            theirs = hello.identity.get(name)
+            if theirs == ours:
+                continue
+            shown = f"{theirs!s:.99}" if not isinstance(theirs, list | dict) else "no value"
+            if name == "version":
+                return (
+                    f"rank {hello.workers[0]} runs mdgan {shown}, rank 0 runs mdgan {ours}; "
+                    "install the same version on every machine"
+                )
+            return (
+                f"rank {hello.workers[0]} has {name} = {shown}, rank 0 has {name} = {ours}; start "
+                "every rank with the same settings"
+            )
+        return ""
+
+    def _why_not(self, hello: Hello) -> str:
+        """Why a host may not have its ranks now; empty if it may."""
+        host, owner = hello.workers[0], hello.owner
+        is_the_same = owner.has_key_of(self._owners.get(host))
+        returns = is_the_same and self._linked.get(host) == hello.workers
+        taken = self._taken()
+        # A run that has begun takes new ranks. It may have begun here, under the last server of the
+        # host, or before the checkpoint that this server goes on from.
+        welcome = self.has_begun or hello.generation > 0 or self._checkpoint is not None
+        for worker in hello.workers:
+            expected = welcome or worker in self.expected or worker in self._promised
+            if worker < 1 or not expected:
+                return f"rank {worker} is outside 1..{max(self.expected, default=0)}"
+            if worker > self._most_ranks:
+                return f"rank {worker} is outside 1..{self._most_ranks}; {_ALLOW_MORE}"
+            if worker in self.shut_out and not (
+                is_the_same and not self.shut_out.issuperset(hello.workers)
+            ):
+                return f"rank {worker} was shut out"
+            if worker in taken and not returns:
+                return (
+                    f"rank {worker} has joined already; start every rank once (if its machine has "
+                    "just died, try again in a moment)"
+                )
+            if (left := self._kept_seconds(worker, owner)) > 0:
+                return (
+                    f"rank {worker} is kept for the host that was lost with it, for another "
+                    f"{ceil(left)} s; try again then, or take a free rank with mdgan join"
+                )
+        return ""
+
+    def _kept_seconds(self, worker: int, owner: Owner) -> float:
+        """How long a rank is still kept for another host, which was lost with it; else 0."""
+        known = self._owners.get(worker)
+        is_free = not self.has_begun or worker not in self._lost_at or self._waits_for(worker)
+        # While no host is left, training waits for any.
+        if is_free or not self._present or known is None or owner.is_same(known):
+            return 0.0
+        return self._lost_at[worker] + self._return_seconds - time.monotonic()
+
+    # The server's thread.
+
+    def heard_of_successor(self) -> bool:
+        """Whether a host has said, since this was asked last, that a later server took over."""
+        heard, self._has_successor = self._has_successor, False
+        return heard
+
+    def joined(self, host: int, workers: list[int]) -> None:
+        """A host's link is open."""
+        with self._lock:
+            self._linked[host] = workers  # again: its last link may have been lost after `admit`
+            for worker in workers:
+                self._lost_at.pop(worker, None)
+
+    def take_part(self, host: int) -> None:
+        """A host has what it needs to train."""
+        with self._lock:
+            self._present.add(host)
+
+    def lost(self, host: int) -> None:
+        """A host's link has ended."""
+        with self._lock:
+            workers = self._linked.pop(host, [])
+            self._present.discard(host)
+            self._lost_at.update(dict.fromkeys(workers, time.monotonic()))
+
+    def free_ranks(self, workers: Iterable[int]) -> None:
+        """Workers went of their own accord; nobody need keep their ranks."""
+        with self._lock:
+            for worker in workers:
+                self._lost_at.pop(worker, None)
+
+    def keep_out(self, workers: Iterable[int]) -> None:
+        """Workers may not take part any more."""
+        with self._lock:
+            self.shut_out.update(workers)
+
+    def begin(self, missing: Iterable[int]) -> None:
+        """Training begins, some workers of before being lost; from here on any host may join."""
+        with self._lock:
+            self.has_begun = True
+            if self._checkpoint is not None:
+                self._lost_at.update(dict.fromkeys(missing, time.monotonic()))
+            self._checkpoint = None
+
+    @contextlib.contextmanager
+    def awaiting(
+        self, checkpoint: Mapping[str, Any] | None, waits_for: Callable[[int], bool]
+    ) -> Iterator[None]:
+        """Training waits for workers meanwhile.
+
+        Args:
+            checkpoint: what they need to find their files.
+            waits_for: whether training could go on with a rank. Newcomers get such ranks first, and
+                none is kept for the worker that is lost.
+        """
+        self._checkpoint, self._waits_for = checkpoint, waits_for
+        try:
+            yield
+        finally:
+            self._checkpoint, self._waits_for = None, lambda _rank: False
+
+    def carried(self, host: int) -> Collection[int]:
+        """The ranks that a host has, shut out or not, or had when it was here last."""
+        return self._carried.get(host, ())
+
+    def owner(self, worker: int) -> Owner | None:
+        """The host that has a rank, or had it last."""
+        return self._owners.get(worker)
+
+    def holding(self, worker: int) -> dict[str, Any]:
+        """How many samples a worker holds, and how many of each class."""
+        return {"samples": self._samples.get(worker, 0), "classes": self._classes.get(worker, [])}

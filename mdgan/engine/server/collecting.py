@@ -1,0 +1,287 @@
+"""How the server waits for answers: for all to one question, or for one after the other.
+
+An iteration with a barrier ends when every host that was asked has answered, or when the deadline
+has passed and enough of them have. By arrival no worker waits for another one.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from math import ceil, inf
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from mdgan.engine.answers import ANSWERS, AnswerForm, Answers
+from mdgan.engine.server.hosts import HostAnswer, Hosts, workers_of
+from mdgan.engine.settings import DeadlineRule, RunSettings
+from mdgan.engine.stages.screen import LEAST_VOTES, AnswerChecks, Screening
+from mdgan.messages import Message
+from mdgan.transport.base import Received
+
+if TYPE_CHECKING:
+    from mdgan.engine.server.engine import Engine
+
+_REMEMBERED = 200
+
+
+class Deadline:
+    """How long the server waits for answers, and for how many of them.
+
+    Args:
+        rule: when to go on; None to wait for every worker that lives.
+        quorum: the least fraction of the live workers that must have answered, in ]0, 1].
+    """
+
+    def __init__(self, rule: DeadlineRule | None, quorum: float) -> None:
+        self._seconds, self._factor = rule or (0.0, 0.0)
+        self._quorum = quorum
+        self._times: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def limit_seconds(self) -> float:
+        """How long after asking the server goes on; infinite if no worker is left behind."""
+        if self._seconds:
+            return self._seconds
+        if self._factor and self._times:
+            return self._factor * median(self._times)
+        return inf
+
+    def least(self, num_live: int) -> int:
+        """How many workers at least must take part in an iteration."""
+        if not self._seconds and not self._factor:
+            return num_live
+        return min(num_live, max(1, ceil(self._quorum * num_live)))
+
+    def learn(self, answer_seconds: float) -> None:
+        """Takes in how long an answer took."""
+        self._times.append(answer_seconds)
+
+
+class Collector:
+    """Takes in one event after the other while the server waits; all but answers go to the engine.
+
+    Args:
+        answer_seconds: a host that owes an answer for so long counts as lost, even if it lives.
+    """
+
+    def __init__(self, engine: "Engine", settings: RunSettings, answer_seconds: float) -> None:
+        part, workers = engine.part, range(1, settings.num_workers + 1)
+        voters = workers if len(workers) >= LEAST_VOTES else None
+        screenings = [Screening(form, engine.peers.strikes, voters) for form in part.forms]
+        self._checks = AnswerChecks(screenings, engine.peers, part.device)
+        self._kinds = {ANSWERS, *(form.kind for form in part.forms)}
+        self._engine = engine
+        self._peers = engine.peers
+        self._deadline = Deadline(settings.deadline, settings.quorum)
+        self._counts_busy = part.counts_busy
+        self._answer_seconds = answer_seconds
+        self._early: list[Received] = []
+        self._since: dict[int, float] = {}  # host → since when it is known to owe an answer
+        self._has_first = False
+
+    # One event at a time.
+
+    def take_one(self, timeout_seconds: float) -> None:
+        """Takes in one event; an answer that comes now is to an earlier question: discards it."""
+        answer = self._next(timeout_seconds)
+        if answer is not None:
+            self._peers.back(answer.workers)
+
+    def _next(self, timeout_seconds: float, iteration: int = 0) -> HostAnswer | None:
+        """Takes in one event.
+
+        Args:
+            timeout_seconds: how long to wait for it.
+            iteration: the one that the server waits for. Answers to later ones are kept until the
+                server waits for those, if it has asked; 0 keeps none.
+
+        Returns:
+            The answer, if the event is one to a question that was asked, now or before.
+        """
+        event = self._kept(iteration) or self._engine.transport.receive(timeout_seconds)
+        if not isinstance(event, Received) or event.message.kind not in self._kinds:
+            self._engine.take_in(event)
+            return None
+        if 0 < iteration < event.message.iteration:
+            self._keep(event)
+            return None
+        workers = self._peers.paid(event.sender, event.message.iteration)
+        if workers is None:
+            return None
+        return HostAnswer(event.sender, workers, event.message, event.num_bytes)
+
+    def _keep(self, event: Received) -> None:
+        """Keeps an answer to a question that the server has asked, but does not wait for yet."""
+        host, i = event.sender, event.message.iteration
+        before = sum((kept.sender, kept.message.iteration) == (host, i) for kept in self._early)
+        if before < self._peers.num_owed(host, i):
+            self._early.append(event)
+
+    def _kept(self, iteration: int) -> Received | None:
+        for place, event in enumerate(self._early):
+            if iteration == 0 or event.message.iteration <= iteration:
+                return self._early.pop(place)
+        return None
+
+    def on_lost(self) -> None:
+        """Hosts are gone: forgets what they answered early."""
+        hosts = self._peers.hosts()
+        self._early = [event for event in self._early if event.sender in hosts]
+
+    # Before a question.
+
+    def await_enough(self, patience_end: float) -> Hosts:
+        """Waits until enough of the live workers owe nothing.
+
+        Args:
+            patience_end: when to stop waiting if no worker lives, by the monotonic clock.
+
+        Returns:
+            The hosts that take part in the next iteration, with their workers; none if none came,
+            or if the user has asked the server to stop.
+        """
+        begin = time.monotonic()
+        while self._early:
+            self.take_one(0.0)
+        while True:
+            free, live = self._peers.free(), self._peers.taking_part()
+            lacks = bool(self._engine.lacking(workers_of(live)))
+            if self.is_enough(free) and not self._engine.lacking(workers_of(free)):
+                return free
+            now = time.monotonic()
+            if self._engine.stop_asked or (lacks and now >= patience_end):
+                return {}
+            if not lacks and now - begin > self._answer_seconds:
+                self._give_up_on(set(live) - set(free))
+                continue
+            until = patience_end if lacks else begin + self._answer_seconds
+            self.take_one(max(0.0, min(until - now, 1.0)))
+
+    def is_enough(self, hosts: Hosts) -> bool:
+        """Whether some hosts are enough of those that live for an iteration to begin."""
+        num_live = len(workers_of(self._peers.taking_part()))
+        return num_live > 0 and len(workers_of(hosts)) >= self._deadline.least(num_live)
+
+    # All answers to a question.
+
+    def collect(
+        self,
+        iteration: int,
+        asked: Hosts,
+        weights: Mapping[int, float] | None = None,
+        form: AnswerForm | None = None,
+        forms: Mapping[int, AnswerForm] | None = None,
+        *,
+        read: Callable[[Message], Any] | None = None,
+        again: bool = False,
+    ) -> Answers:
+        """Waits for the answers to one question.
+
+        Args:
+            weights: what hosts multiply answers by before they add them up; 1 if not given.
+            form: how they answer this question, one of those that the algorithm has named; the
+                first if not given.
+            forms: how each worker does, if not all alike; each of a kind that the algorithm has
+                named.
+            read: reads what hosts have masked; see `AnswerChecks.begin`.
+            again: whether they were counted in this iteration already.
+
+        Returns:
+            The answers that came: all of them, or those of at least a quorum within the deadline.
+        """
+        received = self._engine.transport.traffic.received
+        self._checks.begin(form, forms, read)
+        with self._engine.span("wait") as waiting:
+            before = received.total()
+            answers = self._await_answers(iteration, asked, weights or {})
+            self._checks.look_back(answers)
+            self._engine.handle_losses()
+            if not again:
+                self._peers.answered(answers.losses)
+            waiting.num_bytes = received.total() - before
+        return answers
+
+    def _await_answers(self, iteration: int, asked: Hosts, weights: Mapping[int, float]) -> Answers:
+        answers, begin = Answers(), time.monotonic()
+        limit = self._deadline.limit_seconds()
+        while missing := self._missing(iteration, asked):
+            waited = time.monotonic() - begin
+            if waited >= self._answer_seconds:
+                self._give_up_on(missing)
+            elif waited >= limit and self._may_go_on(answers, asked):
+                live = self._peers.hosts()
+                late = [n for host in missing for n in asked[host] if n in live[host]]
+                self._peers.late(iteration, late)
+                break
+            else:
+                until = min(self._answer_seconds, limit if waited < limit else inf)
+                answer = self._next(until - waited, iteration)
+                if answer is None:
+                    continue
+                if answer.message.iteration == iteration and answer.host in asked:
+                    self._take_in(answer, answers, weights)
+                    self._deadline.learn(time.monotonic() - begin)
+                else:  # to an earlier question, or to one of this iteration that was given up
+                    self._peers.back(answer.workers)
+        return answers
+
+    def _take_in(self, answer: HostAnswer, answers: Answers, weights: Mapping[int, float]) -> None:
+        self._checks.take_in(answer, answers, weights)
+        self._engine.handle_losses()  # some may be shut out
+
+    def _missing(self, iteration: int, asked: Hosts) -> list[int]:
+        """The live hosts among those asked that have not answered."""
+        return [host for host in asked if self._peers.num_owed(host, iteration)]
+
+    def _may_go_on(self, answers: Answers, asked: Hosts) -> bool:
+        """Whether enough workers have answered, and among them those that it takes."""
+        enough = len(answers.losses) >= self._least(answers, asked)
+        return enough and not self._engine.lacking(answers.losses)
+
+    def _least(self, answers: Answers, asked: Hosts) -> int:
+        """How many workers must answer: a share of those asked or busy; newcomers do not count."""
+        live, free, owing = self._peers.taking_part(), self._peers.free(), self._peers.busy()
+        counted = [host for host in live if host in answers.hosts or host not in free]
+        least = sum(len(set(asked[host]) & set(live[host])) for host in counted if host in asked)
+        if self._counts_busy:
+            least += sum(len(owing.get(host, ())) for host in counted if host not in asked)
+        return self._deadline.least(least)
+
+    def _give_up_on(self, hosts: Iterable[int]) -> None:
+        """Ends the links to hosts that have owed an answer for too long."""
+        for host in hosts:
+            self._engine.drop(host, f"no answer in {self._answer_seconds:g} s")
+
+    # One answer after the other.
+
+    def next_answer(self, iteration: int, weights: Mapping[int, float] | None = None) -> Answers:
+        """Waits for one event.
+
+        The first answers are awaited together: only together they show which norm is usual, and
+        what is applied cannot be taken back.
+
+        Returns:
+            What can be used of the answer that came. Empty if nothing can, or if something else
+            happened: hosts have come or gone, or the user has asked the server to stop.
+        """
+        if not self._has_first:
+            self._has_first = True
+            return self.collect(iteration, self._peers.busy(), weights)
+        answers = Answers()
+        with self._engine.span("wait") as waiting:
+            answer = self._next(self._seconds_left())
+            if answer is not None:
+                self._since.pop(answer.host, None)
+                self._checks.begin()
+                self._take_in(answer, answers, weights or {})
+                self._peers.answered(answers.losses)
+                waiting.num_bytes = answer.num_bytes
+        return answers
+
+    def _seconds_left(self) -> float:
+        """How long to wait for the next event; lets go of hosts that have taken too long."""
+        now = time.monotonic()
+        self._since = {host: self._since.get(host, now) for host in self._peers.busy()}
+        ends = {host: since + self._answer_seconds for host, since in self._since.items()}
+        silent = [host for host, end in ends.items() if end <= now]
+        self._give_up_on(silent)
+        return 0.0 if silent else min(ends.values(), default=now) - now

@@ -1,0 +1,54 @@
+"""What the server knows of one host, and of what it has answered."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from mdgan.messages import Message
+
+Hosts = Mapping[int, Collection[int]]
+"""Hosts, each with the workers that a question is for."""
+
+
+def workers_of(hosts: Hosts) -> list[int]:
+    """The workers of some hosts, in increasing order."""
+    return sorted(worker for carried in hosts.values() for worker in carried)
+
+
+def in_words(workers: Iterable[int]) -> str:
+    """`1, 2, 5`."""
+    return ", ".join(map(str, workers))
+
+
+class HostAnswer(NamedTuple):
+    """A host has answered a question."""
+
+    host: int
+    workers: list[int]  # those that were asked and may take part
+    message: Message
+    num_bytes: int
+
+
+@dataclass
+class Member:
+    """One host that takes part.
+
+    Attributes:
+        workers: the ranks it carries, in increasing order, those that were shut out left out.
+        address: where other hosts fetch discriminators from it; None if they need not know.
+        arriving: it has joined, but some worker still lacks a state to go on with.
+        told: what the host said of its workers when it arrived, for the algorithm.
+        key: with which other hosts agree on secrets with it (`SignedKey`); empty if it has none.
+        fingerprint: of the certificate that has signed it, if that tells it from other hosts.
+        knows: by host, the key that it was told last.
+        owes: by iteration, the questions that it has not answered, in order: the workers asked.
+    """
+
+    workers: list[int]
+    address: str | None
+    arriving: bool = True
+    told: Mapping[str, Any] = field(default_factory=dict)
+    key: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: str = ""
+    knows: dict[int, str] = field(default_factory=dict)
+    owes: dict[int, list[list[int]]] = field(default_factory=dict)

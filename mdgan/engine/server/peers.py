@@ -1,0 +1,359 @@
+"""The hosts and workers that take part: who is there, owes what, is late, lost, or shut out.
+
+Only the server's own thread calls any of this; `admission.py` decides which hosts may come in.
+"""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from mdgan import messages
+from mdgan.engine.server.admission import Admission
+from mdgan.engine.server.hosts import Hosts, Member, in_words, workers_of
+from mdgan.engine.server.strikes import Strikes
+from mdgan.engine.settings import RunSettings
+from mdgan.messages import Message
+from mdgan.observe.run_observer import RunObserver
+from mdgan.privacy.settings import PrivacySettings
+from mdgan.transport.server_end import ServerTransport
+
+_WORTH_TELLING_SECONDS = 1.0
+
+
+class Peers:
+    """The hosts and workers that take part, and what became of those that do not.
+
+    Whatever removes some of them (a lost link, a strike too many, a farewell) says so in
+    `losses_to_handle`; the engine then tells those that may wait for them.
+
+    Args:
+        settings: how many strikes a worker has, and whether it may be known who took part.
+
+    Attributes:
+        mean_shard_size: m, in samples; known once training begins.
+        run: see `Admission`; so are `carried`, `owner`.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        transport: ServerTransport,
+        observer: RunObserver,
+        settings: RunSettings,
+    ) -> None:
+        self.admission = admission
+        self.transport = transport
+        self.observer = observer
+        self.strikes = Strikes(settings.strikes)
+        self.run, self.carried, self.owner = admission.run, admission.carried, admission.owner
+        self.mean_shard_size = 0.0
+        self._counts_answers = not _hides_clients(settings)
+        self._members: dict[int, Member] = {}
+        self._any_lost = False
+        self._counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        self._num_excused: Counter[int] = Counter()
+        self._late_since: dict[int, tuple[int, float]] = {}
+        self._known_absent: set[int] = set()
+
+    @property
+    def iteration(self) -> int:
+        """See `at`."""
+        return self.admission.iteration
+
+    def at(self, iteration: int) -> None:
+        """From here on the server works on this iteration."""
+        self.admission.iteration = self.observer.tracer.iteration = iteration
+
+    # Who is there.
+
+    def joined(self, host: int, hello: Mapping[str, Any]) -> None:
+        """A host's link is open; its workers take part once they have `arrived`."""
+        workers = [int(worker) for worker in hello["workers"]]
+        self.admission.joined(host, workers)
+        believed = sorted(set(workers) - self.admission.shut_out)
+        self._members[host] = Member(believed, hello.get("listens"))
+
+    def arrived(self, host: int) -> None:
+        """Every worker of a live host has what it needs to go on."""
+        member = self._members[host]
+        member.arriving = False
+        self.admission.take_part(host)
+        if self.has_begun:
+            left = len(self.workers())
+            self.observer.note(f"rank(s) {in_words(member.workers)} joined; {left} now")
+            about = {"workers": member.workers, "holdings": self.holdings(member.workers)}
+            self.observer.event("joined", self.iteration, **about)
+
+    def begin(self) -> None:
+        """Training begins; from here on any host may join, and m is known."""
+        self.admission.begin(self.missing())
+        sizes = [self.admission.holding(worker)["samples"] for worker in self.workers()]
+        self.mean_shard_size = sum(sizes) / max(1, len(sizes))
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether training has."""
+        return self.admission.has_begun
+
+    def missing(self) -> list[int]:
+        """The expected ranks that have no link."""
+        return sorted(self.admission.expected - self.admission.shut_out - set(self.workers()))
+
+    def absent(self) -> list[int]:
+        """The expected ranks that are not ready to take part."""
+        ready = set(workers_of(self.taking_part()))
+        return sorted(self.admission.expected - self.admission.shut_out - ready)
+
+    def member(self, host: int) -> Member | None:
+        """A live host, or None."""
+        return self._members.get(host)
+
+    def workers(self) -> list[int]:
+        """The live workers in increasing order."""
+        return workers_of(self.hosts())
+
+    def hosts(self) -> dict[int, list[int]]:
+        """The live hosts, each with its workers in increasing order."""
+        return {host: member.workers for host, member in sorted(self._members.items())}
+
+    def taking_part(self) -> dict[int, list[int]]:
+        """The hosts that are ready to train, busy or not."""
+        return {
+            host: member.workers
+            for host, member in sorted(self._members.items())
+            if not member.arriving and member.workers
+        }
+
+    def free(self, besides: int | None = None) -> dict[int, list[int]]:
+        """The hosts that are ready to train and owe nothing.
+
+        Args:
+            besides: an iteration whose answer they may owe.
+        """
+        return {
+            host: workers
+            for host, workers in self.taking_part().items()
+            if self._members[host].owes.keys() <= {besides}
+        }
+
+    def host_of(self) -> dict[int, int]:
+        """The host of every live worker."""
+        return {worker: host for host, member in self._members.items() for worker in member.workers}
+
+    def addresses(self) -> dict[int, str | None]:
+        """Where every live host hands out discriminators."""
+        return {host: member.address for host, member in self._members.items()}
+
+    def told(self) -> dict[int, Mapping[str, Any]]:
+        """By live host, what it said of its workers, for the algorithm."""
+        return {host: member.told for host, member in self._members.items()}
+
+    def holdings(self, workers: Iterable[int] | None = None) -> dict[str, dict[str, Any]]:
+        """How many samples workers hold, and how many of each class.
+
+        Args:
+            workers: by default all that live.
+        """
+        chosen = self.workers() if workers is None else workers
+        return {str(worker): self.admission.holding(worker) for worker in chosen}
+
+    # Who owes an answer.
+
+    def owe(self, hosts: Hosts, iteration: int) -> None:
+        """Workers of some hosts were asked for something."""
+        for host, workers in hosts.items():
+            self._members[host].owes.setdefault(iteration, []).append(list(workers))
+
+    def num_owed(self, host: int, iteration: int) -> int:
+        """How many questions of an iteration a host has not answered."""
+        member = self._members.get(host)
+        return 0 if member is None else len(member.owes.get(iteration, ()))
+
+    def paid(self, host: int, iteration: int) -> list[int] | None:
+        """A host has answered.
+
+        Returns:
+            Those of its workers that were asked and may take part; None if none was.
+        """
+        member = self._members.get(host)
+        if member is None or iteration not in member.owes:
+            return None
+        asked = member.owes[iteration].pop(0)  # a host answers in the order of the questions
+        if not member.owes[iteration]:
+            del member.owes[iteration]
+        return [worker for worker in asked if worker in member.workers]
+
+    def overdue(self) -> set[int]:
+        """The hosts that owe an answer to an earlier iteration."""
+        owes = {host: member.owes for host, member in self._members.items()}
+        return {host for host, owed in owes.items() if owed and min(owed) < self.iteration}
+
+    def busy(self) -> dict[int, list[int]]:
+        """The live hosts that owe an answer, each with the workers that do, in increasing order."""
+        owing: dict[int, list[int]] = {}
+        for host, member in sorted(self._members.items()):
+            asked = {n for questions in member.owes.values() for each in questions for n in each}
+            if asked:
+                owing[host] = sorted(asked.intersection(member.workers))
+        return owing
+
+    # Who is gone.
+
+    def losses_to_handle(self) -> bool:
+        """Whether hosts or workers are gone since this was asked last."""
+        if not self._any_lost:
+            return False
+        self._any_lost, live = False, set(self.workers())
+        self._late_since = {n: late for n, late in self._late_since.items() if n in live}
+        self._known_absent &= live
+        return True
+
+    def lose(self, host: int, reason: str) -> None:
+        """A host's link is gone."""
+        if workers := self._remove(host):
+            self._count("lost", workers)
+            self._tell_left(f"lost rank(s) {in_words(workers)}: {reason}")
+            self.observer.event("lost", self.iteration, workers=workers, reason=reason)
+
+    def drop(self, host: int, reason: str) -> None:
+        """Ends the link to a host."""
+        self.transport.drop(host)
+        self.lose(host, reason)
+
+    def dismiss(self, host: int, reason: str) -> None:
+        """Ends the link to a host, and tells it to end; its workers are not shut out."""
+        self.transport.send(host, messages.stop(self.iteration, reason, shut_out=True))
+        self.drop(host, reason)
+
+    def leave(self, host: int) -> None:
+        """A host went of its own accord."""
+        workers = self._remove(host)
+        self.admission.free_ranks(workers)
+        if workers:
+            self._tell_left(f"rank(s) {in_words(workers)} left")
+            self.observer.event("left", self.iteration, workers=workers)
+
+    def shut_out(self, worker: int, reason: str) -> None:
+        """A worker may not take part any more; its host is told to stop if it carries no other."""
+        self.observer.note(f"rank {worker} is shut out: {reason}")
+        self.observer.event("shut out", self.iteration, workers=[worker], reason=reason)
+        self._keep_out(worker, f"rank {worker} is shut out: {reason}")
+
+    def retire(self, worker: int, reason: str) -> None:
+        """A worker ends in order, and so does its host if it carries no other."""
+        self._keep_out(worker, "")
+        self._tell_left(f"rank {worker} {reason}")
+        self.observer.event("left", self.iteration, workers=[worker], reason=reason)
+
+    def dismiss_all(self, stop: Message) -> set[int]:
+        """Tells every host to stop, now that training ends; returns the hosts."""
+        hosts = set(self._members)
+        for host in hosts:
+            self.transport.send(host, stop)
+            self._remove(host)
+        return hosts
+
+    def blame(self, host: int, reason: str) -> None:
+        """A host has said what no host of the run would: its link ends, and it has a strike more.
+
+        It comes back at once, so strikes are what keeps it from doing so without end.
+        """
+        member = self._members.get(host)
+        workers = [] if member is None else list(member.workers)
+        self.strikes.blame(workers)
+        for worker in filter(self.strikes.is_out, workers):
+            self.shut_out(worker, f"strike {self.strikes.strikes_of(worker)}: {reason}")
+        most = max(map(self.strikes.strikes_of, workers), default=0)
+        self.drop(host, f"{reason}; strike {most}")
+
+    def _tell_left(self, text: str) -> None:
+        self.observer.note(f"{text}; {len(self.workers())} left")
+
+    def _keep_out(self, worker: int, why: str) -> None:
+        """Goes on without a worker; a host that carries no other is told to stop."""
+        self.admission.keep_out([worker])
+        self._any_lost = True
+        host = self.host_of().get(worker)
+        if host is None:
+            return
+        self._members[host].workers.remove(worker)
+        if not self._members[host].workers:
+            stop = messages.stop(self.iteration, why, shut_out=bool(why))
+            self.transport.send(host, stop)
+            self._remove(host)
+
+    def _remove(self, host: int) -> list[int]:
+        member = self._members.pop(host, None)
+        self.admission.lost(host)
+        self._any_lost = True
+        return [] if member is None else member.workers
+
+    # What became of answers.
+
+    def answered(self, workers: Iterable[int]) -> None:
+        """Workers answered in time."""
+        if self._counts_answers:
+            self._count("answered", workers)
+
+    def late(self, iteration: int, workers: Collection[int]) -> None:
+        """The server goes on without the answers of some workers."""
+        self._count("late", workers)
+        self._late_since.update(dict.fromkeys(workers, (iteration, time.monotonic())))
+        self.observer.event("late", iteration, workers=list(workers))
+
+    def back(self, workers: Iterable[int]) -> None:
+        """Workers that were late have answered after all; that answer is discarded."""
+        now = time.monotonic()
+        for worker in workers:
+            first, since = self._late_since.pop(worker, (self.iteration, now))
+            missed, seconds = self.iteration - first, round(now - since, 3)
+            about = {"workers": [worker], "missed": missed, "late_seconds": seconds}
+            self.observer.event("back", self.iteration, **about)
+            if worker in self._known_absent:
+                self._known_absent.discard(worker)
+                self.observer.note(f"rank {worker} answers again; it missed {missed} iterations")
+
+    def tell_of_absent(self) -> None:
+        """Tells the user of workers that have not answered for over a second."""
+        now = time.monotonic()
+        for worker, (iteration, since) in self._late_since.items():
+            if worker not in self._known_absent and now - since >= _WORTH_TELLING_SECONDS:
+                self._known_absent.add(worker)
+                self.observer.note(
+                    f"rank {worker} has not answered since iteration {iteration}; training goes on "
+                    "without it"
+                )
+
+    def refused(self, worker: int, reason: str) -> None:
+        """A worker's answer could not be used; it is shut out if it has used up its strikes.
+
+        A refusal that is no strike may be followed by any number of others: they are told less and
+        less often, the 1st, 2nd, 4th, 8th, … of a worker.
+        """
+        self._count("refused", [worker])
+        strikes = self.strikes.strikes_of(worker)
+        self._num_excused[worker] += not strikes
+        if strikes or self._num_excused[worker].bit_count() <= 1:
+            about = {"worker": worker, "reason": reason, "strikes": strikes}
+            self.observer.event("refused", self.iteration, **about)
+            counted = f"strike {strikes}" if strikes else "no strike: it may be what it was given"
+            self.observer.note(f"feedback of rank {worker} refused: {reason} ({counted})")
+        if self.strikes.is_out(worker):
+            self.shut_out(worker, f"{strikes} unusable answers, the last: {reason}")
+
+    def tell_counts(self, iteration: int) -> None:
+        """Records how often each worker answered, was late, refused and lost."""
+        counts = {str(worker): dict(own) for worker, own in sorted(self._counts.items())}
+        self.observer.event("attendance", iteration, workers=counts)
+
+    def _count(self, what: str, workers: Iterable[int]) -> None:
+        for worker in workers:
+            self._counts[worker][what] += 1
+
+
+def _hides_clients(settings: RunSettings) -> bool:
+    """Whether noise hides each client as a whole, which must not be named then."""
+    return (
+        isinstance(settings, PrivacySettings) and settings.hides_clients and settings.keeps_ledger
+    )

@@ -1,0 +1,456 @@
+"""Which hosts may come in or come back, and which rank is promised to a newcomer."""
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from mdgan.engine.hello import make_hello
+from mdgan.engine.server.peers import Peers
+from tests.processes import wait_until
+from tests.unit.engine.alone import (
+    HOUR,
+    IDENTITY,
+    WELCOME,
+    hello,
+    join,
+    joined,
+    make_peers,
+    refused,
+    welcomed,
+)
+
+MALFORMED = "its hello is malformed; use the same version of mdgan everywhere"
+CHECKPOINT = {"iteration": 50, "files": {}}
+Admit = Callable[[Mapping[str, Any]], Mapping[str, Any] | str]
+
+
+def admit_alone(**how: Any) -> Admit:
+    return make_peers(**how).admission.admit
+
+
+def promised(peers: Peers) -> int:
+    rank = welcomed(peers.admission.admit({"purpose": "ask"}))["rank"]
+    assert isinstance(rank, int)
+    return rank
+
+
+def at_once(work: Callable[[], None]) -> None:
+    """Eight threads do it at the same time."""
+    start = threading.Barrier(8)
+
+    def run() -> None:
+        start.wait(10)
+        work()
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+
+
+def test_a_hello_says_who_and_how_many() -> None:
+    said = make_hello(3, {3: [20, 30], 4: [0, 0, 60]}, IDENTITY)
+    key = said.pop("key")
+    assert said == {
+        "purpose": "join",
+        "host": 3,
+        "workers": [3, 4],
+        "num_samples": {"3": 50, "4": 60},
+        "class_counts": {"3": [20, 30], "4": [0, 0, 60]},
+        "identity": IDENTITY,
+        "generation": 0,
+    }
+    assert len(key) == 32
+    assert key != make_hello(3, {3: [1]}, IDENTITY)["key"]
+
+
+def test_who_joins_watches_or_asks_is_told_what_it_needs() -> None:
+    admit = admit_alone(iteration=7)
+    for workers in ((1, 2), (4,), (3,)):
+        assert admit(hello(*workers)) == {**WELCOME, "iteration": 7, "checkpoint": None}
+    assert admit({"purpose": "watch"}) == WELCOME
+    assert admit({"purpose": "ask"}) == {**WELCOME, "identity": IDENTITY, "rank": 5}
+
+
+def test_a_guest_gets_a_rank_that_its_certificate_names() -> None:
+    admit, asks = admit_alone(), {"purpose": "ask", "ranks": [7, 9]}
+    assert [welcomed(admit(asks))["rank"] for _ in range(2)] == [7, 9]
+    assert admit(asks) == "every rank that its certificate names is taken; wait, or issue another"
+
+
+def test_ranks_that_will_come_back_to_a_new_server_are_not_given_away() -> None:
+    peers = make_peers(return_seconds=0.2, checkpoint=CHECKPOINT)
+    assert promised(peers) == 5
+    said = {**hello(1), "generation": 1}
+    welcomed(peers.admission.admit(said))
+    peers.joined(1, said)
+    peers.begin()  # without the others, which may still come
+    assert promised(peers) == 6
+    wait_until(lambda: promised(peers) in (2, 3, 4), "they have not come in time")
+
+
+@pytest.mark.parametrize("purpose", [None, "", "ASK", 3, ["join"], {}])
+def test_another_purpose_is_none(purpose: object) -> None:
+    assert admit_alone()({**hello(1), "purpose": purpose}) == MALFORMED
+    assert admit_alone()({}) == MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs", "ours"),
+    [("batch_size", 32, "10"), ("kappa", 3, "auto"), ("swap", "pairs", "None")],
+)
+def test_a_difference_is_named_with_both_values(name: str, theirs: Any, ours: str) -> None:
+    admit = admit_alone()
+    refusal = refused(admit(hello(3, 4, **{name: theirs})))
+    assert f"rank 3 has {name} = {theirs}" in refusal
+    assert f"rank 0 has {name} = {ours}" in refusal
+    welcomed(admit(hello(3, 4)))  # a refusal does not take the place
+
+
+def test_what_is_no_value_of_the_same_setting_is_a_difference() -> None:
+    refusal = refused(admit_alone()(hello(3, 4, version="1.1")))
+    assert "rank 3 runs mdgan 1.1, rank 0 runs mdgan 1.2" in refusal
+    assert "install the same version on every machine" in refusal
+    said = hello(1)
+    del said["identity"]["batch_size"]
+    assert "batch_size = None" in refused(admit_alone()(said))
+    refused(admit_alone()(hello(1, batch_size="10")))
+    nested: Any = []
+    for _ in range(100_000):
+        nested = [nested]
+    for endless in ("9" * 10**6, nested):
+        said["identity"]["batch_size"] = endless
+        assert len(refused(admit_alone()(said))) < 300
+
+
+@pytest.mark.parametrize("worker", [0, -1, 5, 99])
+def test_a_rank_outside_the_world_is_refused_before_training_begins(worker: int) -> None:
+    admit = admit_alone()
+    assert admit(hello(worker)) == f"rank {worker} is outside 1..4"
+    assert admit(hello(1, worker)) == f"rank {worker} is outside 1..4"
+    welcomed(admit(hello(1)))
+    assert admit_alone(num_workers=0)(hello(1)) == "rank 1 is outside 1..0"
+
+
+def test_once_training_has_begun_any_rank_may_come() -> None:
+    peers = make_peers()
+    peers.begin()
+    welcomed(peers.admission.admit(hello(77)))
+    assert peers.admission.admit(hello(0)) == "rank 0 is outside 1..4"
+
+
+def test_no_rank_is_above_the_most_that_the_user_allows() -> None:
+    peers = make_peers(most_ranks=6)
+    peers.begin()
+    admit = peers.admission.admit
+    for generation in (0, 2):
+        refusal = refused(admit({**hello(5, 7), "generation": generation}))
+        assert refusal == "rank 7 is outside 1..6; rank 0 allows more with --max-world-size"
+    asked = [admit({"purpose": "ask"}) for _ in range(7)]
+    assert [welcomed(told)["rank"] for told in asked[:6]] == [1, 2, 3, 4, 5, 6]
+    assert asked[6] == "all of the 6 ranks are taken; rank 0 allows more with --max-world-size"
+    named = {"purpose": "ask", "ranks": [7, 9]}
+    assert "every rank that its certificate names is taken" in refused(admit(named))
+
+
+def test_newcomers_of_before_may_come_whatever_their_ranks() -> None:
+    """A checkpoint knows nothing of workers that came after it, nor of a promise just before."""
+    admit = admit_alone()
+    welcomed(admit({**hello(9), "generation": 2}))
+    assert refused(admit(hello(8))) == "rank 8 is outside 1..4"
+    goes_on = admit_alone(checkpoint=CHECKPOINT)
+    welcomed(goes_on(hello(8)))
+    assert goes_on(hello(0)) == "rank 0 is outside 1..4"
+
+
+def test_a_rank_that_is_there_already_is_refused() -> None:
+    admit = admit_alone()
+    admit(hello(1, 2))
+    assert "rank 2 has joined already" in refused(admit(hello(2, 3)))
+    welcomed(admit(hello(3)))  # a refusal does not take the place
+
+
+@pytest.mark.parametrize("workers", [[1, 1], [1, 2, 1]])
+def test_a_rank_twice_in_one_host_is_refused(workers: list[int]) -> None:
+    refused(admit_alone()({**hello(1, 2), "workers": workers}))
+
+
+def test_of_many_who_want_the_same_place_one_gets_it() -> None:
+    admit, answers = admit_alone(num_workers=8), list[Any]()
+    at_once(lambda: answers.append(admit(hello(1, 2))))
+    assert len(answers) == 8
+    assert sum(isinstance(answer, Mapping) for answer in answers) == 1
+
+
+# What is no hello.
+
+
+DAMAGES: dict[str, list[Any]] = {
+    "workers": [None, 3, ["one"], [None], [[1]], [], [1e999], [10**30]],
+    "host": [2, None],
+    "identity": [None, "1.2", ["version"]],
+    "num_samples": [
+        *(None, [100], {}, {"1": 100, "2": 100}, {"one": 100}),
+        *({"1": None}, {"1": 1e999}, {"1": 10**400}, {"1": -1}),
+    ],
+    "class_counts": [None, {}, {"1": 100}, {"1": ["many"]}, {"1": [-1]}],
+    "listens": [7, ["127.0.0.1", 4000]],
+    "generation": [None, "later", []],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [(name, wrong) for name, values in DAMAGES.items() for wrong in values]
+)
+def test_a_malformed_hello_is_refused(name: str, wrong: Any) -> None:
+    admission = make_peers().admission
+    assert admission.admit({**hello(1), name: wrong}) == MALFORMED
+    welcomed(admission.admit(hello(1)))
+    assert not admission.heard_of_successor()
+
+
+@pytest.mark.parametrize(
+    "name", ["host", "workers", "identity", "num_samples", "class_counts", "generation", "key"]
+)
+def test_a_hello_with_something_missing_is_refused(name: str) -> None:
+    said = hello(1)
+    del said[name]
+    assert admit_alone()(said) == MALFORMED
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([1, 2, 10**400])
+    | st.floats()
+    | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+FIELDS = (
+    *("purpose", "host", "workers", "num_samples", "class_counts", "identity", "generation"),
+    *("key", "listens"),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS, json_values)), st.booleans())
+@example({"key": "\ud800"}, True)
+def test_whatever_is_said_there_is_an_answer_and_training_begins(
+    said: dict[str, Any], begun: bool
+) -> None:
+    peers = make_peers()
+    join(peers, 1)
+    if begun:
+        peers.begin()
+    answer = peers.admission.admit({**hello(1), **said})
+    assert isinstance(answer, Mapping | str)
+    peers.begin()
+    assert peers.mean_shard_size == 100.0
+    json.dumps(peers.holdings())
+
+
+# Who comes back.
+
+
+def test_with_its_key_a_host_comes_back_before_its_loss_is_known() -> None:
+    peers = make_peers()
+    said = join(peers, 1, 2)
+    admit = peers.admission.admit
+    for key in (hello(1)["key"], "", said["key"] + "0", "\u00e9"):
+        assert "joined already" in refused(admit({**said, "key": key}))
+    for _ in range(2):  # and again, if the answer to the first was lost
+        welcomed(admit(said))
+    join(peers, 3)
+    for workers in ((1, 2, 3), (1,)):  # but not as another
+        assert "joined already" in refused(admit({**hello(*workers), "key": said["key"]}))
+
+
+def test_an_empty_key_does_not_let_a_host_in_twice() -> None:
+    admit, said = admit_alone(), {**hello(1), "key": ""}
+    welcomed(admit(said))
+    assert "joined already" in refused(admit(said))
+
+
+def test_a_link_that_never_came_about_frees_its_ranks() -> None:
+    peers = make_peers()
+    peers.admission.admit(hello(1, 2))
+    peers.lose(1, "gone")
+    welcomed(peers.admission.admit(hello(2)))
+
+
+def test_the_loss_of_the_link_before_does_not_free_the_ranks_of_the_new_one() -> None:
+    peers = make_peers()
+    said = join(peers, 1)
+    welcomed(peers.admission.admit(said))
+    peers.lose(1, "gone")
+    peers.joined(1, said)
+    assert "joined already" in refused(peers.admission.admit(hello(1)))
+
+
+@pytest.mark.parametrize("generation", [0, 1, 3])
+def test_who_has_seen_no_later_server_is_welcome(generation: int) -> None:
+    welcomed(admit_alone()({**hello(1), "generation": generation}))
+
+
+def test_who_has_seen_a_later_server_fences_this_one_unless_it_is_of_another_run() -> None:
+    admission = make_peers().admission
+    refused(admission.admit({**hello(1, batch_size=9), "generation": 5}))
+    assert not admission.heard_of_successor()
+    refusal = refused(admission.admit({**hello(1), "generation": 5}))
+    assert refusal == "a server of generation 5 has taken over"
+    assert [admission.heard_of_successor() for _ in range(2)] == [True, False]
+
+
+def test_while_no_worker_trains_newcomers_are_told_of_the_checkpoint() -> None:
+    peers = make_peers(iteration=50, checkpoint=CHECKPOINT)
+    admit = peers.admission.admit
+    assert [welcomed(admit(hello(n)))["checkpoint"] for n in (1, 2)] == [CHECKPOINT] * 2
+    peers.begin()
+    assert welcomed(admit(hello(3)))["checkpoint"] is None
+    with peers.admission.awaiting(CHECKPOINT, lambda _: False):
+        assert welcomed(admit(hello(4)))["checkpoint"] == CHECKPOINT
+    assert welcomed(admit(hello(5)))["checkpoint"] is None
+
+
+# Ranks for newcomers that ask.
+
+
+def test_a_promised_rank_is_given_once() -> None:
+    peers = make_peers()
+    join(peers, 1)
+    join(peers, 2, 4)
+    peers.begin()
+    assert [promised(peers) for _ in range(3)] == [3, 5, 6]
+    welcomed(peers.admission.admit(hello(5)))
+    assert promised(peers) == 7
+
+
+def test_many_who_ask_at_once_get_ranks_of_their_own() -> None:
+    peers, ranks = make_peers(), list[int]()
+    at_once(lambda: ranks.append(promised(peers)))
+    assert sorted(ranks) == list(range(1, 9))
+
+
+def test_a_newcomer_with_a_promised_rank_may_join_before_training_begins() -> None:
+    peers = make_peers(1)
+    assert [promised(peers), promised(peers)] == [1, 2]
+    welcomed(peers.admission.admit(hello(2)))
+    refused(peers.admission.admit(hello(3)))
+
+
+def test_the_rank_of_who_left_is_free_at_once() -> None:
+    peers, _ = joined(4, 1, 2, 3)
+    peers.leave(2)
+    assert promised(peers) == 2
+
+
+@pytest.mark.parametrize(("return_seconds", "rank"), [(HOUR, 4), (0.0, 2)])
+def test_the_rank_of_who_was_lost_is_kept_for_a_while(return_seconds: float, rank: int) -> None:
+    peers, said = joined(4, 1, 2, 3, return_seconds=return_seconds)
+    peers.lose(2, "gone")
+    assert promised(peers) == rank
+    welcomed(peers.admission.admit(said[2]))  # itself may come back all the time
+
+
+def test_a_rank_that_was_lost_is_kept_for_its_host() -> None:
+    peers, said = joined(4, 1, 2, 3, return_seconds=30.0)
+    peers.lose(2, "gone")
+    kept = "rank 2 is kept for the host that was lost with it, for another 30 s; try again then"
+    for other in (hello(2), hello(5, 2), {**hello(2), "key": ""}, {**hello(2), "key": "0" * 32}):
+        assert refused(peers.admission.admit(other)).startswith(kept)
+    welcomed(peers.admission.admit(hello(5)))  # a refusal takes no rank
+    welcomed(peers.admission.admit(said[2]))
+
+
+def test_with_its_own_certificate_a_host_gets_its_rank_back_at_once() -> None:
+    peers = make_peers()
+    join(peers, 1)
+    said = {**hello(2), "certificate": "alice's"}
+    welcomed(peers.admission.admit(said))
+    peers.joined(2, said)
+    peers.arrived(2)
+    peers.begin()
+    peers.lose(2, "gone")
+    for certificate in ("bob's", ""):
+        other = {**hello(2), "certificate": certificate}
+        assert "is kept for" in refused(peers.admission.admit(other))
+    welcomed(peers.admission.admit({**hello(2), "certificate": "alice's"}))
+
+
+def test_a_rank_that_training_waits_for_is_not_kept() -> None:
+    peers, _ = joined(4, 1, 2, 3)
+    for host in (1, 2):
+        peers.lose(host, "gone")
+    assert promised(peers) == 4, "both ranks are kept"
+    with peers.admission.awaiting(None, lambda rank: rank == 2):
+        assert "rank 1 is kept" in refused(peers.admission.admit(hello(1)))
+        assert promised(peers) == 2
+        assert promised(peers) == 5, "it was promised already"
+        welcomed(peers.admission.admit(hello(2)))
+    for host in (2, 3):
+        peers.lose(host, "gone")
+    welcomed(peers.admission.admit(hello(1)))  # no host is left
+
+
+def test_before_training_begins_it_waits_for_all() -> None:
+    peers = make_peers()
+    for rank in (1, 2):
+        join(peers, rank)
+    peers.lose(1, "gone")
+    join(peers, 1)
+
+
+def test_a_promise_is_no_way_around_it() -> None:
+    peers, _ = joined(1, 1)
+    assert promised(peers) == 2
+    join(peers, 2)
+    peers.lose(2, "gone")
+    assert "rank 2 is kept" in refused(peers.admission.admit(hello(2)))
+
+
+def test_the_rank_of_who_came_back_is_not_given_away() -> None:
+    peers = make_peers(return_seconds=0.0)
+    join(peers, 1)
+    peers.lose(1, "gone")
+    join(peers, 1)
+    assert promised(peers) == 2
+
+
+# Who is shut out.
+
+
+def test_the_rank_of_who_was_shut_out_is_never_given() -> None:
+    peers, _ = joined(4, 1, 2, return_seconds=0.0)
+    peers.shut_out(2, "it lies")
+    assert promised(peers) == 3
+    for workers in ((2,), (5, 2)):
+        assert peers.admission.admit(hello(*workers)) == "rank 2 was shut out"
+    peers.lose(1, "gone")
+    peers.shut_out(1, "it lied before it went")
+    assert peers.admission.admit(hello(1)) == "rank 1 was shut out"
+
+
+def test_of_a_host_with_a_liar_the_others_stay_and_come_back() -> None:
+    peers = make_peers()
+    said = join(peers, 1, 2)
+    peers.begin()
+    peers.shut_out(2, "it lies")
+    assert peers.hosts() == {1: [1]}
+    peers.lose(1, "gone")
+    assert peers.admission.admit(hello(1, 2)) == "rank 2 was shut out"
+    welcomed(peers.admission.admit(said))
+    peers.joined(1, said)
+    assert peers.hosts() == {1: [1]}
+    peers.shut_out(1, "it lies, too")
+    assert not peers.hosts()
+    assert peers.admission.admit(said) == "rank 1 was shut out"

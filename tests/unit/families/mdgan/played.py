@@ -1,0 +1,90 @@
+"""Hosts of MD-GAN that a test plays by hand, and what they leave behind."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mdgan.engine.answers import AnswerForm, pack_answers
+from mdgan.families.mdgan import messages as mdgan_messages
+from mdgan.families.mdgan.aggregation import aggregate
+from mdgan.families.mdgan.algorithm import assign
+from mdgan.families.mdgan.messages import BATCHES, FEEDBACK, SWAP
+from mdgan.messages import Message
+from tests.unit.engine.played import IDENTITY as IDENTITY
+from tests.unit.engine.played import LONG as LONG
+from tests.unit.engine.played import SHARD_SIZE as SHARD_SIZE
+from tests.unit.engine.played import Played as EnginePlayed
+from tests.unit.engine.played import hello as hello
+from tests.unit.engine.played import weights as weights
+from tests.unit.gan import small
+
+FORM = AnswerForm(FEEDBACK, (small.BATCH_SIZE, *small.SHAPE))
+
+
+def feedback_of(worker: int, iteration: int) -> Tensor:
+    """What a worker played by hand answers."""
+    return 0.01 * small.images(1000 * iteration + worker)
+
+
+def answer_to(
+    batches: Message, feedbacks: Mapping[int, Tensor] | None = None, *, losses: float = 0.5
+) -> Message:
+    """A whole answer to a BATCHES message."""
+    workers = [int(name) for name in batches.fields["judge"]]
+    given = feedbacks or {}
+    answers = {n: given.get(n, feedback_of(n, batches.iteration)) for n in workers}
+    return answers_of(answers, batches.iteration, losses)
+
+
+def answer_of(worker: int, iteration: int) -> Message:
+    """The same from a host of one worker, without looking at what it was sent."""
+    return answers_of({worker: feedback_of(worker, iteration)}, iteration)
+
+
+def answers_of(feedbacks: Mapping[int, Tensor], iteration: int, loss: float = 0.5) -> Message:
+    """A FEEDBACK message with whatever a test wants to have in it."""
+    losses = {worker: torch.full((2,), loss) for worker in feedbacks}
+    judged = assign(list(feedbacks), 2)
+    batches = {worker: assignment.judge for worker, assignment in judged.items()}
+    return pack_answers(iteration, feedbacks, losses, batches, FORM)
+
+
+class Played(EnginePlayed):
+    """A host of MD-GAN that a test plays."""
+
+    question = BATCHES
+
+    def reply_to(self, question: Message, **how: Any) -> Message:
+        """See `answer_to`."""
+        return answer_to(question, **how)
+
+    def obey(self, message: Message) -> None:
+        """Does what a host without discriminators can do about a message."""
+        if message.kind == SWAP:
+            given = {row[0]: "a" * 64 for row in message.fields["moves"] if row[0] in self.workers}
+            self.send(mdgan_messages.swapped(message.iteration, given, {}))
+        else:
+            super().obey(message)
+
+
+def generator_after(
+    answered: Sequence[Sequence[int]],
+    asked: Sequence[Sequence[int]] | None = None,
+    kappa: int = 2,
+) -> Tensor:
+    """The generator if in each iteration these workers answered, of those who were asked.
+
+    Args:
+        answered: for each iteration who answered, with `feedback_of`.
+        asked: likewise; by default those who answered.
+        kappa: κ.
+    """
+    learner = small.make_learner()
+    for i, (present, all_asked) in enumerate(zip(answered, asked or answered, strict=True), 1):
+        learner.generate(kappa)
+        feedbacks = {worker: feedback_of(worker, i) for worker in present}
+        learner.backward(aggregate(feedbacks, assign(all_asked, kappa), kappa))
+        learner.step()
+    return weights(learner.model)

@@ -1,0 +1,93 @@
+"""A server and its hosts that train as MD-GAN, in one process, some of them played by hand."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from mdgan.engine.parts import HostPart, ServerPart
+from mdgan.engine.settings import RunSettings
+from mdgan.engine.stages.contract import HostPath
+from mdgan.families.mdgan.build import make_server
+from mdgan.families.mdgan.host import MDGANHost
+from mdgan.families.mdgan.messages import COPIED
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.mdgan.worker import Judgement, OneByOne, Worker
+from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.discriminator_learner import LearningRules
+from mdgan.gan.labels import Samples
+from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
+from mdgan.gan.model_state import part_of
+from mdgan.gan.randomness import RandomState
+from mdgan.observe.tracer import Tracer
+from tests.unit.engine.played import weights
+from tests.unit.engine.stage import Actor as Actor
+from tests.unit.engine.stage import Stage as EngineStage
+from tests.unit.engine.stage import as_after as as_after
+from tests.unit.engine.stage import make_shard
+from tests.unit.engine.stage import same_state as same_state
+from tests.unit.families.mdgan.played import Played
+from tests.unit.gan import small
+
+
+def make_worker(rank: int, *, local_steps: int = 1, model_seed: int = 0) -> Worker:
+    """All start with the same θ, as in a real run."""
+    model = small.make_model(model_seed)
+    return Worker(
+        Discriminator(model, small.adam(model)),
+        make_shard(rank),
+        RandomState(rank + 2000, small.CPU),
+        LearningRules(
+            small.BATCH_SIZE,
+            local_steps,
+            DISCRIMINATOR_LOSSES["bce"],
+            GENERATOR_LOSSES["non-saturating"],
+        ),
+    )
+
+
+def discriminator(model_seed: int = 0) -> dict[str, Tensor]:
+    """The state of a discriminator, as it travels."""
+    return part_of(make_worker(1, model_seed=model_seed).state(), "discriminator.")
+
+
+def copied(model_seed: int = 0) -> dict[str, Tensor]:
+    """What others get of a worker's state, as it travels: weights and buffers."""
+    state = make_worker(1, model_seed=model_seed).state()
+    return {name: tensor for name, tensor in state.items() if name.startswith(COPIED)}
+
+
+class Stage(EngineStage):
+    """A stage on which MD-GAN is trained."""
+
+    def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
+        return MDGANSettings.read({"swap_interval": 0, **given})
+
+    def bring(self) -> ServerPart:
+        assert isinstance(self.settings, MDGANSettings)
+        policy = self.settings.policy("generator") if self.settings.by_arrival else None
+        self.learner = small.make_learner(policy=policy)
+        return make_server(self.learner, self.settings, small.SHAPE)
+
+    def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
+        group = OneByOne(workers, tracer.of_worker)
+        return MDGANHost(workers, group, HostPath(self.form), tracer)
+
+    def bring_worker(self, rank: int) -> Worker:
+        return make_worker(rank, local_steps=self.settings.local_steps)
+
+    def play(self, *workers: int, **said: Any) -> Any:
+        return Played(self.network, *workers, **said)
+
+    def has_learnt(self, expected: Tensor) -> bool:
+        return small.same_bits(weights(self.learner.model), expected)
+
+    def disk_keeps_up(self, worker: Worker) -> None:
+        """A worker answers only when the checkpoint that was due before is there."""
+        feedback = worker.feedback
+
+        def answer_later(judged: Samples) -> Judgement:
+            self.await_due_checkpoint()
+            return feedback(judged)
+
+        worker.feedback = answer_later  # type: ignore[method-assign] # of this one alone
