@@ -44,17 +44,15 @@ class Algorithm(Generic[S]):
     """One entry of the registry.
 
     Attributes:
-        name: what `--algorithm` says.
-        about: what trains, in a few words for `--help`.
-        settings: what users can choose, with defaults.
+        name: what `--algorithm` says; `about`: what trains, in a few words for `--help`.
         builder: `module:attribute` of a `Builder`.
         defaults: settings that have other defaults here than in `settings`.
         unit: what training advances by, in one word for users: an iteration, a round.
         has_hosts: whether there are processes beside the server's that carry workers. If not, the
             server's part has the data itself.
         lets_batches_repeat: whether a worker with fewer samples than a batch repeats some.
-        server_phases: what the server's tracer calls the phases that every iteration has.
-        host_phases: what a host's tracer calls them.
+        server_phases: what the server's tracer calls the phases that every iteration has;
+            `host_phases`: a host's.
     """
 
     name: str
@@ -132,11 +130,9 @@ class Exchange(Generic[S]):
     """What hosts hand to each other now and then, for `mdgan plan`.
 
     Attributes:
-        name: of the event, in one word: a swap.
-        thing: what one worker hands over, in one word.
+        name: of the event, in one word: a swap; `thing`: what one worker hands over.
         settings: of a short run in which it happens after every second step.
-        every: steps between two; 0 for never, None where that is not known before the run.
-        remedy: which flags make `every` known.
+        every: steps between two; 0 for never, None where only `remedy`, flags, make it known.
         moved: from the workers of each host to how many things change their host, on average.
     """
 
@@ -162,11 +158,9 @@ class PlannedShare(NamedTuple):
     """What such a host does in a step.
 
     Attributes:
-        clients: how many it trains.
-        seconds: until its last slot is done.
-        busy: how long a slot of it trains meanwhile, on average.
-        out: bytes that the server sends it.
-        back: bytes that it answers with.
+        clients: how many it trains, for `seconds` until its last slot is done; a slot of it trains
+            for `busy` seconds meanwhile, on average.
+        out: bytes that the server sends it; it answers with `back`.
     """
 
     clients: int
@@ -181,9 +175,7 @@ class Placing:
     """Clients without a home, for `mdgan plan`.
 
     Attributes:
-        clients: of the run.
-        a_step: how many of them train in a step.
-        slots: of a host.
+        a_step: how many of the run's clients train in a step; `slots`: of a host.
         about: what is known of the clients, for people.
         seconds: from what a short run recorded, how long a client takes on this machine, by the
             number of its batches: those that were measured.
@@ -215,9 +207,8 @@ class Planning(Generic[S]):
         enough_workers: with fewer, the server would have less to do.
         enough_in_a_host: from so many workers of a host on, each further one adds as many bytes to
             its messages as the one before.
-        iterations: by which a step of the planned run advances training.
-        played_iterations: by which a step of the short run does; a worker's answer takes as many
-            times longer in the planned run as `iterations` is larger.
+        iterations: by which a step of the planned run advances training; `played_iterations`: one
+            of the short run. A worker's answer takes as many times longer as it is larger.
         worker_bytes: memory that one more worker takes in a host; 0 where only the limit of
             `MessageSizes.state_bytes` is known.
         questions: how many times the server asks hosts in a step, each after the last answer.

@@ -24,7 +24,7 @@ class Leaving:
         about: makes, by group, what stands for all that its hosts must be asked alike.
         check: called with this host, the workers of each host of a sum, and how many hosts a sum
             must have; raises `NotMasked` if the sum would tell what one of them has answered.
-        fields: of the message, as far as it is written; `tensors` likewise.
+        fields: of the message, as far as it is written; its `tensors`, too.
     """
 
     question: Message
@@ -134,7 +134,7 @@ class ServerPath:
         return max(1, min([wanted, *limits]))
 
     def ask(self, hosts: "Hosts", groups: Mapping[int, int], engine: "Engine") -> AskedHosts:
-        """Who is to be asked; groups are by worker."""
+        """The hosts that are to be asked, and what for; groups are by worker."""
         asked = AskedHosts(hosts, groups)
         for stage in self.stages:
             asked = stage.ask(asked, engine)
