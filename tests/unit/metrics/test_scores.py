@@ -197,3 +197,10 @@ def test_pairs_are_equal_in_number_and_bounded(monkeypatch: pytest.MonkeyPatch) 
 def test_no_generated_sample() -> None:
     with pytest.raises(ValueError, match="no generated sample"):
         scored(with_classes(normal(0)))
+
+
+def test_features_of_different_extractors() -> None:
+    other = Features(normal(50, 5), None)
+    for given in ((other, plain(REAL), None), (plain(GENERATED), plain(REAL), other)):
+        with pytest.raises(ValueError, match="different extractors"):
+            scored(*given)
