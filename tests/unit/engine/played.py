@@ -40,7 +40,7 @@ COPIED = "model."
 """Before the names of what others may have of a worker's state."""
 
 
-def model_of(model_seed: int = 0) -> nn.Module:
+def model_of(model_seed: int = 0) -> nn.Linear:
     """What a worker of the toy trains."""
     model = nn.Linear(2, 2)
     for parameter in model.parameters():
