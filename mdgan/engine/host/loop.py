@@ -137,8 +137,9 @@ class Host:
         holds = self._what_holds(welcome)
         told = self._part.tell()
         spending.over().tell(iteration, transport)
-        run = run_digest(welcome, self._hello["identity"])
-        key = None if self._masks is None else self._masks.begin(run)
+        key = None
+        if self._masks is not None:
+            key = self._masks.begin(run_digest(welcome, self._hello["identity"]))
         transport.send(messages.ready(iteration, holds, told, key))
         self._lacks = set(self._learners) - set(holds)
         self._part.arrived(holds)
