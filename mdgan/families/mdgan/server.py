@@ -155,7 +155,8 @@ class MDGANServer(ServerPart):
         if self._swap_follows(i):
             self._swap(i, engine)
         riding = {n: round(score, 2) for n, score in self._free_riders.scores().items()}
-        return Advance(i, answers.mean_losses(), sorted(answers.losses), {"riding": riding})
+        measures = {"riding": riding}
+        return Advance(i, answers.mean_losses(), sorted(answers.losses), measures)
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         """See `ServerPart`."""
