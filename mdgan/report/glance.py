@@ -62,7 +62,7 @@ def _privacy(subject: Subject) -> list[Fact]:
 
 
 def _disclosed(subject: Subject) -> str:
-    """What workers told without noise; runs of versions before 0.8 call it otherwise."""
+    """What workers told without noise; older runs call it otherwise."""
     config = subject.run.config
     return str(config.get("dp_disclose") or config.get("dp_tell") or "")
 
