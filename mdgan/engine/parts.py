@@ -31,14 +31,14 @@ class Advance(NamedTuple):
         iteration: i, the last that is done.
         losses: float32 [N, 2], J_disc and J_gen of every worker that answered.
         workers: their numbers, in the same order; none where one role does everything.
-        numbers: key → worker → JSON value, of what else is logged of workers; see
-            `records.declared`.
+        measures: what else the algorithm records: name in the row → worker → JSON value. An empty
+            one is left out.
     """
 
     iteration: int
     losses: Tensor
     workers: Sequence[int] = ()
-    numbers: Mapping[str, Mapping[int, Any]] = MappingProxyType({})
+    measures: Mapping[str, Mapping[int, Any]] = MappingProxyType({})
 
 
 class ServerPart(ABC):

@@ -23,14 +23,14 @@ class Advanced:
         number: i, from 1.
         before: the last one that was done before it; training may have advanced by many at once.
         losses: float32 [N, 2], J_disc and J_gen of each worker that answered; [0, 2] if untold.
-        numbers: key → worker → JSON value, of what else is logged of workers.
+        measures: name in the row → worker → JSON value, of what else the algorithm records.
     """
 
     number: int
     before: int
     losses: "Tensor"
     workers: Sequence[int]
-    numbers: Mapping[str, Mapping[int, Any]]
+    measures: Mapping[str, Mapping[int, Any]]
 
     @cached_property
     def means(self) -> tuple[float, float]:

@@ -127,11 +127,11 @@ class RunObserver:
         number: int,
         losses: Tensor,
         workers: Sequence[int] = (),
-        numbers: Mapping[str, Mapping[int, Any]] = MappingProxyType({}),
+        measures: Mapping[str, Mapping[int, Any]] = MappingProxyType({}),
     ) -> None:
         """One iteration is done; see `Advanced`."""
         before, self._last = self._last, number
-        self._bus.tell(Advanced(number, before, losses, workers, numbers))
+        self._bus.tell(Advanced(number, before, losses, workers, measures))
 
     def event(self, name: str, iteration: int, **details: Any) -> None:
         """Records something that happens now and then, such as a swap, in `metrics.jsonl`."""
@@ -291,7 +291,7 @@ class RunObserver:
         if done.workers:
             each = ([finite(loss) for loss in both] for both in done.losses.tolist())
             record["by_worker"] = dict(zip(done.workers, each, strict=True))
-        record |= {key: dict(of_workers) for key, of_workers in done.numbers.items() if of_workers}
+        record |= {key: dict(of_workers) for key, of_workers in done.measures.items() if of_workers}
         self._bus.tell(Recorded(record, self._state.take(record)))
 
     def _append(self, recorded: Recorded) -> None:

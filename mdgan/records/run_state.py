@@ -1,7 +1,6 @@
 """The state of a run, as `metrics.jsonl` tells it row by row.
 
-Everybody who wants to know how a run is or was reads it here: the report, `mdgan watch`, `mdgan
-compare` and `mdgan chaos`.
+The report, `mdgan watch`, `mdgan compare` and `mdgan chaos` read here how a run is or was.
 """
 
 from collections import Counter, deque

@@ -264,7 +264,7 @@ WORKERS = Section("workers", "Workers and swaps", (
 AUDIT = Section("audit", "What insiders learn", (
     Entry("audit", "What insiders learn", (
         View(
-            name="who was trained on: discriminators", of=audits.of_discriminators,
+            name="who was trained on: discriminators", of=audits.found_out("discriminators"),
             draw=audits.roc_of_discriminators,
             caption="The attacker has a discriminator, as the next worker in a swap does, and "
             "takes samples with high logits for those of its last worker. The share of these that "
@@ -272,7 +272,7 @@ AUDIT = Section("audit", "What insiders learn", (
             "guessing.",
         ),
         View(
-            name="generator", of=audits.of_generator, draw=audits.roc_of_generator,
+            name="generator", of=audits.found_out("generator"), draw=audits.roc_of_generator,
             caption="The attacker has the generator alone, and takes the samples that lie nearest "
             "to generated ones for those that were trained on.",
         ),
@@ -294,7 +294,7 @@ AUDIT = Section("audit", "What insiders learn", (
             "before it learnt from the batch.",
         ),
         View(
-            name="ε from below", of=audits.of_canaries, draw=audits.from_below,
+            name="ε from below", of=audits.found_out("bound"), draw=audits.from_below,
             caption="Secret coins included canaries among the samples, or not. An attacker that "
             "sees all that workers released, and knows all but the coins, guesses them; so many "
             "right guesses rule out every smaller ε (Steinke, Nasr and Jagielski 2023).",

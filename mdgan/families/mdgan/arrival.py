@@ -40,8 +40,9 @@ class _Used:
         """Iteration i is done; a worker's losses are the means over its answers."""
         workers = sorted(self._losses)
         losses = torch.stack([torch.stack(self._losses[n]).mean(dim=0) for n in workers])
-        ages = {n: (fmean(self._staleness[n]), max(self._staleness[n])) for n in workers}
-        return Advance(i, losses, workers, {"staleness": ages})
+        old = self._staleness
+        staleness = {n: [fmean(old[n]), max(old[n])] for n in workers}
+        return Advance(i, losses, workers, {"staleness": staleness})
 
 
 def rate_scale(staleness: int) -> float:

@@ -1,7 +1,7 @@
 """What `mdgan audit` found: ROC curves, samples that look copied, single answers, a bound on ε."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
@@ -32,14 +32,9 @@ Curves = Sequence[tuple[str, Separation]]
 """Attacks by name."""
 
 
-def of_discriminators(subject: Subject) -> list[Judged] | None:
-    """The attacks against discriminators."""
-    return subject.run.audit.discriminators if subject.run.audit else None
-
-
-def of_generator(subject: Subject) -> list[Copying] | None:
-    """The attacks against the generator."""
-    return subject.run.audit.generator if subject.run.audit else None
+def found_out(name: str) -> Callable[[Subject], Any]:
+    """Finds a part of a run's audit, `discriminators`, `generator` or `bound`; None without one."""
+    return lambda subject: getattr(subject.run.audit, name, None)
 
 
 def roc_of_discriminators(found: Sequence[tuple[Subject, list[Judged]]]) -> Picture:
@@ -195,11 +190,6 @@ def answers(found: Sequence[tuple[Subject, Inverted]]) -> Picture:
 def _picture(subject: Subject, name: str, audit: Audit | None) -> PictureFile | None:
     path = subject.run.path / PICTURES / name
     return None if audit is None else read_picture(path, audit.iteration)
-
-
-def of_canaries(subject: Subject) -> Bound | None:
-    """What its canaries say, if it had some."""
-    return subject.run.audit.bound if subject.run.audit else None
 
 
 def from_below(found: Sequence[tuple[Subject, Bound]]) -> Picture:

@@ -70,24 +70,24 @@ def samples_over_time(found: Sequence[tuple[Subject, list[PictureFile]]]) -> Pic
     return one_strip_each(found, draw, told, Table(("run", "iteration", "size"), rows), strip)
 
 
-class Nearest(NamedTuple):
+class NearestReal(NamedTuple):
     """Samples and the held-out ones next to them, and how near they are."""
 
     file: PictureFile
     distances: Neighbours
 
 
-def neighbours(run: RecordedRun) -> Nearest | None:
+def neighbours(run: RecordedRun) -> NearestReal | None:
     """Some samples, and the held-out ones next to them, of the newest generator scored so."""
     scored = [(row.iteration, row.neighbours) for row in run.of(ScoresRow) if row.neighbours]
     if not scored:
         return None
     iteration, distances = scored[-1]
     file = read_picture(run.neighbours, iteration)
-    return Nearest(file, distances) if file else None
+    return NearestReal(file, distances) if file else None
 
 
-def nearest_real(found: Sequence[tuple[Subject, Nearest]]) -> Picture:
+def nearest_real(found: Sequence[tuple[Subject, NearestReal]]) -> Picture:
     """Samples above, their nearest real neighbours below."""
     rows = [
         (subject.label, f"{file.iteration:,}",
@@ -96,16 +96,16 @@ def nearest_real(found: Sequence[tuple[Subject, Nearest]]) -> Picture:
     ]  # fmt: skip
     header = ("run", "iteration", "held out", "distance, generated to real", "real to real")
 
-    def told(_subject: Subject, nearest: Nearest) -> str:
+    def told(_subject: Subject, nearest: NearestReal) -> str:
         return (
             f"In the features of the extractor a sample lies {said(nearest.distances.generated)} "
             f"from its nearest neighbour, a real one {said(nearest.distances.real)} (medians)"
         )
 
-    def draw(_subject: Subject, nearest: Nearest) -> Figure:
+    def draw(_subject: Subject, nearest: NearestReal) -> Figure:
         return draw_files([("generated above, real below", nearest.file)], 1)
 
-    def strip(subject: Subject, nearest: Nearest) -> tuple[str, Stills]:
+    def strip(subject: Subject, nearest: NearestReal) -> tuple[str, Stills]:
         what = f"Samples of {subject.label} and their nearest real neighbours"
         beneath = f"{subject.label}, iteration {nearest.file.iteration:,}"
         return what, [(nearest.file, what, beneath)]

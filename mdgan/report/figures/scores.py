@@ -201,4 +201,4 @@ def _rows(subjects: Sequence[Subject], metrics: Sequence[str]) -> list[Row]:
                 spread = f" ± {said(deviation, 2)}" if deviation else ""
                 row = (subject.label, METRICS[metric], f"{iteration:,}", said_seconds(seconds))
                 rows.append((*row, said(value, 4) + spread))
-    return chosen_evenly(rows, _MOST_ROWS)
+    return chosen_evenly(rows, _MOST_ROWS * len(metrics))
