@@ -36,7 +36,7 @@ class Averaging(ABC):
     """What a round does with clients beside having them trained.
 
     Attributes:
-        needs_answers: whether a round that nobody takes part in is tried again.
+        needs_answers: whether a round without any client is tried again.
     """
 
     needs_answers = True

@@ -256,7 +256,7 @@ class PlacedCohort(Cohort):
     def _take_in(
         self, hosts: Hosts, answers: Answers, placed: _PlacedRound, engine: Engine
     ) -> list[int]:
-        """Adds what hosts found; returns the clients of those that failed, not of late ones."""
+        """Adds what hosts found; returns the clients of hosts that failed (a host may be late)."""
         again: list[int] = []
         totals = {part.workers: part.total for part in answers.sums}
         for host in hosts:
