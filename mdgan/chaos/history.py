@@ -17,7 +17,10 @@ class Noticed:
     """One event of `metrics.jsonl`.
 
     Attributes:
+        name: `lost`, `joined`, ….
         time: when it happened, in seconds since 1970.
+        iteration: in which it happened.
+        record: the whole line.
     """
 
     name: str
@@ -39,6 +42,7 @@ class History:
         folder: of the run, which need not be there yet.
 
     Attributes:
+        iteration: the last recorded one.
         events: in the order in which they were read.
     """
 
