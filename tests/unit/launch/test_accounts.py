@@ -153,7 +153,6 @@ def test_two_workers_with_a_picture_in_common_are_refused(ready: Callable[..., P
     told = r"--dp-epsilon 8: ranks 1 and 2 hold the same samples \(1 of them\), .*of its own"
     with pytest.raises(BadInput, match=told):
         ready()
-    ready(dp_repeatable=True)
 
 
 def test_a_picture_that_a_worker_has_twice_is_told(ready: Callable[..., Prepared]) -> None:

@@ -85,7 +85,7 @@ def test_all_threads_of_a_private_host_count_them_as_0() -> None:
 @pytest.mark.parametrize(("delta", "rank"), [(0.01, ""), (0.04, "rank 2"), (0.1, "rank 2 (and 1")])
 def test_a_delta_that_allows_to_give_samples_away_is_told_once(delta: float, rank: str) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
-    given = {"dp_noise": 2.0, "dp_delta": delta, "dp_repeatable": True, "world_size": 3}
+    given = {"dp_noise": 2.0, "dp_delta": delta, "world_size": 3}
     shards = {1: make_shard(20), 2: make_shard(30)}
     warnings = check_budgets(MDGANSettings.read(given), shards, {}, serves=False)
     said = [line for line in warnings if "--dp-delta" in line]

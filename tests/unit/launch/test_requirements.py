@@ -23,7 +23,6 @@ SECURE = {"secure_aggregation": True, "world_size": 7}
         ("dp", DP, ""),
         ("dp", {}, "no differential privacy"),
         ("dp", {"dp_noise": 0.0}, "no differential privacy"),
-        ("dp", {**DP, "dp_repeatable": True}, "no differential privacy"),
         ("dp", {"algorithm": "paragan"}, "no differential privacy"),
         ("epsilon<=8", DP, ""),
         ("epsilon <= 8", DP, ""),
