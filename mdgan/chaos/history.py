@@ -36,6 +36,7 @@ class History:
         folder: of the run, which need not be there yet.
 
     Attributes:
+        iteration: the last recorded one.
         events: in the order in which they were read.
     """
 

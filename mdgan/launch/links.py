@@ -1,5 +1,6 @@
 """How this machine's processes are linked with the rest: sockets, addresses, certificates."""
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -130,11 +131,10 @@ def connector(
                 until,
             )
             host.own_address = own_address
-            try:
+            with contextlib.ExitStack() as closing:
+                closing.callback(host.close)
                 check_generation(host.welcome, hello.get("generation", 0), place)
-            except BaseException:
-                host.close()
-                raise
+                closing.pop_all()
             return host
 
         places = known

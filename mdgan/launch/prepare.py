@@ -153,7 +153,7 @@ def prepare(
     """Resolves and checks settings, loads the dataset file, reads the data of the workers here.
 
     Args:
-        layers: flags, then the config file; then come the algorithm's and the dataset's defaults.
+        layers: flags, then the config file.
         show_all: read what every worker holds, for `--dry-run`.
         launched: when the user started it, by the machine's monotonic clock; now if not given.
         joins_as: the rank that a running server has given to the one worker here.
@@ -168,19 +168,15 @@ def prepare(
     check_required(launch.require, settings, told=joins_as is not None)
     ranks = _ranks_here(entry, resolved, settings, launcher, joins_as)
     if not isinstance(launcher, RayCluster):
-        resolve_device(launch.device, 0)
-        if launch.core_sets:
-            check_cores(launch.cores)
-        if launch.network_interface is not None:
-            check_interface(launch.network_interface)
+        _check_machine(launch)
     credentials = _credentials(entry, settings, launch, ranks)
     check_trackers(settings.trackers() if ranks.serves else ())
     if continues is None:
         dataset.check_folder("--data-dir", settings.data_dir)
         dataset.check_folder("--held-out", settings.held_out)
-    models, beginning = tried_models(settings, dataset), None
-    if settings.init_from is not None and continues is None and ranks.serves:
-        beginning = read_beginning(settings.init_from, models)
+    models, given = tried_models(settings, dataset), settings.init_from
+    is_first = continues is None and ranks.serves
+    beginning = read_beginning(given, models) if given is not None and is_first else None
     _log.info("reading the data of %s …", dataset.name, extra={"shown": "doing"})
     clients, holdings = read_data(entry, settings, dataset, ranks, show_all=show_all)
     prepared = Prepared(
@@ -284,6 +280,14 @@ def load_dataset(resolved: Resolved, continues: Path | None = None) -> DatasetFi
         dataset, [name for name, item in declared.items() if item.metadata["shared"]]
     )
     return dataset
+
+
+def _check_machine(launch: LaunchSettings) -> None:
+    resolve_device(launch.device, 0)
+    if launch.core_sets:
+        check_cores(launch.cores)
+    if launch.network_interface is not None:
+        check_interface(launch.network_interface)
 
 
 def _warnings(

@@ -137,7 +137,7 @@ def test_full_disk(tmp_path: Path) -> None:
     command = shlex.join([*MDGAN, *LONG, "--out", "run"])
     result = finish(start(["bash", "-c", f"ulimit -f 100; exec {command}"], tmp_path))
     assert result.status == 1, result
-    assert "mdgan: run/generator.safetensors: cannot write there (File too large)" in result.errors
+    assert "generator-average.safetensors: cannot write there (File too large)" in result.errors
     assert "Traceback" not in result.errors
     assert not list((tmp_path / "run").rglob("*.tmp"))
     assert not (tmp_path / "run" / "generator.safetensors").exists()

@@ -23,7 +23,6 @@ from tests.unit.observe.run_files import RunFiles
 READ_BY_PEOPLE = {
     "mdgan/chaos/actors.py": "when a line was printed, beside the server's records",
     "mdgan/launch/faults.py": "when a fault struck, beside the server's records",
-    "mdgan/launch/lies.py": "when a host lied, beside the server's records",
     "mdgan/observe/run_observer.py": "when training began",
     "mdgan/observe/trackers.py": "MLflow wants it with each value",
     "mdgan/observe/watch.py": "how long ago a file was written, at the first look",
