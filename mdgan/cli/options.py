@@ -3,7 +3,6 @@
 import contextlib
 import os
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ from mdgan.families import registry
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings, without_other_guards
 from mdgan.records.run_directory import RunDirectory
-from mdgan.settings.declare import Kind, flag, read_config_file
+from mdgan.settings.declare import Setting, flag, read_config_file
 from mdgan.settings.machine import cores_taken, num_cores
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -97,7 +96,7 @@ def _completes(known: Callable[[dict[str, Any]], Iterable[str]]) -> Callable[...
     return complete
 
 
-dataset_names = _completes(registry.declared_settings()["dataset"].metadata["kind"].known)
+dataset_names = _completes(registry.declared_settings()["dataset"].kind.known or (lambda _: ()))
 """Completes the names of dataset files, those in --datasets-dir included."""
 
 
@@ -129,9 +128,9 @@ def settings_options(
     """
 
     def decorate(command: Command) -> Command:
-        items = [*registry.declared_settings().values(), *fields(LaunchSettings)]
+        items = [*registry.declared_settings().values(), *LaunchSettings.declared().values()]
         for item in reversed(items):
-            if item.name not in leave_out and (shared or not item.metadata["shared"]):
+            if item.name not in leave_out and (shared or not item.shared):
                 command = _option(item)(command)
         if not (shared and config):
             return command
@@ -162,9 +161,9 @@ def read_layers(
     return [flags, *(without_other_guards(flags, layer) for layer in layers[1:])]
 
 
-def _option(item: "Field[Any]") -> Callable[[Command], Command]:
-    kind: Kind = item.metadata["kind"]
-    metavar = "NAME" if item.name == "algorithm" else item.metadata["metavar"]
+def _option(item: Setting) -> Callable[[Command], Command]:
+    kind = item.kind
+    metavar = "NAME" if item.name == "algorithm" else item.metavar
     choices = registry.names() if item.name == "algorithm" else kind.choices
     types: dict[type, Any] = {int: click.INT, float: click.FLOAT, str: click.STRING}
     read: Any = types.get(kind.type)
@@ -189,8 +188,8 @@ def _option(item: "Field[Any]") -> Callable[[Command], Command]:
         metavar=metavar,
         help=_about(item),
         shell_complete=complete,
-        group=item.metadata["group"],
-        other_names=item.metadata["other_names"],
+        group=item.group,
+        other_names=item.other_names,
     )
 
 
@@ -200,20 +199,20 @@ def _with_commas(
     return ",".join(values) or None
 
 
-def _about(item: "Field[Any]") -> str:
+def _about(item: Setting) -> str:
     """A setting's help: which algorithms have it, its sign in the papers, its default."""
     if item.name == "algorithm":
         each = [f"{name}: {registry.algorithm(name).about}" for name in registry.names()]
         return f"What trains. {'; '.join(each)}.  [default: {registry.DEFAULT}]"
-    about, notes, choices = item.metadata, [], ""
-    if about["metavar"] and about["kind"].choices:
-        choices = f" One of {', '.join(about['kind'].choices)}."
+    notes, choices = [], ""
+    if item.metavar and item.kind.choices:
+        choices = f" One of {', '.join(item.kind.choices)}."
     having = registry.with_setting(item.name)
     if having and len(having) < len(registry.names()):
         notes.append(", ".join(having))
-    if about["symbol"]:
-        notes.append(f"paper: {about['symbol']}")
-    default = about["default_text"] or item.default
+    if item.symbol:
+        notes.append(f"paper: {item.symbol}")
+    default = item.default_text or item.default
     others = {
         name: value
         for name in registry.names()
@@ -223,4 +222,4 @@ def _about(item: "Field[Any]") -> str:
         own = "".join(f"; {name}: {value}" for name, value in others.items())
         notes.append(f"default: {default}{own}")
     end = f"  [{'; '.join(notes)}]" if notes else ""
-    return f"{about['help']}{choices}{end}"
+    return f"{item.help}{choices}{end}"

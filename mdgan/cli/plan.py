@@ -25,8 +25,7 @@ _OFFERED = ("workers_per_host", "threads", "datasets_dir", "data_dir", "slots", 
 _NOT_OFFERED = [
     name
     for name in known_settings() - set(_OFFERED)
-    if name not in registry.declared_settings()
-    or not registry.declared_settings()[name].metadata["shared"]
+    if name not in registry.declared_settings() or not registry.declared_settings()[name].shared
 ]
 _MOST_MILLISECONDS = 1e7
 _MOST_MEGABITS = 1e9

@@ -1,6 +1,5 @@
 """The settings that say which data are trained on, and where they lie."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +9,6 @@ from mdgan.settings.declare import Settings, own_setting, parsed, setting, switc
 from mdgan.settings.machine import path_of
 
 
-@dataclass(frozen=True)
 class DataSettings(Settings, group="data"):
     """Which data set, who holds what of it, and where it lies."""
 

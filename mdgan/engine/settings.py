@@ -1,19 +1,22 @@
 """The settings that every algorithm has; an algorithm derives from them and adds its own."""
 
 import re
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from mdgan.data.settings import DataSettings
+from mdgan.engine.secure_settings import LEAST_PARTIES, SecureSumSettings
 from mdgan.errors import BadInput
 from mdgan.gan.settings import TrainingSettings
 from mdgan.metrics.settings import ScoreSettings
 from mdgan.models.settings import ModelSettings
 from mdgan.observe.settings import RecordSettings
+from mdgan.privacy.settings import PrivacySettings, check_alone
 from mdgan.settings.declare import (
+    Settings,
     number,
     own_setting,
     parsed,
+    section,
     setting,
     shortest,
     switch,
@@ -63,12 +66,65 @@ def num_participants(fraction: float, num_workers: int) -> int:
     return min(num_workers, max(1, round(fraction * num_workers)))
 
 
-@dataclass(frozen=True)
-class RunSettings(DataSettings, ModelSettings, TrainingSettings, ScoreSettings, RecordSettings):
+class FaultSettings(Settings, group="faults"):
+    """What becomes of workers that are late, or answer nonsense."""
+
+    deadline: DeadlineRule | None = own_setting(
+        None,
+        "When to go on without the answers that are missing: seconds, or times the median answer "
+        "time, such as 3x.",
+        parsed(parse_deadline),
+        metavar="SECONDS|FACTORx",
+        default_text="wait for every worker that lives",
+    )
+    quorum: float = own_setting(
+        0.5,
+        "Least fraction of the workers to wait for, past --deadline too.",
+        number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
+        metavar="FRACTION",
+    )
+    strikes: int = own_setting(
+        3,
+        "Unusable answers, or messages without sense, after which a worker is shut out.",
+        whole(1),
+        metavar="N",
+    )
+
+
+class CheckpointSettings(Settings, group="faults"):
+    """How often the state of a run is saved, and where."""
+
+    checkpoint_interval: int = own_setting(
+        500,
+        "Iterations between two checkpoints; there is one at the end, too. 0 for none at all.",
+        whole(0, otherwise="must be 0 or more"),
+        metavar="N",
+    )
+    checkpoint_keep: int = own_setting(2, "Number of checkpoints to keep.", whole(1), metavar="K")
+    checkpoint_to_server: bool = own_setting(
+        False,
+        "Workers send their state to rank 0 instead of writing it themselves.",
+        switch(),
+    )
+
+
+class RunSettings(Settings):
     """The settings that every algorithm has.
 
     Together with the dataset file, the shared settings decide every bit of the result.
     """
+
+    data = section(DataSettings)
+    models = section(ModelSettings)
+    training = section(TrainingSettings)
+    scores = section(ScoreSettings)
+    records = section(RecordSettings)
+    faults = section(FaultSettings)
+    checkpoints = section(CheckpointSettings)
+    privacy = section(PrivacySettings, is_offered=False)
+    """Offered by algorithms whose workers can keep samples private."""
+    secure = section(SecureSumSettings, is_offered=False)
+    """Offered by algorithms that can do with sums of answers."""
 
     algorithm: str = setting("", "What trains.", text())
     world_size: int = setting(
@@ -94,53 +150,13 @@ class RunSettings(DataSettings, ModelSettings, TrainingSettings, ScoreSettings, 
         metavar="C",
         symbol="C",
     )
-    deadline: DeadlineRule | None = own_setting(
-        None,
-        "When to go on without the answers that are missing: seconds, or times the median answer "
-        "time, such as 3x.",
-        parsed(parse_deadline),
-        metavar="SECONDS|FACTORx",
-        default_text="wait for every worker that lives",
-        group="faults",
-    )
-    quorum: float = own_setting(
-        0.5,
-        "Least fraction of the workers to wait for, past --deadline too.",
-        number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
-        metavar="FRACTION",
-        group="faults",
-    )
-    strikes: int = own_setting(
-        3,
-        "Unusable answers, or messages without sense, after which a worker is shut out.",
-        whole(1),
-        metavar="N",
-        group="faults",
-    )
-    checkpoint_interval: int = own_setting(
-        500,
-        "Iterations between two checkpoints; there is one at the end, too. 0 for none at all.",
-        whole(0, otherwise="must be 0 or more"),
-        metavar="N",
-        group="faults",
-    )
-    checkpoint_keep: int = own_setting(
-        2, "Number of checkpoints to keep.", whole(1), metavar="K", group="faults"
-    )
-    checkpoint_to_server: bool = own_setting(
-        False,
-        "Workers send their state to rank 0 instead of writing it themselves.",
-        switch(),
-        group="faults",
-    )
 
     def check(self) -> None:
-        """Checks that every generated batch has a worker to judge it."""
-        super().check()
-        if self.profile is not None and self.profile.first > self.iterations:
+        """Checks that every generated batch has a worker to judge it, and who sees what."""
+        profile, iterations = self.records.profile, self.training.iterations
+        if profile is not None and profile.first > iterations:
             raise BadInput(
-                f"--profile {self.profile}: training ends with iteration {self.iterations}; give "
-                "earlier ones"
+                f"--profile {profile}: training ends with iteration {iterations}; give earlier ones"
             )
         most = max(2, self.num_judges)
         if self.kappa != "auto" and self.kappa > most:
@@ -148,6 +164,32 @@ class RunSettings(DataSettings, ModelSettings, TrainingSettings, ScoreSettings, 
                 f"--kappa {self.kappa}: more batches than {self.num_judges} worker(s) at a time "
                 f"can judge; at most {most}"
             )
+        at_once = {f"--{name}": getattr(self, name, False) for name in ("vectorize", "tune")}
+        check_alone(self, {**at_once, "--profile": profile is not None})
+        if self.secure.secure_aggregation:
+            self._check_sums()
+
+    def _check_sums(self) -> None:
+        """Checks that no other setting needs single answers, and that sums have enough of them."""
+        for given in (flag for flag, is_given in self.needs_single_answers().items() if is_given):
+            raise BadInput(
+                f"{given}: with --secure-aggregation the server sees sums alone, of all workers "
+                "that were asked; leave out one of the two"
+            )
+        at_a_time = num_participants(self.participation, self.num_workers)
+        if at_a_time < LEAST_PARTIES:
+            raise BadInput(
+                f"--secure-aggregation: a sum of {at_a_time} worker(s) at a time would tell "
+                f"what each has answered; use at least {LEAST_PARTIES} (--world-size, "
+                "--participation)"
+            )
+
+    def needs_single_answers(self) -> dict[str, bool]:
+        """By flag with its value, whether it was given although it needs single answers."""
+        return {
+            f"--deadline {self.faults.deadline}": self.faults.deadline is not None,
+            "--checkpoint-to-server": self.checkpoints.checkpoint_to_server,
+        }
 
     @property
     def num_workers(self) -> int:
@@ -175,9 +217,9 @@ class RunSettings(DataSettings, ModelSettings, TrainingSettings, ScoreSettings, 
     @property
     def makes_checkpoints(self) -> bool:
         """Whether the run is long enough for a checkpoint."""
-        return 0 < self.checkpoint_interval <= self.iterations
+        return 0 < self.checkpoints.checkpoint_interval <= self.training.iterations
 
     @property
     def is_scored(self) -> bool:
         """Whether the run is long enough for a score."""
-        return 0 < self.eval_interval <= self.iterations
+        return 0 < self.scores.eval_interval <= self.training.iterations

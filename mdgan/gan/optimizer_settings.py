@@ -60,7 +60,6 @@ _OPTIMIZER_HELP = "adam, radam, adabelief, lars, lamb, sgd, or lookahead:NAME wi
 _EPSILON_TEXT = "the optimizer's own"
 
 
-@dataclass(frozen=True)
 class OptimizerSettings(Settings, group="models"):
     """Optimizers, learning rates and clipping; None means what the default text says."""
 
@@ -169,7 +168,6 @@ class OptimizerSettings(Settings, group="models"):
 
     def check(self) -> None:
         """Checks that no number is given to an optimizer that has no use for it."""
-        super().check()
         for network in ("generator", "discriminator"):
             optimizer = getattr(self, f"{network}_optimizer") or OPTIMIZERS[0]
             if optimizer.removeprefix(LOOKAHEAD) not in _WITH_MOMENTUM_ALONE:

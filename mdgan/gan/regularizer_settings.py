@@ -35,7 +35,6 @@ def _augmentation_name(text: str) -> str:
 _WEIGHT = number(lambda weight: 0 < weight < inf, "must be above 0; leave it out for no penalty")
 
 
-@dataclass(frozen=True)
 class RegularizerSettings(Settings, group="models"):
     """Penalties and spectral norm; None means that there is none."""
 
@@ -92,7 +91,6 @@ class RegularizerSettings(Settings, group="models"):
 
     def check(self) -> None:
         """Checks that numbers of ADA are not given without it."""
-        super().check()
         for name in ("ada_target", "ada_images"):
             value = getattr(self, name)
             if value is not None and self.augment != "ada":

@@ -1,6 +1,5 @@
 """The settings of training that every algorithm has."""
 
-from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -9,10 +8,12 @@ from mdgan.gan.optimizer_settings import OPTIMIZERS, OptimizerSettings, Policy
 from mdgan.gan.regularizer_settings import RegularizerSettings
 from mdgan.gan.schedules import SCHEDULES, Schedule
 from mdgan.settings.declare import (
+    Settings,
     flag,
     number,
     one_of,
     own_setting,
+    section,
     setting,
     shortest,
     switch,
@@ -32,9 +33,50 @@ _GUESSING_AT_0 = ("bce", "hinge")
 """Discriminator losses whose logits are above 0 for what is called real."""
 
 
-@dataclass(frozen=True)
-class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
+class ArithmeticSettings(Settings, group="speed"):
+    """How models compute."""
+
+    precision: str = setting(
+        "fp32",
+        "What layers compute in; weights, losses and last layers stay in fp32.",
+        one_of("fp32", "bf16", "fp16"),
+    )
+    exact_layers: str | None = setting(
+        None,
+        "Layers of either model that compute in fp32 beside the last one, by name: 0,attention.*.",
+        text(),
+        metavar="PATTERN[,PATTERN…]",
+    )
+    channels_last: bool = setting(False, "Images lie in memory pixel by pixel.", switch())
+    merge_halves: bool = setting(
+        False,
+        "A discriminator judges real and generated samples in one pass, not in two. Results differ "
+        "in the last bits, more with dropout or spectral norm, and its work on real samples no "
+        "longer begins before the generated ones are there.",
+        switch(),
+    )
+    compile: bool = setting(False, "Compile the models with torch.compile.", switch())
+
+    def check(self) -> None:
+        """Checks that there is something for exact layers to differ from."""
+        if self.exact_layers is not None and self.precision == "fp32":
+            raise BadInput(
+                f"--exact-layers {self.exact_layers}: all layers compute in fp32; leave it out, or "
+                "add --precision bf16"
+            )
+
+    def exact_patterns(self) -> list[str]:
+        """What names of layers are compared with, as `fnmatch` does, that stay in fp32."""
+        given = (self.exact_layers or "").split(",")
+        return [pattern.strip() for pattern in given if pattern.strip()]
+
+
+class TrainingSettings(Settings, group="models"):
     """Losses, optimizers and arithmetic, and how long to train."""
+
+    optimizers = section(OptimizerSettings)
+    regularizers = section(RegularizerSettings)
+    arithmetic = section(ArithmeticSettings)
 
     batch_size: int = setting(10, "Samples in a batch.", whole(1), metavar="b", symbol="b")
     local_steps: int = setting(
@@ -71,33 +113,6 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
         metavar="W",
         default_text="1",
         other_names=("--auxiliary-weight",),
-    )
-    precision: str = setting(
-        "fp32",
-        "What layers compute in; weights, losses and last layers stay in fp32.",
-        one_of("fp32", "bf16", "fp16"),
-        group="speed",
-    )
-    exact_layers: str | None = setting(
-        None,
-        "Layers of either model that compute in fp32 beside the last one, by name: 0,attention.*.",
-        text(),
-        metavar="PATTERN[,PATTERN…]",
-        group="speed",
-    )
-    channels_last: bool = setting(
-        False, "Images lie in memory pixel by pixel.", switch(), group="speed"
-    )
-    merge_halves: bool = setting(
-        False,
-        "A discriminator judges real and generated samples in one pass, not in two. Results differ "
-        "in the last bits, more with dropout or spectral norm, and its work on real samples no "
-        "longer begins before the generated ones are there.",
-        switch(),
-        group="speed",
-    )
-    compile: bool = setting(
-        False, "Compile the models with torch.compile.", switch(), group="speed"
     )
     ema: float | None = setting(
         None,
@@ -136,15 +151,9 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
 
     def check(self) -> None:
         """Checks that losses and penalties go together, and that what is named has an effect."""
-        super().check()
-        if self.exact_layers is not None and self.precision == "fp32":
+        if self.arithmetic.merge_halves and self.regularizers.r1 is not None:
             raise BadInput(
-                f"--exact-layers {self.exact_layers}: all layers compute in fp32; leave it out, or "
-                "add --precision bf16"
-            )
-        if self.merge_halves and self.r1 is not None:
-            raise BadInput(
-                f"--merge-halves: --r1 {shortest(self.r1)} needs a pass over real samples alone; "
+                f"--merge-halves: --r1 {shortest(self.regularizers.r1)} needs a pass over real samples alone; "
                 "leave out one of the two"
             )
         for network in ("generator", "discriminator"):
@@ -161,13 +170,13 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
                 f"--discriminator-loss {critic} and --generator-loss {generator}: the Wasserstein "
                 f"distance needs both; give {_CRITIC} twice"
             )
-        if self.gradient_penalty is not None and critic != _CRITIC:
+        if self.regularizers.gradient_penalty is not None and critic != _CRITIC:
             raise BadInput(
-                f"--gradient-penalty {shortest(self.gradient_penalty)}: is for the Wasserstein "
+                f"--gradient-penalty {shortest(self.regularizers.gradient_penalty)}: is for the Wasserstein "
                 f"losses; add --discriminator-loss {_CRITIC} --generator-loss {_CRITIC}, or use "
                 "--r1"
             )
-        if self.augment == "ada" and critic not in _GUESSING_AT_0:
+        if self.regularizers.augment == "ada" and critic not in _GUESSING_AT_0:
             raise BadInput(
                 f"--augment ada: asks how many real samples have a logit above 0, which means "
                 f"little with --discriminator-loss {critic}; use one of {', '.join(_GUESSING_AT_0)}"
@@ -182,23 +191,18 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
         """
 
         def own(name: str, otherwise: Any) -> Any:
-            value = getattr(self, f"{network}_{name}")
+            value = getattr(self.optimizers, f"{network}_{name}")
             return otherwise if value is None else value
 
         return Policy(
             own("optimizer", OPTIMIZERS[0]),
             own("lr", 0.0),
-            (own("beta1", self.beta1), own("beta2", self.beta2)),
+            (own("beta1", self.optimizers.beta1), own("beta2", self.optimizers.beta2)),
             own("epsilon", None),
             own("weight_decay", 0.0),
             own("clip_norm", None),
             Schedule(own("schedule", SCHEDULES[0]), own("warmup_iterations", 0), self.iterations),
         )
-
-    def exact_patterns(self) -> list[str]:
-        """What names of layers are compared with, as `fnmatch` does, that stay in fp32."""
-        given = (self.exact_layers or "").split(",")
-        return [pattern.strip() for pattern in given if pattern.strip()]
 
     def iterations_of(self, epochs: float, mean_shard_size: float) -> int:
         """mE/b iterations, rounded, at least 1 (Hardy et al. 2019, Algorithm 1, line 11).

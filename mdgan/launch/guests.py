@@ -65,7 +65,7 @@ def of_the_run(told: Mapping[str, Any]) -> dict[str, Any]:
     where it is remembered what samples have spent.
     """
     declared = registry.declared_settings()
-    return {n: v for n, v in told.items() if n in declared and declared[n].metadata["shared"]}
+    return {n: v for n, v in told.items() if n in declared and declared[n].shared}
 
 
 def _sockets_of(path: Path) -> Sockets:

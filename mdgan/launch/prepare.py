@@ -299,9 +299,7 @@ def load_dataset(resolved: Resolved, continues: Path | None = None) -> DatasetFi
     else:
         dataset = dataset_file.load(settings.dataset, settings.datasets_dir)
     declared = registry.declared_settings()
-    dataset_file.check_defaults(
-        dataset, [name for name, item in declared.items() if item.metadata["shared"]]
-    )
+    dataset_file.check_defaults(dataset, [name for name, item in declared.items() if item.shared])
     return dataset
 
 

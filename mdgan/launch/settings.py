@@ -2,7 +2,6 @@
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from mdgan.credentials.identity import Identity, read_credentials, read_own_pki
@@ -17,6 +16,7 @@ from mdgan.settings.declare import (
     one_of,
     own_setting,
     parsed,
+    section,
     switch,
     text,
     whole,
@@ -36,7 +36,6 @@ def _read_cores(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True)
 class LinkSettings(Settings, group="network"):
     """Where the server is, which processes may take part, and how long others wait for one."""
 
@@ -150,9 +149,10 @@ class LinkSettings(Settings, group="network"):
         )
 
 
-@dataclass(frozen=True)
-class LaunchSettings(LinkSettings, group="network"):
+class LaunchSettings(Settings, group="network"):
     """How this machine takes part; every machine has its own settings."""
+
+    links = section(LinkSettings)
 
     workers_per_host: int | Literal["auto"] | None = own_setting(
         None,
@@ -221,7 +221,6 @@ class LaunchSettings(LinkSettings, group="network"):
 
     def check(self) -> None:
         """Checks that ranks are chosen only where there are several processes."""
-        super().check()
         if self.transport == "memory" and self.ranks is not None:
             raise BadInput(
                 f"--ranks {self.ranks}: with --transport memory every rank is in this process; "

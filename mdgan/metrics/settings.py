@@ -1,12 +1,12 @@
 """The settings of scores."""
 
-from dataclasses import dataclass
+from typing import Protocol
 
 from mdgan.errors import BadInput
+from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.declare import Settings, own_setting, text, whole
 
 
-@dataclass(frozen=True)
 class ScoreSettings(Settings, group="output"):
     """How often generators are scored, and in the features of which network."""
 
@@ -42,7 +42,6 @@ class ScoreSettings(Settings, group="output"):
 
     def check(self) -> None:
         """Checks that the Inception network and its weights are given together."""
-        super().check()
         if self.inception_weights is not None and self.extractor != "inception":
             raise BadInput(
                 f"--inception-weights {self.inception_weights}: needs --extractor inception beside "
@@ -52,3 +51,15 @@ class ScoreSettings(Settings, group="output"):
             raise BadInput(
                 "--extractor inception: needs --inception-weights FILE; nothing is downloaded"
             )
+
+
+class Scored(Protocol):
+    """Settings of scores, and of what the samples that scores may use are promised."""
+
+    @property
+    def scores(self) -> ScoreSettings:
+        """How generators are scored."""
+
+    @property
+    def privacy(self) -> PrivacySettings:
+        """What samples are promised."""

@@ -1,7 +1,6 @@
 """The settings of what a run writes down for people."""
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from mdgan.observe.trackers import TRACKERS, TrackerNames
@@ -41,7 +40,6 @@ class Iterations(NamedTuple):
         return found
 
 
-@dataclass(frozen=True)
 class RecordSettings(Settings, group="output"):
     """How often pictures and metrics are written, and where else than into the run's folder."""
 

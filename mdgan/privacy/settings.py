@@ -1,7 +1,9 @@
 """The settings of differential privacy, and what they cannot go together with."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, isinf
+from typing import Protocol
 
 from mdgan.errors import BadInput
 from mdgan.gan.settings import TrainingSettings
@@ -54,8 +56,7 @@ class Told:
         return cls(tuple(name for name in TELLABLE if name in names))
 
 
-@dataclass(frozen=True)
-class PrivacySettings(TrainingSettings, Settings, group="privacy"):
+class PrivacySettings(Settings, group="privacy"):
     """How private each worker's data stay; the same on every rank unless it says otherwise."""
 
     dp_epsilon: float | None = setting(
@@ -217,7 +218,6 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
 
     def check(self) -> None:
         """Checks that the numbers make a guarantee, and that nothing goes round it."""
-        super().check()
         if not self.has_dp:
             for name in (
                 "dp_delta",
@@ -252,59 +252,115 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
                 f"--dp-public-samples {self.dp_public_samples}: with {why} the true number is "
                 "told; leave out one of the two"
             )
-        if self.draws_poisson:
-            self._check_alone()
         if self.audit_canaries and (not self.hides_samples or self.dp_noise == 0):
             raise BadInput(
                 f"--audit-canaries {self.audit_canaries}: is for noise that hides a worker's "
                 "samples; add --dp-epsilon or --dp-noise without --dp-unit client, or leave it out"
             )
 
-    def _check_alone(self) -> None:
-        """Refuses what reads real samples besides, or not one by one."""
-        asked = self.poisson_flag
-        given = {
-            "--merge-halves": (self.merge_halves, "real samples are judged by themselves"),
-            f"--gradient-penalty {self.gradient_penalty}": (
-                self.gradient_penalty is not None,
-                "it mixes real samples with generated ones, one for one; --r1 or --spectral-norm "
-                "do without",
-            ),
-            "--augment ada": (
-                self.augment == "ada",
-                "it counts the logits of real samples; --augment diffaugment does not",
-            ),
-            f"--r1 {self.r1} --augment {self.augment}": (
-                self.r1 is not None and self.augment is not None,
-                "the penalty is taken at samples as they are, and augmentation changes them; leave "
-                "out one of the two",
-            ),
-            f"--precision {self.precision}": (
-                self.precision != "fp32",
-                "gradients of single samples are computed in fp32",
-            ),
-            "--compile": (self.compile, "gradients of single samples are computed uncompiled"),
-            "--channels-last": (
-                self.channels_last,
-                "gradients of single samples are computed plane by plane",
-            ),
-            "--vectorize": (
-                getattr(self, "vectorize", False),
-                "each worker draws batches of a size of their own",
-            ),
-            "--tune": (
-                getattr(self, "tune", False),
-                "each worker draws batches of a size of their own",
-            ),
-            "--profile": (
-                self.hides_samples and getattr(self, "profile", None) is not None,
-                "it tells how long real samples take, and with that of which samples",
-            ),
-            "--label-prior data": (
-                self.label_prior == "data" and not self.tells("classes"),
-                "workers do not tell their classes; add --dp-tell classes",
-            ),
-        }
-        for what, (is_given, why) in given.items():
-            if is_given:
-                raise BadInput(f"{what}: with {asked} {why}; or leave it out")
+
+class ClientPrivacySettings(PrivacySettings):
+    """The same, where noise may also hide clients as wholes."""
+
+    dp_unit: str = setting(
+        "sample",
+        "What differential privacy hides: a sample, by noise of the workers; or a client as a "
+        "whole, by noise of the server, which is trusted with what clients send. Clients' updates "
+        "are cut to --dp-clip, and clients drawn by --sampling poisson.",
+        one_of("sample", "client"),
+        group="privacy",
+    )
+
+    @property
+    def hides_clients(self) -> bool:
+        """See `PrivacySettings`."""
+        return self.has_dp and self.dp_unit == "client"
+
+    @property
+    def update_clip(self) -> float:
+        """C of a client's update; infinite where none is cut."""
+        return self.clip if self.hides_clients else inf
+
+    @property
+    def tells_losses(self) -> bool:
+        """Whether clients tell their losses."""
+        return not self.hides_clients or self.tells("losses")
+
+    @property
+    def names_clients(self) -> bool:
+        """Whether it is written down which clients took part in a round."""
+        return not (self.hides_clients and self.keeps_ledger)
+
+
+class Private(Protocol):
+    """Settings of training, and of what its data are promised."""
+
+    @property
+    def training(self) -> TrainingSettings:
+        """How long to train, and on how large batches."""
+
+    @property
+    def privacy(self) -> PrivacySettings:
+        """What the data are promised."""
+
+
+def check_alone(settings: Private, others: Mapping[str, bool]) -> None:
+    """Refuses what reads real samples besides those that Poisson sampling draws, or not one by one.
+
+    Args:
+        settings: of the run.
+        others: what else was given that trains several workers at once, or tells times, by flag.
+
+    Raises:
+        BadInput: there is such a setting.
+    """
+    privacy, training = settings.privacy, settings.training
+    if not privacy.draws_poisson:
+        return
+    asked = privacy.poisson_flag
+    regularizers, arithmetic = training.regularizers, training.arithmetic
+    given = {
+        "--merge-halves": (arithmetic.merge_halves, "real samples are judged by themselves"),
+        f"--gradient-penalty {regularizers.gradient_penalty}": (
+            regularizers.gradient_penalty is not None,
+            "it mixes real samples with generated ones, one for one; --r1 or --spectral-norm "
+            "do without",
+        ),
+        "--augment ada": (
+            regularizers.augment == "ada",
+            "it counts the logits of real samples; --augment diffaugment does not",
+        ),
+        f"--r1 {regularizers.r1} --augment {regularizers.augment}": (
+            regularizers.r1 is not None and regularizers.augment is not None,
+            "the penalty is taken at samples as they are, and augmentation changes them; leave "
+            "out one of the two",
+        ),
+        f"--precision {arithmetic.precision}": (
+            arithmetic.precision != "fp32",
+            "gradients of single samples are computed in fp32",
+        ),
+        "--compile": (arithmetic.compile, "gradients of single samples are computed uncompiled"),
+        "--channels-last": (
+            arithmetic.channels_last,
+            "gradients of single samples are computed plane by plane",
+        ),
+        "--vectorize": (
+            others.get("--vectorize", False),
+            "each worker draws batches of a size of their own",
+        ),
+        "--tune": (
+            others.get("--tune", False),
+            "each worker draws batches of a size of their own",
+        ),
+        "--profile": (
+            privacy.hides_samples and others.get("--profile", False),
+            "it tells how long real samples take, and with that of which samples",
+        ),
+        "--label-prior data": (
+            training.label_prior == "data" and not privacy.tells("classes"),
+            "workers do not tell their classes; add --dp-tell classes",
+        ),
+    }
+    for what, (is_given, why) in given.items():
+        if is_given:
+            raise BadInput(f"{what}: with {asked} {why}; or leave it out")

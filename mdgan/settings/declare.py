@@ -7,13 +7,12 @@ reads and checks every value, so that a `Settings` object always holds checked, 
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar
 
 from mdgan.errors import BadInput
 
@@ -186,26 +185,15 @@ def parsed(parse: Callable[[str], Any], *, several: bool = False) -> Kind:
     return Kind(str, parse, several=several)
 
 
-def setting(
-    default: Any,
-    help: str,
-    kind: Kind,
-    *,
-    metavar: str | None = None,
-    symbol: str | None = None,
-    default_text: str | None = None,
-    instead_of: str | None = None,
-    shared: bool = True,
-    is_choice: bool = False,
-    group: str | None = None,
-    other_names: Collection[str] = (),
-) -> Any:
-    """Declares one setting.
+@dataclass(frozen=True)
+class Setting:
+    """One declared setting.
 
-    Args:
+    Attributes:
         default: the value without flag, file or dataset default, as the command line has it.
         help: one sentence for `--help`.
         kind: what values it may have.
+        name: the component's attribute, the key in files; the flag has - for _.
         metavar: stands for the value in `--help`.
         symbol: the papers' sign for it.
         default_text: what `--help` shows as the default where the value itself says little.
@@ -216,64 +204,101 @@ def setting(
             setting refuses. Otherwise it passes over the default: files of settings may have it.
         group: where `--help` lists it, one of `GROUPS`; that of the component if not given.
         other_names: that users of other programs may type; `mdgan` then suggests this one.
-
-    Returns:
-        A dataclass field.
     """
-    metadata = {
-        "help": help,
-        "kind": kind,
-        "metavar": metavar,
-        "symbol": symbol,
-        "default_text": default_text,
-        "instead_of": instead_of,
-        "shared": shared,
-        "is_choice": is_choice,
-        "group": group,
-        "other_names": other_names,
-    }
-    return field(default=default, metadata=metadata)
+
+    default: Any
+    help: str
+    kind: Kind
+    name: str = ""
+    metavar: str | None = None
+    symbol: str | None = None
+    default_text: str | None = None
+    instead_of: str | None = None
+    shared: bool = True
+    is_choice: bool = False
+    group: str = ""
+    other_names: Collection[str] = ()
+
+    def read(self, value: object) -> Any:
+        """Checks a value, and turns it into the one that is used; raises BadInput."""
+        return self.kind.read(self.name, value, self.default)
+
+
+def setting(default: Any, help: str, kind: Kind, **more: Any) -> Any:
+    """Declares one setting of a component; `Setting` says what else can be given."""
+    return Setting(default, help, kind, **more)
 
 
 own_setting = partial(setting, shared=False)
 """Declares a setting that may differ from rank to rank."""
 
+S = TypeVar("S", bound="Settings")
+
 
 @dataclass(frozen=True)
-class Settings:
-    """Checked settings. Components derive from it and add fields made by `setting`.
+class Section(Generic[S]):
+    """Settings of a component within those of a larger one; made by `section`."""
 
-    A component names the group of its settings in `--help` as `class Own(Settings, group="data")`.
+    kind: type[S]
+    is_offered: bool
+
+
+def section(kind: type[S], *, is_offered: bool = True) -> S:
+    """Declares a section of settings.
+
+    Args:
+        kind: the component's own settings.
+        is_offered: whether users can choose them; if not, the section has its defaults.
+    """
+    declared: Any = Section(kind, is_offered)
+    return declared
+
+
+class Settings:
+    """Checked settings that cannot be changed. Components derive from it.
+
+    A component declares its own settings by `setting`, and those of its parts by `section`. Names
+    are unique, so that a user need not know sections: they are given, listed and written as if all
+    settings were one level. A component names their group in `--help`:
+    `class DataSettings(Settings, group="data")`.
+
+    Args:
+        values: by name, of this component and its sections; the others have their defaults.
+
+    Raises:
+        BadInput: a value cannot be used; the text names the flag and the way out.
+        TypeError: there is no setting of that name.
     """
 
     ignores_foreign: ClassVar[bool] = False
     """Whether settings of other algorithms are passed over instead of refused."""
+    _parts: ClassVar[Mapping[str, "Setting | Section[Settings]"]] = {}
 
     def __init_subclass__(cls, group: str = "algorithm") -> None:
-        """Puts the component's settings into its group, unless they name another."""
-        for item in vars(cls).values():
-            if isinstance(item, Field):
-                own = item.metadata["group"] or group
-                item.metadata = MappingProxyType({**item.metadata, "group": own})
+        """Collects what the component declares, and what it takes over from those above it."""
+        parts = dict(cls._parts)
+        for name, item in vars(cls).items():
+            if isinstance(item, Setting):
+                parts[name] = replace(item, name=name, group=item.group or group)
+            elif isinstance(item, Section):
+                parts[name] = item
+        cls._parts = parts
 
-    def __post_init__(self) -> None:
-        """Reads and checks every value.
-
-        Raises:
-            BadInput: a value cannot be used; the text names the flag and the way out.
-        """
-        for item in fields(self):
-            kind: Kind = item.metadata["kind"]
-            value = kind.read(item.name, getattr(self, item.name), item.default)
-            object.__setattr__(self, item.name, value)
-        for item in fields(self):
-            other = item.metadata["instead_of"]
-            value = getattr(self, item.name)
-            if other is not None and value is not None and getattr(self, other) is not None:
-                raise BadInput(
-                    f"{flag(item.name)} {value} and {flag(other)} {getattr(self, other)}: "
-                    "give one of them"
-                )
+    def __init__(self, **values: Any) -> None:
+        for name, part in self._parts.items():
+            if isinstance(part, Setting):
+                self.__dict__[name] = part.read(values.pop(name, part.default))
+            else:
+                own = part.kind.names() & values.keys() if part.is_offered else ()
+                self.__dict__[name] = part.kind(**{each: values.pop(each) for each in own})
+        if values:
+            raise TypeError(f"{type(self).__name__} has no setting {', '.join(values)}")
+        for item in self._parts.values():
+            if isinstance(item, Setting) and item.instead_of is not None:
+                value, other = getattr(self, item.name), getattr(self, item.instead_of)
+                if value is not None and other is not None:
+                    both = f"{flag(item.name)} {value} and {flag(item.instead_of)} {other}"
+                    raise BadInput(f"{both}: give one of them")
         self.check()
 
     def check(self) -> None:
@@ -282,6 +307,20 @@ class Settings:
         Raises:
             BadInput: they contradict each other.
         """
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{name}: settings do not change; `but` makes others")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        declared, values = self.declared(), self.values()
+        changed = {n: v for n, v in values.items() if v != declared[n].read(declared[n].default)}
+        return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in changed.items())})"
 
     @classmethod
     def defaults_beside(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -294,9 +333,20 @@ class Settings:
         return {}
 
     @classmethod
+    def declared(cls) -> dict[str, Setting]:
+        """All settings of a component and its sections, by name."""
+        found: dict[str, Setting] = {}
+        for name, part in cls._parts.items():
+            if isinstance(part, Setting):
+                found[name] = part
+            elif part.is_offered:
+                found |= part.kind.declared()
+        return found
+
+    @classmethod
     def names(cls) -> set[str]:
-        """The names of all settings of a component."""
-        return {item.name for item in fields(cls)}
+        """The names of all settings of a component and its sections."""
+        return set(cls.declared())
 
     @classmethod
     def read(cls, *layers: Mapping[str, Any]) -> Self:
@@ -309,7 +359,22 @@ class Settings:
         Raises:
             BadInput: a value cannot be used.
         """
-        return cls(**{n: v for n, v in merged(layers, fields(cls)).items() if n in cls.names()})
+        declared = cls.declared()
+        return cls(**{n: v for n, v in merged(layers, declared.values()).items() if n in declared})
+
+    def values(self) -> dict[str, Any]:
+        """All settings, those of sections among them, by name."""
+        found: dict[str, Any] = {}
+        for name, part in self._parts.items():
+            if isinstance(part, Setting):
+                found[name] = getattr(self, name)
+            elif part.is_offered:
+                found |= getattr(self, name).values()
+        return found
+
+    def but(self, **changes: Any) -> Self:
+        """The same settings, but for some; raises what making settings does."""
+        return type(self)(**{**self.values(), **changes})
 
     def as_json(self, *, shared: bool = False) -> dict[str, Any]:
         """The settings as values that JSON knows, by name.
@@ -318,15 +383,16 @@ class Settings:
             shared: leaves out those that may differ from rank to rank.
         """
         found = {}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if item.metadata["shared"] or not shared:
+        values = self.values()
+        for name, item in self.declared().items():
+            value = values[name]
+            if item.shared or not shared:
                 plain = value is None or isinstance(value, bool | int | float | str)
-                found[item.name] = value if plain else str(value)
+                found[name] = value if plain else str(value)
         return found
 
 
-def merged(layers: Iterable[Mapping[str, Any]], declared: Iterable["Field[Any]"]) -> dict[str, Any]:
+def merged(layers: Iterable[Mapping[str, Any]], declared: Iterable[Setting]) -> dict[str, Any]:
     """Layers of settings as one; the first layer that names a setting wins.
 
     Two settings that stand for each other (`instead_of`) are one choice: an earlier layer's choice
@@ -336,8 +402,8 @@ def merged(layers: Iterable[Mapping[str, Any]], declared: Iterable["Field[Any]"]
         layers: from the strongest to the weakest; None stands for a value that was not given.
         declared: the settings that may stand for each other.
     """
-    pairs = [(f.name, f.metadata["instead_of"]) for f in declared if f.metadata["instead_of"]]
-    other = {**dict(pairs), **{second: first for first, second in pairs}}
+    pairs = [(item.name, item.instead_of) for item in declared if item.instead_of]
+    other: dict[str, str] = {**dict(pairs), **{second: first for first, second in pairs}}
     found: dict[str, Any] = {}
     for layer in layers:
         chosen_before = set(found)

@@ -8,7 +8,7 @@ from mdgan.families.contract import Algorithm, updates_setting
 from mdgan.families.data_parallel.groups import GeneratorRanks, parse_generator_ranks
 from mdgan.families.data_parallel.scaling import BatchSizes, Scaling
 from mdgan.gan.rate_scaling import SCALING_RULE_NAMES
-from mdgan.settings.declare import flag, one_of, parsed, setting, text, whole
+from mdgan.settings.declare import Settings, flag, one_of, parsed, section, setting, text, whole
 
 NAME = "paragan"
 STAR = "star"
@@ -21,11 +21,9 @@ _ALONE = "local-step"
 _MOST_BUFFERED = 1000
 
 
-@dataclass(frozen=True)
-class DataParallelSettings(RunSettings):
-    """The settings of ParaGAN, and those that every algorithm has."""
+class BatchSettings(Settings):
+    """How large the batches of all workers are, and learning rates with them."""
 
-    algorithm: str = setting(NAME, "What trains.", text())
     global_batch_size: int | None = setting(
         None,
         "Samples in the batches of all workers together, dealt out again when workers come or go.",
@@ -49,6 +47,25 @@ class DataParallelSettings(RunSettings):
         metavar="N",
         default_text="--batch-size, that is, one worker",
     )
+    generator_batch_size: int | None = setting(
+        None,
+        "Samples of a worker that its generator learns from.",
+        whole(1),
+        metavar="b",
+        default_text="--batch-size",
+    )
+    discriminator_batch_size: int | None = setting(
+        None,
+        "Real samples of a worker that its discriminator learns from, and generated ones.",
+        whole(1),
+        metavar="b",
+        default_text="--batch-size",
+    )
+
+
+class AsynchronySettings(Settings):
+    """Whether a network waits for the other."""
+
     updates: str = updates_setting()
     image_buffer: int | None = setting(
         None,
@@ -73,20 +90,29 @@ class DataParallelSettings(RunSettings):
         metavar="1..g",
         default_text="every worker trains both networks",
     )
-    generator_batch_size: int | None = setting(
-        None,
-        "Samples of a worker that its generator learns from.",
-        whole(1),
-        metavar="b",
-        default_text="--batch-size",
-    )
-    discriminator_batch_size: int | None = setting(
-        None,
-        "Real samples of a worker that its discriminator learns from, and generated ones.",
-        whole(1),
-        metavar="b",
-        default_text="--batch-size",
-    )
+
+    def lag_at(self, iteration: int) -> int:
+        """How many iterations ago the images were made that discriminators learn from.
+
+        Args:
+            iteration: i; the first is 1.
+
+        Returns:
+            0 where updates are synchronous.
+        """
+        is_over = self.sync_after is not None and iteration > self.sync_after
+        if self.updates == "sync" or is_over:
+            return 0
+        return 1 if self.image_buffer is None else self.image_buffer
+
+
+class DataParallelSettings(RunSettings):
+    """The settings of ParaGAN, and those that every algorithm has."""
+
+    batches = section(BatchSettings)
+    asynchrony = section(AsynchronySettings)
+
+    algorithm: str = setting(NAME, "What trains.", text())
     all_reduce: str = setting(
         STAR,
         "How gradients are added up. star: by the server. ring: by all processes among themselves, "
@@ -110,21 +136,21 @@ class DataParallelSettings(RunSettings):
                 "most, one for each network; use 1 or 2"
             )
         together = max(map(len, self.groups()))
-        if self.global_batch_size is not None and self.global_batch_size < together:
+        if self.batches.global_batch_size is not None and self.batches.global_batch_size < together:
             raise BadInput(
-                f"--global-batch-size {self.global_batch_size}: fewer samples than the "
+                f"--global-batch-size {self.batches.global_batch_size}: fewer samples than the "
                 f"{together} workers that train a network; use more, or fewer workers"
             )
-        if self.reference_batch_size is not None and self.lr_scaling == "none":
+        if self.batches.reference_batch_size is not None and self.batches.lr_scaling == "none":
             raise BadInput(
-                f"--reference-batch-size {self.reference_batch_size}: is for --lr-scaling linear "
+                f"--reference-batch-size {self.batches.reference_batch_size}: is for --lr-scaling linear "
                 "or sqrt; add one"
             )
         self._check_updates()
-        if self.generator_ranks is not None:
-            self._check_apart(self.generator_ranks)
+        if self.asynchrony.generator_ranks is not None:
+            self._check_apart(self.asynchrony.generator_ranks)
         self._check_all_reduce()
-        if self.lr_scaling in SCALING_RULE_NAMES.registered:
+        if self.batches.lr_scaling in SCALING_RULE_NAMES.registered:
             self._try_scaling()
 
     def _try_scaling(self) -> None:
@@ -136,26 +162,28 @@ class DataParallelSettings(RunSettings):
 
     def _check_updates(self) -> None:
         for name in ("image_buffer", "sync_after"):
-            if (value := getattr(self, name)) is not None and self.updates == "sync":
+            if (
+                value := getattr(self.asynchrony, name)
+            ) is not None and self.asynchrony.updates == "sync":
                 raise BadInput(f"{flag(name)} {value}: is for --updates async; add that")
-        if self.lag_at(1) and self.local_steps > 1:
+        if self.asynchrony.lag_at(1) and self.training.local_steps > 1:
             raise BadInput(
-                f"--local-steps {self.local_steps}: with --updates async both networks take one "
+                f"--local-steps {self.training.local_steps}: with --updates async both networks take one "
                 "step at a time; leave it out, or give discriminators a larger "
                 "--discriminator-batch-size"
             )
         for name in ("generator_batch_size", "discriminator_batch_size"):
-            value = getattr(self, name)
-            if value is not None and self.global_batch_size is not None:
+            value = getattr(self.batches, name)
+            if value is not None and self.batches.global_batch_size is not None:
                 raise BadInput(
-                    f"{flag(name)} {value} and --global-batch-size {self.global_batch_size}: give "
+                    f"{flag(name)} {value} and --global-batch-size {self.batches.global_batch_size}: give "
                     "one of them"
                 )
 
     def _check_apart(self, ranks: GeneratorRanks) -> None:
         """Refuses what makes no sense where each worker trains one network."""
         given = f"--generator-ranks {ranks}"
-        if self.updates == "sync":
+        if self.asynchrony.updates == "sync":
             raise BadInput(f"{given}: is for --updates async; add that")
         if ranks.last > self.num_workers:
             raise BadInput(
@@ -164,14 +192,14 @@ class DataParallelSettings(RunSettings):
             )
         if len(ranks.groups(range(1, self.world_size)).discriminator) == 0:
             raise BadInput(f"{given}: leaves no worker for the discriminator; use fewer")
-        if self.image_buffer == 0:
+        if self.asynchrony.image_buffer == 0:
             raise BadInput(
                 f"--image-buffer 0: with {given} discriminators learn from images of an earlier "
                 "iteration; use 1 or more"
             )
-        if self.sync_after is not None:
+        if self.asynchrony.sync_after is not None:
             raise BadInput(
-                f"--sync-after {self.sync_after}: with {given} a worker has one network to train, "
+                f"--sync-after {self.asynchrony.sync_after}: with {given} a worker has one network to train, "
                 "and would wait for the others half of the time; leave one of them out"
             )
         if self.kappa not in ("auto", 1):
@@ -184,19 +212,23 @@ class DataParallelSettings(RunSettings):
         """The workers that train a network together, at the start: all, or two groups."""
         workers = list(range(1, self.world_size))
         return (
-            [workers] if self.generator_ranks is None else [*self.generator_ranks.groups(workers)]
+            [workers]
+            if self.asynchrony.generator_ranks is None
+            else [*self.asynchrony.generator_ranks.groups(workers)]
         )
 
     def holds_data(self, worker: int) -> bool:
         """See `RunSettings`; the generator alone needs no data."""
-        return self.generator_ranks is None or worker not in self.generator_ranks
+        return (
+            self.asynchrony.generator_ranks is None or worker not in self.asynchrony.generator_ranks
+        )
 
     def _check_all_reduce(self) -> None:
         if self.all_reduce == STAR:
             return
-        if self.generator_ranks is not None:
+        if self.asynchrony.generator_ranks is not None:
             raise BadInput(
-                f"--all-reduce {self.all_reduce}: with --generator-ranks {self.generator_ranks} "
+                f"--all-reduce {self.all_reduce}: with --generator-ranks {self.asynchrony.generator_ranks} "
                 "the server adds up the gradients of each group; leave one of them out"
             )
         if self.num_workers == 1:
@@ -204,36 +236,22 @@ class DataParallelSettings(RunSettings):
                 f"--all-reduce {self.all_reduce}: a single worker has nothing to add up; leave it "
                 "out, or use more workers"
             )
-        if self.deadline is not None:
+        if self.faults.deadline is not None:
             raise BadInput(
-                f"--deadline {self.deadline}: with --all-reduce {self.all_reduce} every worker "
+                f"--deadline {self.faults.deadline}: with --all-reduce {self.all_reduce} every worker "
                 f"waits for all others; leave it out, or use --all-reduce {STAR}"
             )
-
-    def lag_at(self, iteration: int) -> int:
-        """How many iterations ago the images were made that discriminators learn from.
-
-        Args:
-            iteration: i; the first is 1.
-
-        Returns:
-            0 where updates are synchronous.
-        """
-        is_over = self.sync_after is not None and iteration > self.sync_after
-        if self.updates == "sync" or is_over:
-            return 0
-        return 1 if self.image_buffer is None else self.image_buffer
 
     def scaling(self) -> Scaling:
         """The batch sizes and learning rates of any number of workers."""
         return Scaling(
             BatchSizes(
-                self.discriminator_batch_size or self.batch_size,
-                self.generator_batch_size or self.batch_size,
+                self.batches.discriminator_batch_size or self.training.batch_size,
+                self.batches.generator_batch_size or self.training.batch_size,
             ),
-            self.global_batch_size,
-            self.lr_scaling,
-            self.reference_batch_size or self.batch_size,
+            self.batches.global_batch_size,
+            self.batches.lr_scaling,
+            self.batches.reference_batch_size or self.training.batch_size,
         )
 
 
@@ -245,7 +263,7 @@ class _ParaGAN(Algorithm[DataParallelSettings]):
         Where the server adds up gradients, there is no ring, and hosts do not step.
         """
         server, host = super().phases(settings)
-        unused = {_ALONE} if settings.lag_at(settings.iterations) else set()
+        unused = {_ALONE} if settings.asynchrony.lag_at(settings.training.iterations) else set()
         if settings.all_reduce == STAR:
             unused |= {_BUILD, _REDUCE}
             host = tuple(phase for phase in host if phase not in (_REDUCE, _STEP))

@@ -5,12 +5,11 @@ is FL-GAN bit for bit (Guerraoui et al. 2020, section 4).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from math import inf
 from typing import Any, Literal
 
 from mdgan.engine.secure_settings import SecureSumSettings
-from mdgan.engine.settings import num_participants
+from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm
 from mdgan.families.federated.forms import (
@@ -24,13 +23,15 @@ from mdgan.families.federated.forms import (
 from mdgan.families.federated.private_clients import check_poisson_rounds, check_private_clients
 from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, parse_robust_rule
 from mdgan.gan.codec_form import CODEC_FORMS, CodecForm, codec_kind
-from mdgan.privacy.settings import PrivacySettings
+from mdgan.privacy.settings import ClientPrivacySettings
 from mdgan.settings.declare import (
+    Settings,
     flag,
     number,
     one_of,
     own_setting,
     parsed,
+    section,
     setting,
     switch,
     text,
@@ -45,11 +46,9 @@ MOST_SLOTS = 256
 _MOST_CLIENTS = 10_000_000
 
 
-@dataclass(frozen=True)
-class FederatedSettings(SecureSumSettings, PrivacySettings):
-    """The settings of the federated algorithms, and those that every algorithm has."""
+class RoundSettings(Settings):
+    """Who trains in a round, for how long, and what their models weigh."""
 
-    algorithm: str = setting("fl-gan", "What trains.", text())
     round_iterations: int | None = setting(
         None,
         "Iterations that a worker trains in a round.",
@@ -84,13 +83,6 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         symbol="w",
         is_choice=True,
     )
-    aggregation: RobustRule = setting(
-        "mean",
-        "How the workers' models are combined: mean, or, where up to F of a round's workers may "
-        f"lie: {ROBUST_FORMS}.",
-        parsed(parse_robust_rule),
-        metavar="RULE",
-    )
     training_load: LoadForm = setting(
         "equal",
         "How much a worker trains in a round: all the same; more if it has more samples, so that "
@@ -106,21 +98,6 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         parsed(parse_clusters),
         metavar="METHOD",
     )
-    dp_unit: str = setting(
-        "sample",
-        "What differential privacy hides: a sample, by noise of the workers; or a client as a "
-        "whole, by noise of the server, which is trusted with what clients send. Clients' updates "
-        "are cut to --dp-clip, and clients drawn by --sampling poisson.",
-        one_of("sample", "client"),
-        group="privacy",
-    )
-    wire_models: CodecForm = setting(
-        "fp32",
-        f"How workers' models travel to the server: {CODEC_FORMS}; all but fp32 as differences.",
-        codec_kind(CODEC_FORMS),
-        metavar="CODEC",
-        group="speed",
-    )
     on_deadline: str = own_setting(
         "complete",
         "What becomes of a round past --deadline: it is completed with the answers that came, or "
@@ -128,6 +105,17 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         one_of("complete", "abort"),
         group="faults",
     )
+    client_state: str | None = setting(
+        None,
+        "What a client has of its earlier rounds: moments, noise and the order of its samples, or "
+        "nothing, so that it can be trained anywhere.",
+        one_of("kept", "fresh"),
+        default_text="fresh with --clients, else kept",
+    )
+
+
+class PlacingSettings(Settings, group="speed"):
+    """Clients without a home, and where they are trained."""
 
     clients: int | None = setting(
         None,
@@ -138,20 +126,12 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         default_text="as many as there are ranks beside rank 0, each at home on its rank",
         group="network",
     )
-    client_state: str | None = setting(
-        None,
-        "What a client has of its earlier rounds: moments, noise and the order of its samples, or "
-        "nothing, so that it can be trained anywhere.",
-        one_of("kept", "fresh"),
-        default_text="fresh with --clients, else kept",
-    )
     slots: int | Literal["auto"] = own_setting(
         "auto",
         "Processes of each host that train --clients, one after another; auto: as many as train "
         "fastest here.",
         whole(1, MOST_SLOTS, word="auto"),
         metavar="N|auto",
-        group="speed",
     )
     slot_rounds: int = own_setting(
         3,
@@ -159,7 +139,6 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         whole(2, below="needs at least 2: the first with another number does not count"),
         metavar="T",
         symbol="T_c",
-        group="speed",
     )
     placement: str = own_setting(
         "lb",
@@ -167,7 +146,6 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         "that all slots are done at once, by what clients took before; pull: one at a time to "
         "whichever rank is done, for comparison.",
         one_of("rr", "bb", "lb", PULL),
-        group="speed",
     )
     time_window: int | None = own_setting(
         None,
@@ -175,9 +153,37 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         whole(1),
         metavar="R",
         default_text="never",
-        group="speed",
     )
 
+
+class ModelWireSettings(Settings, group="speed"):
+    """How models travel."""
+
+    wire_models: CodecForm = setting(
+        "fp32",
+        f"How workers' models travel to the server: {CODEC_FORMS}; all but fp32 as differences.",
+        codec_kind(CODEC_FORMS),
+        metavar="CODEC",
+    )
+
+
+class FederatedSettings(RunSettings):
+    """The settings of the federated algorithms, and those that every algorithm has."""
+
+    rounds = section(RoundSettings)
+    placing = section(PlacingSettings)
+    wire = section(ModelWireSettings)
+    privacy = section(ClientPrivacySettings)
+    secure = section(SecureSumSettings)
+
+    algorithm: str = setting("fl-gan", "What trains.", text())
+    aggregation: RobustRule = setting(
+        "mean",
+        "How the workers' models are combined: mean, or, where up to F of a round's workers may "
+        f"lie: {ROBUST_FORMS}.",
+        parsed(parse_robust_rule),
+        metavar="RULE",
+    )
     vectorize: bool = own_setting(
         False,
         "Train the clients of a slot, or of a process, at once, not one after another; pays with "
@@ -212,9 +218,9 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         self._check_vectorize()
         check_private_clients(self)
         check_poisson_rounds(self)
-        if self.on_deadline == "abort" and self.deadline is None:
+        if self.rounds.on_deadline == "abort" and self.faults.deadline is None:
             raise BadInput("--on-deadline abort: needs --deadline beside it")
-        if self.label_prior == "data" and self.clusters.number:
+        if self.training.label_prior == "data" and self.rounds.clusters.number:
             raise BadInput(
                 "--label-prior data: with --clusters workers tell groups, not classes; leave one "
                 "of the two out"
@@ -226,17 +232,17 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         """See `SecureSumSettings`."""
         return {
             **super().needs_single_answers(),
-            f"--clients {self.clients}": self.clients is not None,
+            f"--clients {self.placing.clients}": self.placing.clients is not None,
             f"--aggregation {self.aggregation}": not self.adds_up,
-            f"--wire-models {self.wire_models}": str(self.wire_models) != "fp32",
+            f"--wire-models {self.wire.wire_models}": str(self.wire.wire_models) != "fp32",
         }
 
     def _check_votes(self) -> None:
         """Checks that workers have equal votes, and that a round has enough of them."""
-        if self.weighting != "uniform":
+        if self.rounds.weighting != "uniform":
             raise BadInput(
                 f"--aggregation {self.aggregation}: every worker has one vote, and --weighting "
-                f"{self.weighting} follows what workers say that they hold; add --weighting uniform"
+                f"{self.rounds.weighting} follows what workers say that they hold; add --weighting uniform"
             )
         in_a_round = num_participants(self.participation, self.num_clients)
         more = "more (--world-size, --participation)"
@@ -248,10 +254,10 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
             "clients that keep moments between rounds train one after another; add --client-state "
             "fresh, or leave it out": not self.begins_anew,
             "with --placement pull a slot has one client at a time; leave out one of the two": (
-                self.placement == PULL
+                self.placing.placement == PULL
             ),
             "clients learn from real samples by themselves; leave out --merge-halves": (
-                self.merge_halves
+                self.training.arithmetic.merge_halves
             ),
         }
         for reason in (reason for reason, holds in reasons.items() if holds and self.vectorize):
@@ -259,35 +265,33 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
 
     def _check_clients(self) -> None:
         """Checks what clients without a home cannot have, and who has nothing else to place."""
-        default = {item.name: item.default for item in fields(self)}
-        for name in ("slots", "placement", "time_window", "slot_rounds"):
-            value = getattr(self, name)
-            if self.clients is None and value != default[name]:
+        for name, value in self.placing.values().items():
+            if self.placing.clients is None and value != self.placing.declared()[name].default:
                 raise BadInput(f"{flag(name)} {value}: places --clients; give these, too")
-        if self.clients is None:
+        if self.placing.clients is None:
             return
-        without = f"leave --clients out, and give --world-size {self.clients + 1}"
-        if not self.partition.divides:
+        without = f"leave --clients out, and give --world-size {self.placing.clients + 1}"
+        if not self.data.partition.divides:
             raise BadInput(
                 "--partition none: clients' data can be read only where they lie, so clients have "
                 f"a home; {without}"
             )
-        if self.client_state == "kept":
+        if self.rounds.client_state == "kept":
             raise BadInput(
                 "--client-state kept: what a client keeps lies where it trained last, so it has a "
                 f"home; {without}"
             )
-        if str(self.wire_models) != "fp32":
+        if str(self.wire.wire_models) != "fp32":
             raise BadInput(
-                f"--wire-models {self.wire_models}: sums of --clients travel as they are; leave it "
+                f"--wire-models {self.wire.wire_models}: sums of --clients travel as they are; leave it "
                 "out"
             )
-        if self.placement == PULL and self.deadline is not None:
+        if self.placing.placement == PULL and self.faults.deadline is not None:
             raise BadInput(
-                f"--deadline {self.deadline}: with --placement pull no list of clients is ever "
+                f"--deadline {self.faults.deadline}: with --placement pull no list of clients is ever "
                 "late; leave one of the two out"
             )
-        if self.training_load.name == "measured":
+        if self.rounds.training_load.name == "measured":
             raise BadInput(
                 "--training-load measured: --clients have no machine of their own to measure; "
                 "leave one of the two out"
@@ -296,12 +300,12 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
     @property
     def num_roaming(self) -> int | None:
         """How many clients have no home."""
-        return self.clients
+        return self.placing.clients
 
     @property
     def num_clients(self) -> int:
         """How many clients there are at the start, with or without a home."""
-        return self.num_workers if self.clients is None else self.clients
+        return self.num_workers if self.placing.clients is None else self.placing.clients
 
     @property
     def adds_up(self) -> bool:
@@ -309,29 +313,9 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         return self.aggregation.name == "mean"
 
     @property
-    def hides_clients(self) -> bool:
-        """See `PrivacySettings`."""
-        return self.has_dp and self.dp_unit == "client"
-
-    @property
-    def update_clip(self) -> float:
-        """C of a client's update; infinite where none is cut."""
-        return self.clip if self.hides_clients else inf
-
-    @property
-    def tells_losses(self) -> bool:
-        """Whether clients tell their losses."""
-        return not self.hides_clients or self.tells("losses")
-
-    @property
-    def names_clients(self) -> bool:
-        """Whether it is written down which clients took part in a round."""
-        return not (self.hides_clients and self.keeps_ledger)
-
-    @property
     def begins_anew(self) -> bool:
         """Whether a client begins each round without anything of its earlier ones."""
-        return self.clients is not None or self.client_state == "fresh"
+        return self.placing.clients is not None or self.rounds.client_state == "fresh"
 
     def round_length(self, mean_shard_size: float) -> int:
         """The number of iterations in a round.
@@ -342,9 +326,9 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         Returns:
             `--round-iterations`, or mE/b rounded, at least 1 (Hardy et al. 2019, section III-c).
         """
-        if self.round_iterations is not None:
-            return self.round_iterations
-        return self.iterations_of(self.round_epochs or 1.0, mean_shard_size)
+        if self.rounds.round_iterations is not None:
+            return self.rounds.round_iterations
+        return self.training.iterations_of(self.rounds.round_epochs or 1.0, mean_shard_size)
 
 
 _BUILDER = "mdgan.families.federated.build:BUILDER"

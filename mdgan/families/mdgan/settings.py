@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from mdgan.engine.secure_settings import LEAST_PARTIES, SecureSumSettings
-from mdgan.engine.settings import num_participants
+from mdgan.engine.settings import FaultSettings, RunSettings, num_participants
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, ClassCounts, updates_setting
 from mdgan.families.mdgan.swap_rhythm import are_uneven, interval_for
@@ -18,10 +18,12 @@ from mdgan.gan.aggregation_form import (
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, CodecForm, codec_kind
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.declare import (
+    Settings,
     number,
     one_of,
     own_setting,
     parsed,
+    section,
     setting,
     shortest,
     switch,
@@ -75,11 +77,9 @@ def parse_aggregation(text: str) -> AggregationRule:
     return AggregationRule(name, number_above_0(given, otherwise))
 
 
-@dataclass(frozen=True)
-class MDGANSettings(SecureSumSettings, PrivacySettings):
-    """The settings of MD-GAN, and those that every algorithm has."""
+class SwapSettings(Settings):
+    """When workers exchange discriminators, and how."""
 
-    algorithm: str = setting(NAME, "What trains.", text())
     swap_interval: int | None = setting(
         None,
         "Iterations between two swaps; 0 for never.",
@@ -109,6 +109,34 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
         "last batch.",
         one_of("all", "weights"),
     )
+
+
+class WireSettings(Settings, group="speed"):
+    """How samples and feedback travel."""
+
+    wire_images: CodecForm = setting(
+        "fp32",
+        f"How generated images travel: {IMAGE_FORMS}.",
+        codec_kind(IMAGE_FORMS),
+        metavar="CODEC",
+    )
+    wire_feedback: CodecForm = setting(
+        "fp32",
+        f"How feedback travels: {CODEC_FORMS}.",
+        codec_kind(CODEC_FORMS),
+        metavar="CODEC",
+    )
+
+
+class MDGANSettings(RunSettings):
+    """The settings of MD-GAN, and those that every algorithm has."""
+
+    swaps = section(SwapSettings)
+    wire = section(WireSettings)
+    privacy = section(PrivacySettings)
+    secure = section(SecureSumSettings)
+
+    algorithm: str = setting(NAME, "What trains.", text())
     aggregation: AggregationRule = setting(
         "mean",
         "How the workers' feedback, or their models, are combined: mean, or, where up to F of them "
@@ -130,20 +158,6 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
     updates: str = updates_setting(
         arrival="the server steps with each worker's answer as soon as it comes, so that no worker "
         "waits for another one, and no two runs with several workers give the same bits"
-    )
-    wire_images: CodecForm = setting(
-        "fp32",
-        f"How generated images travel: {IMAGE_FORMS}.",
-        codec_kind(IMAGE_FORMS),
-        metavar="CODEC",
-        group="speed",
-    )
-    wire_feedback: CodecForm = setting(
-        "fp32",
-        f"How feedback travels: {CODEC_FORMS}.",
-        codec_kind(CODEC_FORMS),
-        metavar="CODEC",
-        group="speed",
     )
     shut_out_free_riders: bool = setting(
         False,
@@ -179,7 +193,9 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
                     f"--{name}: with --updates async workers learn after their answer, one by one; "
                     "leave out one of the two"
                 )
-        if self.merge_halves and (self.updates == "async" or self.vectorize or self.tune):
+        if self.training.arithmetic.merge_halves and (
+            self.updates == "async" or self.vectorize or self.tune
+        ):
             other = "--updates async" if self.updates == "async" else "--vectorize and --tune"
             raise BadInput(
                 f"--merge-halves: with {other} a worker learns from real samples by themselves; "
@@ -197,9 +213,9 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
                 f"--shut-out-free-riders: with {self.num_judges} worker(s) at a time the server "
                 f"cannot tell which answers are usual; at least {LEAST_WORKERS} must answer"
             )
-        if self.batch_size < LEAST_SAMPLES:
+        if self.training.batch_size < LEAST_SAMPLES:
             raise BadInput(
-                f"--shut-out-free-riders: a batch of {self.batch_size} is too small to see whether "
+                f"--shut-out-free-riders: a batch of {self.training.batch_size} is too small to see whether "
                 f"answers depend on it; --batch-size must be at least {LEAST_SAMPLES}"
             )
 
@@ -212,7 +228,7 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
             f"--updates {self.updates}": self.by_arrival,
             "--stale 1": self.stale > 0,
             "--shut-out-free-riders": self.shut_out_free_riders,
-            f"--wire-feedback {self.wire_feedback}": str(self.wire_feedback) != "fp32",
+            f"--wire-feedback {self.wire.wire_feedback}": str(self.wire.wire_feedback) != "fp32",
             f"--kappa {self.kappa} of {self.num_judges} worker(s)": (
                 isinstance(self.kappa, int) and self.kappa > most
             ),
@@ -223,8 +239,9 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
         given = {
             f"--aggregation {self.aggregation}": self.aggregation.name != "mean",
             "--stale 1": self.stale > 0,
-            f"--deadline {self.deadline}": self.deadline is not None,
-            f"--quorum {shortest(self.quorum)}": self.quorum != type(self).quorum,
+            f"--deadline {self.faults.deadline}": self.faults.deadline is not None,
+            f"--quorum {shortest(self.faults.quorum)}": self.faults.quorum
+            != FaultSettings().quorum,
             "--vectorize": self.vectorize,
             "--tune": self.tune,
             "--shut-out-free-riders": self.shut_out_free_riders,
@@ -273,11 +290,11 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
             (Hardy et al. 2019, Algorithm 1, line 11). If neither is given and workers hold
             different classes, as often as `interval_for` says, but once an epoch at least.
         """
-        if self.swap_interval is not None:
-            return self.swap_interval
-        if self.swap_epochs is not None:
-            return self.iterations_of(self.swap_epochs, mean_shard_size)
-        epoch = self.iterations_of(1.0, mean_shard_size)
+        if self.swaps.swap_interval is not None:
+            return self.swaps.swap_interval
+        if self.swaps.swap_epochs is not None:
+            return self.training.iterations_of(self.swaps.swap_epochs, mean_shard_size)
+        epoch = self.training.iterations_of(1.0, mean_shard_size)
         return min(epoch, interval_for(num_weights)) if are_uneven(class_counts) else epoch
 
 
@@ -285,7 +302,7 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
 class _MDGAN(Algorithm[MDGANSettings]):
     def phases(self, settings: MDGANSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The phases of every iteration, and those of swaps if there are any."""
-        swaps = settings.num_workers > 1 and settings.swap_interval != 0
+        swaps = settings.num_workers > 1 and settings.swaps.swap_interval != 0
         # Before those of checkpoints: what `mdgan chaos` draws for a seed depends on the order.
         extended = replace(
             self,

@@ -1,6 +1,5 @@
 """The settings of the baseline, and its entry in the registry."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from mdgan.engine.settings import RunSettings
@@ -10,7 +9,6 @@ from mdgan.settings.declare import setting, text
 NAME = "standalone"
 
 
-@dataclass(frozen=True)
 class StandaloneSettings(RunSettings):
     """The settings that every algorithm has; those of other algorithms have no effect."""
 
