@@ -105,7 +105,7 @@ class Played:
     def __init__(self, target: Target, worker: int) -> None:
         settings, models = target.settings, target.trained.models
         self.worker = worker or next(iter(target.holdings))
-        self.rate = settings.policy("discriminator").learning_rate
+        self.rate = settings.training.policy("discriminator").learning_rate
         self._models = models
         self._held_out = target.held_out
         self._batches = _Recorded(target.shard(self.worker))
@@ -113,7 +113,7 @@ class Played:
             DiscriminatorLearner,
             worker,
             models.discriminator,
-            replace(settings, compile=False, channels_last=False),
+            settings.training.but(compile=False, channels_last=False),
             self._batches,
             torch.device("cpu"),
         )
@@ -207,7 +207,7 @@ def invert_all(
     if worker is None and 0 not in target.discriminators:
         return
     played = Played(target, worker or 0)
-    sizes = sorted({*_SMALL, target.settings.batch_size})
+    sizes = sorted({*_SMALL, target.settings.training.batch_size})
     for size in sizes:
         tell(f"inverting updates of batches of {size}")
         yield _of_updates(played, size, seed, steps)
@@ -230,7 +230,7 @@ def _of_updates(played: Played, size: int, seed: int, steps: int) -> Found:
 
 
 def _of_feedback(target: Target, played: Played, size: int, seed: int, steps: int) -> Found:
-    judged = _generated(target, target.settings.batch_size, derive_seed(seed, "judged"))
+    judged = _generated(target, target.settings.training.batch_size, derive_seed(seed, "judged"))
     fake = _generated(target, size, derive_seed(seed, "fake"))
     both = [played.feedback(size, judged, fake) for _ in range(played.num_answers(size))]
     explain = of_feedback(played.attacked(), fake, judged, played.rate)

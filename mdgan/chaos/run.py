@@ -104,7 +104,8 @@ def _setting(
         )
     if "server" in kinds and not settings.makes_checkpoints:
         raise BadInput(
-            f"--checkpoint-interval {settings.checkpoint_interval}: without checkpoints no other "
+            f"--checkpoint-interval {settings.checkpoints.checkpoint_interval}: without "
+            "checkpoints no other "
             "server can take over; give one below --iterations"
         )
     algorithm = registry.algorithm(settings.algorithm)
@@ -113,8 +114,10 @@ def _setting(
     said += [Kind.CHECKPOINTED] * settings.makes_checkpoints
     hosts = [host[0] for host in ranks.hosts]
     phases = algorithm.phases(settings)
-    setting = Setting(settings.iterations, hosts, launch.liveness_timeout, *phases, said)
-    return settings.iterations, ranks, setting
+    setting = Setting(
+        settings.training.iterations, hosts, launch.links.liveness_timeout, *phases, said
+    )
+    return settings.training.iterations, ranks, setting
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

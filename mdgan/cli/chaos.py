@@ -115,7 +115,7 @@ def chaos(train_flags: tuple[str, ...], **wanted: Any) -> int:
             ["standby", given["out"], *where],
             _flags_for(train, {**given, "ranks": _ranks_of_workers(given)}),
         )
-    liveness = resolve([given]).launch.liveness_timeout
+    liveness = resolve([given]).launch.links.liveness_timeout
     rules = Rules(wanted["spare"], wanted["least_gap"], liveness, wanted["stall"])
     return run_chaos(commands, given, seed, num_faults, num_lies, kinds, rules)
 

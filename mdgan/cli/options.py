@@ -15,7 +15,8 @@ from mdgan.families import registry
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings, without_other_guards
 from mdgan.records.run_directory import RunDirectory
-from mdgan.settings.declare import Setting, flag, read_config_file
+from mdgan.settings.config_file import read_config_file
+from mdgan.settings.declare import Setting, flag
 from mdgan.settings.machine import cores_taken, num_cores
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -86,7 +86,11 @@ class Algorithm(Generic[S]):
         saves = settings.makes_checkpoints
         server = self.server_phases + ("checkpoint", "write", "manifest") * saves
         host = self.host_phases + ("checkpoint", "write", "report") * saves
-        return (_merged(server), _merged(host)) if settings.merge_halves else (server, host)
+        return (
+            (_merged(server), _merged(host))
+            if settings.training.arithmetic.merge_halves
+            else (server, host)
+        )
 
     def opens_links(self, settings: S) -> str:
         """The flag by which processes talk to each other without encryption, beside their links.

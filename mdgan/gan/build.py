@@ -70,10 +70,10 @@ def make_model(
     return prepare(
         build_model(build, derive_seed(settings.seed, name)).to(device),
         device,
-        precision=settings.precision,
-        channels_last=settings.channels_last,
-        compiled=settings.compile,
-        exact=settings.exact_patterns(),
+        precision=settings.arithmetic.precision,
+        channels_last=settings.arithmetic.channels_last,
+        compiled=settings.arithmetic.compile,
+        exact=settings.arithmetic.exact_patterns(),
     )
 
 
@@ -93,10 +93,10 @@ def make_average(
     model = prepare(
         build_model(build, 0).to(device),
         device,
-        precision=settings.precision,
-        channels_last=settings.channels_last,
+        precision=settings.arithmetic.precision,
+        channels_last=settings.arithmetic.channels_last,
         compiled=False,  # it is called too seldom
-        exact=settings.exact_patterns(),
+        exact=settings.arithmetic.exact_patterns(),
     )
     return GeneratorAverage(generator, model, settings.ema)
 
@@ -136,13 +136,13 @@ def make_discriminator_learner(
             settings.local_steps,
             DISCRIMINATOR_LOSSES[settings.discriminator_loss],
             GENERATOR_LOSSES[settings.generator_loss],
-            loss_scale(settings.precision),
-            settings.r1 or 0.0,
-            settings.gradient_penalty or 0.0,
+            loss_scale(settings.arithmetic.precision),
+            settings.regularizers.r1 or 0.0,
+            settings.regularizers.gradient_penalty or 0.0,
             1.0 if settings.class_weight is None else settings.class_weight,
-            settings.merge_halves,
+            settings.arithmetic.merge_halves,
         ),
-        Augmentation(settings.augmentation_rules()),
+        Augmentation(settings.regularizers.augmentation_rules()),
         real_half,
     )
 

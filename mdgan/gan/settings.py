@@ -153,7 +153,8 @@ class TrainingSettings(Settings, group="models"):
         """Checks that losses and penalties go together, and that what is named has an effect."""
         if self.arithmetic.merge_halves and self.regularizers.r1 is not None:
             raise BadInput(
-                f"--merge-halves: --r1 {shortest(self.regularizers.r1)} needs a pass over real samples alone; "
+                f"--merge-halves: --r1 {shortest(self.regularizers.r1)} needs a pass over real "
+                "samples alone; "
                 "leave out one of the two"
             )
         for network in ("generator", "discriminator"):
@@ -172,7 +173,8 @@ class TrainingSettings(Settings, group="models"):
             )
         if self.regularizers.gradient_penalty is not None and critic != _CRITIC:
             raise BadInput(
-                f"--gradient-penalty {shortest(self.regularizers.gradient_penalty)}: is for the Wasserstein "
+                f"--gradient-penalty {shortest(self.regularizers.gradient_penalty)}: is for the "
+                "Wasserstein "
                 f"losses; add --discriminator-loss {_CRITIC} --generator-loss {_CRITIC}, or use "
                 "--r1"
             )

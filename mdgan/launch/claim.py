@@ -112,7 +112,7 @@ class Claim:
 
     def checkpoints(self, prepared: Prepared) -> Checkpoints:
         """The checkpoints of the run."""
-        return Checkpoints(self.run.checkpoints, prepared.settings.checkpoint_keep)
+        return Checkpoints(self.run.checkpoints, prepared.settings.checkpoints.checkpoint_keep)
 
 
 def claim(
@@ -202,7 +202,7 @@ def resumed_or_started(prepared: Prepared) -> Prepared | None:
     run = RunDirectory.open(path)
     status = run.read_status()
     iterations = status.get("iteration", 0)
-    if status.get("state") == "finished" and iterations >= prepared.settings.iterations:
+    if status.get("state") == "finished" and iterations >= prepared.settings.training.iterations:
         _log.info("%s is finished: %d iterations", path, iterations)
         return None
     if Checkpoints(run.checkpoints, keep=1).exist():
@@ -261,7 +261,7 @@ def _other_defaults(prepared: Prepared) -> dict[str, Any]:
     """Setting → its default, of those that have another value in this run."""
     algorithm = {"algorithm": prepared.settings.algorithm}
     try:
-        model = {"architecture": prepared.settings.architecture}
+        model = {"architecture": prepared.settings.models.architecture}
         defaults = registry.read_settings(
             [algorithm], default_settings([model], prepared.dataset)
         ).as_json()
@@ -284,15 +284,15 @@ def make_observer(
         run,
         generator,
         z_dim=prepared.models.z_dim,
-        seed=prepared.settings.seed,
-        iterations=prepared.settings.iterations,
-        sample_interval=prepared.settings.sample_interval,
-        log_interval=prepared.settings.log_interval,
+        seed=prepared.settings.training.seed,
+        iterations=prepared.settings.training.iterations,
+        sample_interval=prepared.settings.records.sample_interval,
+        log_interval=prepared.settings.records.log_interval,
         status=about(prepared, claimed),
         launched=prepared.launched,
         settings=prepared.config,
         trackers=Trackers(
-            prepared.settings.trackers(), run.path, prepared.settings.as_json(shared=True)
+            prepared.settings.records.trackers(), run.path, prepared.settings.as_json(shared=True)
         ),
         seconds=claimed.seconds,
         on_phase=prepared.faults.on_phase(SERVER),

@@ -43,10 +43,10 @@ def join(settings: Mapping[str, Any], launched: float, path: Path | None = None)
     """
     own = LaunchSettings.read(settings)
     sockets = None if path is None else _sockets_of(path)
-    places = server_places(own) if sockets is None else [sockets.server]
+    places = server_places(own.links) if sockets is None else [sockets.server]
     shown = " or ".join(places) if path is None else str(path)
     _log.info("asking the server at %s for a rank", shown)
-    told = ask_server(places, read_identity(own), own.timeouts(), threading.Event())
+    told = ask_server(places, read_identity(own.links), own.links.timeouts(), threading.Event())
     theirs = told["identity"].get("version")
     if theirs != __version__:
         raise BadInput(
@@ -135,17 +135,19 @@ def own_addresses(settings: LaunchSettings) -> list[str]:
     Raises:
         BadInput: there is none, or the flags name no standby.
     """
-    addresses = settings.addresses()
+    addresses = settings.links.addresses()
     if len(addresses) < 2:
         raise BadInput(
-            f"--master-addr {settings.master_addr}: names no standby; give SERVER,STANDBY here "
+            f"--master-addr {settings.links.master_addr}: names no standby; give SERVER,STANDBY "
+            "here "
             "and on every rank"
         )
     here = local_addresses()
     own = [address for address in addresses if address in here or address.startswith("127.")]
     if not own:
         raise BadInput(
-            f"--master-addr {settings.master_addr}: none is an address of this machine, which "
+            f"--master-addr {settings.links.master_addr}: none is an address of this machine, "
+            "which "
             f"has {', '.join(here)}"
         )
     return own
@@ -153,8 +155,8 @@ def own_addresses(settings: LaunchSettings) -> list[str]:
 
 def _watch_until_it_dies(prepared: Prepared, interrupted: threading.Event) -> str | None:
     """Watches the server; returns its address when it has died, None if it has ended."""
-    places, identity = server_places(prepared.launch), prepared.credentials
-    timeouts, watched = prepared.launch.timeouts(), prepared.launch.addresses()[0]
+    places, identity = server_places(prepared.launch.links), prepared.credentials
+    timeouts, watched = prepared.launch.links.timeouts(), prepared.launch.links.addresses()[0]
 
     def told(welcome: Mapping[str, Any]) -> None:
         nonlocal watched

@@ -41,20 +41,20 @@ def place_for_others(prepared: Prepared, takes_over_at: str | None = None) -> st
         BadInput: it cannot listen there, or others could reach it and nothing guards it.
     """
     settings, task = prepared.link_settings, prepared.task
-    named = settings.listen, settings.master_port, settings.master_addr
+    named = settings.links.listen, settings.links.master_port, settings.links.master_addr
     is_named = named != (None, None, LinkSettings.master_addr)
-    is_alone = prepared.ranks.complete and len(settings.addresses()) == 1
+    is_alone = prepared.ranks.complete and len(settings.links.addresses()) == 1
     if task is None and takes_over_at is None and is_alone and not is_named:
         return None
-    port = 0 if is_alone and settings.listen is None else DEFAULT_PORT
-    port = port if settings.master_port is None else settings.master_port
-    place = joined(takes_over_at or settings.addresses()[0], port)
-    if settings.listen is not None:
-        place = _listen_place(settings.listen, port)
+    port = 0 if is_alone and settings.links.listen is None else DEFAULT_PORT
+    port = port if settings.links.master_port is None else settings.links.master_port
+    place = joined(takes_over_at or settings.links.addresses()[0], port)
+    if settings.links.listen is not None:
+        place = _listen_place(settings.links.listen, port)
     elif task is not None and task.store_is_up:
         place = joined(address_towards(*_store_of(task)), 0)
-    free = check_free(place, settings.listen)
-    check_exposed(split(free)[0], settings)
+    free = check_free(place, settings.links.listen)
+    check_exposed(split(free)[0], settings.links)
     return free
 
 
@@ -88,7 +88,7 @@ def open_server(
         server = GrpcServerTransport(
             places,
             identity,
-            read_revocations(settings, identity),
+            read_revocations(settings.links, identity),
             admit,
             lambda hello: message_sizes.from_host(sizes, len(hello["workers"])),
             lambda hello: message_sizes.between_hosts(sizes, len(hello["workers"])),
@@ -148,7 +148,7 @@ def connector(
                 message_sizes.between_hosts(sizes, len(workers)),
                 timeouts,
                 parcels_at,
-                settings.relay == "auto",
+                settings.links.relay == "auto",
                 until,
             )
             return _checked(host, hello.get("generation", 0), place, own_address)
@@ -181,19 +181,22 @@ def _checked(host: HostTransport, known: Any, place: str, own_address: str) -> H
 def _places_of_server(prepared: Prepared, sockets: Sockets | None) -> list[str]:
     settings = prepared.link_settings
     if sockets is None:
-        return server_places(settings)
-    return [sockets.server, *(server_places(settings) if len(settings.addresses()) > 1 else ())]
+        return server_places(settings.links)
+    return [
+        sockets.server,
+        *(server_places(settings.links) if len(settings.links.addresses()) > 1 else ()),
+    ]
 
 
 def _place_of_parcels(prepared: Prepared, number: int, sockets: Sockets | None) -> str | None:
     """Where a host hands out parcels; None if the server does."""
-    if prepared.link_settings.relay == "always":
+    if prepared.link_settings.links.relay == "always":
         return None
     if sockets is not None:
         return sockets.host(number) if sockets.alone else None
-    towards = _towards_servers(prepared.link_settings)
+    towards = _towards_servers(prepared.link_settings.links)
     for address in towards:
-        check_exposed(address, prepared.link_settings)
+        check_exposed(address, prepared.link_settings.links)
     return joined(towards[0], 0)
 
 
@@ -213,9 +216,9 @@ def _own_address(prepared: Prepared, *, alone: bool) -> str:
         alone: whether all of them are on this machine.
     """
     settings = prepared.link_settings
-    address = LOOPBACK if alone else _towards_servers(settings)[0]
+    address = LOOPBACK if alone else _towards_servers(settings.links)[0]
     if prepared.algorithm.opens_links(prepared.settings):
-        check_exposed(address, settings)
+        check_exposed(address, settings.links)
     return address
 
 

@@ -46,9 +46,9 @@ def settings_with_defaults(
         BadInput: a value cannot be used, or no architecture has that name.
     """
     settings = registry.read_settings(layers, default_settings(layers, dataset))
-    check_losses(settings)
+    check_losses(settings.training)
     for network in ("generator", "discriminator"):
-        if (policy := settings.policy(network)).inner in OPTIMIZER_NAMES.registered:
+        if (policy := settings.training.policy(network)).inner in OPTIMIZER_NAMES.registered:
             kept_by_registered(policy)
     return settings
 
@@ -86,22 +86,23 @@ def models_of(settings: RunSettings, dataset: DatasetFile) -> Models:
         BadInput: no architecture has that name, or it cannot make samples of the data set's shape.
     """
     models = _chosen(settings, dataset)
-    if settings.norm == "group":
+    if settings.models.norm == "group":
         models = replace(models, discriminator=partial(with_group_norm, models.discriminator))
-    if settings.spectral_norm:
+    if settings.training.regularizers.spectral_norm:
         models = replace(models, discriminator=partial(with_spectral_norm, models.discriminator))
     return models
 
 
 def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
-    if settings.architecture == FILE:
-        if settings.width is not None:
+    if settings.models.architecture == FILE:
+        if settings.models.width is not None:
             raise BadInput(
-                f"--width {settings.width}: the models of {dataset.path} have their own; leave it "
+                f"--width {settings.models.width}: the models of {dataset.path} have their own; "
+                "leave it "
                 "out, or name an --architecture"
             )
         return dataset.models
-    entry = architecture(settings.architecture)
+    entry = architecture(settings.models.architecture)
     if entry.conditional and dataset.num_classes is None:
         others = [other.name for other in architectures() if not other.conditional]
         raise BadInput(
@@ -111,7 +112,7 @@ def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
         )
     num_classes = dataset.num_classes if entry.conditional else None
     try:
-        return entry.make(dataset.shape, num_classes or 0, settings.width or entry.width)
+        return entry.make(dataset.shape, num_classes or 0, settings.models.width or entry.width)
     except ValueError as error:
         raise BadInput(
             f"--architecture {entry.name}: {error}, as --dataset {dataset.name} has them; use "
@@ -126,17 +127,20 @@ def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
         BadInput: they do not work, or cannot be made as the settings want them.
     """
     chosen = _chosen(settings, dataset)
-    if settings.architecture not in ARCHITECTURES:  # those are tested, and the large take minutes
+    if (
+        settings.models.architecture not in ARCHITECTURES
+    ):  # those are tested, and the large take minutes
         check_models(chosen, dataset.num_classes)
     _check_labels(settings, chosen)
-    if settings.augment is not None and min(dataset.shape[1:]) < SMALLEST:
+    if settings.training.regularizers.augment is not None and min(dataset.shape[1:]) < SMALLEST:
         raise BadInput(
-            f"--augment {settings.augment}: pictures of {dataset.name} have {dataset.shape[1]}×"
+            f"--augment {settings.training.regularizers.augment}: pictures of {dataset.name} have "
+            f"{dataset.shape[1]}×"
             f"{dataset.shape[2]} pixels, which cannot move by an eighth; leave it out (at least "
             f"{SMALLEST}×{SMALLEST})"
         )
     models = models_of(settings, dataset)
-    if settings.spectral_norm:
+    if settings.training.regularizers.spectral_norm:
         try:
             build_model(models.discriminator, 0)
         except ValueError as error:
@@ -145,7 +149,7 @@ def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
             ) from error
     _check_exact_layers(settings, models)
     check_discriminator(settings, models)
-    if settings.merge_halves and compares_samples(models):
+    if settings.training.arithmetic.merge_halves and compares_samples(models):
         raise BadInput(
             f"--merge-halves: the discriminator of {models.source} judges a sample by the others "
             "in its batch (BatchNorm, mini-batch discrimination), which must be real alone or "
@@ -156,7 +160,7 @@ def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
 
 def _check_exact_layers(settings: RunSettings, models: Models) -> None:
     """Checks that every pattern names a layer."""
-    patterns = settings.exact_patterns()
+    patterns = settings.training.arithmetic.exact_patterns()
     if not patterns:
         return
     names = {
@@ -173,12 +177,13 @@ def _check_exact_layers(settings: RunSettings, models: Models) -> None:
 
 def _check_labels(settings: RunSettings, models: Models) -> None:
     """Checks that nothing is asked of classes that the models do not know."""
-    if settings.class_weight is not None and not tells_classes(models):
+    if settings.training.class_weight is not None and not tells_classes(models):
         raise BadInput(
-            f"--class-weight {settings.class_weight:g}: the discriminator of {models.source} tells "
+            f"--class-weight {settings.training.class_weight:g}: the discriminator of "
+            f"{models.source} tells "
             "no classes; leave it out, or return (logits, logits of classes)"
         )
-    if settings.label_prior != "data":
+    if settings.training.label_prior != "data":
         return
     if num_classes_of(build_model(models.generator, 0)) is None:
         raise BadInput(

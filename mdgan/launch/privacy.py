@@ -1,7 +1,6 @@
 """What a machine checks and opens for differential privacy, before its workers train."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from mdgan.privacy.planning import (
     plan_of,
     spent_before,
 )
-from mdgan.privacy.settings import TELLABLE, PrivacySettings
+from mdgan.privacy.settings import TELLABLE
 
 CLASSES, FEATURES = TELLABLE[:2]
 """What hosts tell outside of training."""
@@ -36,12 +35,12 @@ _BLIND_SCHEMES = ("iid", "none")
 
 def has_budgets(settings: RunSettings) -> bool:
     """Whether differential privacy is asked for."""
-    return isinstance(settings, PrivacySettings) and settings.has_dp
+    return settings.privacy.has_dp
 
 
 def tells(settings: RunSettings, what: str) -> bool:
     """Whether workers tell something of their data; see `PrivacySettings.tells`."""
-    return not isinstance(settings, PrivacySettings) or settings.tells(what)
+    return settings.privacy.tells(what)
 
 
 def flush_denormals(settings: RunSettings) -> None:
@@ -49,22 +48,20 @@ def flush_denormals(settings: RunSettings) -> None:
 
     Some processors take many times as long for them, which would tell of samples that lead to them.
     """
-    if isinstance(settings, PrivacySettings) and settings.hides_samples and settings.dp_noise != 0:
+    if settings.privacy.hides_samples and settings.privacy.dp_noise != 0:
         torch.set_flush_denormal(True)
 
 
 def tells_times(settings: RunSettings) -> bool:
     """Whether hosts tell how long they compute: how long real samples take tells of them."""
-    return not (
-        isinstance(settings, PrivacySettings) and settings.hides_samples and settings.keeps_ledger
-    )
+    return not (settings.privacy.hides_samples and settings.privacy.keeps_ledger)
 
 
 def rehearsed(settings: RunSettings) -> RunSettings:
     """The settings of a short run on noise, which spends nothing."""
-    if not isinstance(settings, PrivacySettings) or not settings.has_dp:
+    if not settings.privacy.has_dp:
         return settings
-    return replace(settings, **{"dp_repeatable": True, "audit_canaries": 0})  # type: ignore[arg-type] # by name
+    return settings.but(**{"dp_repeatable": True, "audit_canaries": 0})
 
 
 def why_untold(settings: RunSettings) -> str:
@@ -81,9 +78,9 @@ def told_counts(settings: RunSettings, counts: Sequence[int]) -> Sequence[int]:
         settings: of the run.
         counts: the true ones.
     """
-    if not isinstance(settings, PrivacySettings) or settings.dp_public_samples is None:
+    if settings.privacy.dp_public_samples is None:
         return counts
-    return [settings.dp_public_samples]
+    return [settings.privacy.dp_public_samples]
 
 
 def read_contents(
@@ -99,7 +96,7 @@ def read_contents(
     Raises:
         BadInput: a sample cannot be read.
     """
-    if not isinstance(settings, PrivacySettings) or not settings.keeps_ledger:
+    if not settings.privacy.keeps_ledger:
         return {}
     if settings.num_roaming is not None:
         return {} if roaming is None else {0: roaming.contents}
@@ -119,12 +116,14 @@ def open_account(
     Raises:
         BadInput: a sample cannot be read.
     """
-    if not isinstance(settings, PrivacySettings) or not settings.hides_clients:
+    if not settings.privacy.hides_clients:
         return None
-    if not settings.keeps_ledger or settings.num_roaming is not None:
+    if not settings.privacy.keeps_ledger or settings.num_roaming is not None:
         return None
     held = Contents.union(_contents_of(shard, n, contents) for n, shard in shards.items())
-    return ClientsAccount(settings, _of_clients(settings), ledger_folder(settings), held)
+    return ClientsAccount(
+        settings.privacy, _of_clients(settings), ledger_folder(settings.privacy), held
+    )
 
 
 def _contents_of(shard: Shard, rank: int, known: Mapping[int, Contents]) -> Contents:
@@ -145,9 +144,9 @@ def open_budgets(
     Raises:
         BadInput: one is too small for a step, or its ledger cannot be had.
     """
-    if not isinstance(settings, PrivacySettings) or not settings.hides_samples:
+    if not settings.privacy.hides_samples:
         return {}
-    folder, budgets = ledger_folder(settings), dict[int, Budget]()
+    folder, budgets = ledger_folder(settings.privacy), dict[int, Budget]()
     try:
         for rank, shard in shards.items():
             held = partial(_contents_of, shard, rank, contents)
@@ -171,13 +170,18 @@ def check_covered(path: Path, settings: RunSettings, before: Mapping[str, Any]) 
     Raises:
         BadInput: epsilon would speak of the steps from here on, and not of those before.
     """
-    if not isinstance(settings, PrivacySettings) or not settings.keeps_ledger:
+    if not settings.privacy.keeps_ledger:
         return
     has_noise = before.get("dp_noise") or before.get("dp_epsilon") is not None
     hid_clients = before.get("dp_unit") == "client"
-    if not has_noise or before.get("dp_repeatable") or hid_clients != settings.hides_clients:
+    if (
+        not has_noise
+        or before.get("dp_repeatable")
+        or hid_clients != settings.privacy.hides_clients
+    ):
         raise BadInput(
-            f"--resume {path}: {settings.dp_flag} covers the steps from here on alone, and the run "
+            f"--resume {path}: {settings.privacy.dp_flag} covers the steps from here on alone, and "
+            "the run "
             "has already learnt from these samples without privacy; start a new run"
         )
 
@@ -203,29 +207,30 @@ def check_budgets(
     Raises:
         BadInput: they may not, or Opacus is not there.
     """
-    if not isinstance(settings, PrivacySettings) or not settings.has_dp:
+    if not settings.privacy.has_dp:
         return []
     warnings = _check_distinct(settings, contents)
-    if serves and settings.init_from is not None:
+    if serves and settings.training.init_from is not None:
         warnings.append(
-            f"--init-from {settings.init_from}: {settings.dp_flag} does not cover what it has "
+            f"--init-from {settings.training.init_from}: {settings.privacy.dp_flag} does not cover "
+            "what it has "
             "learnt; begin with it only if that was from public data"
         )
-    if not (shards or (serves and settings.hides_clients)):
+    if not (shards or (serves and settings.privacy.hides_clients)):
         return warnings
-    if settings.dp_noise == 0:
+    if settings.privacy.dp_noise == 0:
         return [*warnings, "--dp-noise 0: without noise nothing is private"]
-    check_installed(settings.dp_flag)
-    if settings.dp_repeatable:
+    check_installed(settings.privacy.dp_flag)
+    if settings.privacy.dp_repeatable:
         warnings.append(
             "--dp-repeatable: the noise comes from --seed, which the server knows, so nothing is "
             "private; for tests and data that are public"
         )
-    if settings.hides_clients:
+    if settings.privacy.hides_clients:
         return warnings + _check_clients(settings, contents, serves=serves)
-    if settings.partition.name not in _BLIND_SCHEMES:
+    if settings.data.partition.name not in _BLIND_SCHEMES:
         warnings.append(
-            f"--partition {settings.partition}: who holds a sample, and how many each worker "
+            f"--partition {settings.data.partition}: who holds a sample, and how many each worker "
             "holds, follows the classes of all samples, which no noise covers; for simulations"
         )
     return warnings + _check_samples(settings, shards, contents)
@@ -233,12 +238,12 @@ def check_budgets(
 
 def _check_distinct(settings: RunSettings, contents: Mapping[int, Contents]) -> list[str]:
     """Checks that no two workers here hold the same samples; warns of samples that occur again."""
-    assert isinstance(settings, PrivacySettings)
-    if not settings.keeps_ledger or settings.num_roaming is not None:
+    if not settings.privacy.keeps_ledger or settings.num_roaming is not None:
         return []
-    if lets_workers_share(settings.partition):
+    if lets_workers_share(settings.data.partition):
         raise BadInput(
-            f"--partition {settings.partition}: with {settings.dp_flag} no two workers may hold "
+            f"--partition {settings.data.partition}: with {settings.privacy.dp_flag} no two "
+            "workers may hold "
             "the same sample, which would lose what both spend; use another scheme"
         )
     holders: dict[bytes, int] = {}
@@ -246,12 +251,13 @@ def _check_distinct(settings: RunSettings, contents: Mapping[int, Contents]) -> 
         shared = [holders.setdefault(digest, rank) for digest in held.digests]
         if others := [other for other in shared if other != rank]:
             raise BadInput(
-                f"{settings.dp_flag}: ranks {others[0]} and {rank} hold the same samples "
+                f"{settings.privacy.dp_flag}: ranks {others[0]} and {rank} hold the same samples "
                 f"({others.count(others[0]):,} of them), which would spend in both accounts; give "
                 "each worker samples of its own"
             )
     return [
-        f"{settings.dp_flag}: {held.num_repeats:,} samples of rank {rank} are copies of others of "
+        f"{settings.privacy.dp_flag}: {held.num_repeats:,} samples of rank {rank} are copies of "
+        "others of "
         "it; a sample with k copies loses k times as much, so keep one of each"
         for rank, held in contents.items()
         if held.num_repeats
@@ -259,18 +265,21 @@ def _check_distinct(settings: RunSettings, contents: Mapping[int, Contents]) -> 
 
 
 def _check_samples(
-    settings: PrivacySettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
+    settings: RunSettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
 ) -> list[str]:
-    warnings, folder = _large_delta(settings.dp_delta or 0.0, shards), ledger_folder(settings)
+    warnings, folder = (
+        _large_delta(settings.privacy.dp_delta or 0.0, shards),
+        ledger_folder(settings.privacy),
+    )
     for rank, shard in shards.items():
-        if len(shard) > (said := settings.public_samples(len(shard))):
+        if len(shard) > (said := settings.privacy.public_samples(len(shard))):
             raise BadInput(
                 f"--dp-public-samples {said}: rank {rank} holds more, {len(shard):,}; say a number "
                 "that is at least as large for every worker here"
             )
         schedule = Schedule.of_samples(rank, len(shard), settings)
         known = look_up(folder, contents[rank]) if rank in contents else Known()
-        plan = plan_of(settings, schedule, known, folder)
+        plan = plan_of(settings.privacy, schedule, known, folder)
         if spent := _spent_before(settings, schedule, known):
             goes_on = known.last is not None and known.last.plan == plan
             left = plan.until - (known.last.steps if goes_on and known.last else 0)
@@ -293,48 +302,50 @@ def _large_delta(delta: float, shards: Mapping[int, Shard]) -> list[str]:
 
 def _of_clients(settings: RunSettings) -> Schedule:
     """How many rounds there will be is not known yet."""
-    return Schedule.of_clients(settings.dataset, settings.participation, 1)
+    return Schedule.of_clients(settings.data.dataset, settings.participation, 1)
 
 
 def _check_clients(
     settings: RunSettings, contents: Mapping[int, Contents], *, serves: bool
 ) -> list[str]:
     """As `_check_samples`: of the server's account of all clients, and of those at home here."""
-    assert isinstance(settings, PrivacySettings)
-    schedule, folder, warnings = _of_clients(settings), ledger_folder(settings), []
+    schedule, folder, warnings = _of_clients(settings), ledger_folder(settings.privacy), []
     told = [(0.0, "")]
 
     def look(whose: str, own: Contents) -> tuple[Schedule, Known]:
         one = schedule._replace(whose=whose)
-        known = Known() if settings.dp_repeatable else look_up(folder, own)
-        told.append((spent_before(settings, known), _spent_before(settings, one, known)))
+        known = Known() if settings.privacy.dp_repeatable else look_up(folder, own)
+        told.append((spent_before(settings.privacy, known), _spent_before(settings, one, known)))
         return one, known
 
     if serves:
         _, known = look(schedule.whose, contents.get(0) or Contents.of_name(schedule.whose))
         last = known.last
         if last is None or last.plan.unit != schedule.hides or last.steps >= last.plan.until:
-            plan_of(settings, schedule, known, folder)
+            plan_of(settings.privacy, schedule, known, folder)
         number = settings.num_roaming or settings.num_workers
-        if settings.dp_delta is not None and settings.dp_delta * number >= 1:
+        if settings.privacy.dp_delta is not None and settings.privacy.dp_delta * number >= 1:
             warnings.append(
-                f"--dp-delta {settings.dp_delta:g}: with that, the run may give away one of "
+                f"--dp-delta {settings.privacy.dp_delta:g}: with that, the run may give away one "
+                "of "
                 f"{number:,} clients and still keep to it; below {0.1 / number:.1g} is usual"
             )
     for rank, own in contents.items():
         if not rank:
             continue
         one, known = look(f"the samples of rank {rank}", own)
-        check_alike(settings, one, known, folder)
+        check_alike(settings.privacy, one, known, folder)
         # By PRV a run that goes on and another one differ, which the host's account finds out.
-        if settings.dp_accountant == "rdp" and not leaves_something(known.pasts, settings):
-            plan_of(settings, one, known, folder)
+        if settings.privacy.dp_accountant == "rdp" and not leaves_something(
+            known.pasts, settings.privacy
+        ):
+            plan_of(settings.privacy, one, known, folder)
     return warnings + [f"{spent}; ledger {folder}" for _, spent in [max(told)] if spent]
 
 
-def _spent_before(settings: PrivacySettings, schedule: Schedule, known: Known) -> str:
+def _spent_before(settings: RunSettings, schedule: Schedule, known: Known) -> str:
     """What the user should know of earlier runs; empty if there were none."""
     if not known.pasts:
         return ""
-    spent = spent_before(settings, known)
-    return f"{settings.dp_flag}: {schedule.whose} have spent {spent:.3g} before"
+    spent = spent_before(settings.privacy, known)
+    return f"{settings.privacy.dp_flag}: {schedule.whose} have spent {spent:.3g} before"

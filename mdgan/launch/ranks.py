@@ -106,7 +106,7 @@ def most_ranks(run: RunSettings, launch: LaunchSettings) -> int:
     Raises:
         BadInput: `--max-world-size` is less than the run starts with.
     """
-    given = launch.max_world_size
+    given = launch.links.max_world_size
     if given is not None and given < run.world_size:
         raise BadInput(
             f"--max-world-size {given}: the run starts with --world-size {run.world_size}; give "

@@ -72,7 +72,7 @@ def foretell(
             question, more = rounds.asked(planning.placing.a_step)[0], rounds.parts()
 
         def with_settings(changes: Mapping[str, Any]) -> Question:
-            other = builder.planning(replace(settings, **changes), models, class_counts)
+            other = builder.planning(settings.but(**changes), models, class_counts)
             traffic = question.traffic
             if other.settings != planning.settings:
                 bytes_now = Measurement(entry, dataset, layout, other).count()
@@ -83,13 +83,14 @@ def foretell(
         remedy = best_remedy(question, forecast, with_settings)
     except ForkFailed as error:
         raise BadInput(
-            f"--batch-size {settings.batch_size}: {entry.unit}s cannot be measured here ({error}); "
+            f"--batch-size {settings.training.batch_size}: {entry.unit}s cannot be measured here "
+            f"({error}); "
             "try a smaller one"
         ) from error
     described = dict(builder.describe(settings, models, [[1]]))
     title = _title(settings, layout, planning.placing, described, shared=shared)
     told = question, forecast, measured, remedy, [*more, padding_part(settings, dataset)]
-    return in_words(Page(entry.unit, title, settings.iterations, *told))
+    return in_words(Page(entry.unit, title, settings.training.iterations, *told))
 
 
 def _with_hosts(
@@ -100,7 +101,7 @@ def _with_hosts(
         return settings, machines
     if not machines:
         return settings, [Machines(settings.num_workers, "host here" if shared else "like here")]
-    return replace(settings, world_size=1 + sum(each.count for each in machines)), machines
+    return settings.but(world_size=1 + sum(each.count for each in machines)), machines
 
 
 def _class_counts(
@@ -160,6 +161,7 @@ def _title(
     if placing is not None:
         who, about = f"{placing.a_step:,} of {placing.clients:,} clients", f"; {placing.about}"
     return (
-        f"{settings.dataset}: {who} in {len(layout.hosts)} host(s) and the server, on {where} of "
-        f"{layout.cores} core(s); b = {settings.batch_size}{generated}{about}"
+        f"{settings.data.dataset}: {who} in {len(layout.hosts)} host(s) and the server, on {where} "
+        "of "
+        f"{layout.cores} core(s); b = {settings.training.batch_size}{generated}{about}"
     )

@@ -1,7 +1,5 @@
 """What `mdgan plan` says of padding: how much each processor wastes, and what wastes less."""
 
-from dataclasses import replace
-
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.engine.settings import RunSettings
 from mdgan.launch.models import models_of
@@ -25,12 +23,12 @@ def padding_part(settings: RunSettings, dataset: DatasetFile) -> Part:
     Returns:
         A heading, and a row a processor; none if the models cannot run without numbers.
     """
-    sizes = near_multiples(settings.batch_size, _SIZES)
-    found = multiplications(models_of(settings, dataset), [settings.batch_size, *sizes])
+    sizes = near_multiples(settings.training.batch_size, _SIZES)
+    found = multiplications(models_of(settings, dataset), [settings.training.batch_size, *sizes])
     title = "multiplications of padding"
     if found is None:
         return title, []
-    now = found[settings.batch_size]
+    now = found[settings.training.batch_size]
     others = [(f"--batch-size {size}", found[size]) for size in sizes]
     others += _other_widths(settings, dataset)
     rows = []
@@ -54,11 +52,14 @@ def _other_widths(
     settings: RunSettings, dataset: DatasetFile
 ) -> list[tuple[str, list[Multiplication]]]:
     """Other widths of an architecture: the flag, and what would then be multiplied."""
-    if settings.architecture == FILE:
+    if settings.models.architecture == FILE:
         return []
-    width, b = settings.width or architecture(settings.architecture).width, settings.batch_size
+    width, b = (
+        settings.models.width or architecture(settings.models.architecture).width,
+        settings.training.batch_size,
+    )
     tried = (
-        (size, multiplications(models_of(replace(settings, width=size), dataset), [b]))
+        (size, multiplications(models_of(settings.but(width=size), dataset), [b]))
         for size in near_multiples(width, _WIDTHS)
     )
     return [(f"--width {size}", found[b]) for size, found in tried if found]

@@ -143,7 +143,7 @@ def play(
         sockets = Sockets(Path(str(prepared.launch.out)).parent, alone=True)
         serve = partial(run_server, claimed=claim(prepared), places=[sockets.server])
         works = [partial(_tell, prepared, PhaseClock(turn, idle, least), serve)]
-        own = replace(prepared, launch=replace(prepared.launch, threads=layout.host_threads))
+        own = replace(prepared, launch=prepared.launch.but(threads=layout.host_threads))
         for carried in layout.hosts:
             be_host = partial(run_host, workers=carried, sockets=sockets, process_here=0)
             works.append(partial(_tell, own, PhaseClock(turn, idle, None), be_host))
@@ -161,7 +161,7 @@ def play(
 def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> Iterator[Prepared]:
     """A run like that of `launch.prepare`, with noise for data; its folder goes with the block."""
     ranks = LocalRanks(serves=True, hosts=layout.hosts, complete=True)
-    noise = _Noise(dataset.shape, settings.batch_size, dataset.num_classes or _NUM_CLASSES)
+    noise = _Noise(dataset.shape, settings.training.batch_size, dataset.num_classes or _NUM_CLASSES)
     changes = {"world_size": 1 + layout.num_workers, **_QUIET}
     # Some clients hold more than others, so that what more samples cost can be seen.
     parts = [
@@ -169,7 +169,7 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
     ]
     with tempfile.TemporaryDirectory(prefix="mdgan-plan-") as folder:
         yield Prepared(
-            rehearsed(replace(settings, **changes)),  # type: ignore[arg-type] # by name
+            rehearsed(settings.but(**changes)),
             LaunchSettings(out=str(Path(folder) / "run"), threads=layout.server_threads),
             dataset,
             ranks,
@@ -178,7 +178,7 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
             extractor="",
             warnings=(),
             launched=time.monotonic(),
-            clients=ClientShards(noise, parts, settings.seed) if parts else None,
+            clients=ClientShards(noise, parts, settings.training.seed) if parts else None,
         )
 
 

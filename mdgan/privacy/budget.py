@@ -18,7 +18,7 @@ from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import BLOCK, IN_USE, Known, Ledger, Plan, most_steps
 from mdgan.privacy.planning import Schedule, plan_of
 from mdgan.privacy.real_half import Owned, PoissonHalf, SeededSteps
-from mdgan.privacy.settings import PrivacySettings
+from mdgan.privacy.settings import Private
 
 _PATIENCE = 50.0
 """ε is computed anew after this many times as long as it took before."""
@@ -53,7 +53,7 @@ class Budget:
     def __init__(
         self,
         steps: Ledger | SeededSteps,
-        settings: PrivacySettings,
+        settings: Private,
         plan: Plan,
         before: int = 0,
         earlier: tuple[Past, ...] = (),
@@ -67,10 +67,10 @@ class Budget:
         self._count = 0
         self._told = -1, Spent(0.0, 0.0)
         self._due = 0.0
-        number = settings.audit_canaries
+        number = settings.privacy.audit_canaries
         planted = num_planted(number)
         self.canaries = (
-            Canaries(number, plan.rate, settings.clip, plan.noise, num_planted=planted)
+            Canaries(number, plan.rate, settings.privacy.clip, plan.noise, num_planted=planted)
             if number
             else None
         )
@@ -127,7 +127,7 @@ class Budget:
     @property
     def iterations_left(self) -> int:
         """How many iterations of L steps the worker may still train."""
-        return (self._allowed - self._count) // self._settings.local_steps
+        return (self._allowed - self._count) // self._settings.training.local_steps
 
     @property
     def limit(self) -> float:
@@ -139,7 +139,7 @@ class Budget:
         charge, earlier = Charge(plan.noise, plan.rate, self._before + steps), self._earlier
         if charge.steps > plan.planned:  # without a bound a run may go on; see `epsilon_of`
             earlier = earlier or (Past(plan.order, ()),)
-        delta, kind = settings.dp_delta or 0.0, settings.dp_accountant
+        delta, kind = settings.privacy.dp_delta or 0.0, settings.privacy.dp_accountant
         worse, pasts = replaced(charge, earlier)
         return Spent(
             epsilon_of(charge, delta, kind, earlier), epsilon_of(worse, delta, "rdp", pasts)
@@ -170,7 +170,7 @@ class Budget:
 
 
 def make_half(
-    shard: Owned, rank: int, settings: PrivacySettings, budget: Budget | None, *stream: int
+    shard: Owned, rank: int, settings: Private, budget: Budget | None, *stream: int
 ) -> PoissonHalf | None:
     """How a worker learns from its samples; None for shuffled batches.
 
@@ -181,18 +181,20 @@ def make_half(
         budget: of its samples, if they have one.
         stream: more that decides the random numbers where there is none: the round.
     """
-    if not settings.draws_poisson:
+    if not settings.privacy.draws_poisson:
         return None
-    steps = budget or SeededSteps(known_to_all(settings.seed, rank, *stream))
+    steps = budget or SeededSteps(known_to_all(settings.training.seed, rank, *stream))
     noise = 0.0 if budget is None else budget.noise
     return PoissonHalf(
         shard,
         steps,
-        settings.batch_size,
-        clip=settings.clip if settings.hides_samples else inf,
+        settings.training.batch_size,
+        clip=settings.privacy.clip if settings.privacy.hides_samples else inf,
         noise=noise,
-        tells_loss=settings.tells("losses"),
-        num_public=settings.public_samples(len(shard)) if settings.hides_samples else None,
+        tells_loss=settings.privacy.tells("losses"),
+        num_public=settings.privacy.public_samples(len(shard))
+        if settings.privacy.hides_samples
+        else None,
         canaries=None if budget is None else budget.canaries,
     )
 
@@ -205,7 +207,7 @@ def known_to_all(seed: int, rank: int, *stream: int) -> bytes:
 def open_budget(
     rank: int,
     num_samples: int,
-    settings: PrivacySettings,
+    settings: Private,
     folder: Path,
     contents: Callable[[], Contents],
 ) -> Budget | None:
@@ -221,16 +223,18 @@ def open_budget(
     Raises:
         BadInput: it is too small for a step, or the ledger cannot be had.
     """
-    if not settings.hides_samples or settings.dp_noise == 0:
+    if not settings.privacy.hides_samples or settings.privacy.dp_noise == 0:
         return None
     schedule = Schedule.of_samples(rank, num_samples, settings)
-    if settings.dp_repeatable:
-        return _repeatable(settings, schedule, SeededSteps(known_to_all(settings.seed, rank)))
+    if settings.privacy.dp_repeatable:
+        return _repeatable(
+            settings, schedule, SeededSteps(known_to_all(settings.training.seed, rank))
+        )
     return _remembered(settings, schedule, folder, contents())
 
 
 def open_repeatable_clients(
-    settings: PrivacySettings, schedule: Schedule, steps: SeededSteps
+    settings: Private, schedule: Schedule, steps: SeededSteps
 ) -> Budget | None:
     """What clients as wholes may spend in a run that remembers nothing; None without noise.
 
@@ -242,13 +246,13 @@ def open_repeatable_clients(
     Raises:
         BadInput: it is too small for a round.
     """
-    if not settings.hides_clients or settings.dp_noise == 0:
+    if not settings.privacy.hides_clients or settings.privacy.dp_noise == 0:
         return None
     return _repeatable(settings, schedule, steps)
 
 
 def open_clients_budget(
-    settings: PrivacySettings,
+    settings: Private,
     schedule: Schedule,
     folder: Path,
     contents: Contents,
@@ -277,14 +281,14 @@ def open_clients_budget(
     return _remembered(settings, schedule, folder, contents, 1, in_use, taken, told)
 
 
-def _repeatable(settings: PrivacySettings, schedule: Schedule, steps: SeededSteps) -> Budget:
-    budget = Budget(steps, settings, plan_of(settings, schedule, Known()))
+def _repeatable(settings: Private, schedule: Schedule, steps: SeededSteps) -> Budget:
+    budget = Budget(steps, settings, plan_of(settings.privacy, schedule, Known()))
     budget.load_state(steps.state())
     return budget
 
 
 def _remembered(
-    settings: PrivacySettings,
+    settings: Private,
     schedule: Schedule,
     folder: Path,
     contents: Contents,
@@ -299,7 +303,7 @@ def _remembered(
                 f"--dp-ledger {folder}: knows of {known.taken:,} rounds of {schedule.whose}, and "
                 f"this run alone has had {taken:,}; copy it from the machine of its server"
             )
-        return plan_of(settings, schedule, known, folder, told)
+        return plan_of(settings.privacy, schedule, known, folder, told)
 
     ledger = Ledger(folder, contents, make_plan, block, in_use)
     run = ledger.run

@@ -18,7 +18,7 @@ from mdgan.privacy.accountant import (
 )
 from mdgan.privacy.ledger import CLIENT, SAMPLE, Known, Plan
 from mdgan.privacy.real_half import rate_of
-from mdgan.privacy.settings import PrivacySettings
+from mdgan.privacy.settings import PrivacySettings, Private
 from mdgan.settings.machine import path_of
 
 MOST_STEPS = 1 << 40
@@ -48,7 +48,7 @@ class Schedule(NamedTuple):
         return self.num_units * self.unit
 
     @classmethod
-    def of_samples(cls, rank: int, num_samples: int, settings: PrivacySettings) -> "Schedule":
+    def of_samples(cls, rank: int, num_samples: int, settings: Private) -> "Schedule":
         """Of a worker's samples.
 
         Args:
@@ -56,9 +56,9 @@ class Schedule(NamedTuple):
             num_samples: n.
             settings: of the run.
         """
-        rate = rate_of(settings.batch_size, settings.public_samples(num_samples))
+        rate = rate_of(settings.training.batch_size, settings.privacy.public_samples(num_samples))
         whose = f"the samples of rank {rank}"
-        return cls(whose, rate, settings.iterations, settings.local_steps)
+        return cls(whose, rate, settings.training.iterations, settings.training.local_steps)
 
     @classmethod
     def of_clients(cls, dataset: str, participation: float, num_rounds: int) -> "Schedule":

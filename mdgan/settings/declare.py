@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar
+from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar, cast
 
 from mdgan.errors import BadInput
 
@@ -75,16 +74,10 @@ class Kind:
     stand_in: str | None = None
 
     def read(self, name: str, value: object, default: object) -> Any:
-        """Checks a value, and turns it into the one that is used.
-
-        Args:
-            name: of the setting.
-            value: from a flag, a JSON file, or another `Settings` object.
-            default: the setting's.
+        """Checks a value from a flag, a JSON file or other `Settings`; returns the one to be used.
 
         Raises:
-            BadInput: it is of another type or out of range; the text names the flag and the way
-                out.
+            BadInput: it is of another type or out of range; the text names flag and way out.
         """
         if value is None and default is None:
             return None
@@ -121,8 +114,7 @@ def whole(
     """A whole number.
 
     Args:
-        least: the smallest allowed one.
-        most: the largest allowed one.
+        least, most: the smallest and the largest allowed one.
         otherwise: the message for a number outside; made of the bounds if not given.
         below: the message for a number below `least`.
         word: a word that is allowed beside numbers.
@@ -140,12 +132,7 @@ def whole(
 
 
 def number(fits: Callable[[float], bool], otherwise: str) -> Kind:
-    """A number.
-
-    Args:
-        fits: whether a number is allowed; NaN is asked about too.
-        otherwise: the message for a number that is not.
-    """
+    """A number; `fits` says whether one is allowed, NaN too, `otherwise` is the refusal."""
 
     def check(value: float) -> float:
         if not fits(value):
@@ -156,11 +143,7 @@ def number(fits: Callable[[float], bool], otherwise: str) -> Kind:
 
 
 def text(known: Callable[[Mapping[str, Any]], Iterable[str]] | None = None) -> Kind:
-    """Any text in one line, such as a path.
-
-    Args:
-        known: lists what a shell may complete, given the other settings of the command line.
-    """
+    """Any text in one line, such as a path; `known` is as in `Kind`."""
     return Kind(str, known=known)
 
 
@@ -250,8 +233,7 @@ def section(kind: type[S], *, is_offered: bool = True) -> S:
         kind: the component's own settings.
         is_offered: whether users can choose them; if not, the section has its defaults.
     """
-    declared: Any = Section(kind, is_offered)
-    return declared
+    return cast(S, Section(kind, is_offered))
 
 
 class Settings:
@@ -412,34 +394,3 @@ def merged(layers: Iterable[Mapping[str, Any]], declared: Iterable[Setting]) -> 
             if value is not None and not taken:
                 found[name] = value
     return found
-
-
-_RETIRED = {"join_token": "give credentials instead (`mdgan credentials new FILE` makes them)"}
-"""What earlier versions wrote, and what to do; None in a file of theirs means nothing."""
-
-
-def read_config_file(path: Path, known: Collection[str]) -> dict[str, Any]:
-    """Reads a `--config` file: one JSON object with any of the settings' names.
-
-    Args:
-        path: the file.
-        known: the names that it may hold.
-
-    Raises:
-        BadInput: not readable, not a JSON object, or a name that is not known.
-    """
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"--config {path}: cannot read it ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"--config {path}: not a JSON file ({error})") from error
-    if not isinstance(settings, dict):
-        raise BadInput(f"--config {path}: must hold one JSON object of settings")
-    for name in settings.keys() & _RETIRED.keys() - set(known):
-        if settings.pop(name) is not None:
-            raise BadInput(f"--config {path}: {name!r} is no setting any more; {_RETIRED[name]}")
-    for name in settings:
-        if name not in known:
-            raise BadInput(f"--config {path}: unknown key {name!r}{suggest(name, known)}")
-    return settings

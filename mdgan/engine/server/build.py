@@ -27,7 +27,6 @@ from mdgan.engine.settings import RunSettings
 from mdgan.gan.average import GeneratorAverage
 from mdgan.messages import Kind, Message
 from mdgan.observe.run_observer import RunObserver
-from mdgan.privacy.settings import PrivacySettings
 from mdgan.timeouts import Timeouts
 from mdgan.transport.server_end import ServerTransport
 
@@ -61,7 +60,7 @@ def build_server(
         trusts: which certificates sign the keys of hosts; None without certificates.
     """
     attendance = Attendance(members, observer, counts_answers=not _hides_clients(settings))
-    conduct = Conduct(settings.strikes)
+    conduct = Conduct(settings.faults.strikes)
     desk = Desk(transport, members, attendance, observer, checkpoints.check_fence, conduct)
     barrier, arrivals = _waiting(
         part, settings, transport, members, desk, conduct, attendance, observer, timeouts
@@ -76,7 +75,7 @@ def build_server(
     )
     scoring.attach(members, observer)
     desk.handlers |= {
-        Kind.SPANS: Timelines(members, observer, settings.iterations).note,
+        Kind.SPANS: Timelines(members, observer, settings.training.iterations).note,
         Kind.READY: newcomers.ready,
         Kind.STATE: partial(_note_state, newcomers, checkpoints),
         Kind.CHECKPOINTED: checkpoints.note,
@@ -92,9 +91,7 @@ def build_server(
 
 def _hides_clients(settings: RunSettings) -> bool:
     """Whether noise hides each client as a whole, which must not be named then."""
-    return (
-        isinstance(settings, PrivacySettings) and settings.hides_clients and settings.keeps_ledger
-    )
+    return settings.privacy.hides_clients and settings.privacy.keeps_ledger
 
 
 def _waiting(
@@ -123,7 +120,7 @@ def _waiting(
     barrier = Barrier(
         reception,
         transport,
-        Deadline(settings.deadline, settings.quorum),
+        Deadline(settings.faults.deadline, settings.faults.quorum),
         counts_busy=part.counts_busy,
         lacking=partial(lacking_for_sums, part, members) if part.form.steps else part.lacking,
     )

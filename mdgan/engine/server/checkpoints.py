@@ -126,10 +126,10 @@ class ServerCheckpoints:
             ends: whether training ends here although more iterations were planned.
         """
         settings = self._settings
-        if not settings.checkpoint_interval:
+        if not settings.checkpoints.checkpoint_interval:
             return False
-        passes = passed(settings.checkpoint_interval, before, iteration)
-        last = ends or iteration == settings.iterations
+        passes = passed(settings.checkpoints.checkpoint_interval, before, iteration)
+        last = ends or iteration == settings.training.iterations
         return last or (passes and settings.makes_checkpoints)
 
     def order(
@@ -161,7 +161,7 @@ class ServerCheckpoints:
         self._open = _Open(standing, states, asked, waiting=waiting, owners=owners)
         self.ordered = standing.iteration
         order = messages.checkpoint(
-            standing.iteration, counting, to_server=self._settings.checkpoint_to_server
+            standing.iteration, counting, to_server=self._settings.checkpoints.checkpoint_to_server
         )
         for host in hosts:
             transport.send(host, order)
@@ -173,7 +173,10 @@ class ServerCheckpoints:
         No worker trains meanwhile, so the server waits until the one before is written.
         """
         self._close_open()
-        if not self._settings.checkpoint_interval or self._counting(standing.iteration) is None:
+        if (
+            not self._settings.checkpoints.checkpoint_interval
+            or self._counting(standing.iteration) is None
+        ):
             return
         self._writer.drain(_DRAIN_SECONDS)
         states = {**self._kept.left(), SERVER: state}

@@ -176,12 +176,12 @@ class Server:
         self._engine.desk.finishes_first = True
         if self._iteration == 0:
             self._save_if_due(-1)  # from here on nothing is lost for good
-        while self._iteration < self._settings.iterations and not self._over:
+        while self._iteration < self._settings.training.iterations and not self._over:
             done = self._iteration
             advance = self._part.advance(done, self._engine)
             if advance is not None:
                 self._iteration = advance.iteration
-            if self._iteration < self._settings.iterations:
+            if self._iteration < self._settings.training.iterations:
                 self._engine.desk.let_spent_go()
             if advance is not None:
                 if self._average is not None:
@@ -214,7 +214,7 @@ class Server:
         if self._engine.desk.all_spent:
             self._checkpoints.save_alone(self._standing(), self._state())
         elif self._checkpoints.due(before, self._iteration, ends=self._over):
-            if self._over or self._iteration == self._settings.iterations:
+            if self._over or self._iteration == self._settings.training.iterations:
                 self._await_files()  # no worker trains any more: the one before can be completed
             self._save()
 
@@ -232,7 +232,7 @@ class Server:
         """
         if not self._engine.desk.stop_asked:
             return
-        if self._settings.checkpoint_interval:
+        if self._settings.checkpoints.checkpoint_interval:
             self._await_files()
             if not self._members.workers():
                 self._checkpoints.save_alone(self._standing(), self._state())

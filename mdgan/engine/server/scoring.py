@@ -40,9 +40,9 @@ class Scoring:
     ) -> None:
         self.extractor: Message | None = None
         self._channel = channel
-        self._interval = settings.eval_interval
-        self._iterations = settings.iterations
-        self._as_data = settings.label_prior == "data"
+        self._interval = settings.scores.eval_interval
+        self._iterations = settings.training.iterations
+        self._as_data = settings.training.label_prior == "data"
         self._members: Membership
         self._observer: RunObserver
         self._asked: set[int] = set()

@@ -113,7 +113,7 @@ class ApartServer(DataParallelServer):
             for network in _GROUPS:
                 self._replica.step(ALONE[network])
                 self._sent.note_step(ALONE[network])
-        self._images.take_in(made, self._settings.lag_at(i))
+        self._images.take_in(made, self._settings.asynchrony.lag_at(i))
         return Advance(i, *_losses(found))
 
     def state(self) -> dict[str, Tensor]:
@@ -176,7 +176,7 @@ class ApartServer(DataParallelServer):
 
     def _label_counts(self, engine: Engine) -> Tensor | None:
         """How often each class is generated, if as often as the workers hold it."""
-        if self._num_classes is None or self._settings.label_prior != "data":
+        if self._num_classes is None or self._settings.training.label_prior != "data":
             return None
         held = [own["classes"] for own in engine.members.holdings().values()]
         return label_counts(self._num_classes, held)

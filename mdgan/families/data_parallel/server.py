@@ -89,7 +89,7 @@ class DataParallelServer(ServerPart):
 
     def begin(self, engine: Engine) -> None:
         """Says once what becomes of data that are not shared out."""
-        if not self._settings.partition.divides and engine.members.iteration == 0:
+        if not self._settings.data.partition.divides and engine.members.iteration == 0:
             engine.observer.note(
                 "--partition none: every worker trains on its own data, which stay with it; the "
                 "server sees gradients of them"
@@ -98,7 +98,7 @@ class DataParallelServer(ServerPart):
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One iteration."""
         hosts, i = engine.await_hosts(), done + 1
-        lag = self._settings.lag_at(i)
+        lag = self._settings.asynchrony.lag_at(i)
         engine.at(i)
 
         # 1. Share out the samples of the iteration.
@@ -110,7 +110,7 @@ class DataParallelServer(ServerPart):
             self._ring.build(i, keeping_up(hosts, shares, engine), engine)
 
         # 2. Average each gradient as soon as all workers have found it, and step with the mean.
-        for reduction in reductions(lag, self._settings.local_steps)[self._num_reduced :]:
+        for reduction in reductions(lag, self._settings.training.local_steps)[self._num_reduced :]:
             question = _Question(i, reduction, shares, rates, lag)
             found = self._average(question, hosts, engine)
             if found is None:  # goes on with this reduction once there are workers again

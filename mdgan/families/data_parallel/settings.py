@@ -143,7 +143,8 @@ class DataParallelSettings(RunSettings):
             )
         if self.batches.reference_batch_size is not None and self.batches.lr_scaling == "none":
             raise BadInput(
-                f"--reference-batch-size {self.batches.reference_batch_size}: is for --lr-scaling linear "
+                f"--reference-batch-size {self.batches.reference_batch_size}: is for --lr-scaling "
+                "linear "
                 "or sqrt; add one"
             )
         self._check_updates()
@@ -168,7 +169,8 @@ class DataParallelSettings(RunSettings):
                 raise BadInput(f"{flag(name)} {value}: is for --updates async; add that")
         if self.asynchrony.lag_at(1) and self.training.local_steps > 1:
             raise BadInput(
-                f"--local-steps {self.training.local_steps}: with --updates async both networks take one "
+                f"--local-steps {self.training.local_steps}: with --updates async both networks "
+                "take one "
                 "step at a time; leave it out, or give discriminators a larger "
                 "--discriminator-batch-size"
             )
@@ -176,7 +178,8 @@ class DataParallelSettings(RunSettings):
             value = getattr(self.batches, name)
             if value is not None and self.batches.global_batch_size is not None:
                 raise BadInput(
-                    f"{flag(name)} {value} and --global-batch-size {self.batches.global_batch_size}: give "
+                    f"{flag(name)} {value} and --global-batch-size "
+                    f"{self.batches.global_batch_size}: give "
                     "one of them"
                 )
 
@@ -199,7 +202,8 @@ class DataParallelSettings(RunSettings):
             )
         if self.asynchrony.sync_after is not None:
             raise BadInput(
-                f"--sync-after {self.asynchrony.sync_after}: with {given} a worker has one network to train, "
+                f"--sync-after {self.asynchrony.sync_after}: with {given} a worker has one network "
+                "to train, "
                 "and would wait for the others half of the time; leave one of them out"
             )
         if self.kappa not in ("auto", 1):
@@ -228,7 +232,8 @@ class DataParallelSettings(RunSettings):
             return
         if self.asynchrony.generator_ranks is not None:
             raise BadInput(
-                f"--all-reduce {self.all_reduce}: with --generator-ranks {self.asynchrony.generator_ranks} "
+                f"--all-reduce {self.all_reduce}: with --generator-ranks "
+                f"{self.asynchrony.generator_ranks} "
                 "the server adds up the gradients of each group; leave one of them out"
             )
         if self.num_workers == 1:
@@ -238,7 +243,8 @@ class DataParallelSettings(RunSettings):
             )
         if self.faults.deadline is not None:
             raise BadInput(
-                f"--deadline {self.faults.deadline}: with --all-reduce {self.all_reduce} every worker "
+                f"--deadline {self.faults.deadline}: with --all-reduce {self.all_reduce} every "
+                "worker "
                 f"waits for all others; leave it out, or use --all-reduce {STAR}"
             )
 

@@ -66,24 +66,26 @@ class _Federated(Builder[FederatedSettings]):
     ) -> FederatedServer:
         """The server's part, with both models drawn from the seed."""
         both = GlobalModels(
-            make_model(models.generator, "generator", settings, device),
-            make_model(models.discriminator, "discriminator", settings, device),
+            make_model(models.generator, "generator", settings.training, device),
+            make_model(models.discriminator, "discriminator", settings.training, device),
         )
         cohort: Cohort = AtHome(update_form(settings, both.vector))
         if isinstance(shards, ClientShards):
             form = placed_form(both.vector.shape, settings)
             cohort = Placed(shards.class_counts(), form, settings)
         sampling: Sampling
-        if settings.sampling == "poisson":
+        if settings.rounds.sampling == "poisson":
             refresh = partial(
                 refresh_buffers,
                 *(both.generator, both.discriminator, models.z_dim),
-                *(settings.batch_size, settings.seed),
+                *(settings.training.batch_size, settings.training.seed),
             )
             contents = (lambda: shards.contents) if isinstance(shards, ClientShards) else None
             sampling = PoissonRounds(settings, refresh, contents)
         else:
-            sampling = new_sampling(settings.sampling, settings.participation, settings.seed)
+            sampling = new_sampling(
+                settings.rounds.sampling, settings.participation, settings.training.seed
+            )
         return FederatedServer(both, cohort, sampling, settings, device)
 
     def host(self, needs: HostNeeds[FederatedSettings]) -> HostPart:
@@ -114,7 +116,7 @@ class _Federated(Builder[FederatedSettings]):
             masks_for(form, needs.keys, needs.least_parties, repeats=settings.begins_anew),
             sent_by(settings, vector),
             needs.account,
-            uniform=settings.weighting == "uniform",
+            uniform=settings.rounds.weighting == "uniform",
         )
 
     def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:
@@ -122,12 +124,12 @@ class _Federated(Builder[FederatedSettings]):
         generator = build_model(models.generator, 0)
         discriminator = build_model(models.discriminator, 0)
         both = 4 * prod(ModelVector(generator, discriminator).shape)
-        in_a_round = num_participants(settings.participation, settings.clients or 0)
-        shares = shares_bytes(settings.num_workers, is_secure=settings.secure_aggregation)
-        roaming = OF_A_CLIENT_BYTES * in_a_round if settings.clients else 0
+        in_a_round = num_participants(settings.participation, settings.placing.clients or 0)
+        shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
+        roaming = OF_A_CLIENT_BYTES * in_a_round if settings.placing.clients else 0
         networks = (
-            (generator, settings.policy("generator")),
-            (discriminator, settings.policy("discriminator")),
+            (generator, settings.training.policy("generator")),
+            (discriminator, settings.training.policy("discriminator")),
         )
         return MessageSizes(
             state_bytes(*networks),
@@ -148,16 +150,18 @@ class _Federated(Builder[FederatedSettings]):
 
     def class_counts(self, shard: Shard, settings: FederatedSettings) -> list[int]:
         """With `--clusters` they are groups that the client has found itself."""
-        method, number = settings.clusters.method, settings.clusters.number
+        method, number = settings.rounds.clusters.method, settings.rounds.clusters.number
         if not number:
             return shard.class_counts()
-        return cluster_counts(shard.pieces(_PIECE), method, number, settings.seed)
+        return cluster_counts(shard.pieces(_PIECE), method, number, settings.training.seed)
 
     def check_holdings(
         self, settings: FederatedSettings, class_counts: Mapping[int, Sequence[int]]
     ) -> None:
         """Checks that balanced sampling has something to balance."""
-        check_classes(settings.sampling, class_counts, clustered=settings.clusters.number > 0)
+        check_classes(
+            settings.rounds.sampling, class_counts, clustered=settings.rounds.clusters.number > 0
+        )
 
     def planning(
         self, settings: FederatedSettings, models: Models, class_counts: ClassCounts | None
@@ -172,13 +176,13 @@ class _Federated(Builder[FederatedSettings]):
         del models
         share = num_participants(settings.participation, settings.num_clients)
         length = settings.round_length(mean_size(class_counts))
-        who = "worker" if settings.clients is None else "client"
+        who = "worker" if settings.placing.clients is None else "client"
         rows = [
             ("κ", str(resolve_kappa(settings.kappa, 1))),
             ("a round", f"{length} iterations of {share} {who}(s)"),
         ]
-        if settings.clients is not None:
-            number = "1" if settings.placement == PULL else str(settings.slots)
+        if settings.placing.clients is not None:
+            number = "1" if settings.placing.placement == PULL else str(settings.placing.slots)
             many = number if number != "auto" else "as many as train fastest here"
             rows.append(("slots of each host", many))
         return rows
@@ -210,17 +214,19 @@ def make_client(
     gan = make_local_gan(
         rank,
         models,
-        settings,
+        settings.training,
         half or shard,
         kappa=resolve_kappa(settings.kappa, 1),
-        noise=generator_for(settings.seed, "noise", rank, *stream),
-        random_state=RandomState(derive_seed(settings.seed, "client", rank, *stream), device),
+        noise=generator_for(settings.training.seed, "noise", rank, *stream),
+        random_state=RandomState(
+            derive_seed(settings.training.seed, "client", rank, *stream), device
+        ),
         class_counts=shard.class_counts(),
         stream=stream,
         made=None if after is None else after.models,
         real_half=half,
     )
-    num_samples = settings.public_samples(len(shard)) if half else len(shard)
+    num_samples = settings.privacy.public_samples(len(shard)) if half else len(shard)
     return Client(gan, num_samples, None if after is None else after.vector)
 
 
@@ -228,7 +234,7 @@ def _anew(
     needs: HostNeeds[FederatedSettings], clients: Mapping[int, Client], rank: int, iteration: int
 ) -> Client:
     """The client of a rank as it begins a round, with nothing of its earlier ones but memory."""
-    generator = generator_for(needs.settings.seed, "shard", rank, iteration)
+    generator = generator_for(needs.settings.training.seed, "shard", rank, iteration)
     shard = needs.shards[rank].begun_anew(generator)
     return make_client(
         *(rank, needs.settings, needs.models, shard, needs.device, iteration),
@@ -245,8 +251,10 @@ def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> 
         build_model(models.generator, 0), build_model(models.discriminator, 0)
     ).shape
     make_train = partial(_train_any, settings, models, clients, needs.device)
-    pulls, gives_all = settings.placement == PULL, not settings.adds_up
-    given = 1 if pulls else settings.slots if isinstance(settings.slots, int) else None
+    pulls, gives_all = settings.placing.placement == PULL, not settings.adds_up
+    given = (
+        1 if pulls else settings.placing.slots if isinstance(settings.placing.slots, int) else None
+    )
     slots: Slots
     if needs.own_process:
         most = given or MOST_SLOTS
@@ -254,8 +262,8 @@ def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> 
         slots = SlotProcesses(shape, most, make_train, prepare, gives_all=gives_all)
     else:
         slots, given = SlotsInside(shape, make_train(), gives_all=gives_all), given or 1
-    about = f"{models.source}, {settings.algorithm}, batches of {settings.batch_size}"
-    count = SlotCount(given, settings.slot_rounds, needs.device, about, needs.cores)
+    about = f"{models.source}, {settings.algorithm}, batches of {settings.training.batch_size}"
+    count = SlotCount(given, settings.placing.slot_rounds, needs.device, about, needs.cores)
     return PlacedHost(rank, slots, count, len(clients), needs.tracer)
 
 

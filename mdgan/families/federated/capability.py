@@ -39,12 +39,14 @@ def tell_capabilities(
     Returns:
         Field `capabilities`, by rank; empty unless `--training-load measured`.
     """
-    if settings.training_load.name != "measured":
+    if settings.rounds.training_load.name != "measured":
         return {}
     fixed, per_sample = _bytes_needed(models, settings)
     memory = psutil.virtual_memory().available // max(1, num_clients_here)
     found = {
-        rank: Capability(_seconds(client, settings.batch_size), int(memory), fixed, per_sample)
+        rank: Capability(
+            _seconds(client, settings.training.batch_size), int(memory), fixed, per_sample
+        )
         for rank, client in clients.items()
     }
     return {"capabilities": {str(rank): msgspec.to_builtins(able) for rank, able in found.items()}}
@@ -73,8 +75,8 @@ def _bytes_needed(models: Models, settings: FederatedSettings) -> tuple[int, int
     z = torch.zeros(2, models.z_dim)
     outputs = _outputs(generator, z) + _outputs(discriminator, samples)
     fixed = training_bytes(
-        (generator, settings.policy("generator")),
-        (discriminator, settings.policy("discriminator")),
+        (generator, settings.training.policy("generator")),
+        (discriminator, settings.training.policy("discriminator")),
     )
     return fixed, max(1, _KEPT * outputs // len(samples))
 

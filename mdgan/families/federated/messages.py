@@ -30,11 +30,11 @@ def update_form(settings: FederatedSettings, vector: ModelVector) -> AnswerForm:
     return AnswerForm(
         UPDATE,
         vector.shape,
-        Codec.of(settings.wire_models),
+        Codec.of(settings.wire.wire_models),
         settings.adds_up,
-        steps=STEPS_PER_UNIT if settings.secure_aggregation else 0.0,
+        steps=STEPS_PER_UNIT if settings.secure.secure_aggregation else 0.0,
         most=MOST_EXACT,
-        most_norm=settings.update_clip if settings.hides_clients else None,
+        most_norm=settings.privacy.update_clip if settings.privacy.hides_clients else None,
     )
 
 

@@ -58,15 +58,15 @@ class Placed(Cohort):
     ) -> None:
         self.form = form
         self._counts = dict(class_counts)
-        self._placement = settings.placement
+        self._placement = settings.placing.placement
         self._sees_all = not settings.adds_up
-        self._most_strikes = settings.strikes
-        self._names_clients = settings.names_clients
-        self._times = TrainingTimes(settings.time_window)
+        self._most_strikes = settings.faults.strikes
+        self._names_clients = settings.privacy.names_clients
+        self._times = TrainingTimes(settings.placing.time_window)
         self._asked: dict[int, _Asked] = {}
         self._accounts: dict[int, Account] = {}
         self._models: dict[int, dict[int, Tensor]] = {}
-        self._conduct = Conduct(settings.strikes)
+        self._conduct = Conduct(settings.faults.strikes)
         self._screening = Screening(form, self._conduct)
         self._in_vain = 0
 

@@ -206,7 +206,7 @@ def placed_form(shape: tuple[int, ...], settings: FederatedSettings) -> AnswerFo
         shape: of the models as one vector.
         settings: of the run.
     """
-    most = settings.update_clip if settings.hides_clients else None
+    most = settings.privacy.update_clip if settings.privacy.hides_clients else None
     return AnswerForm(UPDATE, shape, most_norm=most)
 
 

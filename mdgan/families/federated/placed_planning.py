@@ -64,21 +64,20 @@ def placed_planning(
     Raises:
         BadInput: how clients are placed, or what they train, is not known before the run.
     """
-    if settings.placement == PULL:
+    if settings.placing.placement == PULL:
         raise BadInput("--placement pull: is there for comparison; plan rr, bb or lb")
-    if settings.training_load.name == "samples" and class_counts is None:
+    if settings.rounds.training_load.name == "samples" and class_counts is None:
         raise BadInput(
             "--training-load samples: what clients train depends on what they hold, and the data "
             "cannot be read here; say --data-dir, or --shard-size if all hold as many"
         )
     counts = dict(enumerate(class_counts or [[1]] * settings.num_clients, start=1))
-    full = Load(usual.iterations, settings.batch_size)
-    loads = choose_loads(settings.training_load, len(counts), list(counts), full, {}, counts)
+    full = Load(usual.iterations, settings.training.batch_size)
+    loads = choose_loads(settings.rounds.training_load, len(counts), list(counts), full, {}, counts)
     longest = max(load.iterations for load in loads.values())
-    slots = settings.slots if isinstance(settings.slots, int) else num_cores()
+    slots = settings.placing.slots if isinstance(settings.placing.slots, int) else num_cores()
     per_slot = len(_LOADS)
-    short = replace(
-        usual.settings,
+    short = usual.settings.but(
         clients=per_slot * slots,
         slots=slots,
         placement="rr",
@@ -87,7 +86,7 @@ def placed_planning(
             1, min(longest, _MOST_PLAYED) * sum(_LOADS) // (per_slot * max(_LOADS))
         ),
         participation=1.0,
-        sampling="poisson" if settings.sampling == "poisson" else "random",
+        sampling="poisson" if settings.rounds.sampling == "poisson" else "random",
         weighting="uniform",
     )
     cohort = num_participants(settings.participation, len(counts))
@@ -104,7 +103,7 @@ def placed_planning(
         settings=short,
         played_iterations=usual.iterations,
         remedies={},
-        with_groups=lambda one, hosts: replace(one, clients=per_slot * slots * sum(hosts)),
+        with_groups=lambda one, hosts: one.but(clients=per_slot * slots * sum(hosts)),
         placing=placing,
     )
 
@@ -119,7 +118,7 @@ def _about(
         return f"a client trains {trains}"
     held = f"{mean_size(class_counts):g} samples"
     if any(len(counts) > 1 for counts in class_counts):
-        held = f"{held} on average by --partition {settings.partition}"
+        held = f"{held} on average by --partition {settings.data.partition}"
     return f"a client trains {trains} and holds {held}"
 
 
@@ -177,7 +176,7 @@ def _shares(
     def taken(slot: Slot, clients: Sequence[int]) -> float:
         return sum(seconds(slot.kind, batches[client]) for client in clients)
 
-    strategy: Strategy = settings.placement  # type: ignore[assignment] # `pull` is refused before
+    strategy: Strategy = settings.placing.placement  # type: ignore[assignment] # `pull` is refused before
     rounds = [
         place(strategy, chosen, batches, slots, seconds)
         for chosen in _drawn(settings, counts, a_step)
@@ -199,8 +198,8 @@ def _drawn(
 ) -> Iterator[list[int]]:
     """The clients of the run's first rounds."""
     # Poisson sampling would draw as many on average.
-    rule = "random" if settings.sampling == "poisson" else settings.sampling
-    sampling = new_sampling(rule, a_step / len(counts), settings.seed)
+    rule = "random" if settings.rounds.sampling == "poisson" else settings.rounds.sampling
+    sampling = new_sampling(rule, a_step / len(counts), settings.training.seed)
     for number in range(max(2, min(_DRAWN, _DRAWS // (len(counts) * a_step)))):
         chosen = sampling.choose(number, counts)
         sampling.took_part(number, chosen)

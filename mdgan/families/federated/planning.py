@@ -24,31 +24,33 @@ def planning(
     Raises:
         BadInput: how long a round is depends on m, which the user has not said.
     """
-    if class_counts is None and settings.round_iterations is None:
+    if class_counts is None and settings.rounds.round_iterations is None:
         raise BadInput(
-            f"--round-epochs {settings.round_epochs or 1:g}: how long a round is depends on how "
+            f"--round-epochs {settings.rounds.round_epochs or 1:g}: how long a round is depends on "
+            "how "
             "many samples a worker has; say --shard-size or --round-iterations"
         )
     both = [build_model(kind, 0) for kind in (models.generator, models.discriminator)]
     mean = mean_size(class_counts or [[]])
-    length = min(settings.round_length(mean), settings.iterations)
+    length = min(settings.round_length(mean), settings.training.iterations)
     played = min(length, _PLAYED_ITERATIONS)
-    short = replace(
-        settings, round_iterations=played, round_epochs=None, clusters=ClusterForm()
+    short = settings.but(
+        round_iterations=played, round_epochs=None, clusters=ClusterForm()
     )  # noise has labels, and no groups
-    fewer_bytes = [{"wire_models": "int8"}] if str(settings.wire_models) == "fp32" else []
+    fewer_bytes = [{"wire_models": "int8"}] if str(settings.wire.wire_models) == "fp32" else []
     usual = Planning(
         short,
         enough_workers=settings.aggregation.needs_answers,
         iterations=length,
         played_iterations=played,
         worker_bytes=training_bytes(
-            (both[0], settings.policy("generator")), (both[1], settings.policy("discriminator"))
+            (both[0], settings.training.policy("generator")),
+            (both[1], settings.training.policy("discriminator")),
         ),
         remedies={"link": fewer_bytes},
         notes=_notes(settings, _FLOAT_BYTES * sum(map(num_parameters, both))),
     )
-    if settings.clients is None:
+    if settings.placing.clients is None:
         return usual
     return placed_planning(replace(usual, notes={}), settings, ModelVector(*both), class_counts)
 

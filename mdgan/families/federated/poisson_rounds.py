@@ -54,7 +54,7 @@ class PoissonRounds(Sampling):
     ) -> None:
         super().__init__(settings.participation)
         self._settings = settings
-        self._seeded = SeededSteps(known_to_all(settings.seed, 0))
+        self._seeded = SeededSteps(known_to_all(settings.training.seed, 0))
         self._charged = 0
         self._contents = contents
         self.refresh = refresh
@@ -72,12 +72,12 @@ class PoissonRounds(Sampling):
             BadInput: too little for a round, or the ledger cannot be had.
         """
         given = self._settings
-        schedule = Schedule.of_clients(given.dataset, given.participation, num_rounds)
-        if not given.keeps_ledger or not given.hides_clients:
+        schedule = Schedule.of_clients(given.data.dataset, given.participation, num_rounds)
+        if not given.privacy.keeps_ledger or not given.privacy.hides_clients:
             self.budget = open_repeatable_clients(given, schedule, self._seeded)
             return
         known_by = Contents.of_name(schedule.whose) if self._contents is None else self._contents()
-        told, folder = told_by(hosts, given), ledger_folder(given)
+        told, folder = told_by(hosts, given.privacy), ledger_folder(given.privacy)
         self.budget = open_clients_budget(given, schedule, folder, known_by, self._charged, told)
 
     @property
@@ -130,7 +130,7 @@ class PoissonRounds(Sampling):
             changed = total(answers.singles, answers.sums, shares)
         if self.budget is not None:
             weights = changed[:num_weight_blocks]
-            bound, key = self._settings.clip * self.weight, self.budget.key("noise")
+            bound, key = self._settings.privacy.clip * self.weight, self.budget.key("noise")
             noisy = with_noise(weights.reshape(-1), bound, self.budget.noise, key)
             weights.copy_(noisy.view_as(weights))
         return models + changed

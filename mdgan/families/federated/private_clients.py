@@ -21,7 +21,8 @@ def check_private_clients(settings: "FederatedSettings") -> None:
     asked = settings.privacy.poisson_flag
     if settings.privacy.draws_poisson and settings.placing.clients is not None:
         raise BadInput(
-            f"--clients {settings.placing.clients}: with {asked} clients have a home, where a machine "
+            f"--clients {settings.placing.clients}: with {asked} clients have a home, where a "
+            "machine "
             "remembers what they have spent; leave --clients out, or hide each of them as a whole "
             "(--dp-unit client)"
         )

@@ -76,7 +76,7 @@ class FederatedServer(ServerPart):
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
         """What each client holds."""
         counts = self._cohort.class_counts(engine)
-        tells = self._settings.tells("classes")
+        tells = self._settings.privacy.tells("classes")
         return {
             str(n): {"samples": sum(held), "classes": held if tells else []}
             for n, held in counts.items()
@@ -96,16 +96,19 @@ class FederatedServer(ServerPart):
         if not self._round_length:
             mean_shard_size = self._cohort.mean_shard_size(engine)
             self._round_length = self._settings.round_length(mean_shard_size)
-        clustered, counts = self._settings.clusters.number > 0, self._cohort.class_counts(engine)
-        check_classes(self._settings.sampling, counts, clustered=clustered)
+        clustered, counts = (
+            self._settings.rounds.clusters.number > 0,
+            self._cohort.class_counts(engine),
+        )
+        check_classes(self._settings.rounds.sampling, counts, clustered=clustered)
         if self._poisson is not None:
             told = engine.members.told().values()
-            self._poisson.open(ceil(self._settings.iterations / self._round_length), told)
+            self._poisson.open(ceil(self._settings.training.iterations / self._round_length), told)
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One round."""
         free = engine.await_hosts()
-        length = min(self._round_length, self._settings.iterations - done)
+        length = min(self._round_length, self._settings.training.iterations - done)
         i = done + length
         engine.at(i)
         if self._poisson is not None and (about := self._poisson.round) is not None:
@@ -117,9 +120,9 @@ class FederatedServer(ServerPart):
         able, num_live = self._cohort.able(free, engine)
         worth_asking = self._worth_asking({client: counts[client] for client in able})
         chosen = self._sampling.choose(number, worth_asking, num_live)
-        full = Load(length, self._settings.batch_size)
+        full = Load(length, self._settings.training.batch_size)
         loads = choose_loads(
-            self._settings.training_load,
+            self._settings.rounds.training_load,
             self._settings.num_clients,
             chosen,
             full,
@@ -135,7 +138,7 @@ class FederatedServer(ServerPart):
             return None
         self._num_rounds += 1
         took_part = sorted(answers.losses)
-        aborted = self._settings.on_deadline == "abort" and took_part != chosen
+        aborted = self._settings.rounds.on_deadline == "abort" and took_part != chosen
         self._record(number, i, engine, loads, took_part, weights, counts, aborted=aborted)
         if aborted or (self._poisson is None and not took_part):
             return None
@@ -168,19 +171,21 @@ class FederatedServer(ServerPart):
         """What is told of a round: who took part and their losses, if that may be known."""
         settings, losses = self._settings, answers.mean_losses()
         workers = sorted(answers.losses) if settings.num_clients <= _MOST_NAMED else ()
-        if settings.names_clients and settings.tells_losses:
+        if settings.privacy.names_clients and settings.privacy.tells_losses:
             return Advance(i, losses, workers)
-        return Advance(i, losses.mean(0, keepdim=True) if settings.tells_losses else losses[:0])
+        return Advance(
+            i, losses.mean(0, keepdim=True) if settings.privacy.tells_losses else losses[:0]
+        )
 
     def _tell_spent(self, i: int, engine: Engine) -> None:
         """What clients have spent after iteration i."""
         budget = None if self._poisson is None else self._poisson.budget
         if budget is None:
             return
-        ends = budget.over or i == self._settings.iterations
-        spent = budget.spent(exactly=ends or self._settings.dp_accountant == "rdp")
+        ends = budget.over or i == self._settings.training.iterations
+        spent = budget.spent(exactly=ends or self._settings.privacy.dp_accountant == "rdp")
         engine.observer.spent(i, {EVERY_CLIENT: spent.epsilon}, {EVERY_CLIENT: spent.replaced})
-        if budget.over and i < self._settings.iterations:
+        if budget.over and i < self._settings.training.iterations:
             engine.observer.note(
                 f"the clients have spent their privacy budget ε = {spent.epsilon:.3g} after {i:,} "
                 "iterations; training ends"
@@ -222,7 +227,7 @@ class FederatedServer(ServerPart):
 
     def _worth_asking(self, counts: Mapping[int, list[int]]) -> Mapping[int, list[int]]:
         """The workers whose models have a weight; all if none have, which is bad input."""
-        if self._settings.weighting != "samples":
+        if self._settings.rounds.weighting != "samples":
             return counts
         return {worker: held for worker, held in counts.items() if any(held)} or counts
 
@@ -237,7 +242,7 @@ class FederatedServer(ServerPart):
         if self._poisson is not None:
             return dict.fromkeys(chosen, self._poisson.weight)
         shares = {worker: load_share(loads[worker], full) for worker in chosen}
-        weights = participant_weights(self._settings.weighting, chosen, counts, shares)
+        weights = participant_weights(self._settings.rounds.weighting, chosen, counts, shares)
         total = sum(weights.values())
         return {worker: weight / total for worker, weight in weights.items()}
 
@@ -254,7 +259,7 @@ class FederatedServer(ServerPart):
         aborted: bool,
     ) -> None:
         total = sum(weights[worker] for worker in took_part)
-        if not self._settings.names_clients:
+        if not self._settings.privacy.names_clients:
             loads, took_part = {}, []
         sizes = {n: min(load.batch_size, sum(counts[n])) for n, load in loads.items()}
         engine.observer.event(

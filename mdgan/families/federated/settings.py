@@ -242,7 +242,8 @@ class FederatedSettings(RunSettings):
         if self.rounds.weighting != "uniform":
             raise BadInput(
                 f"--aggregation {self.aggregation}: every worker has one vote, and --weighting "
-                f"{self.rounds.weighting} follows what workers say that they hold; add --weighting uniform"
+                f"{self.rounds.weighting} follows what workers say that they hold; add --weighting "
+                "uniform"
             )
         in_a_round = num_participants(self.participation, self.num_clients)
         more = "more (--world-size, --participation)"
@@ -283,12 +284,14 @@ class FederatedSettings(RunSettings):
             )
         if str(self.wire.wire_models) != "fp32":
             raise BadInput(
-                f"--wire-models {self.wire.wire_models}: sums of --clients travel as they are; leave it "
+                f"--wire-models {self.wire.wire_models}: sums of --clients travel as they are; "
+                "leave it "
                 "out"
             )
         if self.placing.placement == PULL and self.faults.deadline is not None:
             raise BadInput(
-                f"--deadline {self.faults.deadline}: with --placement pull no list of clients is ever "
+                f"--deadline {self.faults.deadline}: with --placement pull no list of clients is "
+                "ever "
                 "late; leave one of the two out"
             )
         if self.rounds.training_load.name == "measured":

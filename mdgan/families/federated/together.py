@@ -90,9 +90,12 @@ class Together:
 
 def _why_not(settings: FederatedSettings) -> str:
     """Why no models can be trained at once with these settings; empty if they may be."""
-    if settings.compile:
+    if settings.training.arithmetic.compile:
         return "compiled models are called one by one"
-    if any(settings.policy(who).clip_norm is not None for who in ("generator", "discriminator")):
+    if any(
+        settings.training.policy(who).clip_norm is not None
+        for who in ("generator", "discriminator")
+    ):
         return "gradients are clipped one client at a time"
     return ""
 

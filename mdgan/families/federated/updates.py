@@ -27,14 +27,14 @@ def sent_by(settings: FederatedSettings, vector: ModelVector) -> Sent:
         settings: of the run.
         vector: of both models.
     """
-    if settings.sampling == "poisson":
+    if settings.rounds.sampling == "poisson":
         return partial(
             update,
             num_weight_blocks=vector.num_weight_blocks,
-            clip=settings.update_clip,
-            tells_losses=settings.tells_losses,
+            clip=settings.privacy.update_clip,
+            tells_losses=settings.privacy.tells_losses,
         )
-    return models if str(settings.wire_models) == "fp32" else differences
+    return models if str(settings.wire.wire_models) == "fp32" else differences
 
 
 def models(begun: Tensor, found: Found) -> Found:

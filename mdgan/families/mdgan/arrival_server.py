@@ -136,6 +136,10 @@ class ArrivalServer(MDGANServer):
 
     def _pauses_after(self, i: int, engine: Engine) -> bool:
         """Whether all workers must have answered at the end of an iteration."""
-        if self._swap_follows(i) or i == self._settings.iterations or engine.desk.stop_asked:
+        if (
+            self._swap_follows(i)
+            or i == self._settings.training.iterations
+            or engine.desk.stop_asked
+        ):
             return True
         return engine.checkpoints.due(i - 1, i)

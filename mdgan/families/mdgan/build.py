@@ -82,20 +82,20 @@ class _MDGAN(Builder[MDGANSettings]):
             needs.device,
             form,
             needs.tracer,
-            Codec.of(needs.settings.wire_images),
+            Codec.of(needs.settings.wire.wire_images),
             spending=Spending(needs.budgets),
-            swaps_weights_only=needs.settings.swap_state == "weights",
+            swaps_weights_only=needs.settings.swaps.swap_state == "weights",
             masks=masks_for(form, needs.keys, needs.least_parties),
         )
 
     def message_sizes(self, settings: MDGANSettings, models: Models) -> MessageSizes:
         """Batches and feedback to the byte, discriminators with all that moves with them."""
-        batch_bytes = 4 * settings.batch_size * prod(models.shape)
-        label_bytes = _LABEL_BYTES * settings.batch_size
-        masked = int(settings.secure_aggregation)
-        shares = shares_bytes(settings.num_workers, is_secure=settings.secure_aggregation)
-        verdicts = _VERDICT_BYTES * settings.batch_size
-        network = build_model(models.discriminator, 0), settings.policy("discriminator")
+        batch_bytes = 4 * settings.training.batch_size * prod(models.shape)
+        label_bytes = _LABEL_BYTES * settings.training.batch_size
+        masked = int(settings.secure.secure_aggregation)
+        shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
+        verdicts = _VERDICT_BYTES * settings.training.batch_size
+        network = build_model(models.discriminator, 0), settings.training.policy("discriminator")
         states = state_bytes(network)
         return MessageSizes(
             states,
@@ -140,16 +140,16 @@ def make_generator_learner(
     settings: MDGANSettings, models: Models, device: torch.device
 ) -> GeneratorLearner:
     """The server's learner, with w drawn from the seed."""
-    generator = make_model(models.generator, "generator", settings, device)
-    policy = settings.policy("generator")
+    generator = make_model(models.generator, "generator", settings.training, device)
+    policy = settings.training.policy("generator")
     return GeneratorLearner(
         generator,
         make_optimizer(generator, policy),
         z_dim=models.z_dim,
-        batch_size=settings.batch_size,
-        noise=generator_for(settings.seed, "noise"),
-        random_state=RandomState(derive_seed(settings.seed, "server"), device),
-        loss_scale=loss_scale(settings.precision),
+        batch_size=settings.training.batch_size,
+        noise=generator_for(settings.training.seed, "noise"),
+        random_state=RandomState(derive_seed(settings.training.seed, "server"), device),
+        loss_scale=loss_scale(settings.training.arithmetic.precision),
         stale=1 if settings.by_arrival else settings.stale,
         policy=policy,
     )
@@ -166,7 +166,8 @@ def make_worker(
     """The worker of one rank, whose samples may spend a budget."""
     half = make_half(shard, rank, settings, budget)
     return make_discriminator_learner(
-        *(Worker, rank, models.discriminator, settings, half or shard, device), real_half=half
+        *(Worker, rank, models.discriminator, settings.training, half or shard, device),
+        real_half=half,
     )
 
 

@@ -87,7 +87,7 @@ def _stacked(
 ) -> StackedWorkers | None:
     """The workers computed at once; None, and a warning, if that cannot be."""
     try:
-        if needs.settings.compile:
+        if needs.settings.training.arithmetic.compile:
             raise CannotStack("compiled models are called one by one")
         return StackedWorkers(workers, needs.models.shape, needs.tracer.of_worker)
     except CannotStack as reason:

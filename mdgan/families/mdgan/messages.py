@@ -37,15 +37,15 @@ def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> Answe
         settings: of the run.
         sample_shape: of the data set, (C, H, W).
     """
-    rule, batch_size = settings.aggregation, settings.batch_size
+    rule, batch_size = settings.aggregation, settings.training.batch_size
     return AnswerForm(
         FEEDBACK,
         (batch_size, *sample_shape),
-        Codec.of(settings.wire_feedback),
+        Codec.of(settings.wire.wire_feedback),
         # The other rules need every answer by itself, and so do a step and a score for each.
         sums=rule.name == "mean" and not settings.by_arrival and not settings.shut_out_free_riders,
         beside={VERDICTS: (batch_size,)} if rule.needs_verdicts else {},
-        steps=STEPS_PER_UNIT if settings.secure_aggregation else 0.0,
+        steps=STEPS_PER_UNIT if settings.secure.secure_aggregation else 0.0,
         most=MOST_EXACT,
     )
 

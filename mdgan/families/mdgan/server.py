@@ -75,11 +75,11 @@ class MDGANServer(ServerPart):
         self._learner = learner
         self._settings = settings
         self._num_weights = num_weights
-        self._images = Codec.of(settings.wire_images)
+        self._images = Codec.of(settings.wire.wire_images)
         self._aggregation = Aggregation(settings.aggregation)
-        self._holders = Holders(settings.participation, settings.seed)
-        self._swaps = ServerSwaps(settings.swap, settings.seed)
-        self._free_riders = FreeRiders(settings.batch_size, self._swaps.handovers)
+        self._holders = Holders(settings.participation, settings.training.seed)
+        self._swaps = ServerSwaps(settings.swaps.swap, settings.training.seed)
+        self._free_riders = FreeRiders(settings.training.batch_size, self._swaps.handovers)
         self._told_of: set[int] = set()
         self._swap_every = 0
         self._left_out_swap = False
@@ -238,7 +238,7 @@ class MDGANServer(ServerPart):
         kappa = resolve_kappa(self._settings.kappa, len(workers))
         if self.form.steps:  # each sum is of as many hosts as it takes
             kappa = max(1, min(kappa, len(hosts) // least_parties(engine.members)))
-        if self._learner.label_counts is not None and self._settings.label_prior == "data":
+        if self._learner.label_counts is not None and self._settings.training.label_prior == "data":
             held = [own["classes"] for own in engine.members.holdings().values()]
             self._learner.label_counts = label_counts(len(self._learner.label_counts), held)
         with engine.span("generate"):
@@ -256,7 +256,7 @@ class MDGANServer(ServerPart):
                 generated,
                 {worker: assignment[worker] for worker in hosts[host]},
                 swap_follows=self._swap_follows(i),
-                last=i == self._settings.iterations,
+                last=i == self._settings.training.iterations,
                 codec=self._images,
                 encoded=encoded,
                 sums=None if sums is None else sums.question.fields(),
@@ -267,11 +267,15 @@ class MDGANServer(ServerPart):
     def _swap_follows(self, i: int) -> bool:
         """There is no swap after the last iteration."""
         due = self._swap_every > 0 and i % self._swap_every == 0
-        return due and i != self._settings.iterations
+        return due and i != self._settings.training.iterations
 
     def _may_run_ahead(self, i: int, engine: Engine) -> bool:
         """Whether the batches after i may leave now; not past a swap, a checkpoint or the end."""
-        if not self._settings.stale or i >= self._settings.iterations or engine.desk.stop_asked:
+        if (
+            not self._settings.stale
+            or i >= self._settings.training.iterations
+            or engine.desk.stop_asked
+        ):
             return False
         return not (self._swap_follows(i) or engine.checkpoints.due(i - 1, i))
 

@@ -215,7 +215,8 @@ class MDGANSettings(RunSettings):
             )
         if self.training.batch_size < LEAST_SAMPLES:
             raise BadInput(
-                f"--shut-out-free-riders: a batch of {self.training.batch_size} is too small to see whether "
+                f"--shut-out-free-riders: a batch of {self.training.batch_size} is too small to "
+                "see whether "
                 f"answers depend on it; --batch-size must be at least {LEAST_SAMPLES}"
             )
 

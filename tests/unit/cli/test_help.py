@@ -53,7 +53,7 @@ def test_flags_stand_in_groups() -> None:
     assert of_flag["--threads"] == "Speed"
     assert of_flag["--resume"] == "Other options"
     for name, item in registry.declared_settings().items():
-        assert item.metadata["group"] in GROUPS, name
+        assert item.group in GROUPS, name
 
 
 def test_commands_come_in_the_order_of_use_with_an_example_each() -> None:

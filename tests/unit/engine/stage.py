@@ -245,7 +245,7 @@ class Stage:
         """What the algorithm adds to the server."""
         assert isinstance(self.settings, MDGANSettings)
         by_arrival, stale = self.settings.by_arrival, self.settings.stale
-        policy = self.settings.policy("generator") if by_arrival else None
+        policy = self.settings.training.policy("generator") if by_arrival else None
         self.learner = small.make_learner(stale=1 if by_arrival else stale, policy=policy)
         kind = ArrivalServer if by_arrival else MDGANServer
         return kind(self.learner, self.settings, feedback_form(self.settings, small.SHAPE))
@@ -286,7 +286,7 @@ class Stage:
     ) -> Host:
         """A real host in a thread of its own."""
         if not isinstance(workers, Mapping):
-            steps = self.settings.local_steps
+            steps = self.settings.training.local_steps
             workers = {rank: make_worker(rank, local_steps=steps) for rank in workers}
         number = next(iter(workers))
         folder = checkpoints or self.run.checkpoints

@@ -95,7 +95,7 @@ def test_bytes_are_those_of_encoded_messages(
     kappa = resolve_kappa(settings.kappa, num_workers)
     assignment = assign(range(1, num_workers + 1), kappa)
     generated = torch.randn(kappa, *form.shape)
-    codec = Codec.of(settings.wire_images)
+    codec = Codec.of(settings.wire.wire_images)
     for place, host in enumerate(where.hosts):
         pairs = {worker: assignment[worker] for worker in host}
         sent = batches(7, Samples(generated), pairs, swap_follows=False, last=False, codec=codec)
@@ -105,7 +105,7 @@ def test_bytes_are_those_of_encoded_messages(
             {worker: torch.randn(2) for worker in host},
             {worker: pair.judge for worker, pair in pairs.items()},
             form,
-            {VERDICTS: {worker: torch.randn(settings.batch_size) for worker in host}},
+            {VERDICTS: {worker: torch.randn(settings.training.batch_size) for worker in host}},
         )
         assert out[place] == pytest.approx(len(encode(sent).body), rel=0.02, abs=70)
         assert back[place] == pytest.approx(len(encode(answer).body), rel=0.02, abs=70)

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdgan.errors import BadInput
+from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.privacy.accountant import Charge, best_order
 from mdgan.privacy.budget import Budget, open_budget
 from mdgan.privacy.ledger import Ledger, Plan
 from mdgan.privacy.real_half import SeededSteps
-from mdgan.privacy.settings import PrivacySettings
 from tests.unit.privacy.test_ledger import of, spend
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -29,7 +29,7 @@ def opened(folder: Path, samples: Collection[int], **given: Any) -> Budget:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     usual = {"dp_delta": DELTA, "batch_size": 2, "iterations": PLANNED}
     budget = open_budget(
-        3, len(samples), PrivacySettings(**{**usual, **given}), folder, lambda: of(samples)
+        3, len(samples), MDGANSettings(**{**usual, **given}), folder, lambda: of(samples)
     )
     assert budget is not None
     return budget
@@ -43,7 +43,7 @@ def take(budget: Budget, steps: int) -> None:
 
 def test_a_budget_that_is_spent_gives_no_noise_for_another_step() -> None:
     plan = Plan("as asked", "sample", "rdp", 1.0, 0.1, 2, 2, 4.0)
-    given = PrivacySettings(dp_noise=1.0, dp_delta=DELTA)
+    given = MDGANSettings(dp_noise=1.0, dp_delta=DELTA)
     budget = Budget(SeededSteps(b"seed"), given, plan)
     take(budget, 2)
     assert budget.over

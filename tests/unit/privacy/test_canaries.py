@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from mdgan.audit.bound import Game, bound
 from mdgan.errors import BadInput
+from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.labels import Samples
@@ -26,7 +27,6 @@ from mdgan.privacy.per_sample import clipped_sum
 from mdgan.privacy.planted import Planted
 from mdgan.privacy.random_stream import step_key
 from mdgan.privacy.real_half import PoissonHalf
-from mdgan.privacy.settings import PrivacySettings
 from mdgan.records.audit import Bound
 from tests.unit.privacy.halves import make_shard, make_worker, real_gradient
 
@@ -225,7 +225,7 @@ def test_coins_and_scores_survive_a_process_and_are_readable_by_their_owner_alon
 
 
 def half_with(number: int, tmp_path: Path) -> tuple[PoissonHalf, Canaries | None]:
-    settings = PrivacySettings(
+    settings = MDGANSettings(
         dp_noise=2.0, dp_delta=1e-3, dp_repeatable=True, batch_size=5, audit_canaries=number
     )
     shard = make_shard(20)

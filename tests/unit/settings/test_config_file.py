@@ -11,12 +11,12 @@ from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.standalone.settings import StandaloneSettings
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings
-from mdgan.settings import declare
+from mdgan.settings import config_file
 from tests.unit.settings.refusals import refused
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    return declare.read_config_file(path, known_settings())
+    return config_file.read_config_file(path, known_settings())
 
 
 def refusal(path: Path) -> str:
@@ -118,7 +118,7 @@ def test_a_wrong_type_in_a_file_is_named(
 
 def test_null_means_not_given(tmp_path: Path) -> None:
     layer = read_config_file(written(tmp_path, '{"batch_size": null, "threads": null}'))
-    assert registry.read_settings([layer, {"batch_size": 3}]).batch_size == 3
+    assert registry.read_settings([layer, {"batch_size": 3}]).training.batch_size == 3
     assert LaunchSettings.read(layer).threads == "auto"
 
 
@@ -126,8 +126,8 @@ def test_a_flag_beats_the_file_and_the_file_the_dataset(tmp_path: Path) -> None:
     file = read_config_file(written(tmp_path, '{"batch_size": 2, "seed": 2}'))
     dataset = {"batch_size": 3, "seed": 3, "local_steps": 3}
     found = registry.read_settings([{"batch_size": 1}, file], dataset)
-    assert (found.batch_size, found.seed, found.local_steps) == (1, 2, 3)
-    assert found.iterations == MDGANSettings().iterations
+    assert (found.training.batch_size, found.training.seed, found.training.local_steps) == (1, 2, 3)
+    assert found.training.iterations == MDGANSettings().training.iterations
 
 
 RUNS: list[tuple[RunSettings, LaunchSettings]] = [

@@ -19,7 +19,8 @@ from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings
 from mdgan.models.settings import ModelSettings
 from mdgan.privacy.settings import PrivacySettings
-from mdgan.settings.declare import flag, read_config_file
+from mdgan.settings.config_file import read_config_file
+from mdgan.settings.declare import flag
 from tests.unit.settings.refusals import refusal_of, refused
 
 FOREIGN: list[tuple[str, str, Any, str]] = [

@@ -50,8 +50,13 @@ def test_the_gradient_penalty_is_for_critics(loss: str) -> None:
         "--gradient-penalty 10: is for the Wasserstein losses; add --discriminator-loss "
         "wasserstein --generator-loss wasserstein, or use --r1"
     )
-    assert MDGANSettings.read({"gradient_penalty": 10, **WASSERSTEIN}).gradient_penalty == 10
-    assert MDGANSettings.read({"r1": 10, "discriminator_loss": loss}).r1 == 10
+    assert (
+        MDGANSettings.read(
+            {"gradient_penalty": 10, **WASSERSTEIN}
+        ).training.regularizers.gradient_penalty
+        == 10
+    )
+    assert MDGANSettings.read({"r1": 10, "discriminator_loss": loss}).training.regularizers.r1 == 10
 
 
 @pytest.mark.parametrize("one", WASSERSTEIN)
@@ -67,12 +72,15 @@ def test_ada_needs_logits_whose_sign_means_something(loss: str) -> None:
     told = refusal(MDGANSettings, {**losses, "augment": "ada"})
     assert told.startswith("--augment ada: asks how many real samples have a logit above 0")
     assert told.endswith("use one of bce, hinge, or --augment diffaugment")
-    assert MDGANSettings.read({**losses, "augment": "diffaugment"}).augment == "diffaugment"
+    assert (
+        MDGANSettings.read({**losses, "augment": "diffaugment"}).training.regularizers.augment
+        == "diffaugment"
+    )
 
 
 def test_ada_has_the_numbers_of_its_paper_unless_others_are_given() -> None:
     def rules(**given: object) -> AugmentationRules | None:
-        return MDGANSettings.read(given).augmentation_rules()
+        return MDGANSettings.read(given).training.regularizers.augmentation_rules()
 
     assert rules() is None
     assert rules(augment="diffaugment") == AugmentationRules()

@@ -17,7 +17,7 @@ NETWORKS = ("generator", "discriminator")
 def test_the_old_flags_stand_for_both(network: str) -> None:
     settings = MDGANSettings(beta1=0.1, beta2=0.2, iterations=7)
     expected = Policy("adam", 2e-4, (0.1, 0.2), schedule=Schedule("constant", 0, 7))
-    assert settings.policy(network) == expected
+    assert settings.training.policy(network) == expected
 
 
 def test_each_network_has_its_own() -> None:
@@ -30,10 +30,10 @@ def test_each_network_has_its_own() -> None:
             **{"beta1": 0.3, "iterations": 50},
         }
     )
-    assert settings.policy("generator") == Policy(
+    assert settings.training.policy("generator") == Policy(
         "lookahead:adabelief", 1e-3, (0.9, 0.999), 1e-12, schedule=Schedule("cosine", 0, 50)
     )
-    assert settings.policy("discriminator") == Policy(
+    assert settings.training.policy("discriminator") == Policy(
         "sgd", 2e-4, (0.3, 0.999), None, 0.1, 2.0, Schedule("constant", 4, 50)
     )
 
@@ -51,7 +51,7 @@ def test_every_algorithm_has_them_and_none_is_set(algorithm: str) -> None:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_an_optimizer_by_its_name(network: str, name: str) -> None:
     settings = MDGANSettings.read({f"{network}_optimizer": name})
-    assert settings.policy(network).optimizer == name
+    assert settings.training.policy(network).optimizer == name
     assert settings.as_json()[f"{network}_optimizer"] == name
 
 

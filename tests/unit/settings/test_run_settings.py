@@ -134,8 +134,8 @@ def test_every_setting_refuses_values_of_a_wrong_type(kind: type[Settings], valu
 
 def test_whole_numbers_are_taken_for_numbers_with_a_point() -> None:
     found = MDGANSettings(generator_lr=1, swap_epochs=2)
-    assert type(found.generator_lr) is float
-    assert type(found.swap_epochs) is float
+    assert type(found.training.optimizers.generator_lr) is float
+    assert type(found.swaps.swap_epochs) is float
 
 
 def test_a_number_too_large_for_a_float_is_refused() -> None:
@@ -215,8 +215,8 @@ def test_a_flag_for_the_swap_rhythm_overrides_the_other_one_in_the_file(
     flags: dict[str, Any], file: dict[str, Any], interval: int | None, epochs: float | None
 ) -> None:
     found = MDGANSettings.read(flags, file, {"swap_epochs": 9.0})
-    assert found.swap_interval == interval
-    assert found.swap_epochs == epochs
+    assert found.swaps.swap_interval == interval
+    assert found.swaps.swap_epochs == epochs
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_a_swap_rhythm_beyond_all_numbers_is_refused_or_never_comes() -> None:
         found = MDGANSettings(swap_epochs=1e308)
     except BadInput:
         return
-    assert found.swap_every(450.0) > found.iterations
+    assert found.swap_every(450.0) > found.training.iterations
 
 
 def test_an_earlier_layer_wins() -> None:
@@ -250,11 +250,11 @@ def test_an_earlier_layer_wins() -> None:
     file = {"batch_size": 2, "seed": 22, "local_steps": 2}
     dataset = {"batch_size": 3, "seed": 33, "local_steps": 3, "beta1": 0.25}
     found = registry.read_settings([flags, file], dataset)
-    assert found.batch_size == 1
-    assert found.seed == 22
-    assert found.local_steps == 2
-    assert found.beta1 == 0.25
-    assert found.beta2 == 0.999
+    assert found.training.batch_size == 1
+    assert found.training.seed == 22
+    assert found.training.local_steps == 2
+    assert found.training.optimizers.beta1 == 0.25
+    assert found.training.optimizers.beta2 == 0.999
 
 
 @pytest.mark.parametrize(
@@ -276,11 +276,19 @@ def test_a_round_takes_m_e_over_b_iterations(
 def test_what_the_algorithm_has_as_a_default_beats_that_of_the_dataset() -> None:
     found = registry.read_settings([{"algorithm": "fegan"}], {"batch_size": 7, "beta1": 0.25})
     assert isinstance(found, FederatedSettings)
-    assert (found.batch_size, found.beta1) == (50, 0.25)
-    assert (found.sampling, found.weighting, found.round_iterations) == ("balanced", "kl", 30)
+    assert (found.training.batch_size, found.training.optimizers.beta1) == (50, 0.25)
+    assert (found.rounds.sampling, found.rounds.weighting, found.rounds.round_iterations) == (
+        "balanced",
+        "kl",
+        30,
+    )
     given = registry.read_settings([{"algorithm": "fegan", "round_epochs": 2.0, "batch_size": 9}])
     assert isinstance(given, FederatedSettings)
-    assert (given.batch_size, given.round_epochs, given.round_iterations) == (9, 2.0, None)
+    assert (
+        given.training.batch_size,
+        given.rounds.round_epochs,
+        given.rounds.round_iterations,
+    ) == (9, 2.0, None)
 
 
 def test_settings_of_a_machine_are_passed_over() -> None:
@@ -290,10 +298,10 @@ def test_settings_of_a_machine_are_passed_over() -> None:
 
 def test_falsy_flags_are_not_mistaken_for_absent_ones() -> None:
     found = MDGANSettings.read({"beta1": 0.0, "swap_interval": 0}, {"beta1": 0.9})
-    assert found.beta1 == 0.0
-    assert found.swap_interval == 0
+    assert found.training.optimizers.beta1 == 0.0
+    assert found.swaps.swap_interval == 0
 
 
 def test_settings_are_frozen() -> None:
     with pytest.raises(AttributeError):
-        MDGANSettings().seed = 3  # type: ignore[misc] # that it cannot be done is the point
+        MDGANSettings().seed = 3

@@ -60,9 +60,9 @@ def make_models(seed: int = 0) -> GlobalModels:
 
 
 def make_sampling(settings: FederatedSettings) -> Sampling:
-    if settings.sampling == "poisson":
+    if settings.rounds.sampling == "poisson":
         return PoissonRounds(settings)
-    return new_sampling(settings.sampling, settings.participation, settings.seed)
+    return new_sampling(settings.rounds.sampling, settings.participation, settings.training.seed)
 
 
 def models_of(worker: int, iteration: int) -> Tensor:

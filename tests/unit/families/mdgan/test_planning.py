@@ -15,7 +15,7 @@ CIFAR10 = dataset_file.load("cifar10", None).models
 
 
 def planned(shard_size: int | None = None, /, **changes: object) -> Planning[MDGANSettings]:
-    settings = MDGANSettings(world_size=11, batch_size=10, **changes)  # type: ignore[arg-type] # by name
+    settings = MDGANSettings(world_size=11, batch_size=10, **changes)
     return planning(settings, CIFAR10, None if shard_size is None else [[shard_size]])
 
 
