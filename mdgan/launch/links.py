@@ -42,7 +42,7 @@ def place_for_others(prepared: Prepared, takes_over_at: str | None = None) -> st
     """
     settings, task = prepared.link_settings, prepared.task
     named = settings.links.listen, settings.links.master_port, settings.links.master_addr
-    is_named = named != (None, None, LinkSettings.master_addr)
+    is_named = named != (None, None, LinkSettings().master_addr)
     is_alone = prepared.ranks.complete and len(settings.links.addresses()) == 1
     if task is None and takes_over_at is None and is_alone and not is_named:
         return None

@@ -11,9 +11,12 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar, cast
 
 from mdgan.errors import BadInput
+
+if TYPE_CHECKING:
+    from mdgan.settings.excludes import Excludes
 
 GROUPS = {
     "data": "Data",
@@ -254,6 +257,8 @@ class Settings:
 
     ignores_foreign: ClassVar[bool] = False
     """Whether settings of other algorithms are passed over instead of refused."""
+    excludes: ClassVar[tuple["Excludes", ...]] = ()
+    """What cannot be combined; a component's rows are added to those of the component above it."""
     _parts: ClassVar[Mapping[str, "Setting | Section[Settings]"]] = {}
 
     def __init_subclass__(cls, group: str = "algorithm") -> None:
@@ -265,6 +270,9 @@ class Settings:
             elif isinstance(item, Section):
                 parts[name] = item
         cls._parts = parts
+        above = cls.__mro__[1]
+        if "excludes" in vars(cls) and issubclass(above, Settings):
+            cls.excludes = (*above.excludes, *cls.excludes)
 
     def __init__(self, **values: Any) -> None:
         for name, part in self._parts.items():
@@ -281,6 +289,8 @@ class Settings:
                 if value is not None and other is not None:
                     both = f"{flag(item.name)} {value} and {flag(item.instead_of)} {other}"
                     raise BadInput(f"{both}: give one of them")
+        for row in self.excludes:
+            row.check(self)
         self.check()
 
     def check(self) -> None:
