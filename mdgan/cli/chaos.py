@@ -1,14 +1,14 @@
 """`mdgan chaos`: trains while processes die, halt, leave, come, and lie."""
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
 import click
 
 from mdgan.chaos.schedule import KINDS
-from mdgan.cli.help import Command
+from mdgan.cli.help import Command, KeysOption
 from mdgan.cli.options import prepare_environment, read_layers
 from mdgan.cli.train import join, train
 from mdgan.errors import BadInput
@@ -164,14 +164,24 @@ def _ranks_of_workers(given: Mapping[str, Any]) -> str:
 
 
 def _flags_for(command: click.Command, given: Mapping[str, Any]) -> list[str]:
-    names = tuple(parameter.name for parameter in command.params if parameter.name)
-    return [str(command.name), *_as_flags(given, names)]
+    return [
+        str(command.name),
+        *_as_flags(given, {option.name for option in command.params}, command),
+    ]
 
 
-def _as_flags(given: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
-    """The settings with given names, as flags."""
+def _as_flags(
+    given: Mapping[str, Any], names: Collection[str | None], command: click.Command | None = None
+) -> list[str]:
+    """The settings with given names, as flags; as keys, where a command has them so."""
+    keys: set[str] = set()
+    for option in command.params if command is not None else ():
+        if isinstance(option, KeysOption):
+            keys |= option.items.keys()
     flags = []
     for name, value in given.items():
         if name in names and value is not False:
             flags += [flag(name)] if value is True else [flag(name), str(value)]
+        elif name in keys:
+            flags += ["--set", f"{name}={str(value).lower() if value is True else value}"]
     return flags

@@ -11,7 +11,7 @@ from mdgan.cli.options import number_or_auto, prepare_environment, settings_opti
 
 _EACH_HAS_ITS_OWN = ("algorithm", "seed", "out", "log_file")
 _ONE_MACHINE = (
-    *("ranks", "master_addr", "master_port", "network_interface", "listen", "relay"),
+    *("ranks", "master_addr", "master_port", "network_interface", "listen"),
     *("credentials", "ca", "certificate", "key", "revoked", "insecure"),
 )
 

@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from mdgan.cli.help import SettingOption
+from mdgan.cli.help import KeysOption, SettingOption, about
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings, without_other_guards
 from mdgan.records.run_directory import RunDirectory
 from mdgan.settings.config_file import read_config_file
-from mdgan.settings.declare import Setting, flag
+from mdgan.settings.declare import Setting
 from mdgan.settings.machine import cores_taken, num_cores
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -130,18 +130,22 @@ def settings_options(
 
     def decorate(command: Command) -> Command:
         items = [*registry.declared_settings().values(), *LaunchSettings.declared().values()]
-        for item in reversed(items):
-            if item.name not in leave_out and (shared or not item.shared):
-                command = _option(item)(command)
-        if not (shared and config):
-            return command
-        return click.option(
-            "--config",
-            type=click.Path(path_type=Path),
-            metavar="FILE.json",
-            help="Settings from a file, by the names of the flags; flags win. Any run's "
-            "config.json is one.",
-        )(command)
+        offered = [i for i in items if i.name not in leave_out and (shared or not i.shared)]
+        options: list[click.Option] = [_option(item) for item in offered if item.has_flag]
+        options.append(KeysOption([item for item in offered if not item.has_flag]))
+        if shared and config:
+            options.append(
+                click.Option(
+                    ["--config"],
+                    type=click.Path(path_type=Path),
+                    metavar="FILE.json",
+                    help="Settings from a file, by the names of the flags; flags win. Any run's "
+                    "config.json is one.",
+                )
+            )
+        params = command.__dict__.setdefault("__click_params__", [])
+        params.extend(reversed(options))  # as decorators do
+        return command
 
     return decorate
 
@@ -162,7 +166,7 @@ def read_layers(
     return [flags, *(without_other_guards(flags, layer) for layer in layers[1:])]
 
 
-def _option(item: Setting) -> Callable[[Command], Command]:
+def _option(item: Setting) -> SettingOption:
     kind = item.kind
     metavar = "NAME" if item.name == "algorithm" else item.metavar
     choices = registry.names() if item.name == "algorithm" else kind.choices
@@ -177,20 +181,16 @@ def _option(item: Setting) -> Callable[[Command], Command]:
         complete = _completes(kind.known)
     elif metavar in ("DIR", "FILE"):
         complete = click.Path(file_okay=metavar == "FILE").shell_complete
-    return click.option(
-        flag(item.name),
-        item.name,
-        cls=SettingOption,
+    return SettingOption(
+        item,
         type=read,
         is_flag=kind.type is bool,
         multiple=kind.several,
         callback=_with_commas if kind.several else None,
         default=None,
         metavar=metavar,
-        help=_about(item),
+        help=about(item),
         shell_complete=complete,
-        group=item.group,
-        other_names=item.other_names,
     )
 
 
@@ -198,29 +198,3 @@ def _with_commas(
     _context: click.Context, _option: click.Parameter, values: Iterable[str]
 ) -> str | None:
     return ",".join(values) or None
-
-
-def _about(item: Setting) -> str:
-    """A setting's help: which algorithms have it, its sign in the papers, its default."""
-    if item.name == "algorithm":
-        each = [f"{name}: {registry.algorithm(name).about}" for name in registry.names()]
-        return f"What trains. {'; '.join(each)}.  [default: {registry.DEFAULT}]"
-    notes, choices = [], ""
-    if item.metavar and item.kind.choices:
-        choices = f" One of {', '.join(item.kind.choices)}."
-    having = registry.with_setting(item.name)
-    if having and len(having) < len(registry.names()):
-        notes.append(", ".join(having))
-    if item.symbol:
-        notes.append(f"paper: {item.symbol}")
-    default = item.default_text or item.default
-    others = {
-        name: value
-        for name in registry.names()
-        if (value := registry.algorithm(name).defaults.get(item.name)) is not None
-    }
-    if default is not None and default is not False:
-        own = "".join(f"; {name}: {value}" for name, value in others.items())
-        notes.append(f"default: {default}{own}")
-    end = f"  [{'; '.join(notes)}]" if notes else ""
-    return f"{item.help}{choices}{end}"

@@ -17,15 +17,21 @@ class DataSettings(Settings, group="data"):
         "Dataset file to train on, by name.",
         text(known=lambda given: find_all(given.get("datasets_dir"))),
         metavar="NAME",
+        is_usual=True,
     )
     partition: PartitionScheme = setting(
         "iid",
         f"Who holds what: {PARTITION_FORMS} (every worker holds all of its --data-dir).",
         parsed(parse_partition),
         metavar="SCHEME",
+        is_usual=True,
     )
     datasets_dir: str | None = own_setting(
-        None, "Folder with your own dataset files, looked at first.", text(), metavar="DIR"
+        None,
+        "Folder with your own dataset files, looked at first.",
+        text(),
+        metavar="DIR",
+        is_usual=True,
     )
     data_dir: str | None = own_setting(
         None,
@@ -33,11 +39,13 @@ class DataSettings(Settings, group="data"):
         text(),
         metavar="DIR",
         default_text="data/NAME",
+        is_usual=True,
     )
     strict_data: bool = own_setting(
         False,
         "Refuse to start if a sample cannot be read, instead of leaving it out.",
         switch(),
+        has_flag=False,
     )
     data_threads: int | Literal["auto"] = own_setting(
         "auto",
@@ -46,26 +54,17 @@ class DataSettings(Settings, group="data"):
         whole(
             1,
             1024,
-            below="at least one thread must read; --data-buffer 0 reads nothing ahead",
+            below="at least one thread must read",
             word="auto",
         ),
         metavar="N|auto",
         group="speed",
+        has_flag=False,
     )
-    data_buffer: int | Literal["auto"] = own_setting(
-        "auto",
-        "Pictures that are read ahead for each worker; 0 for none.",
-        whole(0, word="auto"),
-        metavar="N|auto",
-        group="speed",
-    )
+
+    data_buffer: int | Literal["auto"] = "auto"
 
     def data_folder(self, dataset_name: str, rank: int) -> Path:
-        """The folder that holds one worker's data.
-
-        Args:
-            dataset_name: of the dataset file.
-            rank: of the worker.
-        """
+        """The folder that holds one worker's data."""
         given = self.data_dir or f"data/{dataset_name}"
         return path_of(given.replace("{rank}", str(rank)))

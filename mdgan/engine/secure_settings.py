@@ -1,6 +1,7 @@
 """`--secure-aggregation`, for algorithms in which sums of answers are enough."""
 
 from mdgan.settings.declare import Settings, setting, switch
+from mdgan.settings.excludes import Condition, Excludes
 
 LEAST_PARTIES = 3
 """Of two hosts, each could take its own part off the sum and have the other's."""
@@ -15,6 +16,16 @@ def threshold(num_hosts: int) -> int:
     return 2 * num_hosts // 3 + 1
 
 
+def summed(what: str | Condition) -> Excludes:
+    """The row of settings that need single answers."""
+    return Excludes(
+        "secure_aggregation",
+        what,
+        "with {when} the server sees sums alone, of all workers that were asked; leave out one of "
+        "the two",
+    )
+
+
 class SecureSumSettings(Settings, group="privacy"):
     """The settings of algorithms that can do with sums of answers."""
 
@@ -24,4 +35,5 @@ class SecureSumSettings(Settings, group="privacy"):
         "answers, and two thirds of them take the masks off the sum. Nor can it refuse what a "
         "single worker answers.",
         switch(),
+        is_usual=True,
     )

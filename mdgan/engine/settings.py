@@ -4,13 +4,13 @@ import re
 from typing import Literal, NamedTuple
 
 from mdgan.data.settings import DataSettings
-from mdgan.engine.secure_settings import LEAST_PARTIES, SecureSumSettings
+from mdgan.engine.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
 from mdgan.errors import BadInput
 from mdgan.gan.settings import TrainingSettings
 from mdgan.metrics.settings import ScoreSettings
 from mdgan.models.settings import ModelSettings
 from mdgan.observe.settings import RecordSettings
-from mdgan.privacy.settings import PrivacySettings, check_alone
+from mdgan.privacy.settings import BESIDE_PRIVACY, PrivacySettings
 from mdgan.settings.declare import (
     Settings,
     number,
@@ -57,12 +57,7 @@ def parse_deadline(text: str) -> DeadlineRule:
 
 
 def num_participants(fraction: float, num_workers: int) -> int:
-    """C·N, rounded to the nearest whole number (a half to the even one), but at least one worker.
-
-    Args:
-        fraction: C in ]0, 1].
-        num_workers: N ≥ 0.
-    """
+    """C·N, rounded to the nearest whole number (a half to the even one), but at least one."""
     return min(num_workers, max(1, round(fraction * num_workers)))
 
 
@@ -76,18 +71,21 @@ class FaultSettings(Settings, group="faults"):
         parsed(parse_deadline),
         metavar="SECONDS|FACTORx",
         default_text="wait for every worker that lives",
+        is_usual=True,
     )
     quorum: float = own_setting(
         0.5,
         "Least fraction of the workers to wait for, past --deadline too.",
         number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
         metavar="FRACTION",
+        has_flag=False,
     )
     strikes: int = own_setting(
         3,
         "Unusable answers, or messages without sense, after which a worker is shut out.",
         whole(1),
         metavar="N",
+        has_flag=False,
     )
 
 
@@ -100,11 +98,14 @@ class CheckpointSettings(Settings, group="faults"):
         whole(0, otherwise="must be 0 or more"),
         metavar="N",
     )
-    checkpoint_keep: int = own_setting(2, "Number of checkpoints to keep.", whole(1), metavar="K")
+    checkpoint_keep: int = own_setting(
+        2, "Number of checkpoints to keep.", whole(1), metavar="K", has_flag=False
+    )
     checkpoint_to_server: bool = own_setting(
         False,
         "Workers send their state to rank 0 instead of writing it themselves.",
         switch(),
+        has_flag=False,
     )
 
 
@@ -126,7 +127,7 @@ class RunSettings(Settings):
     secure = section(SecureSumSettings, is_offered=False)
     """Offered by algorithms that can do with sums of answers."""
 
-    algorithm: str = setting("", "What trains.", text())
+    algorithm: str = setting("", "What trains.", text(), is_usual=True)
     world_size: int = setting(
         5,
         "Number of ranks: the server and the workers.",
@@ -134,6 +135,7 @@ class RunSettings(Settings):
         metavar="N",
         symbol="N + 1",
         other_names=("--workers", "--num-workers"),
+        is_usual=True,
     )
     kappa: int | Literal["auto"] = setting(
         "auto",
@@ -142,6 +144,7 @@ class RunSettings(Settings):
         metavar="K|auto",
         symbol="κ",
         default_text="auto: max(2, ⌊log2 N⌋)",
+        is_usual=True,
     )
     participation: float = setting(
         1.0,
@@ -149,10 +152,13 @@ class RunSettings(Settings):
         number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
         metavar="C",
         symbol="C",
+        is_usual=True,
     )
 
+    excludes = (*BESIDE_PRIVACY, summed("deadline checkpoint_to_server"))
+
     def check(self) -> None:
-        """Checks that every generated batch has a worker to judge it, and who sees what."""
+        """Checks that every generated batch has a worker to judge it, and sums enough answers."""
         profile, iterations = self.records.profile, self.training.iterations
         if profile is not None and profile.first > iterations:
             raise BadInput(
@@ -164,32 +170,13 @@ class RunSettings(Settings):
                 f"--kappa {self.kappa}: more batches than {self.num_judges} worker(s) at a time "
                 f"can judge; at most {most}"
             )
-        at_once = {f"--{name}": getattr(self, name, False) for name in ("vectorize", "tune")}
-        check_alone(self, {**at_once, "--profile": profile is not None})
-        if self.secure.secure_aggregation:
-            self._check_sums()
-
-    def _check_sums(self) -> None:
-        """Checks that no other setting needs single answers, and that sums have enough of them."""
-        for given in (flag for flag, is_given in self.needs_single_answers().items() if is_given):
-            raise BadInput(
-                f"{given}: with --secure-aggregation the server sees sums alone, of all workers "
-                "that were asked; leave out one of the two"
-            )
         at_a_time = num_participants(self.participation, self.num_workers)
-        if at_a_time < LEAST_PARTIES:
+        if self.secure.secure_aggregation and at_a_time < LEAST_PARTIES:
             raise BadInput(
                 f"--secure-aggregation: a sum of {at_a_time} worker(s) at a time would tell "
                 f"what each has answered; use at least {LEAST_PARTIES} (--world-size, "
                 "--participation)"
             )
-
-    def needs_single_answers(self) -> dict[str, bool]:
-        """By flag with its value, whether it was given although it needs single answers."""
-        return {
-            f"--deadline {self.faults.deadline}": self.faults.deadline is not None,
-            "--checkpoint-to-server": self.checkpoints.checkpoint_to_server,
-        }
 
     @property
     def num_workers(self) -> int:

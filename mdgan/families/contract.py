@@ -295,6 +295,7 @@ def updates_setting(**others: str) -> Any:
         + "".join(f"; {name}: {about}" for name, about in others.items())
         + ".",
         one_of("sync", "async", *others),
+        is_usual=True,
     )
 
 

@@ -10,7 +10,9 @@ from mdgan.families.data_parallel.settings import PARAGAN
 from mdgan.families.federated.settings import FEGAN, FL_GAN
 from mdgan.families.mdgan.settings import MDGAN
 from mdgan.families.standalone.settings import STANDALONE
-from mdgan.settings.declare import Setting, flag, merged, suggest
+from mdgan.settings.declare import Setting, flag, suggest
+from mdgan.settings.layers import merged
+from mdgan.settings.retired import modern
 
 _ALGORITHMS: dict[str, Algorithm[Any]] = {
     entry.name: entry for entry in (MDGAN, FL_GAN, FEGAN, PARAGAN, STANDALONE)
@@ -98,6 +100,7 @@ def read_settings(
     Raises:
         BadInput: a value cannot be used, or the algorithm does not have the setting.
     """
+    layers = [modern(layer, "settings") for layer in layers]
     entry = chosen_algorithm(layers)
     own = {"algorithm": entry.name}
     if dataset_defaults is None:

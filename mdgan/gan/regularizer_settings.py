@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from math import inf
 
-from mdgan.errors import BadInput
-from mdgan.settings.declare import Kind, Settings, flag, number, setting, suggest, switch, whole
+from mdgan.settings.declare import Kind, Settings, number, setting, suggest, switch
+from mdgan.settings.excludes import Excludes
 
 AUGMENTATIONS = ("diffaugment", "ada")
 _ADA_TARGET, _ADA_IMAGES = 0.6, 500_000
@@ -80,25 +80,14 @@ class RegularizerSettings(Settings, group="models"):
         metavar="R",
         symbol="r_t",
         default_text="0.6",
-    )
-    ada_images: int | None = setting(
-        None,
-        "With --augment ada: real samples of a worker after which it may augment all.",
-        whole(1),
-        metavar="N",
-        default_text="500000",
+        has_flag=False,
     )
 
-    def check(self) -> None:
-        """Checks that numbers of ADA are not given without it."""
-        for name in ("ada_target", "ada_images"):
-            value = getattr(self, name)
-            if value is not None and self.augment != "ada":
-                raise BadInput(f"{flag(name)} {value}: is for --augment ada; add that")
+    excludes = (Excludes("augment!=ada", "ada_target", "is for --augment ada; add that"),)
 
     def augmentation_rules(self) -> AugmentationRules | None:
         """How samples are augmented; None if they are not."""
         if self.augment is None:
             return None
         target = _ADA_TARGET if self.ada_target is None else self.ada_target
-        return AugmentationRules(self.augment == "ada", target, self.ada_images or _ADA_IMAGES)
+        return AugmentationRules(self.augment == "ada", target)

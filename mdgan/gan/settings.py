@@ -1,25 +1,27 @@
 """The settings of training that every algorithm has."""
 
 from math import inf
-from typing import Any
 
-from mdgan.errors import BadInput
-from mdgan.gan.optimizer_settings import OPTIMIZERS, OptimizerSettings, Policy
+from mdgan.gan.optimizer_settings import (
+    OPTIMIZER,
+    OPTIMIZER_KEYS,
+    OPTIMIZERS,
+    OptimizerForm,
+    Policy,
+)
 from mdgan.gan.regularizer_settings import RegularizerSettings
-from mdgan.gan.schedules import SCHEDULES, Schedule
 from mdgan.settings.declare import (
     Settings,
-    flag,
     number,
     one_of,
     own_setting,
     section,
     setting,
-    shortest,
     switch,
     text,
     whole,
 )
+from mdgan.settings.excludes import Condition, Excludes
 from mdgan.settings.names import Names
 
 GENERATOR_LOSS_NAMES = Names(
@@ -28,7 +30,6 @@ GENERATOR_LOSS_NAMES = Names(
 DISCRIMINATOR_LOSS_NAMES = Names(
     "discriminator loss", "bce", "least-squares", "hinge", "wasserstein"
 )
-_CRITIC = "wasserstein"
 _GUESSING_AT_0 = ("bce", "hinge")
 """Discriminator losses whose logits are above 0 for what is called real."""
 
@@ -57,13 +58,13 @@ class ArithmeticSettings(Settings, group="speed"):
     )
     compile: bool = setting(False, "Compile the models with torch.compile.", switch())
 
-    def check(self) -> None:
-        """Checks that there is something for exact layers to differ from."""
-        if self.exact_layers is not None and self.precision == "fp32":
-            raise BadInput(
-                f"--exact-layers {self.exact_layers}: all layers compute in fp32; leave it out, or "
-                "add --precision bf16"
-            )
+    excludes = (
+        Excludes(
+            "precision=fp32",
+            "exact_layers",
+            "all layers compute in fp32; leave it out, or add --precision bf16",
+        ),
+    )
 
     def exact_patterns(self) -> list[str]:
         """What names of layers are compared with, as `fnmatch` does, that stay in fp32."""
@@ -74,13 +75,33 @@ class ArithmeticSettings(Settings, group="speed"):
 class TrainingSettings(Settings, group="models"):
     """Losses, optimizers and arithmetic, and how long to train."""
 
-    optimizers = section(OptimizerSettings)
-    regularizers = section(RegularizerSettings)
-    arithmetic = section(ArithmeticSettings)
-
-    batch_size: int = setting(10, "Samples in a batch.", whole(1), metavar="b", symbol="b")
+    iterations: int = setting(
+        3000,
+        "Number of global learning iterations.",
+        whole(1),
+        metavar="I",
+        symbol="I",
+        group="algorithm",
+        other_names=("--epochs", "--steps", "--num-iterations"),
+        is_usual=True,
+    )
+    batch_size: int = setting(
+        10, "Samples in a batch.", whole(1), metavar="b", symbol="b", is_usual=True
+    )
     local_steps: int = setting(
-        1, "Discriminator updates within an iteration.", whole(1), metavar="L", symbol="L"
+        1,
+        "Discriminator updates within an iteration.",
+        whole(1),
+        metavar="L",
+        symbol="L",
+    )
+    seed: int = setting(
+        0,
+        "Everything random is derived from it.",
+        whole(0, 2**63 - 1, otherwise="must be in [0, 2^63)"),
+        metavar="N",
+        group="algorithm",
+        is_usual=True,
     )
     generator_loss: str = setting(
         "non-saturating",
@@ -90,6 +111,7 @@ class TrainingSettings(Settings, group="models"):
         metavar="LOSS",
         symbol="J_gen",
         other_names=("--loss",),
+        is_usual=True,
     )
     discriminator_loss: str = setting(
         "bce",
@@ -98,6 +120,24 @@ class TrainingSettings(Settings, group="models"):
         metavar="LOSS",
         symbol="J_disc",
         other_names=("--loss",),
+        is_usual=True,
+    )
+    generator_optimizer: OptimizerForm = setting(
+        "adam",
+        f"Optimizer of the generator: {', '.join(OPTIMIZERS)}, or lookahead:NAME with one of them; "
+        f"of keys {OPTIMIZER_KEYS}.",
+        OPTIMIZER,
+        metavar="NAME:KEY=VALUE,…",
+        other_names=("--optimizer", "--optim", "--learning-rate", "--lr"),
+        is_usual=True,
+    )
+    discriminator_optimizer: OptimizerForm = setting(
+        "adam",
+        "Optimizer of discriminators, in the same form.",
+        OPTIMIZER,
+        metavar="NAME:KEY=VALUE,…",
+        other_names=("--optimizer", "--optim", "--learning-rate", "--lr"),
+        is_usual=True,
     )
     label_prior: str = setting(
         "uniform",
@@ -122,24 +162,8 @@ class TrainingSettings(Settings, group="models"):
         metavar="HALFLIFE",
         default_text="no average",
         other_names=("--ema-halflife", "--ema-decay"),
+        is_usual=True,
     )
-    iterations: int = setting(
-        3000,
-        "Number of global learning iterations.",
-        whole(1),
-        metavar="I",
-        symbol="I",
-        group="algorithm",
-        other_names=("--epochs", "--steps", "--num-iterations"),
-    )
-    seed: int = setting(
-        0,
-        "Everything random is derived from it.",
-        whole(0, 2**63 - 1, otherwise="must be in [0, 2^63)"),
-        metavar="N",
-        group="algorithm",
-    )
-
     init_from: str | None = own_setting(
         None,
         "Begin with the generator of another run, or of a safetensors file, and with that run's "
@@ -148,63 +172,49 @@ class TrainingSettings(Settings, group="models"):
         metavar="RUN|FILE",
         default_text="weights drawn from --seed",
     )
+    regularizers = section(RegularizerSettings)
+    arithmetic = section(ArithmeticSettings)
 
-    def check(self) -> None:
-        """Checks that losses and penalties go together, and that what is named has an effect."""
-        if self.arithmetic.merge_halves and self.regularizers.r1 is not None:
-            raise BadInput(
-                f"--merge-halves: --r1 {shortest(self.regularizers.r1)} needs a pass over real "
-                "samples alone; "
-                "leave out one of the two"
-            )
-        for network in ("generator", "discriminator"):
-            policy = self.policy(network)
-            if policy.inner == "adabelief" and policy.betas[0] == 0:
-                raise BadInput(
-                    f"{flag(f'{network}_optimizer')} {policy.optimizer}: divides by how far "
-                    "gradients are from their mean, which is 0 with β1 = 0; add "
-                    f"{flag(f'{network}_beta1')} 0.5, or use another optimizer"
-                )
-        critic, generator = self.discriminator_loss, self.generator_loss
-        if (critic == _CRITIC) != (generator == _CRITIC):
-            raise BadInput(
-                f"--discriminator-loss {critic} and --generator-loss {generator}: the Wasserstein "
-                f"distance needs both; give {_CRITIC} twice"
-            )
-        if self.regularizers.gradient_penalty is not None and critic != _CRITIC:
-            raise BadInput(
-                f"--gradient-penalty {shortest(self.regularizers.gradient_penalty)}: is for the "
-                "Wasserstein "
-                f"losses; add --discriminator-loss {_CRITIC} --generator-loss {_CRITIC}, or use "
-                "--r1"
-            )
-        if self.regularizers.augment == "ada" and critic not in _GUESSING_AT_0:
-            raise BadInput(
-                f"--augment ada: asks how many real samples have a logit above 0, which means "
-                f"little with --discriminator-loss {critic}; use one of {', '.join(_GUESSING_AT_0)}"
-                ", or --augment diffaugment"
-            )
+    excludes = (
+        Excludes(
+            "r1",
+            "merge_halves",
+            "{when} needs a pass over real samples alone; leave out one of the two",
+        ),
+        Excludes(
+            "generator_loss!=wasserstein",
+            "discriminator_loss=wasserstein",
+            "with {when} there is no Wasserstein distance, which needs both; give wasserstein "
+            "twice",
+        ),
+        Excludes(
+            "discriminator_loss!=wasserstein",
+            "generator_loss=wasserstein",
+            "with {when} there is no Wasserstein distance, which needs both; give wasserstein "
+            "twice",
+        ),
+        Excludes(
+            "discriminator_loss!=wasserstein",
+            "gradient_penalty",
+            "is for the Wasserstein losses; add --discriminator-loss wasserstein --generator-loss "
+            "wasserstein, or use --r1",
+        ),
+        Excludes(
+            Condition(
+                "--discriminator-loss least-squares or wasserstein",
+                lambda training: training.discriminator_loss not in _GUESSING_AT_0,
+                lambda training: f"--discriminator-loss {training.discriminator_loss}",
+            ),
+            "augment=ada",
+            "asks how many real samples have a logit above 0, which means little with {when}; use "
+            f"one of {', '.join(_GUESSING_AT_0)}, or --augment diffaugment",
+        ),
+    )
 
     def policy(self, network: str) -> Policy:
-        """How one of the networks is optimized.
-
-        Args:
-            network: `generator` or `discriminator`.
-        """
-
-        def own(name: str, otherwise: Any) -> Any:
-            value = getattr(self.optimizers, f"{network}_{name}")
-            return otherwise if value is None else value
-
-        return Policy(
-            own("optimizer", OPTIMIZERS[0]),
-            own("lr", 0.0),
-            (own("beta1", self.optimizers.beta1), own("beta2", self.optimizers.beta2)),
-            own("epsilon", None),
-            own("weight_decay", 0.0),
-            own("clip_norm", None),
-            Schedule(own("schedule", SCHEDULES[0]), own("warmup_iterations", 0), self.iterations),
-        )
+        """How the `generator` or the `discriminator` is optimized."""
+        form: OptimizerForm = getattr(self, f"{network}_optimizer")
+        return form.policy(self.iterations)
 
     def iterations_of(self, epochs: float, mean_shard_size: float) -> int:
         """mE/b iterations, rounded, at least 1 (Hardy et al. 2019, Algorithm 1, line 11).

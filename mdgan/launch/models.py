@@ -15,7 +15,7 @@ from mdgan.gan.augmentation import SMALLEST
 from mdgan.gan.build import Models, build_model
 from mdgan.gan.labels import num_classes_of
 from mdgan.gan.losses import check_losses
-from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, OptimizerSettings
+from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES
 from mdgan.gan.registered_optimizers import kept_by_registered
 from mdgan.gan.regularizers import with_spectral_norm
 from mdgan.launch.private_models import check_discriminator
@@ -23,10 +23,11 @@ from mdgan.models.check import check_models, compares_samples, tells_classes
 from mdgan.models.group_norm import with_group_norm
 from mdgan.models.registry import architecture, architectures
 from mdgan.models.settings import ARCHITECTURES, FILE, ModelSettings
+from mdgan.settings.layers import merged
 
 _OF_MODELS = {
     *ModelSettings.names(),
-    *OptimizerSettings.names(),
+    *("generator_optimizer", "discriminator_optimizer"),
     *("generator_loss", "discriminator_loss", "local_steps"),
     *("r1", "gradient_penalty", "spectral_norm"),
 }
@@ -70,7 +71,7 @@ def default_settings(layers: Sequence[Mapping[str, Any]], dataset: DatasetFile) 
     name = named[0] if named else dataset.defaults.get("architecture", FILE)
     own = {} if name == FILE else architecture(name).defaults
     if not named:
-        return {**own, **dataset.defaults}
+        return merged([dataset.defaults, own], registry.declared_settings().values())
     replaced = ModelSettings.names() if name == FILE else _OF_MODELS
     return {**{n: v for n, v in dataset.defaults.items() if n not in replaced}, **own}
 

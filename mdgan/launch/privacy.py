@@ -25,9 +25,9 @@ from mdgan.privacy.planning import (
     plan_of,
     spent_before,
 )
-from mdgan.privacy.settings import TELLABLE
+from mdgan.privacy.settings import DISCLOSABLE
 
-CLASSES, FEATURES = TELLABLE[:2]
+CLASSES, FEATURES = DISCLOSABLE[:2]
 """What hosts tell outside of training."""
 _BLIND_SCHEMES = ("iid", "none")
 """Divisions that do not depend on what samples are."""
@@ -40,7 +40,7 @@ def has_budgets(settings: RunSettings) -> bool:
 
 def tells(settings: RunSettings, what: str) -> bool:
     """Whether workers tell something of their data; see `PrivacySettings.tells`."""
-    return settings.privacy.tells(what)
+    return settings.privacy.discloses(what)
 
 
 def flush_denormals(settings: RunSettings) -> None:

@@ -111,9 +111,10 @@ def _asks_for_dp(required: Requirements | None) -> TypeGuard[Requirements]:
 def _check_told(required: Requirements | None, settings: RunSettings) -> None:
     if not _asks_for_dp(required):
         return
-    if settings.privacy.dp_tell is not None and settings.privacy.dp_tell.names:
+    if settings.privacy.dp_disclose is not None and settings.privacy.dp_disclose.names:
         raise BadInput(
-            f"--require {required}: the run has --dp-tell {settings.privacy.dp_tell}: the server "
+            f"--require {required}: the run has --dp-tell {settings.privacy.dp_disclose}: the "
+            "server "
             "is told "
             "what no noise covers; if you agree, take part by `mdgan train --ranks` with these "
             "flags"

@@ -11,7 +11,7 @@ from mdgan.launch.settings import LaunchSettings
 from mdgan.launch.slurm import task_of_slurm
 from mdgan.launch.task import Launcher, RayCluster, Task
 from mdgan.launch.torchrun import task_of_torchrun
-from mdgan.settings.declare import merged
+from mdgan.settings.layers import merged
 
 
 @dataclass(frozen=True)

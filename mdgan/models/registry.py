@@ -49,10 +49,8 @@ def training(
     return {
         "generator_loss": loss[0],
         "discriminator_loss": loss[1],
-        "generator_lr": rates[0],
-        "discriminator_lr": rates[1],
-        "beta1": betas[0],
-        "beta2": betas[1],
+        "generator_optimizer": f"lr={rates[0]},beta1={betas[0]},beta2={betas[1]}",
+        "discriminator_optimizer": f"lr={rates[1]},beta1={betas[0]},beta2={betas[1]}",
         "local_steps": local_steps,
     }
 

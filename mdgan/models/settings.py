@@ -20,6 +20,7 @@ class ModelSettings(Settings, group="models"):
         text(known=lambda _others: (FILE, *ARCHITECTURES)),
         metavar="NAME",
         other_names=("--model", "--arch", "--backbone"),
+        is_usual=True,
     )
     width: int | None = setting(
         None,

@@ -191,7 +191,7 @@ def make_half(
         settings.training.batch_size,
         clip=settings.privacy.clip if settings.privacy.hides_samples else inf,
         noise=noise,
-        tells_loss=settings.privacy.tells("losses"),
+        tells_loss=settings.privacy.discloses("losses"),
         num_public=settings.privacy.public_samples(len(shard))
         if settings.privacy.hides_samples
         else None,

@@ -1,8 +1,7 @@
 """The settings of differential privacy, and what they cannot go together with."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, isinf
+from math import inf
 from typing import Protocol
 
 from mdgan.errors import BadInput
@@ -17,22 +16,18 @@ from mdgan.settings.declare import (
     parsed,
     setting,
     shortest,
-    switch,
     text,
     whole,
 )
+from mdgan.settings.excludes import Condition, Excludes
 
-TELLABLE = ("classes", "features", "losses")
+DISCLOSABLE = ("classes", "features", "losses")
 _PLAIN_CLIP = 1.0
 
 
 @dataclass(frozen=True)
-class Told:
-    """What workers tell of their data although no noise covers it.
-
-    Attributes:
-        names: some of `TELLABLE`, each once, in their order.
-    """
+class Disclosed:
+    """What workers say of their data although no noise covers it: some of `DISCLOSABLE`."""
 
     names: tuple[str, ...]
 
@@ -44,16 +39,12 @@ class Told:
         return ",".join(self.names)
 
     @classmethod
-    def parse(cls, given: str) -> "Told":
-        """Reads `--dp-tell`.
-
-        Raises:
-            ValueError: a name that is not known.
-        """
+    def parse(cls, given: str) -> "Disclosed":
+        """Reads `--dp-disclose`; raises ValueError at a name that is not known."""
         names = [name.strip() for name in given.split(",")]
-        if not set(names) <= set(TELLABLE):
-            raise ValueError(f"must be some of {', '.join(TELLABLE)}")
-        return cls(tuple(name for name in TELLABLE if name in names))
+        if not set(names) <= set(DISCLOSABLE):
+            raise ValueError(f"must be some of {', '.join(DISCLOSABLE)}")
+        return cls(tuple(name for name in DISCLOSABLE if name in names))
 
 
 class PrivacySettings(Settings, group="privacy"):
@@ -69,6 +60,7 @@ class PrivacySettings(Settings, group="privacy"):
         symbol="ε",
         default_text="no differential privacy",
         other_names=("--epsilon", "--target-epsilon", "--dp"),
+        is_usual=True,
     )
     dp_delta: float | None = setting(
         None,
@@ -78,6 +70,7 @@ class PrivacySettings(Settings, group="privacy"):
         metavar="D",
         symbol="δ",
         other_names=("--delta", "--target-delta"),
+        is_usual=True,
     )
     dp_noise: float | None = setting(
         None,
@@ -111,18 +104,20 @@ class PrivacySettings(Settings, group="privacy"):
         metavar="N",
         symbol="n̂",
         default_text="the true number",
+        has_flag=False,
     )
     dp_accountant: str = setting(
         "rdp",
         "Which of Opacus's accountants says what epsilon is: rdp, or prv, which needs up to a "
         "tenth less noise and some seconds at the start.",
         one_of("rdp", "prv"),
+        has_flag=False,
     )
-    dp_tell: Told | None = setting(
+    dp_disclose: Disclosed | None = setting(
         None,
         "What workers under differential privacy tell of their data although epsilon does not "
-        f"cover it: {', '.join(TELLABLE)}.",
-        parsed(Told.parse, several=True),
+        f"cover it: {', '.join(DISCLOSABLE)}.",
+        parsed(Disclosed.parse, several=True),
         metavar="WHAT[,WHAT…]",
         default_text="nothing but their number of samples",
     )
@@ -132,12 +127,6 @@ class PrivacySettings(Settings, group="privacy"):
         text(),
         metavar="DIR",
         default_text="~/.local/state/mdgan/privacy",
-    )
-    dp_repeatable: bool = own_setting(
-        False,
-        "Draw the noise from --seed, which the server knows, and remember nothing: this voids all "
-        "privacy, and is for tests and for data that are public.",
-        switch(),
     )
     audit_canaries: int = own_setting(
         0,
@@ -157,10 +146,48 @@ class PrivacySettings(Settings, group="privacy"):
         group="data",
     )
 
+    dp_repeatable = False
+
     @property
     def has_dp(self) -> bool:
         """Whether differential privacy is asked for, be it with no noise."""
         return self.dp_epsilon is not None or self.dp_noise is not None
+
+    excludes = (
+        Excludes(
+            Condition("no --dp-epsilon or --dp-noise", lambda privacy: not privacy.has_dp),
+            "dp_delta dp_clip dp_disclose dp_public_samples dp_ledger",
+            "is for --dp-epsilon or --dp-noise",
+        ),
+        Excludes(
+            "dp_epsilon",
+            "dp_noise=0.0",
+            "with {when} there must be noise, for without it there is no epsilon; leave one of the "
+            "two out",
+        ),
+        Excludes(
+            Condition(
+                "--dp-unit client or --dp-disclose classes",
+                lambda privacy: privacy.hides_clients or privacy.discloses("classes"),
+                lambda privacy: (
+                    "--dp-unit client"
+                    if privacy.hides_clients
+                    else f"--dp-disclose {privacy.dp_disclose}"
+                ),
+            ),
+            "dp_public_samples",
+            "with {when} the true number is told; leave out one of the two",
+        ),
+        Excludes(
+            Condition(
+                "no noise that hides a worker's samples",
+                lambda privacy: not privacy.hides_samples or privacy.dp_noise == 0,
+            ),
+            "audit_canaries",
+            "is for noise that hides a worker's samples; add --dp-epsilon or --dp-noise without "
+            "--dp-unit client, or leave it out",
+        ),
+    )
 
     @property
     def hides_clients(self) -> bool:
@@ -175,7 +202,7 @@ class PrivacySettings(Settings, group="privacy"):
     @property
     def keeps_ledger(self) -> bool:
         """Whether there is noise whose numbers must never come twice."""
-        return self.has_dp and self.dp_noise != 0 and not self.dp_repeatable
+        return self.has_dp and self.dp_noise != 0
 
     @property
     def draws_poisson(self) -> bool:
@@ -195,20 +222,12 @@ class PrivacySettings(Settings, group="privacy"):
         return _PLAIN_CLIP if self.dp_clip is None else self.dp_clip
 
     def public_samples(self, num_samples: int) -> int:
-        """n̂, how many samples a worker is said to hold.
-
-        Args:
-            num_samples: n, how many it holds.
-        """
+        """n̂, how many samples a worker that holds n is said to hold."""
         return num_samples if self.dp_public_samples is None else self.dp_public_samples
 
-    def tells(self, what: str) -> bool:
-        """Whether workers tell something of their data.
-
-        Args:
-            what: one of `TELLABLE`.
-        """
-        return not self.has_dp or (self.dp_tell is not None and what in self.dp_tell)
+    def discloses(self, what: str) -> bool:
+        """Whether workers disclose something of their data, one of `DISCLOSABLE`."""
+        return not self.has_dp or (self.dp_disclose is not None and what in self.dp_disclose)
 
     @property
     def dp_flag(self) -> str:
@@ -217,45 +236,18 @@ class PrivacySettings(Settings, group="privacy"):
         return f"{flag(name)} {shortest(getattr(self, name))}" if self.has_dp else ""
 
     def check(self) -> None:
-        """Checks that the numbers make a guarantee, and that nothing goes round it."""
-        if not self.has_dp:
-            for name in (
-                "dp_delta",
-                "dp_clip",
-                "dp_tell",
-                "dp_public_samples",
-                "dp_ledger",
-                "dp_repeatable",
-            ):
-                if (value := getattr(self, name)) not in (None, False):
-                    shown = "" if value is True else f" {value}"
-                    raise BadInput(f"{flag(name)}{shown}: is for --dp-epsilon or --dp-noise")
-        elif self.dp_noise == 0:
-            if self.dp_epsilon is not None:
-                raise BadInput(
-                    f"--dp-noise 0 and {self.dp_flag}: without noise there is no epsilon; leave "
-                    "one of the two out"
-                )
-        elif isinf(self.clip):
+        """Checks that the numbers make a guarantee."""
+        if not self.keeps_ledger:
+            return
+        if self.clip == inf:
             raise BadInput(
                 f"--dp-clip inf: {self.dp_flag} needs a bound for what each "
                 f"{'client' if self.hides_clients else 'sample'} adds; give one, such as 1"
             )
-        elif self.dp_delta is None:
+        if self.dp_delta is None:
             raise BadInput(
                 f"{self.dp_flag}: holds but for a probability delta; add --dp-delta, below 1 / the "
                 f"number of {'clients' if self.hides_clients else 'samples of a worker'}"
-            )
-        if self.dp_public_samples is not None and (self.hides_clients or self.tells("classes")):
-            why = "--dp-unit client" if self.hides_clients else f"--dp-tell {self.dp_tell}"
-            raise BadInput(
-                f"--dp-public-samples {self.dp_public_samples}: with {why} the true number is "
-                "told; leave out one of the two"
-            )
-        if self.audit_canaries and (not self.hides_samples or self.dp_noise == 0):
-            raise BadInput(
-                f"--audit-canaries {self.audit_canaries}: is for noise that hides a worker's "
-                "samples; add --dp-epsilon or --dp-noise without --dp-unit client, or leave it out"
             )
 
 
@@ -282,9 +274,9 @@ class ClientPrivacySettings(PrivacySettings):
         return self.clip if self.hides_clients else inf
 
     @property
-    def tells_losses(self) -> bool:
-        """Whether clients tell their losses."""
-        return not self.hides_clients or self.tells("losses")
+    def discloses_losses(self) -> bool:
+        """Whether clients disclose their losses."""
+        return not self.hides_clients or self.discloses("losses")
 
     @property
     def names_clients(self) -> bool:
@@ -304,63 +296,50 @@ class Private(Protocol):
         """What the data are promised."""
 
 
-def check_alone(settings: Private, others: Mapping[str, bool]) -> None:
-    """Refuses what reads real samples besides those that Poisson sampling draws, or not one by one.
-
-    Args:
-        settings: of the run.
-        others: what else was given that trains several workers at once, or tells times, by flag.
-
-    Raises:
-        BadInput: there is such a setting.
-    """
-    privacy, training = settings.privacy, settings.training
-    if not privacy.draws_poisson:
-        return
-    asked = privacy.poisson_flag
-    regularizers, arithmetic = training.regularizers, training.arithmetic
-    given = {
-        "--merge-halves": (arithmetic.merge_halves, "real samples are judged by themselves"),
-        f"--gradient-penalty {regularizers.gradient_penalty}": (
-            regularizers.gradient_penalty is not None,
-            "it mixes real samples with generated ones, one for one; --r1 or --spectral-norm "
-            "do without",
+POISSON = Condition(
+    "--batch-sampling poisson, --dp-epsilon or --dp-noise",
+    lambda settings: settings.privacy.draws_poisson,
+    lambda settings: settings.privacy.poisson_flag,
+)
+_SAMPLES = Condition(
+    "--dp-epsilon or --dp-noise", lambda settings: settings.privacy.hides_samples, POISSON.shown
+)
+UNTOLD = Condition(
+    "--dp-epsilon or --dp-noise without --dp-disclose classes",
+    lambda settings: settings.privacy.draws_poisson and not settings.privacy.discloses("classes"),
+    POISSON.shown,
+)
+BESIDE_PRIVACY = tuple(
+    Excludes(when, what, f"with {{when}} {why}; or leave it out")
+    for when, what, why in (
+        (POISSON, "merge_halves", "real samples are judged by themselves"),
+        (
+            POISSON,
+            "gradient_penalty",
+            "it mixes real samples with generated ones, one for one; --r1 or --spectral-norm do "
+            "without",
         ),
-        "--augment ada": (
-            regularizers.augment == "ada",
+        (
+            POISSON,
+            "augment=ada",
             "it counts the logits of real samples; --augment diffaugment does not",
         ),
-        f"--r1 {regularizers.r1} --augment {regularizers.augment}": (
-            regularizers.r1 is not None and regularizers.augment is not None,
-            "the penalty is taken at samples as they are, and augmentation changes them; leave "
-            "out one of the two",
+        (
+            POISSON,
+            "r1+augment",
+            "the penalty is taken at samples as they are, and augmentation changes them; leave out "
+            "one of the two",
         ),
-        f"--precision {arithmetic.precision}": (
-            arithmetic.precision != "fp32",
-            "gradients of single samples are computed in fp32",
-        ),
-        "--compile": (arithmetic.compile, "gradients of single samples are computed uncompiled"),
-        "--channels-last": (
-            arithmetic.channels_last,
-            "gradients of single samples are computed plane by plane",
-        ),
-        "--vectorize": (
-            others.get("--vectorize", False),
-            "each worker draws batches of a size of their own",
-        ),
-        "--tune": (
-            others.get("--tune", False),
-            "each worker draws batches of a size of their own",
-        ),
-        "--profile": (
-            privacy.hides_samples and others.get("--profile", False),
+        (POISSON, "precision", "gradients of single samples are computed in fp32"),
+        (POISSON, "compile", "gradients of single samples are computed uncompiled"),
+        (POISSON, "channels_last", "gradients of single samples are computed plane by plane"),
+        (POISSON, "vectorize", "each worker draws batches of a size of their own"),
+        (
+            _SAMPLES,
+            "profile",
             "it tells how long real samples take, and with that of which samples",
         ),
-        "--label-prior data": (
-            training.label_prior == "data" and not privacy.tells("classes"),
-            "workers do not tell their classes; add --dp-tell classes",
-        ),
-    }
-    for what, (is_given, why) in given.items():
-        if is_given:
-            raise BadInput(f"{what}: with {asked} {why}; or leave it out")
+        (UNTOLD, "label_prior=data", "workers keep their classes; add --dp-disclose classes"),
+    )
+)
+"""Of settings of a run: what reads real samples besides, or not one by one."""

@@ -71,7 +71,7 @@ def _untold(subject: Subject) -> list[str]:
         return []
     at_server = ["The server added the noise, to sums of what clients sent."]
     by_server = at_server if config.get("dp_unit") == "client" else []
-    if told := config.get("dp_tell"):
+    if told := config.get("dp_disclose"):
         return [
             *by_server,
             f"Workers told how many samples they say they hold, and without noise also: {told}.",
@@ -115,7 +115,7 @@ def notices(subject: Subject) -> list[str]:
         arrived = exactness(swaps)
         told.append(f"{arrived[0].upper()}{arrived[1:]}.")
     unfinite = [f"{row.iteration:,}" for row in run.of(Losses) if row.generator_loss is None]
-    told_losses = "losses" in (run.config.get("dp_tell") or "")
+    told_losses = "losses" in (run.config.get("dp_disclose") or "")
     hidden = run.config.get("dp_unit") == "client" and not told_losses
     if unfinite and not hidden:
         told.append(f"The generator's loss was not finite in iteration {said_list(unfinite)}.")

@@ -7,9 +7,7 @@ from typing import Any
 
 from mdgan.errors import BadInput
 from mdgan.settings.declare import suggest
-
-_RETIRED = {"join_token": "give credentials instead (`mdgan credentials new FILE` makes them)"}
-"""What earlier versions wrote, and what to do; None in a file of theirs means nothing."""
+from mdgan.settings.retired import modern
 
 
 def read_config_file(path: Path, known: Collection[str]) -> dict[str, Any]:
@@ -30,9 +28,7 @@ def read_config_file(path: Path, known: Collection[str]) -> dict[str, Any]:
         raise BadInput(f"--config {path}: not a JSON file ({error})") from error
     if not isinstance(settings, dict):
         raise BadInput(f"--config {path}: must hold one JSON object of settings")
-    for name in settings.keys() & _RETIRED.keys() - set(known):
-        if settings.pop(name) is not None:
-            raise BadInput(f"--config {path}: {name!r} is no setting any more; {_RETIRED[name]}")
+    settings = modern(settings, f"--config {path}")
     for name in settings:
         if name not in known:
             raise BadInput(f"--config {path}: unknown key {name!r}{suggest(name, known)}")

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar, cast
 
 from mdgan.errors import BadInput
+from mdgan.settings.layers import merged
 
 if TYPE_CHECKING:
     from mdgan.settings.excludes import Excludes
@@ -65,6 +66,7 @@ class Kind:
         grows: whether the dataset file may add values, so that others can be known after it alone.
         stand_in: what other settings are checked with as long as a value is not known; the default
             if not given.
+        is_keyed: whether it is text that `parts_of` reads, each key of which can be given alone.
     """
 
     type: type
@@ -75,6 +77,7 @@ class Kind:
     known: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
     grows: bool = False
     stand_in: str | None = None
+    is_keyed: bool = False
 
     def read(self, name: str, value: object, default: object) -> Any:
         """Checks a value from a flag, a JSON file or other `Settings`; returns the one to be used.
@@ -190,6 +193,8 @@ class Setting:
             setting refuses. Otherwise it passes over the default: files of settings may have it.
         group: where `--help` lists it, one of `GROUPS`; that of the component if not given.
         other_names: that users of other programs may type; `mdgan` then suggests this one.
+        is_usual: whether `--help` shows it, and not `--help-all` alone.
+        has_flag: whether it has one of its own; if not, `--set NAME=VALUE` and files have it.
     """
 
     default: Any
@@ -204,6 +209,8 @@ class Setting:
     is_choice: bool = False
     group: str = ""
     other_names: Collection[str] = ()
+    is_usual: bool = False
+    has_flag: bool = True
 
     def read(self, value: object) -> Any:
         """Checks a value, and turns it into the one that is used; raises BadInput."""
@@ -260,6 +267,7 @@ class Settings:
     excludes: ClassVar[tuple["Excludes", ...]] = ()
     """What cannot be combined; a component's rows are added to those of the component above it."""
     _parts: ClassVar[Mapping[str, "Setting | Section[Settings]"]] = {}
+    _declared: ClassVar[dict[str, Setting]] = {}
 
     def __init_subclass__(cls, group: str = "algorithm") -> None:
         """Collects what the component declares, and what it takes over from those above it."""
@@ -270,6 +278,12 @@ class Settings:
             elif isinstance(item, Section):
                 parts[name] = item
         cls._parts = parts
+        cls._declared = {}
+        for name, part in parts.items():
+            if isinstance(part, Setting):
+                cls._declared[name] = part
+            elif part.is_offered:
+                cls._declared |= part.kind._declared
         above = cls.__mro__[1]
         if "excludes" in vars(cls) and issubclass(above, Settings):
             cls.excludes = (*above.excludes, *cls.excludes)
@@ -327,12 +341,15 @@ class Settings:
     @classmethod
     def declared(cls) -> dict[str, Setting]:
         """All settings of a component and its sections, by name."""
-        found: dict[str, Setting] = {}
-        for name, part in cls._parts.items():
-            if isinstance(part, Setting):
-                found[name] = part
-            elif part.is_offered:
-                found |= part.kind.declared()
+        return dict(cls._declared)
+
+    @classmethod
+    def rows(cls) -> "list[tuple[Excludes, type[Settings]]]":
+        """What cannot be combined in a component and its sections: rows, and whose they are."""
+        found: list[tuple[Excludes, type[Settings]]] = [(row, cls) for row in cls.excludes]
+        for part in cls._parts.values():
+            if isinstance(part, Section) and part.is_offered:
+                found += part.kind.rows()
         return found
 
     @classmethod
@@ -382,25 +399,3 @@ class Settings:
                 plain = value is None or isinstance(value, bool | int | float | str)
                 found[name] = value if plain else str(value)
         return found
-
-
-def merged(layers: Iterable[Mapping[str, Any]], declared: Iterable[Setting]) -> dict[str, Any]:
-    """Layers of settings as one; the first layer that names a setting wins.
-
-    Two settings that stand for each other (`instead_of`) are one choice: an earlier layer's choice
-    hides both of a later layer.
-
-    Args:
-        layers: from the strongest to the weakest; None stands for a value that was not given.
-        declared: the settings that may stand for each other.
-    """
-    pairs = [(item.name, item.instead_of) for item in declared if item.instead_of]
-    other: dict[str, str] = {**dict(pairs), **{second: first for first, second in pairs}}
-    found: dict[str, Any] = {}
-    for layer in layers:
-        chosen_before = set(found)
-        for name, value in layer.items():
-            taken = name in chosen_before or other.get(name) in chosen_before
-            if value is not None and not taken:
-                found[name] = value
-    return found

@@ -1,7 +1,7 @@
 """The table of settings that cannot be combined: `--help-all` prints it, and refusals follow it."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,10 @@ class Condition:
     words: str
     holds: Callable[[Any], bool]
     shown: Callable[[Any], str] | None = None
+
+    def said_of(self, settings: Settings) -> str:
+        """What a message calls it."""
+        return self.words if self.shown is None else self.shown(settings)
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,8 @@ class Excludes:
         for when in _conditions(self.when, type(settings)):
             for what in _conditions(self.what, type(settings)):
                 if when.holds(settings) and what.holds(settings):
-                    one, other = ((c.shown or (lambda _s, c=c: c.words))(settings) for c in (what, when))
-                    raise BadInput(f"{one}: {self.text.format(when=other)}")
+                    text = self.text.format(when=when.said_of(settings))
+                    raise BadInput(f"{what.said_of(settings)}: {text}")
 
     def columns(self, kind: type[Settings]) -> tuple[str, str]:
         """`what` and `when` for people, as far as a component has such settings."""
@@ -61,22 +65,19 @@ class Excludes:
         return what, when
 
 
-def _conditions(column: str | Condition, kind: type[Settings]) -> Iterator[Condition]:
+def _conditions(column: str | Condition, kind: type[Settings]) -> tuple[Condition, ...]:
+    """The entries of a column, of which a component has all settings."""
     if isinstance(column, Condition):
-        yield column
-        return
-    for entry in column.split():
-        parts = [_part(part, kind) for part in entry.split("+")]
-        known = [part for part in parts if part is not None]
-        if len(known) == len(parts):
-            yield known[0] if len(known) == 1 else _all(known)
+        return (column,)
+    entries = [[_part(part, kind) for part in entry.split("+")] for entry in column.split()]
+    return tuple(_all([part for part in parts if part]) for parts in entries if all(parts))
 
 
 def _all(parts: list[Condition]) -> Condition:
     return Condition(
         " ".join(part.words for part in parts),
         lambda settings: all(part.holds(settings) for part in parts),
-        lambda settings: " ".join(part.shown(settings) for part in parts if part.shown),
+        lambda settings: " ".join(part.said_of(settings) for part in parts),
     )
 
 
@@ -93,7 +94,7 @@ def _part(entry: str, kind: type[Settings]) -> Condition | None:
         found = settings.values()[name]
         if sign:
             return (str(found) == value) == (sign == "=")
-        return (found == default) == bool(is_absent)
+        return bool(found == default) == bool(is_absent)
 
     def shown(settings: Settings) -> str:
         found = settings.values()[name]

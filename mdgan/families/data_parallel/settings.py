@@ -8,7 +8,8 @@ from mdgan.families.contract import Algorithm, updates_setting
 from mdgan.families.data_parallel.groups import GeneratorRanks, parse_generator_ranks
 from mdgan.families.data_parallel.scaling import BatchSizes, Scaling
 from mdgan.gan.rate_scaling import SCALING_RULE_NAMES
-from mdgan.settings.declare import Settings, flag, one_of, parsed, section, setting, text, whole
+from mdgan.settings.declare import Settings, one_of, parsed, section, setting, text, whole
+from mdgan.settings.excludes import Condition, Excludes
 
 NAME = "paragan"
 STAR = "star"
@@ -46,6 +47,7 @@ class BatchSettings(Settings):
         whole(1),
         metavar="N",
         default_text="--batch-size, that is, one worker",
+        has_flag=False,
     )
     generator_batch_size: int | None = setting(
         None,
@@ -53,6 +55,7 @@ class BatchSettings(Settings):
         whole(1),
         metavar="b",
         default_text="--batch-size",
+        has_flag=False,
     )
     discriminator_batch_size: int | None = setting(
         None,
@@ -60,6 +63,20 @@ class BatchSettings(Settings):
         whole(1),
         metavar="b",
         default_text="--batch-size",
+        has_flag=False,
+    )
+
+    excludes = (
+        Excludes(
+            "lr_scaling=none",
+            "reference_batch_size",
+            "is for --lr-scaling linear or sqrt; add one",
+        ),
+        Excludes(
+            "global_batch_size",
+            "generator_batch_size discriminator_batch_size",
+            "{when} says it for all workers; give one of them",
+        ),
     )
 
 
@@ -74,6 +91,7 @@ class AsynchronySettings(Settings):
         whole(0, _MOST_BUFFERED),
         metavar="K",
         default_text="1",
+        has_flag=False,
     )
     sync_after: int | None = setting(
         None,
@@ -81,6 +99,7 @@ class AsynchronySettings(Settings):
         whole(1),
         metavar="I",
         default_text="all iterations are asynchronous",
+        has_flag=False,
     )
     generator_ranks: GeneratorRanks | None = setting(
         None,
@@ -89,6 +108,25 @@ class AsynchronySettings(Settings):
         parsed(parse_generator_ranks),
         metavar="1..g",
         default_text="every worker trains both networks",
+    )
+
+    excludes = (
+        Excludes(
+            "updates=sync",
+            "image_buffer sync_after generator_ranks",
+            "is for --updates async; add that",
+        ),
+        Excludes(
+            "generator_ranks",
+            "image_buffer=0",
+            "with {when} discriminators learn from images of an earlier iteration; use 1 or more",
+        ),
+        Excludes(
+            "generator_ranks",
+            "sync_after",
+            "with {when} a worker has one network to train, and would wait for the others half of "
+            "the time; leave one of them out",
+        ),
     )
 
     def lag_at(self, iteration: int) -> int:
@@ -112,7 +150,7 @@ class DataParallelSettings(RunSettings):
     batches = section(BatchSettings)
     asynchrony = section(AsynchronySettings)
 
-    algorithm: str = setting(NAME, "What trains.", text())
+    algorithm: str = setting(NAME, "What trains.", text(), is_usual=True)
     all_reduce: str = setting(
         STAR,
         "How gradients are added up. star: by the server. ring: by all processes among themselves, "
@@ -122,35 +160,66 @@ class DataParallelSettings(RunSettings):
         metavar="HOW",
     )
 
+    excludes = (
+        Excludes(
+            Condition(f"--algorithm {NAME}", lambda _run: True, lambda _run: NAME),
+            "participation",
+            "{when} averages the gradients of all workers; leave it out, or use fewer workers",
+        ),
+        Excludes(
+            Condition(
+                "--updates async",
+                lambda run: run.asynchrony.lag_at(1) > 0,
+                lambda _run: "--updates async",
+            ),
+            "local_steps",
+            "with {when} both networks take one step at a time; leave it out, or give "
+            "discriminators a larger --discriminator-batch-size",
+        ),
+        Excludes(
+            "generator_ranks",
+            Condition(
+                "--kappa 2",
+                lambda run: run.kappa not in ("auto", 1),
+                lambda run: f"--kappa {run.kappa}",
+            ),
+            "with {when} discriminators learn from the images that the generator learnt from; "
+            "leave it out",
+        ),
+        Excludes(
+            "generator_ranks",
+            "all_reduce",
+            "with {when} the server adds up the gradients of each group; leave one of them out",
+        ),
+        Excludes(
+            "all_reduce",
+            "deadline",
+            f"with {{when}} every worker waits for all others; leave it out, or use --all-reduce "
+            f"{STAR}",
+        ),
+    )
+
     def check(self) -> None:
         """Refuses what makes no sense where every worker trains in every iteration."""
         super().check()
-        if self.participation < 1:
-            raise BadInput(
-                f"--participation {self.participation:g}: {NAME} averages the gradients of all "
-                "workers; leave it out, or use fewer workers"
-            )
         if self.kappa != "auto" and self.kappa > _MOST_BATCHES:
             raise BadInput(
                 f"--kappa {self.kappa}: a worker of {NAME} has use for two generated batches at "
                 "most, one for each network; use 1 or 2"
             )
-        together = max(map(len, self.groups()))
-        if self.batches.global_batch_size is not None and self.batches.global_batch_size < together:
-            raise BadInput(
-                f"--global-batch-size {self.batches.global_batch_size}: fewer samples than the "
-                f"{together} workers that train a network; use more, or fewer workers"
-            )
-        if self.batches.reference_batch_size is not None and self.batches.lr_scaling == "none":
-            raise BadInput(
-                f"--reference-batch-size {self.batches.reference_batch_size}: is for --lr-scaling "
-                "linear "
-                "or sqrt; add one"
-            )
-        self._check_updates()
         if self.asynchrony.generator_ranks is not None:
             self._check_apart(self.asynchrony.generator_ranks)
-        self._check_all_reduce()
+        together, samples = max(map(len, self.groups())), self.batches.global_batch_size
+        if samples is not None and samples < together:
+            raise BadInput(
+                f"--global-batch-size {samples}: fewer samples than the {together} workers that "
+                "train a network; use more, or fewer workers"
+            )
+        if self.all_reduce != STAR and self.num_workers == 1:
+            raise BadInput(
+                f"--all-reduce {self.all_reduce}: a single worker has nothing to add up; leave it "
+                "out, or use more workers"
+            )
         if self.batches.lr_scaling in SCALING_RULE_NAMES.registered:
             self._try_scaling()
 
@@ -161,33 +230,8 @@ class DataParallelSettings(RunSettings):
             for sizes in zip(*scaling.batch_sizes(range(num_workers)).values(), strict=True):
                 scaling.rate_factor(sum(sizes))
 
-    def _check_updates(self) -> None:
-        for name in ("image_buffer", "sync_after"):
-            if (
-                value := getattr(self.asynchrony, name)
-            ) is not None and self.asynchrony.updates == "sync":
-                raise BadInput(f"{flag(name)} {value}: is for --updates async; add that")
-        if self.asynchrony.lag_at(1) and self.training.local_steps > 1:
-            raise BadInput(
-                f"--local-steps {self.training.local_steps}: with --updates async both networks "
-                "take one "
-                "step at a time; leave it out, or give discriminators a larger "
-                "--discriminator-batch-size"
-            )
-        for name in ("generator_batch_size", "discriminator_batch_size"):
-            value = getattr(self.batches, name)
-            if value is not None and self.batches.global_batch_size is not None:
-                raise BadInput(
-                    f"{flag(name)} {value} and --global-batch-size "
-                    f"{self.batches.global_batch_size}: give "
-                    "one of them"
-                )
-
     def _check_apart(self, ranks: GeneratorRanks) -> None:
-        """Refuses what makes no sense where each worker trains one network."""
         given = f"--generator-ranks {ranks}"
-        if self.asynchrony.updates == "sync":
-            raise BadInput(f"{given}: is for --updates async; add that")
         if ranks.last > self.num_workers:
             raise BadInput(
                 f"{given}: rank {ranks.last} is outside 1..{self.num_workers} "
@@ -195,22 +239,6 @@ class DataParallelSettings(RunSettings):
             )
         if len(ranks.groups(range(1, self.world_size)).discriminator) == 0:
             raise BadInput(f"{given}: leaves no worker for the discriminator; use fewer")
-        if self.asynchrony.image_buffer == 0:
-            raise BadInput(
-                f"--image-buffer 0: with {given} discriminators learn from images of an earlier "
-                "iteration; use 1 or more"
-            )
-        if self.asynchrony.sync_after is not None:
-            raise BadInput(
-                f"--sync-after {self.asynchrony.sync_after}: with {given} a worker has one network "
-                "to train, "
-                "and would wait for the others half of the time; leave one of them out"
-            )
-        if self.kappa not in ("auto", 1):
-            raise BadInput(
-                f"--kappa {self.kappa}: with {given} discriminators learn from the images that the "
-                "generator learnt from; leave it out"
-            )
 
     def groups(self) -> list[list[int]]:
         """The workers that train a network together, at the start: all, or two groups."""
@@ -226,27 +254,6 @@ class DataParallelSettings(RunSettings):
         return (
             self.asynchrony.generator_ranks is None or worker not in self.asynchrony.generator_ranks
         )
-
-    def _check_all_reduce(self) -> None:
-        if self.all_reduce == STAR:
-            return
-        if self.asynchrony.generator_ranks is not None:
-            raise BadInput(
-                f"--all-reduce {self.all_reduce}: with --generator-ranks "
-                f"{self.asynchrony.generator_ranks} "
-                "the server adds up the gradients of each group; leave one of them out"
-            )
-        if self.num_workers == 1:
-            raise BadInput(
-                f"--all-reduce {self.all_reduce}: a single worker has nothing to add up; leave it "
-                "out, or use more workers"
-            )
-        if self.faults.deadline is not None:
-            raise BadInput(
-                f"--deadline {self.faults.deadline}: with --all-reduce {self.all_reduce} every "
-                "worker "
-                f"waits for all others; leave it out, or use --all-reduce {STAR}"
-            )
 
     def scaling(self) -> Scaling:
         """The batch sizes and learning rates of any number of workers."""

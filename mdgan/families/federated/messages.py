@@ -30,7 +30,7 @@ def update_form(settings: FederatedSettings, vector: ModelVector) -> AnswerForm:
     return AnswerForm(
         UPDATE,
         vector.shape,
-        Codec.of(settings.wire.wire_models),
+        Codec.of(settings.wire.models),
         settings.adds_up,
         steps=STEPS_PER_UNIT if settings.secure.secure_aggregation else 0.0,
         most=MOST_EXACT,

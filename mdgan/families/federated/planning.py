@@ -37,7 +37,7 @@ def planning(
     short = settings.but(
         round_iterations=played, round_epochs=None, clusters=ClusterForm()
     )  # noise has labels, and no groups
-    fewer_bytes = [{"wire_models": "int8"}] if str(settings.wire.wire_models) == "fp32" else []
+    fewer_bytes = [{"wire": "models=int8"}] if str(settings.wire.models) == "fp32" else []
     usual = Planning(
         short,
         enough_workers=settings.aggregation.needs_answers,

@@ -76,7 +76,7 @@ class FederatedServer(ServerPart):
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
         """What each client holds."""
         counts = self._cohort.class_counts(engine)
-        tells = self._settings.privacy.tells("classes")
+        tells = self._settings.privacy.discloses("classes")
         return {
             str(n): {"samples": sum(held), "classes": held if tells else []}
             for n, held in counts.items()
@@ -171,10 +171,10 @@ class FederatedServer(ServerPart):
         """What is told of a round: who took part and their losses, if that may be known."""
         settings, losses = self._settings, answers.mean_losses()
         workers = sorted(answers.losses) if settings.num_clients <= _MOST_NAMED else ()
-        if settings.privacy.names_clients and settings.privacy.tells_losses:
+        if settings.privacy.names_clients and settings.privacy.discloses_losses:
             return Advance(i, losses, workers)
         return Advance(
-            i, losses.mean(0, keepdim=True) if settings.privacy.tells_losses else losses[:0]
+            i, losses.mean(0, keepdim=True) if settings.privacy.discloses_losses else losses[:0]
         )
 
     def _tell_spent(self, i: int, engine: Engine) -> None:

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, Literal
 
-from mdgan.engine.secure_settings import SecureSumSettings
+from mdgan.engine.secure_settings import SecureSumSettings, summed
 from mdgan.engine.settings import RunSettings, num_participants
-from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm
 from mdgan.families.federated.forms import (
     CLUSTER_FORMS,
@@ -20,13 +19,11 @@ from mdgan.families.federated.forms import (
     parse_clusters,
     parse_load,
 )
-from mdgan.families.federated.private_clients import check_poisson_rounds, check_private_clients
 from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, parse_robust_rule
-from mdgan.gan.codec_form import CODEC_FORMS, CodecForm, codec_kind
-from mdgan.privacy.settings import ClientPrivacySettings
+from mdgan.gan.codec_form import CODEC_FORMS, WireForm, wire_kind
+from mdgan.privacy.settings import POISSON, UNTOLD, ClientPrivacySettings
 from mdgan.settings.declare import (
     Settings,
-    flag,
     number,
     one_of,
     own_setting,
@@ -37,6 +34,7 @@ from mdgan.settings.declare import (
     text,
     whole,
 )
+from mdgan.settings.excludes import Condition, Excludes
 from mdgan.settings.machine import num_cores
 
 PULL = "pull"
@@ -44,6 +42,8 @@ PULL = "pull"
 MOST_SLOTS = 256
 """Of one host: their numbers fit into a byte, and what it tells of them into a short message."""
 _MOST_CLIENTS = 10_000_000
+_TOO_LARGE_TO_MASK = 512.0
+"""A host with larger values takes no part in a sum, nor do its other clients then."""
 
 
 class RoundSettings(Settings):
@@ -57,6 +57,7 @@ class RoundSettings(Settings):
         symbol="E",
         default_text="see --round-epochs",
         instead_of="round_epochs",
+        is_usual=True,
     )
     round_epochs: float | None = setting(
         None,
@@ -104,6 +105,7 @@ class RoundSettings(Settings):
         "aborted and another begun.",
         one_of("complete", "abort"),
         group="faults",
+        has_flag=False,
     )
     client_state: str | None = setting(
         None,
@@ -111,6 +113,7 @@ class RoundSettings(Settings):
         "nothing, so that it can be trained anywhere.",
         one_of("kept", "fresh"),
         default_text="fresh with --clients, else kept",
+        has_flag=False,
     )
 
 
@@ -125,6 +128,7 @@ class PlacingSettings(Settings, group="speed"):
         metavar="N",
         default_text="as many as there are ranks beside rank 0, each at home on its rank",
         group="network",
+        is_usual=True,
     )
     slots: int | Literal["auto"] = own_setting(
         "auto",
@@ -133,13 +137,6 @@ class PlacingSettings(Settings, group="speed"):
         whole(1, MOST_SLOTS, word="auto"),
         metavar="N|auto",
     )
-    slot_rounds: int = own_setting(
-        3,
-        "Rounds after which --slots auto tries one more.",
-        whole(2, below="needs at least 2: the first with another number does not count"),
-        metavar="T",
-        symbol="T_c",
-    )
     placement: str = own_setting(
         "lb",
         "How --clients are placed. rr: equally many to each slot; bb: equally many batches; lb: so "
@@ -147,24 +144,11 @@ class PlacingSettings(Settings, group="speed"):
         "whichever rank is done, for comparison.",
         one_of("rr", "bb", "lb", PULL),
     )
-    time_window: int | None = own_setting(
-        None,
-        "Rounds after which --placement lb forgets what clients took.",
-        whole(1),
-        metavar="R",
-        default_text="never",
-    )
 
+    slot_rounds = 3
+    time_window: int | None = None
 
-class ModelWireSettings(Settings, group="speed"):
-    """How models travel."""
-
-    wire_models: CodecForm = setting(
-        "fp32",
-        f"How workers' models travel to the server: {CODEC_FORMS}; all but fp32 as differences.",
-        codec_kind(CODEC_FORMS),
-        metavar="CODEC",
-    )
+    excludes = (Excludes("!clients", "slots placement", "places --clients; give these, too"),)
 
 
 class FederatedSettings(RunSettings):
@@ -172,11 +156,10 @@ class FederatedSettings(RunSettings):
 
     rounds = section(RoundSettings)
     placing = section(PlacingSettings)
-    wire = section(ModelWireSettings)
     privacy = section(ClientPrivacySettings)
     secure = section(SecureSumSettings)
 
-    algorithm: str = setting("fl-gan", "What trains.", text())
+    algorithm: str = setting("fl-gan", "What trains.", text(), is_usual=True)
     aggregation: RobustRule = setting(
         "mean",
         "How the workers' models are combined: mean, or, where up to F of a round's workers may "
@@ -184,12 +167,137 @@ class FederatedSettings(RunSettings):
         parsed(parse_robust_rule),
         metavar="RULE",
     )
+    wire: WireForm = setting(
+        "fp32",
+        f"How workers' models travel to the server ({CODEC_FORMS}; all but fp32 as differences): "
+        "models=CODEC.",
+        wire_kind({"models": CODEC_FORMS}),
+        metavar="WHAT=CODEC",
+        group="speed",
+    )
     vectorize: bool = own_setting(
         False,
         "Train the clients of a slot, or of a process, at once, not one after another; pays with "
         "small models. Results differ in the last bits, also by where clients are trained.",
         switch(),
         group="speed",
+    )
+
+    excludes = (
+        Excludes(
+            POISSON,
+            "clients",
+            "with {when} clients have a home, where a machine remembers what they have spent; "
+            "leave --clients out, or hide each of them as a whole (--dp-unit client)",
+        ),
+        Excludes(
+            POISSON,
+            "training_load=measured",
+            "with {when} a client takes no step to try how long it takes; leave one of the two out",
+        ),
+        Excludes(
+            UNTOLD,
+            "sampling=balanced weighting=kl clusters",
+            "goes by the classes of workers, which they do not disclose with {when}; add "
+            "--dp-disclose classes, or give --sampling random --weighting uniform",
+        ),
+        Excludes(
+            Condition("no --dp-epsilon or --dp-noise", lambda run: not run.privacy.has_dp),
+            "dp_unit=client",
+            "is for --dp-epsilon or --dp-noise; give one, too",
+        ),
+        Excludes(
+            "dp_unit=client",
+            "sampling!=poisson",
+            "with {when} each client takes part by itself, with the same probability; give "
+            "--sampling poisson",
+        ),
+        Excludes(
+            "dp_unit=client+secure_aggregation",
+            Condition(
+                f"--dp-clip from {_TOO_LARGE_TO_MASK:g} on",
+                lambda run: _TOO_LARGE_TO_MASK <= run.privacy.clip < inf,
+                lambda run: f"--dp-clip {run.privacy.dp_clip}",
+            ),
+            "with {when} values below 512 alone are masked; give less",
+        ),
+        Excludes(
+            "dp_unit=client",
+            "checkpoint_to_server",
+            "with {when} what clients keep stays with them; leave it out",
+        ),
+        Excludes(
+            "dp_unit=client sampling=poisson",
+            "weighting!=uniform",
+            "with {when} all updates weigh the same, for other weights follow clients' data; give "
+            "--weighting uniform",
+        ),
+        Excludes(
+            "dp_unit=client sampling=poisson",
+            "aggregation",
+            "with {when} updates are added up; leave it out",
+        ),
+        Excludes(
+            "dp_unit=client sampling=poisson",
+            "wire",
+            "with {when} updates travel as they were cut; leave it out",
+        ),
+        Excludes(
+            "dp_unit=client+secure_aggregation sampling=poisson+secure_aggregation",
+            "participation",
+            "with {when} sums of fewer than three hosts are left out, which tells who was drawn; "
+            "give --participation 1, or leave --secure-aggregation out",
+        ),
+        Excludes("!deadline", "on_deadline=abort", "needs --deadline beside it"),
+        Excludes(
+            "clusters",
+            "label_prior=data",
+            "with {when} workers tell groups, not classes; leave one of the two out",
+        ),
+        Excludes(
+            Condition(
+                "--aggregation of a rule that outvotes",
+                lambda run: run.aggregation.outvotes > 0,
+                lambda run: f"--aggregation {run.aggregation}",
+            ),
+            "weighting!=uniform",
+            "with {when} every worker has one vote, and this follows what workers say that they "
+            "hold; add --weighting uniform",
+        ),
+        Excludes(
+            Condition("--client-state kept", lambda run: not run.begins_anew),
+            "vectorize",
+            "clients that keep moments between rounds train one after another; add --client-state "
+            "fresh, or leave it out",
+        ),
+        Excludes(
+            "placement=pull",
+            "vectorize",
+            "with {when} a slot has one client at a time; leave out one of the two",
+        ),
+        Excludes(
+            "merge_halves",
+            "vectorize",
+            "clients learn from real samples by themselves; leave out {when}",
+        ),
+        Excludes(
+            "clients",
+            "partition=none client_state=kept",
+            "with {when} clients are trained anywhere, but data or state would bind them to a "
+            "home; leave out one of the two (one rank a client is a home)",
+        ),
+        Excludes("clients", "wire", "sums of --clients travel as they are; leave it out"),
+        Excludes(
+            "placement=pull+clients",
+            "deadline",
+            "with {when} no list of clients is ever late; leave one of the two out",
+        ),
+        Excludes(
+            "clients",
+            "training_load=measured",
+            "with {when} clients have no machine of their own to measure; leave one of the two out",
+        ),
+        summed("clients aggregation wire"),
     )
 
     @classmethod
@@ -212,93 +320,12 @@ class FederatedSettings(RunSettings):
         return {"world_size": 1 + hosts}
 
     def check(self) -> None:
-        """Checks that a round can be aborted only where there is a deadline."""
+        """Checks that a round has enough workers for what the aggregation rule promises."""
         super().check()
-        self._check_clients()
-        self._check_vectorize()
-        check_private_clients(self)
-        check_poisson_rounds(self)
-        if self.rounds.on_deadline == "abort" and self.faults.deadline is None:
-            raise BadInput("--on-deadline abort: needs --deadline beside it")
-        if self.training.label_prior == "data" and self.rounds.clusters.number:
-            raise BadInput(
-                "--label-prior data: with --clusters workers tell groups, not classes; leave one "
-                "of the two out"
-            )
         if self.aggregation.outvotes:
-            self._check_votes()
-
-    def needs_single_answers(self) -> dict[str, bool]:
-        """See `SecureSumSettings`."""
-        return {
-            **super().needs_single_answers(),
-            f"--clients {self.placing.clients}": self.placing.clients is not None,
-            f"--aggregation {self.aggregation}": not self.adds_up,
-            f"--wire-models {self.wire.wire_models}": str(self.wire.wire_models) != "fp32",
-        }
-
-    def _check_votes(self) -> None:
-        """Checks that workers have equal votes, and that a round has enough of them."""
-        if self.rounds.weighting != "uniform":
-            raise BadInput(
-                f"--aggregation {self.aggregation}: every worker has one vote, and --weighting "
-                f"{self.rounds.weighting} follows what workers say that they hold; add --weighting "
-                "uniform"
-            )
-        in_a_round = num_participants(self.participation, self.num_clients)
-        more = "more (--world-size, --participation)"
-        self.aggregation.check_enough(in_a_round, of="workers a round", more=more)
-
-    def _check_vectorize(self) -> None:
-        """Refuses what clients that train at once cannot have."""
-        reasons = {
-            "clients that keep moments between rounds train one after another; add --client-state "
-            "fresh, or leave it out": not self.begins_anew,
-            "with --placement pull a slot has one client at a time; leave out one of the two": (
-                self.placing.placement == PULL
-            ),
-            "clients learn from real samples by themselves; leave out --merge-halves": (
-                self.training.arithmetic.merge_halves
-            ),
-        }
-        for reason in (reason for reason, holds in reasons.items() if holds and self.vectorize):
-            raise BadInput(f"--vectorize: {reason}")
-
-    def _check_clients(self) -> None:
-        """Checks what clients without a home cannot have, and who has nothing else to place."""
-        for name, value in self.placing.values().items():
-            if self.placing.clients is None and value != self.placing.declared()[name].default:
-                raise BadInput(f"{flag(name)} {value}: places --clients; give these, too")
-        if self.placing.clients is None:
-            return
-        without = f"leave --clients out, and give --world-size {self.placing.clients + 1}"
-        if not self.data.partition.divides:
-            raise BadInput(
-                "--partition none: clients' data can be read only where they lie, so clients have "
-                f"a home; {without}"
-            )
-        if self.rounds.client_state == "kept":
-            raise BadInput(
-                "--client-state kept: what a client keeps lies where it trained last, so it has a "
-                f"home; {without}"
-            )
-        if str(self.wire.wire_models) != "fp32":
-            raise BadInput(
-                f"--wire-models {self.wire.wire_models}: sums of --clients travel as they are; "
-                "leave it "
-                "out"
-            )
-        if self.placing.placement == PULL and self.faults.deadline is not None:
-            raise BadInput(
-                f"--deadline {self.faults.deadline}: with --placement pull no list of clients is "
-                "ever "
-                "late; leave one of the two out"
-            )
-        if self.rounds.training_load.name == "measured":
-            raise BadInput(
-                "--training-load measured: --clients have no machine of their own to measure; "
-                "leave one of the two out"
-            )
+            in_a_round = num_participants(self.participation, self.num_clients)
+            more = "more (--world-size, --participation)"
+            self.aggregation.check_enough(in_a_round, of="workers a round", more=more)
 
     @property
     def num_roaming(self) -> int | None:
@@ -321,13 +348,10 @@ class FederatedSettings(RunSettings):
         return self.placing.clients is not None or self.rounds.client_state == "fresh"
 
     def round_length(self, mean_shard_size: float) -> int:
-        """The number of iterations in a round.
+        """`--round-iterations`, or mE/b rounded, at least 1 (Hardy et al. 2019, section III-c).
 
         Args:
             mean_shard_size: m, in samples.
-
-        Returns:
-            `--round-iterations`, or mE/b rounded, at least 1 (Hardy et al. 2019, section III-c).
         """
         if self.rounds.round_iterations is not None:
             return self.rounds.round_iterations

@@ -32,9 +32,9 @@ def sent_by(settings: FederatedSettings, vector: ModelVector) -> Sent:
             update,
             num_weight_blocks=vector.num_weight_blocks,
             clip=settings.privacy.update_clip,
-            tells_losses=settings.privacy.tells_losses,
+            tells_losses=settings.privacy.discloses_losses,
         )
-    return models if str(settings.wire.wire_models) == "fp32" else differences
+    return models if str(settings.wire.models) == "fp32" else differences
 
 
 def models(begun: Tensor, found: Found) -> Found:

@@ -82,7 +82,7 @@ class _MDGAN(Builder[MDGANSettings]):
             needs.device,
             form,
             needs.tracer,
-            Codec.of(needs.settings.wire.wire_images),
+            Codec.of(needs.settings.wire.images),
             spending=Spending(needs.budgets),
             swaps_weights_only=needs.settings.swaps.swap_state == "weights",
             masks=masks_for(form, needs.keys, needs.least_parties),

@@ -41,7 +41,7 @@ def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> Answe
     return AnswerForm(
         FEEDBACK,
         (batch_size, *sample_shape),
-        Codec.of(settings.wire.wire_feedback),
+        Codec.of(settings.wire.feedback),
         # The other rules need every answer by itself, and so do a step and a score for each.
         sums=rule.name == "mean" and not settings.by_arrival and not settings.shut_out_free_riders,
         beside={VERDICTS: (batch_size,)} if rule.needs_verdicts else {},

@@ -71,10 +71,10 @@ def mean_moved(form: str, hosts: Sequence[Sequence[int]]) -> float:
 def _remedies(settings: MDGANSettings) -> dict[str, list[dict[str, object]]]:
     ahead: list[dict[str, object]] = [] if settings.stale or settings.by_arrival else [{"stale": 1}]
     fewer_bytes: list[dict[str, object]] = []
-    if str(settings.wire.wire_images) == "fp32":
-        fewer_bytes.append({"wire_images": "int8"})
-    if str(settings.wire.wire_feedback) == "fp32":
-        fewer_bytes.append({"wire_images": "int8", "wire_feedback": "int8"})
+    if str(settings.wire.images) == "fp32":
+        fewer_bytes.append({"wire": "images=int8"})
+    if str(settings.wire.feedback) == "fp32":
+        fewer_bytes.append({"wire": "images=int8,feedback=int8"})
     return {"link": fewer_bytes + ahead, **dict.fromkeys(("latency", "server", "workers"), ahead)}
 
 

@@ -75,7 +75,7 @@ class MDGANServer(ServerPart):
         self._learner = learner
         self._settings = settings
         self._num_weights = num_weights
-        self._images = Codec.of(settings.wire.wire_images)
+        self._images = Codec.of(settings.wire.images)
         self._aggregation = Aggregation(settings.aggregation)
         self._holders = Holders(settings.participation, settings.training.seed)
         self._swaps = ServerSwaps(settings.swaps.swap, settings.training.seed)

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass, replace
 from math import inf
 
-from mdgan.engine.secure_settings import LEAST_PARTIES, SecureSumSettings
-from mdgan.engine.settings import FaultSettings, RunSettings, num_participants
+from mdgan.engine.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
+from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, ClassCounts, updates_setting
 from mdgan.families.mdgan.swap_rhythm import are_uneven, interval_for
@@ -15,7 +15,7 @@ from mdgan.gan.aggregation_form import (
     number_above_0,
     parse_robust_rule,
 )
-from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, CodecForm, codec_kind
+from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, WireForm, wire_kind
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.declare import (
     Settings,
@@ -25,11 +25,11 @@ from mdgan.settings.declare import (
     parsed,
     section,
     setting,
-    shortest,
     switch,
     text,
     whole,
 )
+from mdgan.settings.excludes import Condition, Excludes
 
 NAME = "mdgan"
 AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
@@ -87,6 +87,7 @@ class SwapSettings(Settings):
         metavar="S",
         default_text="see --swap-epochs",
         instead_of="swap_epochs",
+        is_usual=True,
     )
     swap_epochs: float | None = setting(
         None,
@@ -101,42 +102,19 @@ class SwapSettings(Settings):
         "Who gets whose discriminator: pairs that the server draws, or a permutation without "
         "fixed points.",
         one_of("pairs", "derangement"),
+        has_flag=False,
     )
-    swap_state: str = setting(
-        "all",
-        "What moves in a swap: all, so that a swap equals exchanging shards; or weights and "
-        "buffers alone, and every worker keeps the state of its own optimizer, which tells of the "
-        "last batch.",
-        one_of("all", "weights"),
-    )
-
-
-class WireSettings(Settings, group="speed"):
-    """How samples and feedback travel."""
-
-    wire_images: CodecForm = setting(
-        "fp32",
-        f"How generated images travel: {IMAGE_FORMS}.",
-        codec_kind(IMAGE_FORMS),
-        metavar="CODEC",
-    )
-    wire_feedback: CodecForm = setting(
-        "fp32",
-        f"How feedback travels: {CODEC_FORMS}.",
-        codec_kind(CODEC_FORMS),
-        metavar="CODEC",
-    )
+    swap_state = "all"
 
 
 class MDGANSettings(RunSettings):
     """The settings of MD-GAN, and those that every algorithm has."""
 
     swaps = section(SwapSettings)
-    wire = section(WireSettings)
     privacy = section(PrivacySettings)
     secure = section(SecureSumSettings)
 
-    algorithm: str = setting(NAME, "What trains.", text())
+    algorithm: str = setting(NAME, "What trains.", text(), is_usual=True)
     aggregation: AggregationRule = setting(
         "mean",
         "How the workers' feedback, or their models, are combined: mean, or, where up to F of them "
@@ -146,6 +124,7 @@ class MDGANSettings(RunSettings):
         parsed(parse_aggregation),
         metavar="RULE",
         symbol="C",
+        is_usual=True,
     )
     stale: int = setting(
         0,
@@ -157,7 +136,15 @@ class MDGANSettings(RunSettings):
     )
     updates: str = updates_setting(
         arrival="the server steps with each worker's answer as soon as it comes, so that no worker "
-        "waits for another one, and no two runs with several workers give the same bits"
+        "waits for another one, and no two runs with several workers give the same bits",
+    )
+    wire: WireForm = setting(
+        "fp32",
+        f"How generated images travel ({IMAGE_FORMS}), and feedback ({CODEC_FORMS}): "
+        "images=CODEC,feedback=CODEC.",
+        wire_kind({"images": IMAGE_FORMS, "feedback": CODEC_FORMS}),
+        metavar="WHAT=CODEC,…",
+        group="speed",
     )
     shut_out_free_riders: bool = setting(
         False,
@@ -174,35 +161,52 @@ class MDGANSettings(RunSettings):
         switch(),
         group="speed",
     )
-    tune: bool = own_setting(
-        False,
-        "Measure in the first iterations what is fastest for the workers of a process, one after "
-        "another or at once and with how many threads, and keep that. The last bits of the results "
-        "then depend on the machine.",
-        switch(),
-        group="speed",
+
+    tune = False
+
+    excludes = (
+        Excludes(
+            "updates=async",
+            "vectorize",
+            "with {when} workers learn after their answer, one by one; leave out one of the two",
+        ),
+        Excludes(
+            "updates=async vectorize",
+            "merge_halves",
+            "with {when} a worker learns from real samples by themselves; leave out one of the two",
+        ),
+        Excludes(
+            "updates=arrival",
+            "aggregation stale deadline quorum vectorize shut_out_free_riders",
+            "with {when} the server takes answers one by one, as they come; leave out one of the "
+            "two",
+        ),
+        summed("aggregation updates=arrival stale shut_out_free_riders"),
+        summed(
+            Condition(
+                "--wire feedback=…",
+                lambda settings: not settings.wire.feedback.is_exact,
+                lambda settings: f"--wire {settings.wire}",
+            )
+        ),
     )
 
     def check(self) -> None:
-        """Checks that there are enough workers for what the aggregation rule promises."""
+        """Checks that there are enough workers for what the settings promise."""
         super().check()
         self.aggregation.check_enough(self.num_workers)
-        for name in ("vectorize", "tune"):
-            if getattr(self, name) and self.updates == "async":
-                raise BadInput(
-                    f"--{name}: with --updates async workers learn after their answer, one by one; "
-                    "leave out one of the two"
-                )
-        if self.training.arithmetic.merge_halves and (
-            self.updates == "async" or self.vectorize or self.tune
-        ):
-            other = "--updates async" if self.updates == "async" else "--vectorize and --tune"
+        if self.by_arrival and self.kappa != "auto" and self.kappa > _ONES_OWN:
             raise BadInput(
-                f"--merge-halves: with {other} a worker learns from real samples by themselves; "
-                "leave out one of the two"
+                f"--kappa {self.kappa}: with --updates arrival a worker has batches of its own, "
+                "one to judge and one to train on: 2, or 1 for both"
             )
-        if self.by_arrival:
-            self._check_arrival()
+        most = self.num_judges // LEAST_PARTIES
+        if self.secure.secure_aggregation and self.kappa != "auto" and self.kappa > most:
+            raise BadInput(
+                f"--kappa {self.kappa} of {self.num_judges} worker(s): with --secure-aggregation "
+                "the server sees sums alone, of all workers that were asked; leave out one of the "
+                "two"
+            )
         if self.shut_out_free_riders:
             self._check_scored()
 
@@ -216,46 +220,8 @@ class MDGANSettings(RunSettings):
         if self.training.batch_size < LEAST_SAMPLES:
             raise BadInput(
                 f"--shut-out-free-riders: a batch of {self.training.batch_size} is too small to "
-                "see whether "
-                f"answers depend on it; --batch-size must be at least {LEAST_SAMPLES}"
-            )
-
-    def needs_single_answers(self) -> dict[str, bool]:
-        """See `SecureSumSettings`."""
-        most = self.num_judges // LEAST_PARTIES
-        return {
-            **super().needs_single_answers(),
-            f"--aggregation {self.aggregation}": self.aggregation.name != "mean",
-            f"--updates {self.updates}": self.by_arrival,
-            "--stale 1": self.stale > 0,
-            "--shut-out-free-riders": self.shut_out_free_riders,
-            f"--wire-feedback {self.wire.wire_feedback}": str(self.wire.wire_feedback) != "fp32",
-            f"--kappa {self.kappa} of {self.num_judges} worker(s)": (
-                isinstance(self.kappa, int) and self.kappa > most
-            ),
-        }
-
-    def _check_arrival(self) -> None:
-        """Refuses what needs answers of several workers at once."""
-        given = {
-            f"--aggregation {self.aggregation}": self.aggregation.name != "mean",
-            "--stale 1": self.stale > 0,
-            f"--deadline {self.faults.deadline}": self.faults.deadline is not None,
-            f"--quorum {shortest(self.faults.quorum)}": self.faults.quorum
-            != FaultSettings().quorum,
-            "--vectorize": self.vectorize,
-            "--tune": self.tune,
-            "--shut-out-free-riders": self.shut_out_free_riders,
-        }
-        for flag in (flag for flag, is_given in given.items() if is_given):
-            raise BadInput(
-                f"{flag}: with --updates arrival the server takes answers one by one, as they "
-                "come; leave out one of the two"
-            )
-        if self.kappa != "auto" and self.kappa > _ONES_OWN:
-            raise BadInput(
-                f"--kappa {self.kappa}: with --updates arrival a worker has batches of its own, "
-                "one to judge and one to train on: 2, or 1 for both"
+                "see whether answers depend on it; --batch-size must be at least "
+                f"{LEAST_SAMPLES}"
             )
 
     @property

@@ -14,7 +14,7 @@ class StandaloneSettings(RunSettings):
 
     ignores_foreign: ClassVar[bool] = True
 
-    algorithm: str = setting(NAME, "What trains.", text())
+    algorithm: str = setting(NAME, "What trains.", text(), is_usual=True)
 
 
 STANDALONE = Algorithm(

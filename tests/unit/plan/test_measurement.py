@@ -77,7 +77,7 @@ def count(
     ("num_workers", "carried", "changes"),
     [
         pytest.param(5, 1, {}, marks=pytest.mark.slow),
-        (9, 2, {"wire_images": "int8", "wire_feedback": "topk:0.1"}),
+        (9, 2, {"wire": "images=int8,feedback=topk:0.1"}),
         (8, 4, {"aggregation": "f2u"}),
         (40, 40, {"kappa": 2, "batch_size": 64}),
     ],
@@ -95,7 +95,7 @@ def test_bytes_are_those_of_encoded_messages(
     kappa = resolve_kappa(settings.kappa, num_workers)
     assignment = assign(range(1, num_workers + 1), kappa)
     generated = torch.randn(kappa, *form.shape)
-    codec = Codec.of(settings.wire.wire_images)
+    codec = Codec.of(settings.wire.images)
     for place, host in enumerate(where.hosts):
         pairs = {worker: assignment[worker] for worker in host}
         sent = batches(7, Samples(generated), pairs, swap_follows=False, last=False, codec=codec)

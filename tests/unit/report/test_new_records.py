@@ -58,7 +58,7 @@ def page_of(path: Path) -> ParsedPage:
 
 
 def test_what_was_spent_and_what_was_told_stand_at_the_top(run: Path) -> None:
-    rewrite(run / "config.json", {"dp_epsilon": 8.0, "dp_delta": 1e-4, "dp_tell": "classes"})
+    rewrite(run / "config.json", {"dp_epsilon": 8.0, "dp_delta": 1e-4, "dp_disclose": "classes"})
     add(run / "metrics.jsonl", {"event": "epsilon", "iteration": 40, "epsilon": {"1": 2, "2": 7.5}})
     text = page_of(run).text
     for said in ("7.50", "at most, rank 2, δ = 0.0001", "without noise also: classes"):

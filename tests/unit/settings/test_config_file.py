@@ -167,7 +167,7 @@ RUNS: list[tuple[RunSettings, LaunchSettings]] = [
         FederatedSettings.read(
             {"round_iterations": 7, "sampling": "balanced", "weighting": "samples"},
             {"training_load": "weak:0.3,memory", "clusters": "kmeans:3"},
-            {"wire_models": "topk:0.1", "deadline": "20", "on_deadline": "abort"},
+            {"wire": "models=topk:0.1", "deadline": "20", "on_deadline": "abort"},
         ),
         LaunchSettings(workers_per_host=3, insecure=True, relay="always"),
     ),

@@ -11,7 +11,6 @@ from mdgan.errors import BadInput
 from mdgan.settings.declare import (
     Settings,
     flag,
-    merged,
     number,
     one_of,
     parsed,
@@ -22,6 +21,7 @@ from mdgan.settings.declare import (
     text,
     whole,
 )
+from mdgan.settings.layers import merged
 from tests.unit.settings.refusals import refusal, refused
 
 

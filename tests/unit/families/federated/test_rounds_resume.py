@@ -31,7 +31,7 @@ SETTINGS: dict[str, tuple[Groups, dict[str, Any]]] = {
     "balanced, two hosts": (((1, 2, 3), (4,)), BALANCED),
     "to the server": (ALONE, {**BALANCED, "to_server": True}),
     "weak ones": (((1, 2), (3, 4)), {"training_load": "weak:0.5,memory"}),
-    "int8": (((1, 2), (3, 4)), {"wire_models": "int8"}),
+    "int8": (((1, 2), (3, 4)), {"wire": "models=int8"}),
 }
 QUICK = {"some, drawn", "balanced", "to the server"}
 

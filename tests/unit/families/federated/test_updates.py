@@ -90,10 +90,10 @@ def test_what_is_sent_follows_from_the_settings() -> None:
     bare = update(begun, found, num_weight_blocks=VECTOR.num_weight_blocks)[0]
     for settings, vector, losses in (
         (read(), *models(begun, found)),
-        (read(wire_models="int8"), *differences(begun, found)),
+        (read(wire="models=int8"), *differences(begun, found)),
         (read(sampling="poisson"), bare, LOSSES),
         (read(**PRIVATE), cut(bare, 0.25), torch.zeros(2)),
-        (read(**PRIVATE, dp_tell="losses"), cut(bare, 0.25), LOSSES),
+        (read(**PRIVATE, dp_disclose="losses"), cut(bare, 0.25), LOSSES),
     ):
         sent = sent_by(settings, VECTOR)(begun, found)
         assert torch.equal(sent[0], vector)
