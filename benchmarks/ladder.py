@@ -24,7 +24,7 @@ COMMON = (
 RUNGS = {
     "nothing": (),
     "read ahead": ("--data-buffer", "auto"),
-    "channels-last": ("--channels-last",),
+    "channels-last": ("--set", "channels_last=true",),
     "merged halves": ("--merge-halves",),
     "bf16": ("--precision", "bf16"),
 }

@@ -180,7 +180,8 @@ def _excluded() -> list[tuple[str, str]]:
     """What needs, or does not go with, which flags: these, then the others."""
     found: dict[str, dict[str, None]] = {}
     kinds: list[type[Settings]] = [registry.algorithm(name).settings for name in registry.names()]
-    for kind in (*kinds, LaunchSettings):
+    kinds.append(LaunchSettings)
+    for kind in kinds:
         for row, component in kind.rows():
             what, when = row.columns(component)
             if what.startswith("no "):

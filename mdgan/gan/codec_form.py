@@ -91,4 +91,4 @@ def wire_kind(forms: Mapping[str, str]) -> Kind:
                 raise ValueError(f"{what}: {error}") from error
         return WireForm(**found)
 
-    return parsed(parse)
+    return parsed(parse, several=True)

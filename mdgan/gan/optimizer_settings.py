@@ -151,4 +151,5 @@ OPTIMIZER = Kind(
     known=lambda _others: OPTIMIZER_NAMES.all,
     grows=True,
     is_keyed=True,
+    several=True,
 )

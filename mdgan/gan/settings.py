@@ -47,8 +47,11 @@ class ArithmeticSettings(Settings, group="speed"):
         "Layers of either model that compute in fp32 beside the last one, by name: 0,attention.*.",
         text(),
         metavar="PATTERN[,PATTERN…]",
+        has_flag=False,
     )
-    channels_last: bool = setting(False, "Images lie in memory pixel by pixel.", switch())
+    channels_last: bool = setting(
+        False, "Images lie in memory pixel by pixel.", switch(), has_flag=False
+    )
     merge_halves: bool = setting(
         False,
         "A discriminator judges real and generated samples in one pass, not in two. Results differ "
@@ -144,6 +147,7 @@ class TrainingSettings(Settings, group="models"):
         "How often conditional models generate each class: equally often, or as often as the data "
         "have it.",
         one_of("uniform", "data"),
+        has_flag=False,
     )
     class_weight: float | None = setting(
         None,
@@ -153,6 +157,7 @@ class TrainingSettings(Settings, group="models"):
         metavar="W",
         default_text="1",
         other_names=("--auxiliary-weight",),
+        has_flag=False,
     )
     ema: float | None = setting(
         None,

@@ -164,11 +164,10 @@ def one_of(*choices: str) -> Kind:
 
 
 def parsed(parse: Callable[[str], Any], *, several: bool = False) -> Kind:
-    """Text that stands for a value of another type.
+    """Text that stands for a value of another type, of which `str` gives a text of equal meaning.
 
     Args:
-        parse: from the text to the value; raises ValueError. `str` of the value gives a text that
-            means the same.
+        parse: from the text to the value; raises ValueError.
         several: whether the flag may be given several times; `parse` gets commas between them.
     """
     return Kind(str, parse, several=several)
@@ -271,7 +270,9 @@ class Settings:
 
     def __init_subclass__(cls, group: str = "algorithm") -> None:
         """Collects what the component declares, and what it takes over from those above it."""
-        parts = dict(cls._parts)
+        parts: dict[str, Setting | Section[Settings]] = {}
+        for base in reversed(cls.__bases__):
+            parts |= getattr(base, "_parts", {})
         for name, item in vars(cls).items():
             if isinstance(item, Setting):
                 parts[name] = replace(item, name=name, group=item.group or group)
@@ -330,11 +331,7 @@ class Settings:
 
     @classmethod
     def defaults_beside(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Defaults that hold because of other settings.
-
-        Args:
-            given: what the user gave, by name.
-        """
+        """Defaults that hold because of what the user gave, by name."""
         del given
         return {}
 

@@ -68,7 +68,8 @@ def modern(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     moved: dict[str, str] = {}
     for name in (*_OF_BOTH, *RENAMED):
-        if (value := settings.get(name)) is None:
+        value = settings.get(name)
+        if value is None or (name.startswith("wire_") and value == "fp32"):
             continue
         optimizers = [f"{network}_optimizer" for network in _NETWORKS]
         new, form = RENAMED.get(name, ("", f"{name}={{}}"))

@@ -75,7 +75,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-HELP = ["--r1", "1", "--augment", "diffaugment", "--label-prior", "data", "--ema", "4"]
+HELP = ["--r1", "1", "--augment", "diffaugment", "--set", "label_prior=data", "--ema", "4"]
 
 
 @pytest.mark.parametrize("name", RETURN)
@@ -99,7 +99,15 @@ QUICK_ONES = {("mdgan", "auxiliary"), ("fl-gan", "projection")}
     ],
 )
 def test_resumed_equals_never_stopped(folder: Path, tmp_path: Path, family: str, name: str) -> None:
-    command = [*FAMILIES[family], *OWN, name, "--label-prior", "data", "--gradient-penalty", "2"]
+    command = [
+        *FAMILIES[family],
+        *OWN,
+        name,
+        "--set",
+        "label_prior=data",
+        "--gradient-penalty",
+        "2",
+    ]
     command += ["--discriminator-loss", "wasserstein", "--generator-loss", "wasserstein"]
     whole = run_here(*command, "--out", str(tmp_path / "whole"), cwd=folder)
     short = [*command, "--iterations", "8", "--out", str(tmp_path / "cut")]
@@ -113,7 +121,7 @@ def test_resumed_equals_never_stopped(folder: Path, tmp_path: Path, family: str,
 @pytest.mark.parametrize("name", RETURN)
 def test_any_spread_gives_the_same_generator(folder: Path, tmp_path: Path, name: str) -> None:
     flags = ["train", *QUICK, *OWN, name, "--world-size", "5", "--swap-interval", "3"]
-    flags += ["--label-prior", "data"]
+    flags += ["--set", "label_prior=data"]
     spread = run(*flags, "--workers-per-host", "2", "--out", str(tmp_path / "spread"), cwd=folder)
     here = run_here(*flags, *IN_MEMORY, "--out", str(tmp_path / "here"), cwd=folder)
     assert ended_well(spread, tmp_path / "spread") == ended_well(here, tmp_path / "here")
@@ -122,7 +130,7 @@ def test_any_spread_gives_the_same_generator(folder: Path, tmp_path: Path, name:
 @pytest.mark.slow
 def test_samples_of_a_run(folder: Path, tmp_path: Path) -> None:
     flags = ["standalone", *QUICK, *OWN, "auxiliary", "--eval-interval", "0"]
-    flags += ["--class-weight", "0.5", "--out", str(tmp_path / "run")]
+    flags += ["--set", "class_weight=0.5", "--out", str(tmp_path / "run")]
     ended_well(run_here(*flags, cwd=folder), tmp_path / "run")
 
     def drawn(*more: str, name: str = "grid.png") -> Path:
@@ -151,7 +159,7 @@ def test_samples_of_a_run(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_is_told_of_a_run(folder: Path, tmp_path: Path) -> None:
-    flags = ["standalone", *QUICK, *OWN, "auxiliary", "--label-prior", "data"]
+    flags = ["standalone", *QUICK, *OWN, "auxiliary", "--set", "label_prior=data"]
     ended_well(run_here(*flags, "--out", str(tmp_path / "run"), cwd=folder), tmp_path / "run")
     told = run_here("evaluate", str(tmp_path / "run"), "-n", "100", cwd=folder)
     assert "right class" in told.output
@@ -183,12 +191,12 @@ def test_a_run_without_classes_has_none(folder: Path, tmp_path: Path) -> None:
     ("flags", "says"),
     [
         ([*OWN, "unsaid"], "both models have num_classes = 10, but the dataset file says none"),
-        ([*OWN, "projection", "--class-weight", "2"], "--class-weight 2: the discriminator of"),
-        ([*OWN, "auxiliary", "--class-weight", "-1"], "--class-weight -1.0: must be 0 or more"),
-        (["--label-prior", "data"], "--label-prior data: the models of"),
-        (["--label-prior", "dat"], "'dat' is not one of 'uniform', 'data'"),
+        ([*OWN, "projection", "--set", "class_weight=2"], "--class-weight 2: the discriminator of"),
+        ([*OWN, "auxiliary", "--set", "class_weight=-1"], "--class-weight -1.0: must be 0 or more"),
+        (["--set", "label_prior=data"], "--label-prior data: the models of"),
+        (["--set", "label_prior=dat"], "'dat' is not one of 'uniform', 'data'"),
         (
-            [*OWN, "auxiliary", *CLUSTERED, "--label-prior", "data"],
+            [*OWN, "auxiliary", *CLUSTERED, "--set", "label_prior=data"],
             "--label-prior data: with --clusters workers tell groups, not classes",
         ),
     ],
@@ -218,7 +226,7 @@ def test_clients_measure_what_they_can(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [[], ["--label-prior", "data", "--stale", "1"]])
+@pytest.mark.parametrize("flags", [[], ["--set", "label_prior=data", "--stale", "1"]])
 def test_a_run_can_be_planned(folder: Path, flags: list[str]) -> None:
     command = ["plan", *OWN, "auxiliary", "--world-size", "4", "--threads", "1", *flags]
     planned = run(*command, cwd=folder)

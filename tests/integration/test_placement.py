@@ -22,7 +22,7 @@ from tests.processes import (
 )
 
 CLIENTS = ["--algorithm", "fl-gan", "--clients", "6", "--participation", "0.67"]
-AT_HOME = [*CLIENTS[:2], "--world-size", "7", *CLIENTS[4:], "--client-state", "fresh"]
+AT_HOME = [*CLIENTS[:2], "--world-size", "7", *CLIENTS[4:], "--set", "client_state=fresh"]
 
 
 def test_any_placement_trains_what_clients_at_home_train(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_slots_are_killed_and_ctrl_c_leaves_none_behind(tmp_path: Path, placemen
 
 @pytest.mark.slow
 def test_no_slot_outlives_a_host_that_is_killed(tmp_path: Path) -> None:
-    flags = ["--iterations", "1000000", "--slots", "2", "--patience", "0.5"]
+    flags = ["--iterations", "1000000", "--slots", "2", "--set", "patience=0.5"]
     running = training(tmp_path, *QUICK_ROUNDS, *flags)
     (host,) = running.hosts()
     os.kill(host, signal.SIGKILL)
@@ -145,9 +145,9 @@ def test_what_clients_hold_is_told_before_anything_starts(
 
 REFUSED = {
     "own data": (["--partition", "none"], "can be read only where they lie"),
-    "a home": (["--client-state", "kept"], "--world-size 7"),
+    "a home": (["--set", "client_state=kept"], "--world-size 7"),
     "measured": (["--training-load", "measured"], "no machine of their own"),
-    "lossy": (["--wire-models", "int8"], "leave it out"),
+    "lossy": (["--wire", "models=int8"], "leave it out"),
     "hosts": (["--world-size", "3", "--workers-per-host", "2"], "a host is one rank"),
     "folders": (["--dataset", "mnist", "--data-dir", "data{rank}"], "name one folder"),
     "slots": (["--slots", "0"], "at least 1"),

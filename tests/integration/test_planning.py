@@ -179,7 +179,7 @@ def test_no_barrier(tmp_path: Path) -> None:
 def test_groups_of_workers(tmp_path: Path) -> None:
     """The first of two hosts carries workers of both groups."""
     flags = ["--algorithm", "paragan", "--updates", "async", "--generator-ranks", "1..1"]
-    flags += ["--world-size", "5", "--workers-per-host", "2", "--generator-batch-size", "16"]
+    flags += ["--world-size", "5", "--workers-per-host", "2", "--set", "generator_batch_size=16"]
     result = run("plan", *flags, "--machines", "each", cwd=tmp_path)
     assert result.status == 0, result
     found = figures(result.output)

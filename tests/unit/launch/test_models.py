@@ -36,7 +36,7 @@ def test_an_architecture_replaces_what_the_defaults_say_of_models(tmp_path: Path
     bars = load_text(RECIPE + DEFAULTS, tmp_path)
     own = settled(bars)
     assert (
-        own.training.optimizers.generator_lr,
+        own.training.policy("generator").learning_rate,
         own.training.regularizers.r1,
         own.training.discriminator_loss,
     ) == (0.5, 1.0, "wasserstein")
@@ -47,9 +47,9 @@ def test_an_architecture_replaces_what_the_defaults_say_of_models(tmp_path: Path
         found.training.regularizers.augment,
     ) == (9, 3, "diffaugment")
     assert (
-        found.training.optimizers.generator_lr,
-        found.training.optimizers.beta1,
-        found.training.optimizers.beta2,
+        found.training.policy("generator").learning_rate,
+        found.training.policy("generator").betas[0],
+        found.training.policy("generator").betas[1],
     ) == (2e-4, 0.5, 0.9)
     assert (
         found.training.discriminator_loss,
@@ -63,14 +63,22 @@ def test_defaults_may_name_an_architecture_and_then_win_over_its_own(tmp_path: P
     text = RECIPE + 'DEFAULTS = {"architecture": "dcgan", "width": 4, "beta1": 0.25}\n'
     bars = load_text(text, tmp_path)
     found = settled(bars)
-    assert (found.models.architecture, found.models.width, found.training.optimizers.beta1) == (
+    assert (
+        found.models.architecture,
+        found.models.width,
+        found.training.policy("generator").betas[0],
+    ) == (
         "dcgan",
         4,
         0.25,
     )
     assert found.training.local_steps == 1
     own = settled(bars, {"architecture": "file"})
-    assert (own.models.architecture, own.models.width, own.training.optimizers.beta1) == (
+    assert (
+        own.models.architecture,
+        own.models.width,
+        own.training.policy("generator").betas[0],
+    ) == (
         "file",
         None,
         0.25,

@@ -96,9 +96,7 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
         ('{"batch_size": 10.0}', "--batch-size", "10.0"),
         ('{"batch_size": [10]}', "--batch-size", "[10]"),
         ('{"kappa": "2"}', "--kappa", '"2"'),
-        ('{"generator_lr": "0.1"}', "--generator-lr", '"0.1"'),
-        ('{"generator_lr": false}', "--generator-lr", "false"),
-        ('{"generator_lr": NaN}', "--generator-lr", "nan"),
+        ('{"ema": NaN}', "--ema", "nan"),
         ('{"dataset": 3}', "--dataset", "3"),
         ('{"threads": "2"}', "--threads", '"2"'),
         ('{"connect_timeout": {}}', "--connect-timeout", "{}"),
@@ -138,7 +136,7 @@ RUNS: list[tuple[RunSettings, LaunchSettings]] = [
     ),
     (
         MDGANSettings.read(
-            {"swap_epochs": 0.1, "partition": "fegan:3,9", "generator_lr": 1e-7},
+            {"swap_epochs": 0.1, "partition": "fegan:3,9", "generator_optimizer": "sgd:lr=1e-7"},
             {"data_dir": "data/{rank}/ü"},
         ),
         LaunchSettings(threads=2, ranks="0..4", master_port=0),
@@ -159,7 +157,6 @@ RUNS: list[tuple[RunSettings, LaunchSettings]] = [
             certificate="own.pem",
             key="own.key",
             revoked="revoked.pem",
-            relay="never",
             patience=0.0,
         ),
     ),
@@ -169,7 +166,7 @@ RUNS: list[tuple[RunSettings, LaunchSettings]] = [
             {"training_load": "weak:0.3,memory", "clusters": "kmeans:3"},
             {"wire": "models=topk:0.1", "deadline": "20", "on_deadline": "abort"},
         ),
-        LaunchSettings(workers_per_host=3, insecure=True, relay="always"),
+        LaunchSettings(workers_per_host=3, insecure=True),
     ),
     (StandaloneSettings(kappa=2, precision="bf16"), LaunchSettings(device="auto")),
 ]

@@ -19,7 +19,6 @@ BAD_VALUES: list[tuple[str, Any, str]] = [
     ("patience", float("inf"), "inf"),
     ("patience", float("nan"), "nan"),
     ("credentials", 7, "7"),
-    ("relay", "sometimes", "sometimes"),
     ("listen", 7, "7"),
     ("ca", 7, "7"),
     ("certificate", 7, "7"),

@@ -135,8 +135,7 @@ def test_junk_for_a_deadline_is_refused_in_one_line_or_is_one(text: str) -> None
     [
         ("aggregation", "clip:{}", lambda rule: rule.parameter),
         ("aggregation", "f2a:{}", lambda rule: rule.parameter),
-        ("wire_feedback", "topk:{}", lambda form: form.fraction),
-        ("wire_models", "topk:{}", lambda form: form.fraction),
+        ("wire", "feedback=topk:{}", lambda form: form.feedback.fraction),
         ("training_load", "weak:{},speed", lambda form: form.fraction),
         ("partition", "dirichlet:{}", lambda scheme: scheme.numbers[0]),
         ("deadline", "{}x", lambda rule: rule.factor),
