@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import inf
 
 from mdgan.settings.declare import Kind, Settings, number, setting, suggest, switch
-from mdgan.settings.excludes import Excludes
+from mdgan.settings.excludes import table
 
 AUGMENTATIONS = ("diffaugment", "ada")
 _ADA_TARGET, _ADA_IMAGES = 0.6, 500_000
@@ -83,7 +83,11 @@ class RegularizerSettings(Settings, group="models"):
         has_flag=False,
     )
 
-    excludes = (Excludes("augment!=ada", "ada_target", "is for --augment ada; add that"),)
+    excludes = table(
+        """
+        augment!=ada | ada_target | is for --augment ada; add that
+        """
+    )
 
     def augmentation_rules(self) -> AugmentationRules | None:
         """How samples are augmented; None if they are not."""

@@ -21,7 +21,7 @@ from mdgan.settings.declare import (
     text,
     whole,
 )
-from mdgan.settings.excludes import Condition, Excludes
+from mdgan.settings.excludes import Condition, table
 from mdgan.settings.names import Names
 
 GENERATOR_LOSS_NAMES = Names(
@@ -32,6 +32,13 @@ DISCRIMINATOR_LOSS_NAMES = Names(
 )
 _GUESSING_AT_0 = ("bce", "hinge")
 """Discriminator losses whose logits are above 0 for what is called real."""
+
+
+_NOT_AT_0 = Condition(
+    "--discriminator-loss least-squares or wasserstein",
+    lambda training: training.discriminator_loss not in _GUESSING_AT_0,
+    lambda training: f"--discriminator-loss {training.discriminator_loss}",
+)
 
 
 class ArithmeticSettings(Settings, group="speed"):
@@ -61,12 +68,11 @@ class ArithmeticSettings(Settings, group="speed"):
     )
     compile: bool = setting(False, "Compile the models with torch.compile.", switch())
 
-    excludes = (
-        Excludes(
-            "precision=fp32",
-            "exact_layers",
-            "all layers compute in fp32; leave it out, or add --precision bf16",
-        ),
+    excludes = table(
+        """
+        precision=fp32 | exact_layers |
+            all layers compute in fp32; leave it out, or add --precision bf16
+        """
     )
 
     def exact_patterns(self) -> list[str]:
@@ -92,11 +98,7 @@ class TrainingSettings(Settings, group="models"):
         10, "Samples in a batch.", whole(1), metavar="b", symbol="b", is_usual=True
     )
     local_steps: int = setting(
-        1,
-        "Discriminator updates within an iteration.",
-        whole(1),
-        metavar="L",
-        symbol="L",
+        1, "Discriminator updates within an iteration.", whole(1), metavar="L", symbol="L"
     )
     seed: int = setting(
         0,
@@ -180,40 +182,22 @@ class TrainingSettings(Settings, group="models"):
     regularizers = section(RegularizerSettings)
     arithmetic = section(ArithmeticSettings)
 
-    excludes = (
-        Excludes(
-            "r1",
-            "merge_halves",
-            "{when} needs a pass over real samples alone; leave out one of the two",
-        ),
-        Excludes(
-            "generator_loss!=wasserstein",
-            "discriminator_loss=wasserstein",
-            "with {when} there is no Wasserstein distance, which needs both; give wasserstein "
-            "twice",
-        ),
-        Excludes(
-            "discriminator_loss!=wasserstein",
-            "generator_loss=wasserstein",
-            "with {when} there is no Wasserstein distance, which needs both; give wasserstein "
-            "twice",
-        ),
-        Excludes(
-            "discriminator_loss!=wasserstein",
-            "gradient_penalty",
-            "is for the Wasserstein losses; add --discriminator-loss wasserstein --generator-loss "
-            "wasserstein, or use --r1",
-        ),
-        Excludes(
-            Condition(
-                "--discriminator-loss least-squares or wasserstein",
-                lambda training: training.discriminator_loss not in _GUESSING_AT_0,
-                lambda training: f"--discriminator-loss {training.discriminator_loss}",
-            ),
-            "augment=ada",
-            "asks how many real samples have a logit above 0, which means little with {when}; use "
-            f"one of {', '.join(_GUESSING_AT_0)}, or --augment diffaugment",
-        ),
+    excludes = table(
+        """
+        r1                              | merge_halves |
+            {when} needs a pass over real samples alone; leave out one of the two
+        generator_loss!=wasserstein     | discriminator_loss=wasserstein |
+            with {when} there is no Wasserstein distance, which needs both; give wasserstein twice
+        discriminator_loss!=wasserstein | generator_loss=wasserstein |
+            with {when} there is no Wasserstein distance, which needs both; give wasserstein twice
+        discriminator_loss!=wasserstein | gradient_penalty |
+            is for the Wasserstein losses; add --discriminator-loss wasserstein --generator-loss
+            wasserstein, or use --r1
+        @not_at_0                      | augment=ada |
+            asks how many real samples have a logit above 0, which means little with {when}; use one
+            of bce, hinge, or --augment diffaugment
+        """,
+        not_at_0=_NOT_AT_0,
     )
 
     def policy(self, network: str) -> Policy:

@@ -95,11 +95,7 @@ class LinkSettings(Settings, group="network"):
         has_flag=False,
     )
     certificate: str | None = own_setting(
-        None,
-        "This machine's certificate by --ca.",
-        text(),
-        metavar="FILE",
-        has_flag=False,
+        None, "This machine's certificate by --ca.", text(), metavar="FILE", has_flag=False
     )
     key: str | None = own_setting(
         None, "The key of --certificate.", text(), metavar="FILE", has_flag=False

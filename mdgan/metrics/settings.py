@@ -4,7 +4,7 @@ from typing import Protocol
 
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.declare import Settings, own_setting, text, whole
-from mdgan.settings.excludes import Excludes
+from mdgan.settings.excludes import table
 
 
 class ScoreSettings(Settings, group="output"):
@@ -19,11 +19,7 @@ class ScoreSettings(Settings, group="output"):
         is_usual=True,
     )
     eval_samples: int = own_setting(
-        10_000,
-        "Samples to generate for each score.",
-        whole(2),
-        metavar="N",
-        has_flag=False,
+        10_000, "Samples to generate for each score.", whole(2), metavar="N", has_flag=False
     )
     extractor: str = own_setting(
         "classifier",
@@ -45,17 +41,13 @@ class ScoreSettings(Settings, group="output"):
         default_text="the data set's own test samples, where it has some",
     )
 
-    excludes = (
-        Excludes(
-            "extractor!=inception",
-            "inception_weights",
-            "needs --extractor inception beside it, not {when}",
-        ),
-        Excludes(
-            "!inception_weights",
-            "extractor=inception",
-            "needs --inception-weights FILE; nothing is downloaded",
-        ),
+    excludes = table(
+        """
+        extractor!=inception | inception_weights |
+            needs --extractor inception beside it, not {when}
+        !inception_weights   | extractor=inception |
+            needs --inception-weights FILE; nothing is downloaded
+        """
     )
 
 

@@ -19,7 +19,7 @@ from mdgan.settings.declare import (
     text,
     whole,
 )
-from mdgan.settings.excludes import Condition, Excludes
+from mdgan.settings.excludes import Condition, table
 
 DISCLOSABLE = ("classes", "features", "losses")
 _PLAIN_CLIP = 1.0
@@ -45,6 +45,20 @@ class Disclosed:
         if not set(names) <= set(DISCLOSABLE):
             raise ValueError(f"must be some of {', '.join(DISCLOSABLE)}")
         return cls(tuple(name for name in DISCLOSABLE if name in names))
+
+
+_NOT_PRIVATE = Condition("no --dp-epsilon or --dp-noise", lambda privacy: not privacy.has_dp)
+_TOLD = Condition(
+    "--dp-unit client or --dp-disclose classes",
+    lambda privacy: privacy.hides_clients or privacy.discloses("classes"),
+    lambda privacy: (
+        "--dp-unit client" if privacy.hides_clients else f"--dp-disclose {privacy.dp_disclose}"
+    ),
+)
+_NO_NOISE = Condition(
+    "no noise that hides a worker's samples",
+    lambda privacy: not privacy.hides_samples or privacy.dp_noise == 0,
+)
 
 
 class PrivacySettings(Settings, group="privacy"):
@@ -153,40 +167,20 @@ class PrivacySettings(Settings, group="privacy"):
         """Whether differential privacy is asked for, be it with no noise."""
         return self.dp_epsilon is not None or self.dp_noise is not None
 
-    excludes = (
-        Excludes(
-            Condition("no --dp-epsilon or --dp-noise", lambda privacy: not privacy.has_dp),
-            "dp_delta dp_clip dp_disclose dp_public_samples dp_ledger",
-            "is for --dp-epsilon or --dp-noise",
-        ),
-        Excludes(
-            "dp_epsilon",
-            "dp_noise=0.0",
-            "with {when} there must be noise, for without it there is no epsilon; leave one of the "
-            "two out",
-        ),
-        Excludes(
-            Condition(
-                "--dp-unit client or --dp-disclose classes",
-                lambda privacy: privacy.hides_clients or privacy.discloses("classes"),
-                lambda privacy: (
-                    "--dp-unit client"
-                    if privacy.hides_clients
-                    else f"--dp-disclose {privacy.dp_disclose}"
-                ),
-            ),
-            "dp_public_samples",
-            "with {when} the true number is told; leave out one of the two",
-        ),
-        Excludes(
-            Condition(
-                "no noise that hides a worker's samples",
-                lambda privacy: not privacy.hides_samples or privacy.dp_noise == 0,
-            ),
-            "audit_canaries",
-            "is for noise that hides a worker's samples; add --dp-epsilon or --dp-noise without "
-            "--dp-unit client, or leave it out",
-        ),
+    excludes = table(
+        """
+        @not_private | dp_delta dp_clip dp_disclose dp_public_samples dp_ledger |
+            is for --dp-epsilon or --dp-noise
+        dp_epsilon    | dp_noise=0.0 |
+            there must be noise, for without it there is no epsilon
+        @told        | dp_public_samples                        | the true number is told
+        @no_noise    | audit_canaries |
+            is for noise that hides a worker's samples; add --dp-epsilon or --dp-noise without
+            --dp-unit client, or leave it out
+        """,
+        not_private=_NOT_PRIVATE,
+        told=_TOLD,
+        no_noise=_NO_NOISE,
     )
 
     @property
@@ -309,37 +303,34 @@ UNTOLD = Condition(
     lambda settings: settings.privacy.draws_poisson and not settings.privacy.discloses("classes"),
     POISSON.shown,
 )
-BESIDE_PRIVACY = tuple(
-    Excludes(when, what, f"with {{when}} {why}; or leave it out")
-    for when, what, why in (
-        (POISSON, "merge_halves", "real samples are judged by themselves"),
-        (
-            POISSON,
-            "gradient_penalty",
-            "it mixes real samples with generated ones, one for one; --r1 or --spectral-norm do "
-            "without",
-        ),
-        (
-            POISSON,
-            "augment=ada",
-            "it counts the logits of real samples; --augment diffaugment does not",
-        ),
-        (
-            POISSON,
-            "r1+augment",
-            "the penalty is taken at samples as they are, and augmentation changes them; leave out "
-            "one of the two",
-        ),
-        (POISSON, "precision", "gradients of single samples are computed in fp32"),
-        (POISSON, "compile", "gradients of single samples are computed uncompiled"),
-        (POISSON, "channels_last", "gradients of single samples are computed plane by plane"),
-        (POISSON, "vectorize", "each worker draws batches of a size of their own"),
-        (
-            _SAMPLES,
-            "profile",
-            "it tells how long real samples take, and with that of which samples",
-        ),
-        (UNTOLD, "label_prior=data", "workers keep their classes; add --dp-disclose classes"),
-    )
+BESIDE_PRIVACY = table(
+    """
+    @poisson  | merge_halves  | with {when} real samples are judged by themselves; or leave it out
+    @poisson  | gradient_penalty |
+        with {when} it mixes real samples with generated ones, one for one; --r1 or --spectral-norm
+        do without; or leave it out
+    @poisson  | augment=ada   |
+        with {when} it counts the logits of real samples; --augment diffaugment does not; or leave
+        it out
+    @poisson  | r1+augment    |
+        with {when} the penalty is taken at samples as they are, and augmentation changes them;
+        leave out one of the two
+    @poisson  | precision     |
+        with {when} gradients of single samples are computed in fp32; or leave it out
+    @poisson  | compile       |
+        with {when} gradients of single samples are computed uncompiled; or leave it out
+    @poisson  | channels_last |
+        with {when} gradients of single samples are computed plane by plane; or leave it out
+    @poisson  | vectorize     |
+        with {when} each worker draws batches of a size of their own; or leave it out
+    @samples  | profile       |
+        with {when} it tells how long real samples take, and with that of which samples; or leave it
+        out
+    @untold   | label_prior=data |
+        with {when} workers keep their classes; add --dp-disclose classes; or leave it out
+    """,
+    poisson=POISSON,
+    samples=_SAMPLES,
+    untold=UNTOLD,
 )
 """Of settings of a run: what reads real samples besides, or not one by one."""

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from textwrap import dedent
 from typing import Any
 
 from mdgan.errors import BadInput
@@ -63,6 +64,24 @@ class Excludes:
             for column in (self.what, self.when)
         )
         return what, when
+
+
+def table(text: str, **conditions: Condition) -> tuple[Excludes, ...]:
+    """Rows `when | what | text`; a text may go on in indented lines.
+
+    Args:
+        text: the rows. A text that names no way out, after a semicolon, is put between "with WHEN"
+            and "leave out one of the two".
+        conditions: those that entries call `@name`.
+    """
+    rows = []
+    for row in re.split(r"\n(?=\S)", dedent(text).strip()):
+        when, what, said = (" ".join(column.split()) for column in row.split("|"))
+        if ";" not in said and said.partition(" ")[0] not in ("is", "needs"):
+            said = f"with {{when}} {said}; leave out one of the two"
+        first, second = (conditions[c[1:]] if c[0] == "@" else c for c in (when, what))
+        rows.append(Excludes(first, second, said))
+    return tuple(rows)
 
 
 def _conditions(column: str | Condition, kind: type[Settings]) -> tuple[Condition, ...]:

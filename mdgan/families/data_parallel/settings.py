@@ -9,7 +9,7 @@ from mdgan.families.data_parallel.groups import GeneratorRanks, parse_generator_
 from mdgan.families.data_parallel.scaling import BatchSizes, Scaling
 from mdgan.gan.rate_scaling import SCALING_RULE_NAMES
 from mdgan.settings.declare import Settings, one_of, parsed, section, setting, text, whole
-from mdgan.settings.excludes import Condition, Excludes
+from mdgan.settings.excludes import Condition, table
 
 NAME = "paragan"
 STAR = "star"
@@ -20,6 +20,19 @@ _BUILD, _REDUCE, _STEP = "ring", "reduce", "step"
 _MOST_BATCHES = 2
 _ALONE = "local-step"
 _MOST_BUFFERED = 1000
+
+
+_ALWAYS = Condition(f"--algorithm {NAME}", lambda _run: True, lambda _run: NAME)
+_LAGS = Condition(
+    "--updates async",
+    lambda run: run.asynchrony.lag_at(1) > 0,
+    lambda _run: "--updates async",
+)
+_KAPPA = Condition(
+    "--kappa 2",
+    lambda run: run.kappa not in ("auto", 1),
+    lambda run: f"--kappa {run.kappa}",
+)
 
 
 class BatchSettings(Settings):
@@ -66,17 +79,13 @@ class BatchSettings(Settings):
         has_flag=False,
     )
 
-    excludes = (
-        Excludes(
-            "lr_scaling=none",
-            "reference_batch_size",
-            "is for --lr-scaling linear or sqrt; add one",
-        ),
-        Excludes(
-            "global_batch_size",
-            "generator_batch_size discriminator_batch_size",
-            "{when} says it for all workers; give one of them",
-        ),
+    excludes = table(
+        """
+        lr_scaling=none   | reference_batch_size |
+            is for --lr-scaling linear or sqrt; add one
+        global_batch_size | generator_batch_size discriminator_batch_size |
+            {when} says it for all workers; give one of them
+        """
     )
 
 
@@ -110,23 +119,14 @@ class AsynchronySettings(Settings):
         default_text="every worker trains both networks",
     )
 
-    excludes = (
-        Excludes(
-            "updates=sync",
-            "image_buffer sync_after generator_ranks",
-            "is for --updates async; add that",
-        ),
-        Excludes(
-            "generator_ranks",
-            "image_buffer=0",
-            "with {when} discriminators learn from images of an earlier iteration; use 1 or more",
-        ),
-        Excludes(
-            "generator_ranks",
-            "sync_after",
-            "with {when} a worker has one network to train, and would wait for the others half of "
-            "the time; leave one of them out",
-        ),
+    excludes = table(
+        """
+        updates=sync    | image_buffer sync_after generator_ranks | is for --updates async; add that
+        generator_ranks | image_buffer=0 |
+            with {when} discriminators learn from images of an earlier iteration; use 1 or more
+        generator_ranks | sync_after |
+            a worker has one network to train, and would wait for the others half of the time
+        """
     )
 
     def lag_at(self, iteration: int) -> int:
@@ -160,43 +160,23 @@ class DataParallelSettings(RunSettings):
         metavar="HOW",
     )
 
-    excludes = (
-        Excludes(
-            Condition(f"--algorithm {NAME}", lambda _run: True, lambda _run: NAME),
-            "participation",
-            "{when} averages the gradients of all workers; leave it out, or use fewer workers",
-        ),
-        Excludes(
-            Condition(
-                "--updates async",
-                lambda run: run.asynchrony.lag_at(1) > 0,
-                lambda _run: "--updates async",
-            ),
-            "local_steps",
-            "with {when} both networks take one step at a time; leave it out, or give "
-            "discriminators a larger --discriminator-batch-size",
-        ),
-        Excludes(
-            "generator_ranks",
-            Condition(
-                "--kappa 2",
-                lambda run: run.kappa not in ("auto", 1),
-                lambda run: f"--kappa {run.kappa}",
-            ),
-            "with {when} discriminators learn from the images that the generator learnt from; "
-            "leave it out",
-        ),
-        Excludes(
-            "generator_ranks",
-            "all_reduce",
-            "with {when} the server adds up the gradients of each group; leave one of them out",
-        ),
-        Excludes(
-            "all_reduce",
-            "deadline",
-            f"with {{when}} every worker waits for all others; leave it out, or use --all-reduce "
-            f"{STAR}",
-        ),
+    excludes = table(
+        """
+        @always        | participation |
+            {when} averages the gradients of all workers; leave it out, or use fewer workers
+        @lags          | local_steps |
+            with {when} both networks take one step at a time; leave it out, or give
+            discriminators a larger --discriminator-batch-size
+        generator_ranks | @kappa |
+            with {when} discriminators learn from the images that the generator learnt from; leave
+            it out
+        generator_ranks | all_reduce    | the server adds up the gradients of each group
+        all_reduce      | deadline |
+            with {when} every worker waits for all others; leave it out, or use --all-reduce star
+        """,
+        always=_ALWAYS,
+        lags=_LAGS,
+        kappa=_KAPPA,
     )
 
     def check(self) -> None:

@@ -34,7 +34,7 @@ from mdgan.settings.declare import (
     text,
     whole,
 )
-from mdgan.settings.excludes import Condition, Excludes
+from mdgan.settings.excludes import Condition, table
 from mdgan.settings.machine import num_cores
 
 PULL = "pull"
@@ -44,6 +44,20 @@ MOST_SLOTS = 256
 _MOST_CLIENTS = 10_000_000
 _TOO_LARGE_TO_MASK = 512.0
 """A host with larger values takes no part in a sum, nor do its other clients then."""
+
+
+_NOT_PRIVATE = Condition("no --dp-epsilon or --dp-noise", lambda run: not run.privacy.has_dp)
+_LARGE_CLIP = Condition(
+    f"--dp-clip from {_TOO_LARGE_TO_MASK:g} on",
+    lambda run: _TOO_LARGE_TO_MASK <= run.privacy.clip < inf,
+    lambda run: f"--dp-clip {run.privacy.dp_clip}",
+)
+_OUTVOTES = Condition(
+    "--aggregation of a rule that outvotes",
+    lambda run: run.aggregation.outvotes > 0,
+    lambda run: f"--aggregation {run.aggregation}",
+)
+_KEPT = Condition("--client-state kept", lambda run: not run.begins_anew)
 
 
 class RoundSettings(Settings):
@@ -148,7 +162,11 @@ class PlacingSettings(Settings, group="speed"):
     slot_rounds = 3
     time_window: int | None = None
 
-    excludes = (Excludes("!clients", "slots placement", "places --clients; give these, too"),)
+    excludes = table(
+        """
+        !clients | slots placement | places --clients; give these, too
+        """
+    )
 
 
 class FederatedSettings(RunSettings):
@@ -184,118 +202,65 @@ class FederatedSettings(RunSettings):
     )
 
     excludes = (
-        Excludes(
-            POISSON,
-            "clients",
-            "with {when} clients have a home, where a machine remembers what they have spent; "
-            "leave --clients out, or hide each of them as a whole (--dp-unit client)",
-        ),
-        Excludes(
-            POISSON,
-            "training_load=measured",
-            "with {when} a client takes no step to try how long it takes; leave one of the two out",
-        ),
-        Excludes(
-            UNTOLD,
-            "sampling=balanced weighting=kl clusters",
-            "goes by the classes of workers, which they do not disclose with {when}; add "
-            "--dp-disclose classes, or give --sampling random --weighting uniform",
-        ),
-        Excludes(
-            Condition("no --dp-epsilon or --dp-noise", lambda run: not run.privacy.has_dp),
-            "dp_unit=client",
-            "is for --dp-epsilon or --dp-noise; give one, too",
-        ),
-        Excludes(
-            "dp_unit=client",
-            "sampling!=poisson",
-            "with {when} each client takes part by itself, with the same probability; give "
-            "--sampling poisson",
-        ),
-        Excludes(
-            "dp_unit=client+secure_aggregation",
-            Condition(
-                f"--dp-clip from {_TOO_LARGE_TO_MASK:g} on",
-                lambda run: _TOO_LARGE_TO_MASK <= run.privacy.clip < inf,
-                lambda run: f"--dp-clip {run.privacy.dp_clip}",
-            ),
-            "with {when} values below 512 alone are masked; give less",
-        ),
-        Excludes(
-            "dp_unit=client",
-            "checkpoint_to_server",
-            "with {when} what clients keep stays with them; leave it out",
-        ),
-        Excludes(
-            "dp_unit=client sampling=poisson",
-            "weighting!=uniform",
-            "with {when} all updates weigh the same, for other weights follow clients' data; give "
-            "--weighting uniform",
-        ),
-        Excludes(
-            "dp_unit=client sampling=poisson",
-            "aggregation",
-            "with {when} updates are added up; leave it out",
-        ),
-        Excludes(
-            "dp_unit=client sampling=poisson",
-            "wire",
-            "with {when} updates travel as they were cut; leave it out",
-        ),
-        Excludes(
-            "dp_unit=client+secure_aggregation sampling=poisson+secure_aggregation",
-            "participation",
-            "with {when} sums of fewer than three hosts are left out, which tells who was drawn; "
-            "give --participation 1, or leave --secure-aggregation out",
-        ),
-        Excludes("!deadline", "on_deadline=abort", "needs --deadline beside it"),
-        Excludes(
-            "clusters",
-            "label_prior=data",
-            "with {when} workers tell groups, not classes; leave one of the two out",
-        ),
-        Excludes(
-            Condition(
-                "--aggregation of a rule that outvotes",
-                lambda run: run.aggregation.outvotes > 0,
-                lambda run: f"--aggregation {run.aggregation}",
-            ),
-            "weighting!=uniform",
-            "with {when} every worker has one vote, and this follows what workers say that they "
-            "hold; add --weighting uniform",
-        ),
-        Excludes(
-            Condition("--client-state kept", lambda run: not run.begins_anew),
-            "vectorize",
-            "clients that keep moments between rounds train one after another; add --client-state "
-            "fresh, or leave it out",
-        ),
-        Excludes(
-            "placement=pull",
-            "vectorize",
-            "with {when} a slot has one client at a time; leave out one of the two",
-        ),
-        Excludes(
-            "merge_halves",
-            "vectorize",
-            "clients learn from real samples by themselves; leave out {when}",
-        ),
-        Excludes(
-            "clients",
-            "partition=none client_state=kept",
-            "with {when} clients are trained anywhere, but data or state would bind them to a "
-            "home; leave out one of the two (one rank a client is a home)",
-        ),
-        Excludes("clients", "wire", "sums of --clients travel as they are; leave it out"),
-        Excludes(
-            "placement=pull+clients",
-            "deadline",
-            "with {when} no list of clients is ever late; leave one of the two out",
-        ),
-        Excludes(
-            "clients",
-            "training_load=measured",
-            "with {when} clients have no machine of their own to measure; leave one of the two out",
+        *table(
+            """
+        @poisson                             | clients |
+            with {when} clients have a home, where a machine remembers what they have spent; leave
+            --clients out, or hide each of them as a whole (--dp-unit client)
+        @poisson                             | training_load=measured |
+            a client takes no step to try how long it takes
+        @untold                              | sampling=balanced weighting=kl clusters |
+            goes by the classes of workers, which they do not disclose with {when}; add
+            --dp-disclose classes, or give --sampling random --weighting uniform
+        @not_private                        | dp_unit=client |
+            is for --dp-epsilon or --dp-noise; give one, too
+        dp_unit=client                       | sampling!=poisson |
+            with {when} each client takes part by itself, with the same probability; give
+            --sampling poisson
+        dp_unit=client+secure_aggregation    | @large_clip |
+            with {when} values below 512 alone are masked; give less
+        dp_unit=client                       | checkpoint_to_server |
+            with {when} what clients keep stays with them; leave it out
+        dp_unit=client sampling=poisson      | weighting!=uniform |
+            with {when} all updates weigh the same, for other weights follow clients' data; give
+            --weighting uniform
+        dp_unit=client sampling=poisson      | aggregation |
+            with {when} updates are added up; leave it out
+        dp_unit=client sampling=poisson      | wire |
+            with {when} updates travel as they were cut; leave it out
+        dp_unit=client+secure_aggregation sampling=poisson+secure_aggregation | participation |
+            with {when} sums of fewer than three hosts are left out, which tells who was drawn;
+            give --participation 1, or leave --secure-aggregation out
+        !deadline                            | on_deadline=abort |
+            needs --deadline beside it
+        clusters                             | label_prior=data |
+            workers tell groups, not classes
+        @outvotes                           | weighting!=uniform |
+            with {when} every worker has one vote, and this follows what workers say that they
+            hold; add --weighting uniform
+        @kept                               | vectorize |
+            clients that keep moments between rounds train one after another; add --client-state
+            fresh, or leave it out
+        placement=pull                       | vectorize |
+            a slot has one client at a time
+        merge_halves                         | vectorize |
+            clients learn from real samples by themselves; leave out {when}
+        clients                              | partition=none client_state=kept |
+            with {when} clients are trained anywhere, but data or state would bind them to a home;
+            leave out one of the two (one rank a client is a home)
+        clients                              | wire |
+            sums of --clients travel as they are; leave it out
+        placement=pull+clients               | deadline |
+            no list of clients is ever late
+        clients                              | training_load=measured |
+            clients have no machine of their own to measure
+        """,
+            poisson=POISSON,
+            untold=UNTOLD,
+            not_private=_NOT_PRIVATE,
+            large_clip=_LARGE_CLIP,
+            outvotes=_OUTVOTES,
+            kept=_KEPT,
         ),
         summed("clients aggregation wire"),
     )

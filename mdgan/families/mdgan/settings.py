@@ -9,12 +9,7 @@ from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, ClassCounts, updates_setting
 from mdgan.families.mdgan.swap_rhythm import are_uneven, interval_for
-from mdgan.gan.aggregation_form import (
-    ROBUST_FORMS,
-    RobustRule,
-    number_above_0,
-    parse_robust_rule,
-)
+from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, number_above_0, parse_robust_rule
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, WireForm, wire_kind
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.declare import (
@@ -29,7 +24,7 @@ from mdgan.settings.declare import (
     text,
     whole,
 )
-from mdgan.settings.excludes import Condition, Excludes
+from mdgan.settings.excludes import Condition, table
 
 NAME = "mdgan"
 AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
@@ -136,7 +131,7 @@ class MDGANSettings(RunSettings):
     )
     updates: str = updates_setting(
         arrival="the server steps with each worker's answer as soon as it comes, so that no worker "
-        "waits for another one, and no two runs with several workers give the same bits",
+        "waits for another one, and no two runs with several workers give the same bits"
     )
     wire: WireForm = setting(
         "fp32",
@@ -165,21 +160,15 @@ class MDGANSettings(RunSettings):
     tune = False
 
     excludes = (
-        Excludes(
-            "updates=async",
-            "vectorize",
-            "with {when} workers learn after their answer, one by one; leave out one of the two",
-        ),
-        Excludes(
-            "updates=async vectorize",
-            "merge_halves",
-            "with {when} a worker learns from real samples by themselves; leave out one of the two",
-        ),
-        Excludes(
-            "updates=arrival",
-            "aggregation stale deadline quorum vectorize shut_out_free_riders",
-            "with {when} the server takes answers one by one, as they come; leave out one of the "
-            "two",
+        *table(
+            """
+        updates=async           | vectorize |
+            workers learn after their answer, one by one
+        updates=async vectorize | merge_halves |
+            a worker learns from real samples by themselves
+        updates=arrival         | aggregation stale deadline quorum vectorize shut_out_free_riders |
+            the server takes answers one by one, as they come
+        """
         ),
         summed("aggregation updates=arrival stale shut_out_free_riders"),
         summed(
