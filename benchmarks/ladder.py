@@ -24,7 +24,10 @@ COMMON = (
 RUNGS = {
     "nothing": (),
     "read ahead": ("--data-buffer", "auto"),
-    "channels-last": ("--set", "channels_last=true",),
+    "channels-last": (
+        "--set",
+        "channels_last=true",
+    ),
     "merged halves": ("--merge-halves",),
     "bf16": ("--precision", "bf16"),
 }

@@ -192,9 +192,8 @@ def check_trackers(names: Iterable[str]) -> None:
     """
     for name in names:
         if find_spec(TRACKERS[name].package) is None:
-            flag = "--tensorboard" if name == "tensorboard" else f"--tracker {name}"
             raise BadInput(
-                f"{flag}: needs the {TRACKERS[name].package} package: pip install 'mdgan[{name}]'"
+                f"--tracker {name}: needs the {TRACKERS[name].package} package: pip install 'mdgan[{name}]'"
             )
 
 

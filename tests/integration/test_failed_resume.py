@@ -102,7 +102,15 @@ def test_a_damaged_checkpoint(run: Path) -> None:
 
 def test_hosts_that_do_not_come(run: Path) -> None:
     before = contents(run)
-    flags = [*OVER_THE_NETWORK, "--iterations", "20", "--set", "connect_timeout=1", "--tensorboard"]
+    flags = [
+        *OVER_THE_NETWORK,
+        "--iterations",
+        "20",
+        "--set",
+        "connect_timeout=1",
+        "--tracker",
+        "tensorboard",
+    ]
     result = finish(start([*MDGAN, "train", "--resume", "run", *flags], run.parent))
     assert result.status == 2, result
     assert "rank(s) 1,2 did not join within 1 s" in result.errors

@@ -116,7 +116,9 @@ def test_another_run_has_taken_the_folders_place(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_tensorboard_and_scores_without_the_folder(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    running = begun(tmp_path, "--iterations", "600", "--tensorboard", "--eval-interval", "100")
+    running = begun(
+        tmp_path, "--iterations", "600", "--tracker", "tensorboard", "--eval-interval", "100"
+    )
     running.folder.rename(tmp_path / "away")
     result = finish(running.process)
     assert result.status == 1, result

@@ -6,6 +6,7 @@ import pytest
 
 from mdgan.families import registry
 from mdgan.launch.settings import LaunchSettings
+from mdgan.settings.declare import Settings
 from tests.unit.settings.refusals import refusal, refusal_of
 
 ARRIVAL = {"updates": "arrival"}
@@ -188,7 +189,9 @@ def test_what_a_machine_is_refused(given: dict[str, Any], says: str) -> None:
 
 
 def test_what_there_is_a_row_for_has_the_settings_that_it_names() -> None:
-    for kind in (*(registry.algorithm(name).settings for name in registry.names()), LaunchSettings):
+    kinds: list[type[Settings]] = [registry.algorithm(name).settings for name in registry.names()]
+    kinds.append(LaunchSettings)
+    for kind in kinds:
         for row, component in kind.rows():
             for column in (row.when, row.what):
                 names = column.replace("!", "").split() if isinstance(column, str) else []
