@@ -27,11 +27,11 @@ from tests import namespaces
 
 FORMS = {
     "fp32": (),
-    "bf16": ("--wire-images", "bf16", "--wire-feedback", "bf16"),
-    "int8": ("--wire-images", "int8", "--wire-feedback", "int8"),
-    "int8, topk:0.05": ("--wire-images", "int8", "--wire-feedback", "topk:0.05"),
+    "bf16": ("--wire", "images=bf16", "--wire", "feedback=bf16"),
+    "int8": ("--wire", "images=int8", "--wire", "feedback=int8"),
+    "int8, topk:0.05": ("--wire", "images=int8", "--wire", "feedback=topk:0.05"),
     "fp32, stale": ("--stale", "1"),
-    "int8, stale": ("--wire-images", "int8", "--wire-feedback", "int8", "--stale", "1"),
+    "int8, stale": ("--wire", "images=int8", "--wire", "feedback=int8", "--stale", "1"),
 }
 RANKS = ("0", "1,2", "3,4")
 _OTHERWISE = {"iterations", "eval_interval", "sample_interval", "transport", "world_size"}

@@ -109,7 +109,7 @@ def score(
     assignment, every = assign(sorted(workers), kappa), swap_every(settings, dataset, shards)
     found: dict[int, int] = {}
     highest, spent, begin = 0.0, 0.0, time.thread_time()
-    for i in range(1, settings.iterations + 1):
+    for i in range(1, settings.training.iterations + 1):
         generated, feedbacks = learner.generate(kappa), {}
         for n, worker in workers.items():
             worker.learn(generated[assignment[n].train])
@@ -125,7 +125,7 @@ def score(
         highest = max([highest, *(each for n, each in now.items() if n not in riders)])
         if swaps:
             number = i // every - 1
-            moves = draw_swap(settings.swap, settings.seed, number, sorted(workers))
+            moves = draw_swap(settings.swaps.swap, settings.training.seed, number, sorted(workers))
             scores.swapped(moves)
             given = {n: workers[n].discriminator.digest() for n in moves}
             swap(settings, workers, number)

@@ -23,7 +23,10 @@ COMMON = (
 )
 RUNGS = {
     "nothing": (),
-    "channels-last": ("--channels-last",),
+    "channels-last": (
+        "--set",
+        "channels_last=true",
+    ),
     "merged halves": ("--merge-halves",),
     "bf16": ("--precision", "bf16"),
 }

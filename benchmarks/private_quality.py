@@ -31,7 +31,7 @@ PLAIN = (
     *("train", "--transport", "memory", "--sample-interval", "0", "--threads", "1"),
     *("--extractor", f"{__file__}:Known"),
 )
-CHOSEN = ("--iterations", "1000", "--dp-clip", "3", "--dp-tell", "features")
+CHOSEN = ("--iterations", "1000", "--dp-clip", "3", "--dp-disclose", "features")
 BOUNDED = ("--dp-delta", "0.0001")
 WAYS = {
     "default": ("--iterations", "3500"),

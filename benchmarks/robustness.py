@@ -105,9 +105,9 @@ def settings_of(case: Case, dataset: DatasetFile) -> MDGANSettings:
 
 def make_shards(dataset: DatasetFile, settings: MDGANSettings) -> list[Shard]:
     source = dataset.open(Path())
-    parts = partition(source.labels, settings.partition, NUM_WORKERS, settings.seed)
+    parts = partition(source.labels, settings.data.partition, NUM_WORKERS, settings.training.seed)
     return [
-        Shard(source, part, generator_for(settings.seed, "shard", n))
+        Shard(source, part, generator_for(settings.training.seed, "shard", n))
         for n, part in enumerate(parts, start=1)
     ]
 
@@ -137,7 +137,7 @@ def train(
     kappa = resolve_kappa(settings.kappa, NUM_WORKERS)
     assignment = assign(sorted(workers), kappa)
     swap_every = settings.swap_every(len(dataset.open(Path())) / NUM_WORKERS)
-    for i in range(1, settings.iterations + 1):
+    for i in range(1, settings.training.iterations + 1):
         generated = learner.generate(kappa)
         feedbacks, verdicts = {}, {}
         for n, worker in workers.items():
@@ -152,7 +152,7 @@ def train(
 
 
 def swap(settings: MDGANSettings, workers: dict[int, Worker], number: int) -> None:
-    moves = draw_swap(settings.swap, settings.seed, number, sorted(workers))
+    moves = draw_swap(settings.swaps.swap, settings.training.seed, number, sorted(workers))
     states = {giver: workers[giver].discriminator.state() for giver in moves}
     for giver, taker in moves.items():
         workers[taker].discriminator.load_state(states[giver])

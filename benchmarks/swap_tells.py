@@ -77,7 +77,7 @@ def moments(state: Mapping[str, Tensor], name: str) -> Tensor:
 
 def from_moments(settings: MDGANSettings) -> Guess:
     """Exactly the gradient: m' = β1 m + (1 − β1) g."""
-    beta = settings.policy("discriminator").betas[0]
+    beta = settings.training.policy("discriminator").betas[0]
 
     def guess(step: Step) -> Tensor:
         before, after = moments(step.before[1], "exp_avg"), moments(step.after, "exp_avg")
@@ -91,7 +91,7 @@ def from_weights(settings: MDGANSettings, distance: int) -> Guess:
 
     All discriminators begin equal and see samples alike, so their v are alike.
     """
-    rate = settings.policy("discriminator").learning_rate
+    rate = settings.training.policy("discriminator").learning_rate
 
     def guess(step: Step) -> Tensor:
         name = f"model.{_FIRST}"
@@ -129,8 +129,11 @@ def steps(settings: MDGANSettings) -> Iterator[Step]:
     """Trains, and yields steps of worker 1."""
     dataset = dataset_file.load("digits", None)
     source, cpu = dataset.open(Path()), torch.device("cpu")
-    parts = partition(source.labels, settings.partition, NUM_WORKERS, settings.seed)
-    shards = [Shard(source, part, generator_for(settings.seed, n)) for n, part in enumerate(parts)]
+    parts = partition(source.labels, settings.data.partition, NUM_WORKERS, settings.training.seed)
+    shards = [
+        Shard(source, part, generator_for(settings.training.seed, n))
+        for n, part in enumerate(parts)
+    ]
     workers = {
         n: make_worker(n, settings, dataset.models, shard, cpu) for n, shard in enumerate(shards, 1)
     }

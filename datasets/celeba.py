@@ -22,7 +22,11 @@ from mdgan.errors import BadInput, reason_of
 SHAPE = (3, 64, 64)
 Z_DIM = 100
 NUM_CLASSES = 2
-DEFAULTS = {"generator_lr": 5e-4, "discriminator_lr": 5e-4, "ema": 200.0}
+DEFAULTS = {
+    "generator_optimizer": "lr=5e-4",
+    "discriminator_optimizer": "lr=5e-4",
+    "ema": 200.0,
+}
 
 _PICTURES = "img_align_celeba"
 _SPLITS = "list_eval_partition.txt"

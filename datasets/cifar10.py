@@ -22,7 +22,11 @@ from mdgan.errors import BadInput, reason_of
 SHAPE = (3, 32, 32)
 Z_DIM = 100
 NUM_CLASSES = 10
-DEFAULTS = {"generator_lr": 5e-4, "discriminator_lr": 5e-4, "ema": 200.0}
+DEFAULTS = {
+    "generator_optimizer": "lr=5e-4",
+    "discriminator_optimizer": "lr=5e-4",
+    "ema": 200.0,
+}
 
 _FOLDER = "cifar-10-batches-py"
 _TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))

@@ -20,8 +20,8 @@ NUM_CLASSES = 10
 DEFAULTS = {
     "iterations": 3500,
     "batch_size": 64,
-    "generator_lr": 5e-4,
-    "discriminator_lr": 1e-3,
+    "generator_optimizer": "lr=5e-4",
+    "discriminator_optimizer": "lr=1e-3",
     "ema": 200.0,
 }
 

@@ -15,7 +15,11 @@ from mdgan.errors import BadInput, reason_of
 SHAPE = (1, 28, 28)
 Z_DIM = 100
 NUM_CLASSES = 10
-DEFAULTS = {"generator_lr": 1e-3, "discriminator_lr": 1e-3, "ema": 200.0}
+DEFAULTS = {
+    "generator_optimizer": "lr=1e-3",
+    "discriminator_optimizer": "lr=1e-3",
+    "ema": 200.0,
+}
 
 _FILES = (
     "train-images-idx3-ubyte",

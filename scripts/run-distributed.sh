@@ -34,6 +34,6 @@ shift
 # shellcheck source=scripts/shared-args.sh
 source "$(dirname "${BASH_SOURCE[0]}")/shared-args.sh"
 flags_of "${shared_names[@]}" world_size algorithm participation round_iterations swap_interval \
-    swap partition master_addr master_port network_interface credentials workers_per_host \
-    connect_timeout ranks
+    partition master_addr master_port credentials workers_per_host ranks
+keys_of swap network_interface connect_timeout
 exec "$python" -m mdgan train "${flags[@]}" "$@"

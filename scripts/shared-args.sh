@@ -12,25 +12,22 @@ kappa=${kappa:-}
 local_steps=${local_steps:-}
 generator_loss=${generator_loss:-}
 discriminator_loss=${discriminator_loss:-}
-generator_lr=${generator_lr:-}
-discriminator_lr=${discriminator_lr:-}
-beta1=${beta1:-}
-beta2=${beta2:-}
+generator_optimizer=${generator_optimizer:-}            # such as adam:lr=2e-4,beta1=0.5
+discriminator_optimizer=${discriminator_optimizer:-}
 device=${device:-cpu}                   # cpu, cuda, mps or auto
 threads=${threads:-}
 seed=${seed:-}
 sample_interval=${sample_interval:-}
 log_interval=${log_interval:-}
 eval_interval=${eval_interval:-}        # iterations between two scores; 0 for none
-eval_samples=${eval_samples:-}
 extractor=${extractor:-}                # classifier, inception, or a file of your own
 inception_weights=${inception_weights:-}
 out=${out:-}                            # the folder of the run
 python=${python:-}                      # the interpreter; .venv's, else python3
 
 shared_names=(dataset datasets_dir data_dir iterations batch_size kappa local_steps generator_loss
-    discriminator_loss generator_lr discriminator_lr beta1 beta2 device threads seed
-    sample_interval log_interval eval_interval eval_samples extractor inception_weights out)
+    discriminator_loss generator_optimizer discriminator_optimizer device threads seed
+    sample_interval log_interval eval_interval extractor inception_weights out)
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 if [ -z "$python" ]; then
@@ -40,6 +37,15 @@ fi
 
 # So that the scripts work from any folder, installed or not.
 export PYTHONPATH=$repository${PYTHONPATH:+:$PYTHONPATH}
+
+# keys_of NAME...: the same as flags_of, for settings without a flag of their own.
+keys_of() {
+    local name
+    for name in "$@"; do
+        [ -n "${!name}" ] && flags+=(--set "$name=${!name}")
+    done
+    return 0
+}
 
 # flags_of NAME...: fills the array `flags` with --name value for every variable that has a value.
 flags=()

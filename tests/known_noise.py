@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from mdgan.engine.settings import RunSettings
 from mdgan.families.federated import poisson_rounds
 from mdgan.launch import privacy as launch_privacy
 from mdgan.privacy.budget import Budget, known_to_all, open_budget, open_clients_budget
 from mdgan.privacy.real_half import SeededSteps
-from mdgan.privacy.settings import PrivacySettings
 from tests.processes import REPOSITORY, Finished, finish, start
 
 
@@ -35,12 +35,12 @@ class KnownBudget(Budget):
 def make_noise_known(patch: pytest.MonkeyPatch) -> None:
     """Has all budgets that this process opens draw from the run's seed and the worker's rank."""
 
-    def of_samples(rank: int, num: int, settings: PrivacySettings, *rest: Any) -> Budget | None:
+    def of_samples(rank: int, num: int, settings: RunSettings, *rest: Any) -> Budget | None:
         budget = open_budget(rank, num, settings, *rest)
-        return None if budget is None else KnownBudget(budget, settings.seed, rank)
+        return None if budget is None else KnownBudget(budget, settings.training.seed, rank)
 
-    def of_clients(settings: PrivacySettings, *rest: Any) -> Budget:
-        return KnownBudget(open_clients_budget(settings, *rest), settings.seed, 0)
+    def of_clients(settings: RunSettings, *rest: Any) -> Budget:
+        return KnownBudget(open_clients_budget(settings, *rest), settings.training.seed, 0)
 
     patch.setattr(launch_privacy, "open_budget", of_samples)
     patch.setattr(poisson_rounds, "open_clients_budget", of_clients)

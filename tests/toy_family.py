@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -31,7 +30,6 @@ from mdgan.transport.host_end import HostTransport
 ASK, ANSWER = "TOYASK", "TOYANSWER"
 
 
-@dataclass(frozen=True)
 class ToySettings(RunSettings):
     algorithm: str = setting("toy", "What trains.", text())
     toy_steps: int = setting(2, "Steps between two exchanges.", whole(1), metavar="N")
@@ -105,7 +103,9 @@ class ToyBuilder(Builder[ToySettings]):
         device: torch.device,
         shards: Mapping[int, Shard],
     ) -> ToyServer:
-        return ToyServer(make_model(models.generator, "generator", settings, device), device)
+        return ToyServer(
+            make_model(models.generator, "generator", settings.training, device), device
+        )
 
     def host(self, needs: HostNeeds[ToySettings]) -> ToyHost:
         gans = {rank: self._gan(rank, needs) for rank in needs.shards}
@@ -116,11 +116,13 @@ class ToyBuilder(Builder[ToySettings]):
         return make_local_gan(
             rank,
             needs.models,
-            settings,
+            settings.training,
             needs.shards[rank],
             kappa=resolve_kappa(settings.kappa, 1),
-            noise=generator_for(settings.seed, "noise", rank),
-            random_state=RandomState(derive_seed(settings.seed, "toy", rank), needs.device),
+            noise=generator_for(settings.training.seed, "noise", rank),
+            random_state=RandomState(
+                derive_seed(settings.training.seed, "toy", rank), needs.device
+            ),
         )
 
     def message_sizes(self, settings: ToySettings, models: Models) -> MessageSizes:
@@ -129,8 +131,8 @@ class ToyBuilder(Builder[ToySettings]):
         size = 8 * prod(ModelVector(generator).shape)
         return MessageSizes(
             state_bytes(
-                (generator, settings.policy("generator")),
-                (discriminator, settings.policy("discriminator")),
+                (generator, settings.training.policy("generator")),
+                (discriminator, settings.training.policy("discriminator")),
             ),
             lambda count: {ANSWER: count * size + small_bytes(count)},
             lambda count: {ASK: size + small_bytes(count)},

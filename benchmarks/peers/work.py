@@ -107,8 +107,8 @@ def train(gan: GAN, images: Tensor, iterations: int, batch_size: int) -> None:
     step_g, step_d = (
         torch.optim.Adam(model.parameters(), lr=lr, betas=(0.5, 0.999), fused=True)
         for model, lr in (
-            (generator, digits.DEFAULTS["generator_lr"]),
-            (discriminator, digits.DEFAULTS["discriminator_lr"]),
+            (generator, 5e-4),
+            (discriminator, 1e-3),
         )
     )
     weights = list(generator.parameters())

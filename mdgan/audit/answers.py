@@ -89,7 +89,7 @@ class ReplayedWorker:
             DiscriminatorLearner,
             worker,
             models.discriminator,
-            replace(settings, compile=False, channels_last=False),
+            settings.training.but(compile=False, channels_last=False),
             self._shard,
             torch.device("cpu"),
         )
@@ -177,7 +177,7 @@ def invert_all(
     if worker is None and 0 not in target.discriminators:
         return
     played = ReplayedWorker(target, worker or 0)
-    sizes = sorted({*_SMALL, target.settings.batch_size})
+    sizes = sorted({*_SMALL, target.settings.training.batch_size})
     for size in sizes:
         tell(f"inverting updates of batches of {size}")
         answers = [played.update(size) for _ in range(played.num_answers(size))]
@@ -197,10 +197,10 @@ def invert_all(
 
 def _of_feedback(played: ReplayedWorker, size: int, seed: int, steps: int) -> InvertedAnswers:
     target = played.target
-    judged = _generated(target, target.settings.batch_size, derive_seed(seed, "judged"))
+    judged = _generated(target, target.settings.training.batch_size, derive_seed(seed, "judged"))
     fake = _generated(target, size, derive_seed(seed, "fake"))
     both = [played.feedback(size, judged, fake) for _ in range(played.num_answers(size))]
-    rate = target.settings.policy("discriminator").learning_rate
+    rate = target.settings.training.policy("discriminator").learning_rate
     explain = of_feedback(played.attacked(), fake, judged, rate)
     found = _attack(FEEDBACK, played, explain, [answer for answer, _ in both], seed, steps)
     toward = torch.stack([feedback for _, feedback in both]).mean(0)

@@ -22,7 +22,6 @@ from mdgan.launch.privacy import has_budgets
 from mdgan.metrics.extractor import Extractor
 from mdgan.observe.grid import grid_png
 from mdgan.privacy.canaries import CANARIES
-from mdgan.privacy.settings import PrivacySettings
 from mdgan.records.audit import (
     AUDIT_FILE,
     NEIGHBOURS,
@@ -64,7 +63,7 @@ def audit_run(
     _tell("reading the run and its data")
     target = load_target(path, changes)
     torch.set_num_threads(machine.num_threads(target.trained.settings()[1]))
-    seed = target.settings.seed if seed is None else seed
+    seed = target.settings.training.seed if seed is None else seed
     left_out: dict[str, str] = {}
     if not target.discriminators:
         left_out["discriminators, updates and feedback"] = _NO_STATES.format(path=path)
@@ -117,13 +116,15 @@ def _extractor(
 def _bound(path: Path, target: Target, left_out: dict[str, str]) -> Bound | None:
     """What canaries say of ε, if the run had some."""
     settings = target.settings
-    if not isinstance(settings, PrivacySettings) or settings.dp_delta is None:
+    if settings.privacy.dp_delta is None:
         return None
-    stated = settings.dp_epsilon or max(target.recorded.state.epsilon.values(), default=None)
+    stated = settings.privacy.dp_epsilon or max(
+        target.recorded.state.epsilon.values(), default=None
+    )
     if stated is None:
         left_out[_LOWER_BOUND] = "the run has told no ε that could be compared"
         return None
-    found = bound_of_run(path, settings.dp_delta, stated)
+    found = bound_of_run(path, settings.privacy.dp_delta, stated)
     if found is None:
         left_out[_LOWER_BOUND] = (
             f"no canaries lie in {path / CANARIES}; train with --audit-canaries, or copy the files "

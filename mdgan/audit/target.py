@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ class Target:
 
     def shard_of(self, worker: int) -> tuple[Partitioner, Tensor, torch.Generator]:
         """What a `Shard` of a worker is made of, as at the beginning of training."""
-        return *self.holdings[worker], generator_for(self.settings.seed, "shard", worker)
+        return *self.holdings[worker], generator_for(self.settings.training.seed, "shard", worker)
 
 
 def load_target(path: Path, changes: Mapping[str, str]) -> Target:
@@ -82,7 +82,7 @@ def load_target(path: Path, changes: Mapping[str, str]) -> Target:
     for name in CHANGES:
         trained.dataset.check_folder(flag(name), changes.get(name))
     given: dict[str, Any] = dict(changes)
-    settings = replace(trained.settings()[0], **given)
+    settings = trained.settings()[0].but(**given)
     manifest, damaged = Checkpoints(path / "checkpoints", keep=1).newest()
     for line in damaged:
         _log.warning("warning: %s: %s", path, line)
@@ -106,7 +106,7 @@ def load_target(path: Path, changes: Mapping[str, str]) -> Target:
 
 def _held_out(path: Path, trained: TrainedRun, settings: RunSettings) -> Samples:
     dataset = trained.dataset
-    folder = settings.data_folder(dataset.name, 1)
+    folder = settings.data.data_folder(dataset.name, 1)
     source = judging(settings, open_held_out(settings, dataset, folder))
     if source is None:
         raise BadInput(
@@ -125,10 +125,10 @@ def _holdings(trained: TrainedRun, settings: RunSettings) -> Holdings:
     """What each worker trained on; of data that are divided nowhere, all as one worker's, 1."""
     entry = registry.algorithm(settings.algorithm)
     if settings.num_roaming is not None or not entry.has_hosts:
-        source = trained.dataset.open(settings.data_folder(trained.dataset.name, 1))
+        source = trained.dataset.open(settings.data.data_folder(trained.dataset.name, 1))
         return {1: (source, torch.arange(len(source)))}
     workers = [n for n in range(1, settings.world_size) if settings.holds_data(n)]
-    groups = [workers] if settings.partition.divides else [[worker] for worker in workers]
+    groups = [workers] if settings.data.partition.divides else [[worker] for worker in workers]
     found: dict[int, tuple[Partitioner, Tensor]] = {}
     refused: list[BadInput] = []
     for group in groups:

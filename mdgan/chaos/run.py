@@ -78,12 +78,15 @@ def _setting(given: Mapping[str, Any], kinds: Sequence[str]) -> tuple[LocalRanks
         raise BadInput(f"--ranks {launch.ranks}: no worker runs here; give --kinds server,join")
     if "server" in kinds and not settings.makes_checkpoints:
         raise BadInput(
-            f"--checkpoint-interval {settings.checkpoint_interval}: without checkpoints no other "
+            f"--checkpoint-interval {settings.checkpoints.checkpoint_interval}: without "
+            "checkpoints no other "
             "server can take over; give one below --iterations"
         )
     hosts = [host[0] for host in ranks.hosts]
     phases = registry.algorithm(settings.algorithm).phases(settings)
-    return ranks, ChaosSetting(settings.iterations, hosts, launch.liveness_timeout, *phases)
+    return ranks, ChaosSetting(
+        settings.training.iterations, hosts, launch.links.liveness_timeout, *phases
+    )
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -100,7 +100,7 @@ def chaos(train_flags: tuple[str, ...], **wanted: Any) -> int:
             ["standby", given["out"], *where],
             _flags_for(train, {**given, "ranks": _ranks_of_workers(given)}),
         )
-    liveness = resolve([given]).launch.liveness_timeout
+    liveness = resolve([given]).launch.links.liveness_timeout
     limits = ChaosLimits(wanted["spare"], wanted["least_gap"], liveness, wanted["stall"])
     return run_chaos(commands, given, seed, wanted["faults"], kinds, limits)
 

@@ -5,27 +5,72 @@ from typing import Any
 
 import click
 
-from mdgan.settings.declare import GROUPS
+from mdgan.errors import BadInput
+from mdgan.families import registry
+from mdgan.launch.settings import LaunchSettings
+from mdgan.settings import retired
+from mdgan.settings.declare import GROUPS, Setting, Settings, flag, suggest
 
 _MOST_INDENTED = 60
 """Columns of a terminal on which long flags push what is said of them to the right."""
+_MANY = 40
+"""Flags of settings that `--help` shows at most; if there are more, `--help-all` has them."""
 
 
 class SettingOption(click.Option):
-    """The flag of a setting.
+    """The flag of a setting."""
+
+    def __init__(self, item: Setting, **more: Any) -> None:
+        super().__init__([flag(item.name), item.name], **more)
+        self.item = item
+
+
+class RareOption(click.Option):
+    """A flag that is no setting, and that `--help` does not show where there is `--help-all`."""
+
+
+class KeysOption(click.Option):
+    """`--set`, for settings without a flag of their own.
 
     Args:
-        group: where `--help` lists it, one of `GROUPS`.
-        other_names: that users of other programs may type.
-        declared: what click knows of.
+        items: those settings.
     """
 
-    def __init__(
-        self, *declared: Any, group: str, other_names: Sequence[str] = (), **more: Any
-    ) -> None:
-        super().__init__(*declared, **more)
-        self.group = group
-        self.other_names = other_names
+    def __init__(self, items: Sequence[Setting]) -> None:
+        super().__init__(
+            ["--set"],
+            multiple=True,
+            expose_value=False,
+            metavar="KEY=VALUE",
+            callback=self._read,
+            help="A setting without a flag of its own, as in files; --help-all lists them.",
+        )
+        self.items = {item.name: item for item in items}
+
+    def _read(self, context: click.Context, _option: click.Parameter, given: Sequence[str]) -> None:
+        for text in given:
+            name, _, value = text.partition("=")
+            name = name.replace("-", "_")
+            if name not in self.items:
+                known = _known_settings()
+                if name in known and known[name].has_flag:
+                    raise BadInput(f"--set {text}: write {flag(name)} {value}")
+                raise BadInput(f"--set {text}: unknown key {name!r}{suggest(name, self.items)}")
+            context.params[name] = _value(self.items[name], value)
+
+
+def _value(item: Setting, text: str) -> Any:
+    kind = item.kind
+    if kind.type is bool and text in ("true", "false", ""):
+        return text != "false"
+    try:
+        return text if text == kind.word or kind.type is bool else kind.type(text)
+    except ValueError as error:
+        raise BadInput(f"--set {item.name}={text}: must be {kind.type.__name__}") from error
+
+
+def _known_settings() -> dict[str, Setting]:
+    return {**registry.declared_settings(), **LaunchSettings.declared()}
 
 
 class Command(click.Command):
@@ -39,6 +84,8 @@ class Command(click.Command):
     def __init__(self, *declared: Any, examples: Sequence[str] = (), **more: Any) -> None:
         super().__init__(*declared, **more)
         self.examples = examples
+        if sum(isinstance(option, SettingOption) for option in self.params) > _MANY:
+            self.params.append(_HELP_ALL)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes what the command does, and the examples."""
@@ -50,32 +97,118 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the flags group by group; last come those that are no settings."""
+        shows_all = _HELP_ALL not in self.params or "shows_all" in ctx.meta
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUPS}
         others: list[tuple[str, str]] = []
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                group = groups[parameter.group] if isinstance(parameter, SettingOption) else others
-                group.append(record)
+        keys: list[Setting] = []
+        for option in self.get_params(ctx):
+            record = option.get_help_record(ctx)
+            if isinstance(option, KeysOption):
+                keys += option.items.values()
+            if record is None:
+                continue
+            if isinstance(option, SettingOption):
+                if shows_all or option.item.is_usual:
+                    groups[option.item.group].append(record)
+            elif shows_all or not isinstance(option, RareOption):
+                others.append(record)
         named = [(GROUPS[name], records) for name, records in groups.items() if records]
+        width = 30 if formatter.width > _MOST_INDENTED else 22
         for heading, records in (*named, ("Other options" if named else "Options", others)):
             with formatter.section(heading):
-                formatter.write_dl(records, col_max=30 if formatter.width > _MOST_INDENTED else 22)
+                formatter.write_dl(records, col_max=width)
+        if "shows_all" in ctx.meta:
+            with formatter.section("Keys of files and of --set"):
+                formatter.write_dl([(item.name, about(item)) for item in keys], col_max=width)
+            with formatter.section("What cannot be combined"):
+                formatter.write_dl(_excluded(), col_max=width)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Reads the flags; for one that does not exist it suggests what may have been meant."""
+        """Reads the flags; for one that there is not it says what to write instead."""
+        given = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            wanted = error.option_name
+            if said := _instead_of(wanted, given):
+                raise BadInput(said) from error
             meant = [
-                option.opts[0]
+                flag(option.item.name)
                 for option in self.get_params(ctx)
-                if isinstance(option, SettingOption) and error.option_name in option.other_names
+                if isinstance(option, SettingOption) and wanted in option.item.other_names
             ]
             if not meant:
                 raise
-            asks = f"No such option {error.option_name!r}. Did you mean {' or '.join(meant)}?"
-            raise click.NoSuchOption(error.option_name, asks, ctx=ctx) from error
+            asks = f"No such option {wanted!r}. Did you mean {' or '.join(meant)}?"
+            raise click.NoSuchOption(wanted, asks, ctx=ctx) from error
+
+
+def _instead_of(wanted: str, given: Sequence[str]) -> str | None:
+    """What to write for a flag that there is no more; None if there never was one."""
+    value = None
+    for text, following in zip(given, [*given[1:], "--"], strict=True):
+        if text.startswith(wanted + "="):
+            value = text.partition("=")[2]
+        elif text == wanted and not following.startswith("--"):
+            value = following
+    name = wanted.removeprefix("--").replace("-", "_")
+    item = _known_settings().get(name)
+    if item is not None and not item.has_flag:
+        shown = "true" if item.kind.type is bool else value or "VALUE"
+        return f"{wanted}: has no flag of its own; write --set {name}={shown}"
+    return retired.answer(name, value)
+
+
+def _show_all(context: click.Context, _option: click.Parameter, is_given: bool) -> None:
+    if is_given and not context.resilient_parsing:
+        context.meta["shows_all"] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
+
+
+_HELP_ALL = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show all flags, keys, and what cannot be combined.",
+)
+
+
+def _excluded() -> list[tuple[str, str]]:
+    """What needs, or does not go with, which flags: these, then the others."""
+    found: dict[str, dict[str, None]] = {}
+    kinds: list[type[Settings]] = [registry.algorithm(name).settings for name in registry.names()]
+    kinds.append(LaunchSettings)
+    for kind in kinds:
+        for row, component in kind.rows():
+            what, when = row.columns(component)
+            if what.startswith("no "):
+                what, when = when, what
+            lacks = when.startswith("no ")
+            relation = f"needs {when.removeprefix('no ')}" if lacks else f"not with {when}"
+            if what and when:
+                found.setdefault(relation, {})[what] = None
+    return [(relation, ", ".join(each)) for relation, each in found.items()]
+
+
+def about(item: Setting) -> str:
+    """A setting's help: which algorithms have it, its sign in the papers, its default."""
+    if item.name == "algorithm":
+        each = [f"{name}: {registry.algorithm(name).about}" for name in registry.names()]
+        return f"What trains. {'; '.join(each)}.  [default: {registry.DEFAULT}]"
+    having = registry.with_setting(item.name)
+    notes = [", ".join(having)] if 0 < len(having) < len(registry.names()) else []
+    notes += [f"paper: {item.symbol}"] if item.symbol else []
+    default = item.default_text or item.default
+    if default is not None and default is not False:
+        others = {name: registry.algorithm(name).defaults.get(item.name) for name in having}
+        own = "".join(f"; {name}: {value}" for name, value in others.items() if value is not None)
+        notes.append(f"default: {default}{own}")
+    choices = item.kind.choices if item.metavar or not item.has_flag else ()
+    one_of = f" One of {', '.join(choices)}." if choices else ""
+    return f"{item.help}{one_of}" + (f"  [{'; '.join(notes)}]" if notes else "")
 
 
 class Commands(Command, click.Group):
@@ -88,17 +221,11 @@ class Commands(Command, click.Group):
         return list(self.commands)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the flags, then the commands."""
+        """Writes the flags, then what each command does, and its first example below."""
         super().format_options(ctx, formatter)
-        self.format_commands(ctx, formatter)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes what each command does, and its first example below."""
         with formatter.section("Commands, in the order of use"):
             width = max(map(len, self.commands))
-            for name in self.list_commands(ctx):
-                command = self.commands[name]
-                whole_sentence = command.get_short_help_str(1000)
-                formatter.write_dl([(f"{name:{width}}", whole_sentence)])
+            for name, command in self.commands.items():
+                formatter.write_dl([(f"{name:{width}}", command.get_short_help_str(1000))])
                 if isinstance(command, Command) and command.examples:
                     formatter.write(f"  {'':{width}}  $ {command.examples[0]}\n")

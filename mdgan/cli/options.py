@@ -3,20 +3,20 @@
 import contextlib
 import os
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from mdgan.cli.help import SettingOption
+from mdgan.cli.help import KeysOption, SettingOption, about
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings, without_other_guards
 from mdgan.records.run_directory import RunDirectory
-from mdgan.settings.declare import Kind, flag, read_config_file
+from mdgan.settings.config_file import read_config_file
+from mdgan.settings.declare import Setting
 from mdgan.settings.machine import cores_taken, num_cores
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -97,7 +97,7 @@ def _completes(known: Callable[[dict[str, Any]], Iterable[str]]) -> Callable[...
     return complete
 
 
-dataset_names = _completes(registry.declared_settings()["dataset"].metadata["kind"].known)
+dataset_names = _completes(registry.declared_settings()["dataset"].kind.known or (lambda _: ()))
 """Completes the names of dataset files, those in --datasets-dir included."""
 
 
@@ -129,19 +129,23 @@ def settings_options(
     """
 
     def decorate(command: Command) -> Command:
-        items = [*registry.declared_settings().values(), *fields(LaunchSettings)]
-        for item in reversed(items):
-            if item.name not in leave_out and (shared or not item.metadata["shared"]):
-                command = _option(item)(command)
-        if not (shared and config):
-            return command
-        return click.option(
-            "--config",
-            type=click.Path(path_type=Path),
-            metavar="FILE.json",
-            help="Settings from a file, by the names of the flags; flags win. Any run's "
-            "config.json is one.",
-        )(command)
+        items = [*registry.declared_settings().values(), *LaunchSettings.declared().values()]
+        offered = [i for i in items if i.name not in leave_out and (shared or not i.shared)]
+        options: list[click.Option] = [_option(item) for item in offered if item.has_flag]
+        options.append(KeysOption([item for item in offered if not item.has_flag]))
+        if shared and config:
+            options.append(
+                click.Option(
+                    ["--config"],
+                    type=click.Path(path_type=Path),
+                    metavar="FILE.json",
+                    help="Settings from a file, by the names of the flags; flags win. Any run's "
+                    "config.json is one.",
+                )
+            )
+        params = command.__dict__.setdefault("__click_params__", [])
+        params.extend(reversed(options))  # as decorators do
+        return command
 
     return decorate
 
@@ -162,9 +166,9 @@ def read_layers(
     return [flags, *(without_other_guards(flags, layer) for layer in layers[1:])]
 
 
-def _option(item: "Field[Any]") -> Callable[[Command], Command]:
-    kind: Kind = item.metadata["kind"]
-    metavar = "NAME" if item.name == "algorithm" else item.metadata["metavar"]
+def _option(item: Setting) -> SettingOption:
+    kind = item.kind
+    metavar = "NAME" if item.name == "algorithm" else item.metavar
     choices = registry.names() if item.name == "algorithm" else kind.choices
     types: dict[type, Any] = {int: click.INT, float: click.FLOAT, str: click.STRING}
     read: Any = types.get(kind.type)
@@ -177,20 +181,16 @@ def _option(item: "Field[Any]") -> Callable[[Command], Command]:
         complete = _completes(kind.known)
     elif metavar in ("DIR", "FILE"):
         complete = click.Path(file_okay=metavar == "FILE").shell_complete
-    return click.option(
-        flag(item.name),
-        item.name,
-        cls=SettingOption,
+    return SettingOption(
+        item,
         type=read,
         is_flag=kind.type is bool,
         multiple=kind.several,
         callback=_with_commas if kind.several else None,
         default=None,
         metavar=metavar,
-        help=_about(item),
+        help=about(item),
         shell_complete=complete,
-        group=item.metadata["group"],
-        other_names=item.metadata["other_names"],
     )
 
 
@@ -198,29 +198,3 @@ def _with_commas(
     _context: click.Context, _option: click.Parameter, values: Iterable[str]
 ) -> str | None:
     return ",".join(values) or None
-
-
-def _about(item: "Field[Any]") -> str:
-    """A setting's help: which algorithms have it, its sign in the papers, its default."""
-    if item.name == "algorithm":
-        each = [f"{name}: {registry.algorithm(name).about}" for name in registry.names()]
-        return f"What trains. {'; '.join(each)}.  [default: {registry.DEFAULT}]"
-    about, notes, choices = item.metadata, [], ""
-    if about["metavar"] and about["kind"].choices:
-        choices = f" One of {', '.join(about['kind'].choices)}."
-    having = registry.with_setting(item.name)
-    if having and len(having) < len(registry.names()):
-        notes.append(", ".join(having))
-    if about["symbol"]:
-        notes.append(f"paper: {about['symbol']}")
-    default = about["default_text"] or item.default
-    others = {
-        name: value
-        for name in registry.names()
-        if (value := registry.algorithm(name).defaults.get(item.name)) is not None
-    }
-    if default is not None and default is not False:
-        own = "".join(f"; {name}: {value}" for name, value in others.items())
-        notes.append(f"default: {default}{own}")
-    end = f"  [{'; '.join(notes)}]" if notes else ""
-    return f"{about['help']}{choices}{end}"

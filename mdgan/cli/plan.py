@@ -1,7 +1,6 @@
 """`mdgan plan`: what a run will take, before it is started."""
 
 import logging
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import click
 
 from mdgan.cli.help import Command
 from mdgan.cli.options import prepare_environment, read_layers, settings_options
-from mdgan.engine.secure_settings import SecureSumSettings
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
@@ -24,8 +22,7 @@ _OFFERED = ("workers_per_host", "threads", "datasets_dir", "data_dir", "slots", 
 _NOT_OFFERED = [
     name
     for name in known_settings() - set(_OFFERED)
-    if name not in registry.declared_settings()
-    or not registry.declared_settings()[name].metadata["shared"]
+    if name not in registry.declared_settings() or not registry.declared_settings()[name].shared
 ]
 _MOST_MILLISECONDS = 1e7
 _MOST_MEGABITS = 1e9
@@ -77,7 +74,7 @@ def plan(
     link = _link(bandwidth, latency)
     named = () if machines in ("one", "each") else parse_machines(machines)
     # How and where a finished run went does not matter, only what it computed.
-    launch = replace(LaunchSettings.read({"transport": "tcp"}, *layers), ranks=None)
+    launch = LaunchSettings.read({"transport": "tcp"}, *layers).but(ranks=None)
     if launch.device != "cpu":
         raise BadInput(
             f"--device {launch.device}: only CPUs can be planned for; leave it out of --config"
@@ -110,7 +107,7 @@ def _refuse_masks(settings: RunSettings) -> None:
     Raises:
         BadInput: it is asked for.
     """
-    if isinstance(settings, SecureSumSettings) and settings.secure_aggregation:
+    if settings.secure.secure_aggregation:
         raise BadInput(
             "--secure-aggregation: mdgan plan cannot foretell what masks cost; plan without, and "
             "count twice the bytes from hosts to the server"

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mdgan.cli.help import Command
+from mdgan.cli.help import Command, RareOption
 from mdgan.cli.logs import begin_long_command
 from mdgan.cli.options import (
     complete_runs,
@@ -49,6 +49,7 @@ _resume = click.option(
 
 _resume_or_start = click.option(
     "--resume-or-start",
+    cls=RareOption,
     type=click.Path(path_type=Path),
     shell_complete=complete_runs,
     metavar="RUN",
@@ -57,6 +58,7 @@ _resume_or_start = click.option(
 )
 _launcher = click.option(
     "--launcher",
+    cls=RareOption,
     type=click.Choice(LAUNCHERS),
     default="auto",
     help="What starts the ranks: mdgan itself as processes of this machine, or torchrun, Slurm's "
@@ -64,11 +66,13 @@ _launcher = click.option(
 )
 _ray_address = click.option(
     "--ray-address",
+    cls=RareOption,
     metavar="HOST:PORT",
     help="Ray's cluster.  [default: the one that Ray finds, else a new one on this machine]",
 )
 _host_resources = click.option(
     "--host-resources",
+    cls=RareOption,
     metavar="JSON",
     help='What each process reserves of Ray\'s cluster.  [default: {"CPU": 1}]',
 )
@@ -193,7 +197,7 @@ def _host_size(resolved: Resolved, how: dict[str, Any]) -> int:
 _OF_THE_SERVER = (
     "init_from",
     *("workers_per_host", "vectorize", "transport", "ranks", "eval_interval", "eval_samples"),
-    *("held_out", "tensorboard", "tracker", "sample_interval", "log_interval"),
+    *("held_out", "tracker", "sample_interval", "log_interval"),
     *("deadline", "on_deadline", "quorum", "strikes"),
     *("checkpoint_interval", "checkpoint_keep", "checkpoint_to_server"),
 )

@@ -17,7 +17,8 @@ from mdgan.launch.faults import FAULTS, read_planned
 from mdgan.launch.prepare import prepare
 from mdgan.launch.resolve import combined, known_settings
 from mdgan.records.run_directory import RunDirectory
-from mdgan.settings.declare import flag, read_config_file
+from mdgan.settings.config_file import read_config_file
+from mdgan.settings.declare import flag
 from mdgan.settings.machine import num_cores
 from mdgan.storage.checkpoints import Checkpoints
 

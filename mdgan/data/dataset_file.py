@@ -25,6 +25,7 @@ from mdgan.data.readable import readable
 from mdgan.errors import BadInput, reason_of
 from mdgan.gan.build import Models
 from mdgan.settings.declare import suggest
+from mdgan.settings.retired import modern
 
 REQUIRED = ("Partitioner", "Generator", "Discriminator", "SHAPE", "Z_DIM")
 _MOST_CLASSES = 100_000
@@ -189,7 +190,7 @@ def load_path(path: Path) -> DatasetFile:
         models=Models(str(path), shape, z_dim, module.Generator, module.Discriminator),
         partitioner=module.Partitioner,
         held_out=held_out,
-        defaults=defaults,
+        defaults=modern(defaults, str(path)),
         num_classes=num_classes,
         kept=getattr(module, "KEPT", False) is True,
     )

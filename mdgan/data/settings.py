@@ -1,6 +1,5 @@
 """The settings that say which data are trained on, and where they lie."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +9,6 @@ from mdgan.settings.declare import Settings, own_setting, parsed, setting, switc
 from mdgan.settings.machine import path_of
 
 
-@dataclass(frozen=True)
 class DataSettings(Settings, group="data"):
     """Which data set, who holds what of it, and where it lies."""
 
@@ -19,15 +17,21 @@ class DataSettings(Settings, group="data"):
         "Dataset file to train on, by name.",
         text(known=lambda given: find_all(given.get("datasets_dir"))),
         metavar="NAME",
+        is_usual=True,
     )
     partition: PartitionScheme = setting(
         "iid",
         f"Who holds what: {PARTITION_FORMS} (every worker holds all of its --data-dir).",
         parsed(parse_partition),
         metavar="SCHEME",
+        is_usual=True,
     )
     datasets_dir: str | None = own_setting(
-        None, "Folder with your own dataset files, looked at first.", text(), metavar="DIR"
+        None,
+        "Folder with your own dataset files, looked at first.",
+        text(),
+        metavar="DIR",
+        is_usual=True,
     )
     data_dir: str | None = own_setting(
         None,
@@ -35,11 +39,13 @@ class DataSettings(Settings, group="data"):
         text(),
         metavar="DIR",
         default_text="data/NAME",
+        is_usual=True,
     )
     strict_data: bool = own_setting(
         False,
         "Refuse to start if a sample cannot be read, instead of leaving it out.",
         switch(),
+        has_flag=False,
     )
     data_threads: int | Literal["auto"] = own_setting(
         "auto",
@@ -53,6 +59,7 @@ class DataSettings(Settings, group="data"):
         ),
         metavar="N|auto",
         group="speed",
+        has_flag=False,
     )
 
     def data_folder(self, dataset_name: str, rank: int) -> Path:

@@ -1,19 +1,22 @@
 """The settings that every algorithm has; an algorithm derives from them and adds its own."""
 
 import re
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from mdgan.data.settings import DataSettings
+from mdgan.engine.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
 from mdgan.errors import BadInput
 from mdgan.gan.settings import TrainingSettings
 from mdgan.metrics.settings import ScoreSettings
 from mdgan.models.settings import ModelSettings
 from mdgan.observe.settings import RecordSettings
+from mdgan.privacy.settings import BESIDE_PRIVACY, PrivacySettings
 from mdgan.settings.declare import (
+    Settings,
     number,
     own_setting,
     parsed,
+    section,
     setting,
     shortest,
     switch,
@@ -54,23 +57,77 @@ def parse_deadline(text: str) -> DeadlineRule:
 
 
 def num_participants(fraction: float, num_workers: int) -> int:
-    """C·N, rounded to the nearest whole number (a half to the even one), but at least one worker.
-
-    Args:
-        fraction: C in ]0, 1].
-        num_workers: N ≥ 0.
-    """
+    """C·N, rounded to the nearest whole number (a half to the even one), but at least one."""
     return min(num_workers, max(1, round(fraction * num_workers)))
 
 
-@dataclass(frozen=True)
-class RunSettings(DataSettings, ModelSettings, TrainingSettings, ScoreSettings, RecordSettings):
+class FaultSettings(Settings, group="faults"):
+    """What becomes of workers that are late, or answer nonsense."""
+
+    deadline: DeadlineRule | None = own_setting(
+        None,
+        "When to go on without the answers that are missing: seconds, or times the median answer "
+        "time, such as 3x.",
+        parsed(parse_deadline),
+        metavar="SECONDS|FACTORx",
+        default_text="wait for every worker that lives",
+        is_usual=True,
+    )
+    quorum: float = own_setting(
+        0.5,
+        "Least fraction of the workers to wait for, past --deadline too.",
+        number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
+        metavar="FRACTION",
+        has_flag=False,
+    )
+    strikes: int = own_setting(
+        3,
+        "Unusable answers, or messages without sense, after which a worker is shut out.",
+        whole(1),
+        metavar="N",
+        has_flag=False,
+    )
+
+
+class CheckpointSettings(Settings, group="faults"):
+    """How often the state of a run is saved, and where."""
+
+    checkpoint_interval: int = own_setting(
+        500,
+        "Iterations between two checkpoints; there is one at the end, too. 0 for none at all.",
+        whole(0, otherwise="must be 0 or more"),
+        metavar="N",
+    )
+    checkpoint_keep: int = own_setting(
+        2, "Number of checkpoints to keep.", whole(1), metavar="K", has_flag=False
+    )
+    checkpoint_to_server: bool = own_setting(
+        False,
+        "Workers send their state to rank 0 instead of writing it themselves.",
+        switch(),
+        has_flag=False,
+    )
+
+
+class RunSettings(Settings):
     """The settings that every algorithm has.
 
     Together with the dataset file, the shared settings decide every bit of the result.
     """
 
-    algorithm: str = setting("", "What trains.", text())
+    data = section(DataSettings)
+    models = section(ModelSettings)
+    training = section(TrainingSettings)
+    scores = section(ScoreSettings)
+    records = section(RecordSettings)
+    faults = section(FaultSettings)
+    checkpoints = section(CheckpointSettings)
+    privacy = section(PrivacySettings, is_offered=False)
+    """Offered by algorithms whose workers can keep samples private."""
+    secure = section(SecureSumSettings, is_offered=False)
+    """Offered by algorithms that can do with sums of answers."""
+
+    algorithm: str = setting("", "What trains.", text(), is_usual=True)
     world_size: int = setting(
         5,
         "Number of ranks: the server and the workers.",
@@ -78,6 +135,7 @@ class RunSettings(DataSettings, ModelSettings, TrainingSettings, ScoreSettings, 
         metavar="N",
         symbol="N + 1",
         other_names=("--workers", "--num-workers"),
+        is_usual=True,
     )
     kappa: int | Literal["auto"] = setting(
         "auto",
@@ -86,6 +144,7 @@ class RunSettings(DataSettings, ModelSettings, TrainingSettings, ScoreSettings, 
         metavar="K|auto",
         symbol="κ",
         default_text="auto: max(2, ⌊log2 N⌋)",
+        is_usual=True,
     )
     participation: float = setting(
         1.0,
@@ -93,60 +152,30 @@ class RunSettings(DataSettings, ModelSettings, TrainingSettings, ScoreSettings, 
         number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
         metavar="C",
         symbol="C",
-    )
-    deadline: DeadlineRule | None = own_setting(
-        None,
-        "When to go on without the answers that are missing: seconds, or times the median answer "
-        "time, such as 3x.",
-        parsed(parse_deadline),
-        metavar="SECONDS|FACTORx",
-        default_text="wait for every worker that lives",
-        group="faults",
-    )
-    quorum: float = own_setting(
-        0.5,
-        "Least fraction of the workers to wait for, past --deadline too.",
-        number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
-        metavar="FRACTION",
-        group="faults",
-    )
-    strikes: int = own_setting(
-        3,
-        "Unusable answers, or messages without sense, after which a worker is shut out.",
-        whole(1),
-        metavar="N",
-        group="faults",
-    )
-    checkpoint_interval: int = own_setting(
-        500,
-        "Iterations between two checkpoints; there is one at the end, too. 0 for none at all.",
-        whole(0, otherwise="must be 0 or more"),
-        metavar="N",
-        group="faults",
-    )
-    checkpoint_keep: int = own_setting(
-        2, "Number of checkpoints to keep.", whole(1), metavar="K", group="faults"
-    )
-    checkpoint_to_server: bool = own_setting(
-        False,
-        "Workers send their state to rank 0 instead of writing it themselves.",
-        switch(),
-        group="faults",
+        is_usual=True,
     )
 
+    excludes = (*BESIDE_PRIVACY, summed("deadline checkpoint_to_server"))
+
     def check(self) -> None:
-        """Checks that every generated batch has a worker to judge it."""
-        super().check()
-        if self.profile is not None and self.profile.first > self.iterations:
+        """Checks that every generated batch has a worker to judge it, and sums enough answers."""
+        profile, iterations = self.records.profile, self.training.iterations
+        if profile is not None and profile.first > iterations:
             raise BadInput(
-                f"--profile {self.profile}: training ends with iteration {self.iterations}; give "
-                "earlier ones"
+                f"--profile {profile}: training ends with iteration {iterations}; give earlier ones"
             )
         most = max(2, self.num_judges)
         if self.kappa != "auto" and self.kappa > most:
             raise BadInput(
                 f"--kappa {self.kappa}: more batches than {self.num_judges} worker(s) at a time "
                 f"can judge; at most {most}"
+            )
+        at_a_time = num_participants(self.participation, self.num_workers)
+        if self.secure.secure_aggregation and at_a_time < LEAST_PARTIES:
+            raise BadInput(
+                f"--secure-aggregation: a sum of {at_a_time} worker(s) at a time would tell "
+                f"what each has answered; use at least {LEAST_PARTIES} (--world-size, "
+                "--participation)"
             )
 
     @property
@@ -175,9 +204,9 @@ class RunSettings(DataSettings, ModelSettings, TrainingSettings, ScoreSettings, 
     @property
     def makes_checkpoints(self) -> bool:
         """Whether the run is long enough for a checkpoint."""
-        return 0 < self.checkpoint_interval <= self.iterations
+        return 0 < self.checkpoints.checkpoint_interval <= self.training.iterations
 
     @property
     def is_scored(self) -> bool:
         """Whether the run is long enough for a score."""
-        return 0 < self.eval_interval <= self.iterations
+        return 0 < self.scores.eval_interval <= self.training.iterations

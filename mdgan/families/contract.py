@@ -77,7 +77,11 @@ class Algorithm(Generic[S]):
         saves = settings.makes_checkpoints
         server = self.server_phases + ("checkpoint", "write", "manifest") * saves
         host = self.host_phases + ("checkpoint", "write", "report") * saves
-        return (_merged(server), _merged(host)) if settings.merge_halves else (server, host)
+        return (
+            (_merged(server), _merged(host))
+            if settings.training.arithmetic.merge_halves
+            else (server, host)
+        )
 
     def opens_links(self, settings: S) -> str:
         """The flag, with its value, by which processes talk without encryption beside their links.
@@ -255,6 +259,7 @@ def updates_setting(**others: str) -> Any:
         + "".join(f"; {name}: {about}" for name, about in others.items())
         + ".",
         one_of("sync", "async", *others),
+        is_usual=True,
     )
 
 

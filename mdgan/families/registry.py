@@ -1,8 +1,6 @@
 """All algorithms. A new one is a folder beside this file and an entry here."""
 
-import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, fields
 from typing import Any
 
 from mdgan.engine.settings import RunSettings
@@ -12,7 +10,9 @@ from mdgan.families.data_parallel.settings import PARAGAN
 from mdgan.families.federated.settings import FEGAN, FL_GAN
 from mdgan.families.mdgan.settings import MDGAN
 from mdgan.families.standalone.settings import STANDALONE
-from mdgan.settings.declare import Kind, flag, merged, suggest
+from mdgan.settings.declare import Setting, flag, suggest
+from mdgan.settings.layers import merged
+from mdgan.settings.retired import modern
 
 _ALGORITHMS: dict[str, Algorithm[Any]] = {
     entry.name: entry for entry in (MDGAN, FL_GAN, FEGAN, PARAGAN, STANDALONE)
@@ -72,15 +72,11 @@ def with_setting(name: str) -> list[str]:
     return [entry.name for entry in _ALGORITHMS.values() if name in entry.settings.names()]
 
 
-def declared_settings() -> dict[str, "Field[Any]"]:
+def declared_settings() -> dict[str, Setting]:
     """Every setting that any algorithm has, by name, in the order of `--help`."""
-    ordered: dict[str, Field[Any]] = {}
+    ordered: dict[str, Setting] = {}
     for entry in _ALGORITHMS.values():
-        declared = {item.name: item for item in fields(entry.settings)}
-        groups = [inspect.get_annotations(kind) for kind in entry.settings.__mro__]
-        for name in [name for group in (*groups[1:], groups[0]) for name in group]:
-            if name in declared:
-                ordered.setdefault(name, declared[name])
+        ordered = {**entry.settings.declared(), **ordered}
     return ordered
 
 
@@ -104,6 +100,7 @@ def read_settings(
     Raises:
         BadInput: a value cannot be used, or the algorithm does not have the setting.
     """
+    layers = [modern(layer, "settings") for layer in layers]
     entry = chosen_algorithm(layers)
     own = {"algorithm": entry.name}
     if dataset_defaults is None:
@@ -122,11 +119,11 @@ def _without_names_to_come(layer: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in layer.items():
         item = declared.get(name)
         kept[name] = value
-        if item is not None and (kind := item.metadata["kind"]).grows and value is not None:
+        if item is not None and item.kind.grows and value is not None:
             try:
-                kind.read(name, value, item.default)
+                item.read(value)
             except BadInput:
-                kept[name] = kind.stand_in
+                kept[name] = item.kind.stand_in
     return kept
 
 
@@ -140,10 +137,7 @@ def _refuse_foreign(entry: Algorithm[Any], layers: Sequence[Mapping[str, Any]]) 
     for name, value in merged(layers, declared.values()).items():
         if name in declared and name not in entry.settings.names():
             item = declared[name]
-            kind: Kind = item.metadata["kind"]
-            read = kind.read(name, value, item.default)
-            default = kind.read(name, item.default, item.default)
-            if read != default or item.metadata["is_choice"]:
+            if item.read(value) != item.read(item.default) or item.is_choice:
                 shown = flag(name) if value is True else f"{flag(name)} {value}"
                 others = " or ".join(with_setting(name)[:2])
                 raise BadInput(

@@ -60,17 +60,17 @@ def make_model(
         name: `generator` or `discriminator`; with the seed it decides the initial weights.
     """
     model = build_model(build, derive_seed(settings.seed, name)).to(device)
-    return _prepared(model, settings, compiled=settings.compile)
+    return _prepared(model, settings, compiled=settings.arithmetic.compile)
 
 
 def _prepared(model: nn.Module, settings: TrainingSettings, *, compiled: bool) -> nn.Module:
     return prepare(
         model,
         next(model.parameters()).device,
-        precision=settings.precision,
-        channels_last=settings.channels_last,
+        precision=settings.arithmetic.precision,
+        channels_last=settings.arithmetic.channels_last,
         compiled=compiled,
-        exact=settings.exact_patterns(),
+        exact=settings.arithmetic.exact_patterns(),
     )
 
 
@@ -112,11 +112,11 @@ def make_discriminator_learner(
             settings.local_steps,
             DISCRIMINATOR_LOSSES[settings.discriminator_loss],
             GENERATOR_LOSSES[settings.generator_loss],
-            loss_scale(settings.precision),
+            loss_scale(settings.arithmetic.precision),
             1.0 if settings.class_weight is None else settings.class_weight,
-            settings.merge_halves,
+            settings.arithmetic.merge_halves,
         ),
-        make_regularizers(settings),
+        make_regularizers(settings.regularizers),
         real_half,
     )
 

@@ -1,9 +1,11 @@
-"""How tensors are encoded for sending, as a setting; `codecs.py` encodes them."""
+"""How users name the codecs of `codecs.py`; quickly, since it needs no torch."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mdgan.settings.declare import Kind, parsed, shortest
+from mdgan.settings.declare import Kind, parsed, shortest, suggest
+from mdgan.settings.layers import joined, parts_of
 
 IMAGE_FORMS = "fp32, bf16, int8"
 CODEC_FORMS = f"{IMAGE_FORMS}, topk:F"
@@ -34,23 +36,59 @@ class CodecForm:
         return self.name == "fp32"
 
 
-def codec_kind(forms: str) -> Kind:
-    """The kind of a setting that names a codec.
+def parse_codec(text: str, forms: str) -> CodecForm:
+    """Reads a codec.
 
     Args:
         forms: `IMAGE_FORMS` or `CODEC_FORMS`, those that are allowed.
+
+    Raises:
+        ValueError: it is none of them.
+    """
+    name, _, fraction = text.partition(":")
+    if not _FORM.fullmatch(text) or name not in forms.replace(":F", "").split(", "):
+        raise ValueError(f"not one of {forms}")
+    try:
+        form = CodecForm(name, float(fraction or 1.0))
+    except ValueError:
+        form = CodecForm(name, 0.0)
+    if fraction and not 0 < form.fraction <= MOST_TOPK:
+        raise ValueError(f"F must be above 0 and at most {MOST_TOPK}")
+    return form
+
+
+@dataclass(frozen=True)
+class WireForm:
+    """How what an algorithm sends travels: images, feedback, models, of those that it has."""
+
+    images: CodecForm = CodecForm()
+    feedback: CodecForm = CodecForm()
+    models: CodecForm = CodecForm()
+
+    def __str__(self) -> str:
+        """As the command line has it; `fp32` if every bit arrives."""
+        return joined("", {k: v for k, v in vars(self).items() if not v.is_exact}) or "fp32"
+
+
+def wire_kind(forms: Mapping[str, str]) -> Kind:
+    """The kind of `--wire`.
+
+    Args:
+        forms: what the algorithm sends, and the codecs that each may have.
     """
 
-    def parse(text: str) -> CodecForm:
-        name, _, fraction = text.partition(":")
-        if not _FORM.fullmatch(text) or name not in forms.replace(":F", "").split(", "):
-            raise ValueError(f"not one of {forms}")
-        try:
-            form = CodecForm(name, float(fraction or 1.0))
-        except ValueError:
-            form = CodecForm(name, 0.0)
-        if fraction and not 0 < form.fraction <= MOST_TOPK:
-            raise ValueError(f"F must be above 0 and at most {MOST_TOPK}")
-        return form
+    def parse(text: str) -> WireForm:
+        head, given = parts_of(text)
+        if head not in ("", "fp32"):
+            raise ValueError(f"write {','.join(f'{what}=CODEC' for what in forms)}")
+        found = {}
+        for what, codec in given.items():
+            if what not in forms:
+                raise ValueError(f"must be of {', '.join(forms)}{suggest(what, forms)}")
+            try:
+                found[what] = parse_codec(codec, forms[what])
+            except ValueError as error:
+                raise ValueError(f"{what}: {error}") from error
+        return WireForm(**found)
 
-    return parsed(parse)
+    return parsed(parse, several=True)

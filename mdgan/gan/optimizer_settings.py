@@ -2,18 +2,20 @@
 
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from mdgan.errors import BadInput
 from mdgan.gan.schedules import SCHEDULES, RateSchedule
-from mdgan.settings.declare import Settings, flag, number, one_of, setting, whole
+from mdgan.settings.declare import Kind, number, one_of, shortest, suggest, whole
+from mdgan.settings.layers import joined, parts_of
 from mdgan.settings.names import Names
 
 OPTIMIZERS = ("adam", "radam", "adabelief", "lars", "lamb", "sgd")
 LOOKAHEAD = "lookahead:"
 """Before the name of another optimizer, which then takes the steps within a window."""
 
-_WITH_MOMENTUM_ALONE = ("lars", "sgd")
 OPTIMIZER_NAMES = Names("optimizer", *OPTIMIZERS, prefix=LOOKAHEAD)
+_WITH_MOMENTUM_ALONE = ("lars", "sgd")
 
 
 @dataclass(frozen=True)
@@ -49,134 +51,105 @@ class Policy:
         return self.optimizer.startswith(LOOKAHEAD)
 
 
-_OPTIMIZER = OPTIMIZER_NAMES.setting()
-_STEP_SIZE = number(lambda lr: 0 < lr < inf, "must be above 0")
-_STEP_SIZE_NAMES = ("--learning-rate", "--lr")
 _DECAY = number(lambda beta: 0 <= beta < 1, "must be in [0, 1)")
-_EPSILON = number(lambda epsilon: 0 < epsilon < inf, "must be above 0, or steps divide by 0")
-_WEIGHT_DECAY = number(lambda decay: 0 <= decay < inf, "must be 0 or more")
-_CLIP = number(lambda norm: 0 < norm < inf, "must be above 0; leave it out to clip nothing")
-_OPTIMIZER_HELP = "adam, radam, adabelief, lars, lamb, sgd, or lookahead:NAME with one of them"
-_EPSILON_TEXT = "the optimizer's own"
+_KEYS = {
+    "lr": number(lambda lr: 0 < lr < inf, "must be above 0"),
+    "beta1": _DECAY,
+    "beta2": _DECAY,
+    "epsilon": number(lambda e: 0 < e < inf, "must be above 0, or steps divide by 0"),
+    "weight_decay": number(lambda decay: 0 <= decay < inf, "must be 0 or more"),
+    "clip_norm": number(
+        lambda norm: 0 < norm < inf, "must be above 0; leave it out to clip nothing"
+    ),
+    "schedule": one_of(*SCHEDULES),
+    "warmup": whole(0),
+}
+_DEFAULTS: dict[str, Any] = {"lr": 2e-4, "beta1": 0.5, "beta2": 0.999}
+OPTIMIZER_KEYS = (
+    "lr (2e-4), beta1 (0.5; the momentum of sgd and lars), beta2 (0.999), epsilon, weight_decay, "
+    "clip_norm (largest norm of the gradient), schedule (constant, linear, cosine: how lr falls) "
+    "and warmup (first iterations, in which lr rises)"
+)
 
 
 @dataclass(frozen=True)
-class OptimizerSettings(Settings, group="models"):
-    """Optimizers, learning rates and clipping; None means what the default text says."""
+class OptimizerForm:
+    """One optimizer, as users write it: `adam:lr=2e-4,beta1=0`.
 
-    generator_lr: float = setting(
-        2e-4,
-        "Learning rate of the generator.",
-        _STEP_SIZE,
-        metavar="LR",
-        other_names=_STEP_SIZE_NAMES,
-    )
-    discriminator_lr: float = setting(
-        2e-4,
-        "Learning rate of discriminators.",
-        _STEP_SIZE,
-        metavar="LR",
-        other_names=_STEP_SIZE_NAMES,
-    )
-    beta1: float = setting(
-        0.5,
-        "Decay rate of first moments; the momentum of sgd and lars.",
-        _DECAY,
-        metavar="B",
-        symbol="β1",
-    )
-    beta2: float = setting(0.999, "Decay rate of second moments.", _DECAY, metavar="B", symbol="β2")
-    generator_optimizer: str | None = setting(
-        None,
-        f"Optimizer of the generator: {_OPTIMIZER_HELP}.",
-        _OPTIMIZER,
-        metavar="NAME",
-        default_text="adam",
-        other_names=("--optimizer", "--optim"),
-    )
-    discriminator_optimizer: str | None = setting(
-        None,
-        "Optimizer of discriminators: one of the same names.",
-        _OPTIMIZER,
-        metavar="NAME",
-        default_text="adam",
-        other_names=("--optimizer", "--optim"),
-    )
-    generator_beta1: float | None = setting(
-        None, "β1 of the generator alone.", _DECAY, metavar="B", default_text="--beta1"
-    )
-    discriminator_beta1: float | None = setting(
-        None, "β1 of discriminators alone.", _DECAY, metavar="B", default_text="--beta1"
-    )
-    generator_beta2: float | None = setting(
-        None, "β2 of the generator alone.", _DECAY, metavar="B", default_text="--beta2"
-    )
-    discriminator_beta2: float | None = setting(
-        None, "β2 of discriminators alone.", _DECAY, metavar="B", default_text="--beta2"
-    )
-    generator_epsilon: float | None = setting(
-        None, "ε of the generator.", _EPSILON, metavar="E", default_text=_EPSILON_TEXT
-    )
-    discriminator_epsilon: float | None = setting(
-        None, "ε of discriminators.", _EPSILON, metavar="E", default_text=_EPSILON_TEXT
-    )
-    generator_weight_decay: float | None = setting(
-        None, "Weight decay of the generator.", _WEIGHT_DECAY, metavar="D", default_text="0"
-    )
-    discriminator_weight_decay: float | None = setting(
-        None, "Weight decay of discriminators.", _WEIGHT_DECAY, metavar="D", default_text="0"
-    )
-    generator_schedule: str | None = setting(
-        None,
-        "How the generator's learning rate falls until the last iteration.",
-        one_of(*SCHEDULES),
-        default_text="constant",
-    )
-    discriminator_schedule: str | None = setting(
-        None,
-        "How the discriminators' learning rate falls until the last iteration.",
-        one_of(*SCHEDULES),
-        default_text="constant",
-    )
-    generator_warmup_iterations: int | None = setting(
-        None,
-        "First iterations, in which the generator's learning rate rises.",
-        whole(0),
-        metavar="N",
-        default_text="0",
-    )
-    discriminator_warmup_iterations: int | None = setting(
-        None,
-        "First iterations, in which the discriminators' learning rate rises.",
-        whole(0),
-        metavar="N",
-        default_text="0",
-    )
-    generator_clip_norm: float | None = setting(
-        None,
-        "Largest norm of the generator's gradient; a larger one is scaled down.",
-        _CLIP,
-        metavar="C",
-        default_text="any",
-    )
-    discriminator_clip_norm: float | None = setting(
-        None,
-        "Largest norm of a discriminator's gradient; a larger one is scaled down.",
-        _CLIP,
-        metavar="C",
-        default_text="any",
-    )
+    Attributes:
+        name: one of `OPTIMIZER_NAMES`, or `lookahead:` and one of them.
+        values: of `_KEYS`, those that are given.
+    """
 
-    def check(self) -> None:
-        """Checks that no number is given to an optimizer that has no use for it."""
-        super().check()
-        for network in ("generator", "discriminator"):
-            optimizer = getattr(self, f"{network}_optimizer") or OPTIMIZERS[0]
-            if optimizer.removeprefix(LOOKAHEAD) not in _WITH_MOMENTUM_ALONE:
-                continue
-            for name in (f"{network}_epsilon", f"{network}_beta2"):
-                if (value := getattr(self, name)) is not None:
-                    raise BadInput(
-                        f"{flag(name)} {value}: {optimizer} has no use for it; leave it out, or "
-                        f"choose another {flag(network + '_optimizer')}"
-                    )
+    name: str
+    values: tuple[tuple[str, float | int | str], ...]
+
+    def __str__(self) -> str:
+        """As the command line has it, complete enough to mean the same beside any defaults."""
+        return joined(
+            self.name,
+            {key: shortest(v) if isinstance(v, float) else v for key, v in self.values},
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> "OptimizerForm":
+        """Reads `NAME:KEY=VALUE,…`, in which the name or the keys may be missing.
+
+        Raises:
+            ValueError: a name or a key is not known, a value is out of range, or the optimizer has
+                no use for it.
+        """
+        name, given = parts_of(text)
+        name = str(OPTIMIZER_NAMES.setting().convert(name or OPTIMIZERS[0]))
+        inner, has_beta2 = name.removeprefix(LOOKAHEAD), "beta2" in given
+        values: dict[str, Any] = {**_DEFAULTS}
+        for key, value in given.items():
+            values[key] = _value(key, value)
+        if inner in _WITH_MOMENTUM_ALONE:
+            if not has_beta2:
+                del values["beta2"]
+            for key in values.keys() & {"beta2", "epsilon"}:
+                raise ValueError(f"{name} has no use for {key}; leave it out")
+        if inner == "adabelief" and values["beta1"] == 0:
+            raise ValueError(
+                "divides by how far gradients are from their mean, which is 0 with beta1=0; give "
+                "beta1=0.5, or another optimizer"
+            )
+        return cls(name, tuple((key, values[key]) for key in _KEYS if key in values))
+
+    def policy(self, num_iterations: int) -> Policy:
+        """How a network is optimized in a run of so many iterations."""
+        values: dict[str, Any] = {"beta2": _DEFAULTS["beta2"], **dict(self.values)}
+        schedule = RateSchedule(
+            values.get("schedule", SCHEDULES[0]), values.get("warmup", 0), num_iterations
+        )
+        return Policy(
+            self.name,
+            values["lr"],
+            (values["beta1"], values["beta2"]),
+            values.get("epsilon"),
+            values.get("weight_decay", 0.0),
+            values.get("clip_norm"),
+            schedule,
+        )
+
+
+def _value(key: str, text: str) -> Any:
+    kind = _KEYS.get(key)
+    if kind is None:
+        raise ValueError(f"{key}: must be one of {', '.join(_KEYS)}{suggest(key, _KEYS)}")
+    try:
+        return kind.read(key, kind.type(text), ...)
+    except (ValueError, BadInput) as error:
+        said = str(error).partition(": ")[2] if isinstance(error, BadInput) else "is no number"
+        raise ValueError(f"{key}={text} {said}") from error
+
+
+OPTIMIZER = Kind(
+    str,
+    OptimizerForm.parse,
+    known=lambda _others: OPTIMIZER_NAMES.all,
+    grows=True,
+    is_keyed=True,
+    several=True,
+)

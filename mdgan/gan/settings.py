@@ -1,23 +1,27 @@
 """The settings of training that every algorithm has."""
 
-from dataclasses import dataclass
 from math import inf
-from typing import Any
 
-from mdgan.errors import BadInput
-from mdgan.gan.optimizer_settings import OPTIMIZERS, OptimizerSettings, Policy
-from mdgan.gan.regularizers.registry import RegularizerSettings, make_regularizers
-from mdgan.gan.schedules import SCHEDULES, RateSchedule
+from mdgan.gan.optimizer_settings import (
+    OPTIMIZER,
+    OPTIMIZER_KEYS,
+    OPTIMIZERS,
+    OptimizerForm,
+    Policy,
+)
+from mdgan.gan.regularizers.registry import REGULARIZERS, RegularizerSettings
 from mdgan.settings.declare import (
-    flag,
+    Settings,
     number,
     one_of,
     own_setting,
+    section,
     setting,
     switch,
     text,
     whole,
 )
+from mdgan.settings.excludes import table
 from mdgan.settings.names import Names
 
 GENERATOR_LOSS_NAMES = Names(
@@ -26,16 +30,74 @@ GENERATOR_LOSS_NAMES = Names(
 DISCRIMINATOR_LOSS_NAMES = Names(
     "discriminator loss", "bce", "least-squares", "hinge", "wasserstein"
 )
-_CRITIC = "wasserstein"
 
 
-@dataclass(frozen=True)
-class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
+class ArithmeticSettings(Settings, group="speed"):
+    """How models compute."""
+
+    precision: str = setting(
+        "fp32",
+        "What layers compute in; weights, losses and last layers stay in fp32.",
+        one_of("fp32", "bf16", "fp16"),
+    )
+    exact_layers: str | None = setting(
+        None,
+        "Layers of either model that compute in fp32 beside the last one, by name: 0,attention.*.",
+        text(),
+        metavar="PATTERN[,PATTERN…]",
+        has_flag=False,
+    )
+    channels_last: bool = setting(
+        False, "Images lie in memory pixel by pixel.", switch(), has_flag=False
+    )
+    merge_halves: bool = setting(
+        False,
+        "A discriminator judges real and generated samples in one pass, not in two. Results differ "
+        "in the last bits, more with dropout or spectral norm, and its work on real samples no "
+        "longer begins before the generated ones are there.",
+        switch(),
+    )
+    compile: bool = setting(False, "Compile the models with torch.compile.", switch())
+
+    excludes = table(
+        """
+        precision=fp32 | exact_layers |
+            all layers compute in fp32; leave it out, or add --precision bf16
+        """
+    )
+
+    def exact_patterns(self) -> list[str]:
+        """What names of layers are compared with, as `fnmatch` does, that stay in fp32."""
+        given = (self.exact_layers or "").split(",")
+        return [pattern.strip() for pattern in given if pattern.strip()]
+
+
+class TrainingSettings(Settings, group="models"):
     """Losses, optimizers and arithmetic, and how long to train."""
 
-    batch_size: int = setting(10, "Samples in a batch.", whole(1), metavar="b", symbol="b")
+    iterations: int = setting(
+        3000,
+        "Number of global learning iterations.",
+        whole(1),
+        metavar="I",
+        symbol="I",
+        group="algorithm",
+        other_names=("--epochs", "--steps", "--num-iterations"),
+        is_usual=True,
+    )
+    batch_size: int = setting(
+        10, "Samples in a batch.", whole(1), metavar="b", symbol="b", is_usual=True
+    )
     local_steps: int = setting(
         1, "Discriminator updates within an iteration.", whole(1), metavar="L", symbol="L"
+    )
+    seed: int = setting(
+        0,
+        "Everything random is derived from it.",
+        whole(0, 2**63 - 1, otherwise="must be in [0, 2^63)"),
+        metavar="N",
+        group="algorithm",
+        is_usual=True,
     )
     generator_loss: str = setting(
         "non-saturating",
@@ -45,6 +107,7 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
         metavar="LOSS",
         symbol="J_gen",
         other_names=("--loss",),
+        is_usual=True,
     )
     discriminator_loss: str = setting(
         "bce",
@@ -53,12 +116,31 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
         metavar="LOSS",
         symbol="J_disc",
         other_names=("--loss",),
+        is_usual=True,
+    )
+    generator_optimizer: OptimizerForm = setting(
+        "adam",
+        f"Optimizer of the generator: {', '.join(OPTIMIZERS)}, or lookahead:NAME with one of them; "
+        f"of keys {OPTIMIZER_KEYS}.",
+        OPTIMIZER,
+        metavar="NAME:KEY=VALUE,…",
+        other_names=("--optimizer", "--optim", "--learning-rate", "--lr"),
+        is_usual=True,
+    )
+    discriminator_optimizer: OptimizerForm = setting(
+        "adam",
+        "Optimizer of discriminators, in the same form.",
+        OPTIMIZER,
+        metavar="NAME:KEY=VALUE,…",
+        other_names=("--optimizer", "--optim", "--learning-rate", "--lr"),
+        is_usual=True,
     )
     label_prior: str = setting(
         "uniform",
         "How often conditional models generate each class: equally often, or as often as the data "
         "have it.",
         one_of("uniform", "data"),
+        has_flag=False,
     )
     class_weight: float | None = setting(
         None,
@@ -68,33 +150,7 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
         metavar="W",
         default_text="1",
         other_names=("--auxiliary-weight",),
-    )
-    precision: str = setting(
-        "fp32",
-        "What layers compute in; weights, losses and last layers stay in fp32.",
-        one_of("fp32", "bf16", "fp16"),
-        group="speed",
-    )
-    exact_layers: str | None = setting(
-        None,
-        "Layers of either model that compute in fp32 beside the last one, by name: 0,attention.*.",
-        text(),
-        metavar="PATTERN[,PATTERN…]",
-        group="speed",
-    )
-    channels_last: bool = setting(
-        False, "Images lie in memory pixel by pixel.", switch(), group="speed"
-    )
-    merge_halves: bool = setting(
-        False,
-        "A discriminator judges real and generated samples in one pass, not in two. Results differ "
-        "in the last bits, more with dropout or spectral norm, and its work on real samples no "
-        "longer begins before the generated ones are there.",
-        switch(),
-        group="speed",
-    )
-    compile: bool = setting(
-        False, "Compile the models with torch.compile.", switch(), group="speed"
+        has_flag=False,
     )
     ema: float | None = setting(
         None,
@@ -104,24 +160,8 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
         metavar="HALFLIFE",
         default_text="no average",
         other_names=("--ema-halflife", "--ema-decay"),
+        is_usual=True,
     )
-    iterations: int = setting(
-        3000,
-        "Number of global learning iterations.",
-        whole(1),
-        metavar="I",
-        symbol="I",
-        group="algorithm",
-        other_names=("--epochs", "--steps", "--num-iterations"),
-    )
-    seed: int = setting(
-        0,
-        "Everything random is derived from it.",
-        whole(0, 2**63 - 1, otherwise="must be in [0, 2^63)"),
-        metavar="N",
-        group="algorithm",
-    )
-
     init_from: str | None = own_setting(
         None,
         "Begin with the generator of another run, or of a safetensors file, and with that run's "
@@ -130,59 +170,22 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
         metavar="RUN|FILE",
         default_text="weights drawn from --seed",
     )
+    regularizers = section(RegularizerSettings)
+    arithmetic = section(ArithmeticSettings)
 
-    def check(self) -> None:
-        """Checks that losses and penalties go together, and that what is named has an effect."""
-        super().check()
-        if self.exact_layers is not None and self.precision == "fp32":
-            raise BadInput(
-                f"--exact-layers {self.exact_layers}: all layers compute in fp32; leave it out, or "
-                "add --precision bf16"
-            )
-        for network in ("generator", "discriminator"):
-            policy = self.policy(network)
-            if policy.inner == "adabelief" and policy.betas[0] == 0:
-                raise BadInput(
-                    f"{flag(f'{network}_optimizer')} {policy.optimizer}: divides by how far "
-                    "gradients are from their mean, which is 0 with β1 = 0; add "
-                    f"{flag(f'{network}_beta1')} 0.5, or use another optimizer"
-                )
-        critic, generator = self.discriminator_loss, self.generator_loss
-        if (critic == _CRITIC) != (generator == _CRITIC):
-            raise BadInput(
-                f"--discriminator-loss {critic} and --generator-loss {generator}: the Wasserstein "
-                f"distance needs both; give {_CRITIC} twice"
-            )
-        for regularizer in make_regularizers(self).all:
-            regularizer.check(self)
+    excludes = table(
+        """
+        generator_loss!=wasserstein     | discriminator_loss=wasserstein |
+            with {when} there is no Wasserstein distance, which needs both; give wasserstein twice
+        discriminator_loss!=wasserstein | generator_loss=wasserstein |
+            with {when} there is no Wasserstein distance, which needs both; give wasserstein twice
+        """
+    ) + tuple(row for kind in REGULARIZERS for row in kind.excludes)
 
     def policy(self, network: str) -> Policy:
-        """How one of the networks is optimized.
-
-        Args:
-            network: `generator` or `discriminator`.
-        """
-
-        def own(name: str, otherwise: Any) -> Any:
-            value = getattr(self, f"{network}_{name}")
-            return otherwise if value is None else value
-
-        return Policy(
-            own("optimizer", OPTIMIZERS[0]),
-            own("lr", 0.0),
-            (own("beta1", self.beta1), own("beta2", self.beta2)),
-            own("epsilon", None),
-            own("weight_decay", 0.0),
-            own("clip_norm", None),
-            RateSchedule(
-                own("schedule", SCHEDULES[0]), own("warmup_iterations", 0), self.iterations
-            ),
-        )
-
-    def exact_patterns(self) -> list[str]:
-        """What names of layers are compared with, as `fnmatch` does, that stay in fp32."""
-        given = (self.exact_layers or "").split(",")
-        return [pattern.strip() for pattern in given if pattern.strip()]
+        """How the `generator` or the `discriminator` is optimized."""
+        form: OptimizerForm = getattr(self, f"{network}_optimizer")
+        return form.policy(self.iterations)
 
     def iterations_of(self, epochs: float, mean_shard_size: float) -> int:
         """mE/b iterations, rounded, at least 1 (Hardy et al. 2019, Algorithm 1, line 11).

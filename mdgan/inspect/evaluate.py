@@ -7,7 +7,6 @@ a run with differential privacy held-out samples alone, unless its workers tell 
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +71,12 @@ def evaluate_run(
         given.setdefault("extractor", "inception")
     elif given.get("extractor", "inception") != "inception":
         given["inception_weights"] = None
-    settings = replace(settings, **given)
+    settings = settings.but(**given)
     device = machine.resolve_device(changes.get("device", launch.device), 0)
     torch.set_num_threads(machine.num_threads(launch))
     begin = time.monotonic()
     extractor = extractor_of(trained, settings, changes).to(device)
-    folder = settings.data_folder(trained.dataset.name, 1)
+    folder = settings.data.data_folder(trained.dataset.name, 1)
     source = judging(settings, open_held_out(settings, trained.dataset, folder))
     held_out = None if source is None else features_of(source, extractor)
     real = _real(trained, settings, changes, extractor, held_out)
@@ -88,8 +87,8 @@ def evaluate_run(
         held_out,
         z_dim=trained.models.z_dim,
         num_samples=num_samples,
-        seed=settings.seed if seed is None else seed,
-        held=trained.held() if settings.label_prior == "data" else (),
+        seed=settings.training.seed if seed is None else seed,
+        held=trained.held() if settings.training.label_prior == "data" else (),
     )
     record = {
         "event": "scores",
@@ -143,7 +142,7 @@ def extractor_of(
     kept = trained.run.path / EXTRACTOR_FILE
     if not decide & changes.keys() and kept.exists():
         tensors, fields = trained.run.read_tensors(EXTRACTOR_FILE)
-        extractor = unpack(fields, tensors, own_file(settings))
+        extractor = unpack(fields, tensors, own_file(settings.scores))
         if not (must_not_know and knows_workers(extractor, trained.dataset)):
             return extractor
         _log.warning(
@@ -151,7 +150,7 @@ def extractor_of(
             "another network is used, delete this one",
             kept,
         )
-    folder = settings.data_folder(trained.dataset.name, 1)
+    folder = settings.data.data_folder(trained.dataset.name, 1)
     return make_extractor(
         settings,
         trained.dataset,
@@ -176,7 +175,7 @@ def _real(
             return RealStatistics.from_tensors(tensors)
     has_hosts = registry.algorithm(settings.algorithm).has_hosts
     ranks = range(1, settings.world_size) if has_hosts else [1]
-    folders = {settings.data_folder(trained.dataset.name, rank) for rank in ranks}
+    folders = {settings.data.data_folder(trained.dataset.name, rank) for rank in ranks}
     sources = [trained.dataset.open(folder) for folder in sorted(folders)]
     shards = [Shard(source, torch.arange(len(source)), generator_for(0)) for source in sources]
     return describe_all(shards, extractor)

@@ -59,7 +59,7 @@ class TrainedRun:
                 )
             return None
         if label is None:
-            as_data = self.settings()[0].label_prior == "data"
+            as_data = self.settings()[0].training.label_prior == "data"
             return even_labels(
                 label_counts(num_classes, self.held() if as_data else ()), num_samples
             )

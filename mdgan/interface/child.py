@@ -17,6 +17,7 @@ from mdgan.errors import BadInput
 from mdgan.launch.minder import ENDS_WITH_INPUT
 from mdgan.launch.resolve import known_settings
 from mdgan.settings.declare import suggest
+from mdgan.settings.retired import answer
 
 _BAD_INPUT = 2
 _MARK = "mdgan: "
@@ -102,9 +103,10 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
         BadInput: there is no setting of that name, or its value is an object of another kind.
     """
     found: dict[str, Any] = {}
+    known = known_settings()
     for name, value in settings.items():
-        if name not in known_settings():
-            raise BadInput(f"{name}: is no setting{suggest(name, known_settings())}")
+        if name not in known:
+            raise BadInput(answer(name, value) or f"{name}: is no setting{suggest(name, known)}")
         if isinstance(value, list | tuple):
             value = ",".join(map(str, value))
         elif isinstance(value, os.PathLike):

@@ -16,7 +16,9 @@ from mdgan.gan.settings import DISCRIMINATOR_LOSS_NAMES, GENERATOR_LOSS_NAMES
 from mdgan.models import registry
 from mdgan.models.registry import Architecture, Shape
 from mdgan.models.settings import ARCHITECTURE_NAMES
+from mdgan.settings.layers import parts_of
 from mdgan.settings.names import Names
+from mdgan.settings.retired import modern
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
@@ -93,7 +95,14 @@ def architecture(
 
         _add(ARCHITECTURE_NAMES, name, make)
         registry.register(
-            Architecture(name, "of your own", models, width, dict(defaults or {}), conditional)
+            Architecture(
+                name,
+                "of your own",
+                models,
+                width,
+                modern(defaults or {}, f"architecture {name!r}"),
+                conditional,
+            )
         )
         return make
 
@@ -119,7 +128,7 @@ def things_named(settings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     found = {}
     for layer in settings:
         for setting, names in ALL_NAMES.items():
-            value = str(layer.get(setting)).removeprefix(LOOKAHEAD)
+            value = parts_of(str(layer.get(setting)))[0].removeprefix(LOOKAHEAD)
             if value in names.registered:
                 thing = names.registered[value]
                 found[thing.__name__] = thing

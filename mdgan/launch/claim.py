@@ -109,7 +109,7 @@ class Claim:
 
     def checkpoints(self, prepared: Prepared) -> Checkpoints:
         """The checkpoints of the run."""
-        return Checkpoints(self.run.checkpoints, prepared.settings.checkpoint_keep)
+        return Checkpoints(self.run.checkpoints, prepared.settings.checkpoints.checkpoint_keep)
 
 
 def claim(
@@ -192,7 +192,7 @@ def resumed_or_started(prepared: Prepared) -> Prepared | None:
     run = RunDirectory.open(path)
     status = run.read_status()
     iterations = status.get("iteration", 0)
-    if status.get("state") == "finished" and iterations >= prepared.settings.iterations:
+    if status.get("state") == "finished" and iterations >= prepared.settings.training.iterations:
         _log.info("%s is finished: %d iterations", path, iterations)
         return None
     if Checkpoints(run.checkpoints, keep=1).exist():
@@ -242,7 +242,7 @@ def _other_defaults(prepared: Prepared) -> dict[str, Any]:
     """Setting → its default, of those that have another value in this run."""
     algorithm = {"algorithm": prepared.settings.algorithm}
     try:
-        model = {"architecture": prepared.settings.architecture}
+        model = {"architecture": prepared.settings.models.architecture}
         defaults = registry.read_settings(
             [algorithm], default_settings([model], prepared.dataset)
         ).as_json()
@@ -266,12 +266,16 @@ def make_observer(
     at_begin = claimed.take_records if claimed.before else None
     return RunObserver(
         run,
-        Sampled(generator, prepared.models.z_dim, settings.seed, average),
-        Rhythm(settings.iterations, settings.sample_interval, settings.log_interval),
+        Sampled(generator, prepared.models.z_dim, settings.training.seed, average),
+        Rhythm(
+            settings.training.iterations,
+            settings.records.sample_interval,
+            settings.records.log_interval,
+        ),
         Launched(
             about(prepared, claimed), prepared.launched, prepared.config, claimed.seconds, resume
         ),
         write=RecordWriter(run.path, claimed.fence.check, at_begin),
         tracer=Tracer(on_phase=prepared.faults.on_phase(SERVER), profiler=profiler),
-        trackers=Trackers(settings.trackers(), run.path, settings.as_json(shared=True)),
+        trackers=Trackers(settings.records.trackers(), run.path, settings.as_json(shared=True)),
     )

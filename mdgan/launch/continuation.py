@@ -11,6 +11,7 @@ from torch import Tensor
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.records.run_directory import RunDirectory
+from mdgan.settings.retired import modern
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.manifest import SERVER, Manifest
 from mdgan.storage.state_file import Damaged, read_state
@@ -55,7 +56,7 @@ class Continuation:
     @property
     def changed(self) -> set[str]:
         """The names of settings that have other values than when the checkpoint was made."""
-        before = self.manifest.settings
+        before = modern(self.manifest.settings, f"--resume {self.run.path}")
         return {name for name, value in self.settings.items() if before.get(name) != value}
 
 
@@ -86,10 +87,11 @@ def continuation(
             f"--resume {run.path}: all {iterations} iterations are done; to go on, give more, such "
             f"as --iterations {2 * iterations}"
         )
+    before = modern(manifest.settings, f"--resume {run.path}")
     changed = [
-        f"{name} was {manifest.settings[name]}, is {value}"
+        f"{name} was {before[name]}, is {value}"
         for name, value in settings.items()
-        if name in manifest.settings and manifest.settings[name] != value and name not in _NO_MATTER
+        if name in before and before[name] != value and name not in _NO_MATTER
     ]
     notes = [*(f"passed over {line}" for line in passed_over), *changed]
     return Continuation(run, manifest, tuple(notes), settings)

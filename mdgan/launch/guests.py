@@ -46,11 +46,13 @@ def join(settings: Mapping[str, Any], launched: float, path: Path | None = None)
     """
     own = LaunchSettings.read(settings)
     sockets = None if path is None else _sockets_of(path)
-    places = server_places(own) if sockets is None else [sockets.server]
+    places = server_places(own.links) if sockets is None else [sockets.server]
     shown = " or ".join(places) if path is None else str(path)
     _log.info("asking the server at %s for a rank", shown)
     answers: list[Mapping[str, Any]] = []
-    _visit(places, read_identity(own), own.timeouts(), threading.Event(), answers.append)
+    _visit(
+        places, read_identity(own.links), own.links.timeouts(), threading.Event(), answers.append
+    )
     identity, rank = answers[0]["identity"], int(answers[0]["rank"])
     theirs = identity.get("version")
     if theirs != __version__:
@@ -69,7 +71,7 @@ def of_the_run(told: Mapping[str, Any]) -> dict[str, Any]:
     where it is remembered what samples have spent.
     """
     declared = registry.declared_settings()
-    return {n: v for n, v in told.items() if n in declared and declared[n].metadata["shared"]}
+    return {n: v for n, v in told.items() if n in declared and declared[n].shared}
 
 
 def _sockets_of(path: Path) -> Sockets:
@@ -128,17 +130,19 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
 
 def own_addresses(settings: LaunchSettings) -> list[str]:
     """The addresses of this machine among those where workers look for a server."""
-    addresses = settings.addresses()
+    addresses = settings.links.addresses()
     if len(addresses) < 2:
         raise BadInput(
-            f"--master-addr {settings.master_addr}: names no standby; give SERVER,STANDBY here "
+            f"--master-addr {settings.links.master_addr}: names no standby; give SERVER,STANDBY "
+            "here "
             "and on every rank"
         )
     local = local_addresses()
     own = [address for address in addresses if address in local or address.startswith("127.")]
     if not own:
         raise BadInput(
-            f"--master-addr {settings.master_addr}: none is an address of this machine, which "
+            f"--master-addr {settings.links.master_addr}: none is an address of this machine, "
+            "which "
             f"has {', '.join(local)}"
         )
     return own
@@ -146,8 +150,8 @@ def own_addresses(settings: LaunchSettings) -> list[str]:
 
 def _watch_until_it_dies(prepared: Prepared, interrupted: threading.Event) -> str | None:
     """Watches the server; returns its address when it has died, None if it has ended."""
-    places, identity = server_places(prepared.launch), prepared.credentials
-    timeouts, watched = prepared.launch.timeouts(), prepared.launch.addresses()[0]
+    places, identity = server_places(prepared.launch.links), prepared.credentials
+    timeouts, watched = prepared.launch.links.timeouts(), prepared.launch.links.addresses()[0]
     heard: list[str] = []
 
     def hear(said: Any) -> None:

@@ -48,15 +48,16 @@ def _clients(
     entry: Algorithm[Any], settings: RunSettings, dataset: DatasetFile, number: int
 ) -> ClientShards:
     """The shards of clients without a home; every rank reads the data, the server's too."""
-    folder = settings.data_folder(dataset.name, 1)
-    if folder != settings.data_folder(dataset.name, 2):
+    folder = settings.data.data_folder(dataset.name, 1)
+    if folder != settings.data.data_folder(dataset.name, 2):
         raise BadInput(
-            f"--data-dir {settings.data_dir}: gives each rank its own data, but --clients may be "
+            f"--data-dir {settings.data.data_dir}: gives each rank its own data, but --clients may "
+            "be "
             "trained by any rank; name one folder"
         )
     source = _open(settings, dataset, folder)
-    parts = partition(source.labels, settings.partition, number, settings.seed)
-    clients = ClientShards(source, parts, settings.seed)
+    parts = partition(source.labels, settings.data.partition, number, settings.training.seed)
+    clients = ClientShards(source, parts, settings.training.seed)
     entry.build().check_holdings(settings, clients.class_counts())
     return clients
 
@@ -65,7 +66,7 @@ def _holdings(
     entry: Algorithm[Any], settings: RunSettings, dataset: DatasetFile, wanted: Sequence[int]
 ) -> Holdings:
     if not entry.has_hosts:
-        source = _open(settings, dataset, settings.data_folder(dataset.name, 1))
+        source = _open(settings, dataset, settings.data.data_folder(dataset.name, 1))
         return {1: (source, torch.arange(len(source)))}
     without = {worker for worker in wanted if not settings.holds_data(worker)}
     held = _divide(settings, dataset, [worker for worker in wanted if worker not in without])
@@ -80,31 +81,31 @@ def _holdings(
 def _divide(settings: RunSettings, dataset: DatasetFile, workers: Sequence[int]) -> Holdings:
     if not workers:
         return {}
-    folders = {worker: settings.data_folder(dataset.name, worker) for worker in workers}
+    folders = {worker: settings.data.data_folder(dataset.name, worker) for worker in workers}
     sources = {
         folder: _open(settings, dataset, folder) for folder in dict.fromkeys(folders.values())
     }
-    if not settings.partition.divides:
+    if not settings.data.partition.divides:
         own = {worker: sources[folder] for worker, folder in folders.items()}
         return {worker: (source, torch.arange(len(source))) for worker, source in own.items()}
     if len(sources) > 1:
         raise BadInput(
-            f"--partition {settings.partition}: divides one folder, but --data-dir "
-            f"{settings.data_dir} gives each rank its own; use --partition none"
+            f"--partition {settings.data.partition}: divides one folder, but --data-dir "
+            f"{settings.data.data_dir} gives each rank its own; use --partition none"
         )
     (source,) = sources.values()
     holders = [worker for worker in range(1, settings.world_size) if settings.holds_data(worker)]
-    parts = partition(source.labels, settings.partition, len(holders), settings.seed)
+    parts = partition(source.labels, settings.data.partition, len(holders), settings.training.seed)
     part_of = dict(zip(holders, parts, strict=True))
     everything = torch.arange(len(source))  # for newcomers: they have no part
     return {worker: (source, part_of.get(worker, everything)) for worker in workers}
 
 
 def _open(settings: RunSettings, dataset: DatasetFile, folder: Path) -> Partitioner:
-    source = dataset.open(folder, strict=settings.strict_data)
-    if settings.batch_size > len(source):
+    source = dataset.open(folder, strict=settings.data.strict_data)
+    if settings.training.batch_size > len(source):
         raise BadInput(
-            f"--batch-size {settings.batch_size}: larger than the whole data set of "
+            f"--batch-size {settings.training.batch_size}: larger than the whole data set of "
             f"{len(source)} samples ({dataset.name} in {folder})"
         )
     return source

@@ -87,14 +87,16 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
             places = [sockets.server, *([other] if other is not None else ())]
             work.append((SERVER_NAME, partial(_serve_from, sockets, prepared, claimed, places)))
         else:
-            places = server_places(prepared.launch) if sockets is None else [str(sockets.folder)]
+            places = (
+                server_places(prepared.launch.links) if sockets is None else [str(sockets.folder)]
+            )
             server = " or ".join(places)
             _log.info("starting rank %s; waiting for the server at %s", carried, server)
         for index, workers in enumerate(prepared.ranks.hosts):
             name = "rank " + "-".join(map(str, sorted({workers[0], workers[-1]})))
             process_here = index + prepared.ranks.serves
             work.append((name, partial(run_host, prepared, workers, sockets, process_here, run)))
-        has_standbys = len(prepared.launch.addresses()) > 1
+        has_standbys = len(prepared.launch.links.addresses()) > 1
         status = ChildProcesses(has_standbys=has_standbys).run(work)
         if not prepared.ranks.serves:
             _log.info("rank %s ended with status %d", carried, status, extra={"shown": "result"})

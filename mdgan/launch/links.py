@@ -37,20 +37,20 @@ def place_for_others(prepared: Prepared, takes_over_at: str | None = None) -> st
         takes_over_at: the address where workers will look for a server that replaces a dead one.
     """
     settings, task = prepared.link_settings, prepared.task
-    named = settings.listen, settings.master_port, settings.master_addr
-    is_named = named != (None, None, LinkSettings.master_addr)
-    is_alone = prepared.ranks.complete and len(settings.addresses()) == 1
+    named = settings.links.listen, settings.links.master_port, settings.links.master_addr
+    is_named = named != (None, None, LinkSettings().master_addr)
+    is_alone = prepared.ranks.complete and len(settings.links.addresses()) == 1
     if task is None and takes_over_at is None and is_alone and not is_named:
         return None
-    port = 0 if is_alone and settings.listen is None else DEFAULT_PORT
-    port = port if settings.master_port is None else settings.master_port
-    place = joined(takes_over_at or settings.addresses()[0], port)
-    if settings.listen is not None:
-        place = _listen_place(settings.listen, port)
+    port = 0 if is_alone and settings.links.listen is None else DEFAULT_PORT
+    port = port if settings.links.master_port is None else settings.links.master_port
+    place = joined(takes_over_at or settings.links.addresses()[0], port)
+    if settings.links.listen is not None:
+        place = _listen_place(settings.links.listen, port)
     elif task is not None and task.store_is_up:
         place = joined(address_towards(task.master_addr, task.master_port), 0)
-    free = check_free(place, settings.listen)
-    check_exposed(split(free)[0], settings)
+    free = check_free(place, settings.links.listen)
+    check_exposed(split(free)[0], settings.links)
     return free
 
 
@@ -74,7 +74,7 @@ def open_server(
         server = GrpcServerTransport(
             places,
             identity,
-            read_revocations(settings, identity),
+            read_revocations(settings.links, identity),
             admit,
             lambda hello: message_sizes.from_host(sizes, len(hello["workers"])),
             lambda hello: message_sizes.between_hosts(sizes, len(hello["workers"])),
@@ -104,9 +104,9 @@ def connector(
         What `Host` calls; it raises BadInput if no server lets this host in, and Interrupted.
     """
     settings, task = prepared.link_settings, prepared.task
-    known = server_places(settings)
+    known = server_places(settings.links)
     if sockets is not None:
-        known = [sockets.server, *(known if len(settings.addresses()) > 1 else ())]
+        known = [sockets.server, *(known if len(settings.links.addresses()) > 1 else ())]
     parcels_at = _place_of_parcels(prepared, workers[0], sockets)
     sizes = prepared.builder.message_sizes(prepared.settings, prepared.models)
     accepts = message_sizes.from_server(sizes, [len(prepared.holdings[w][1]) for w in workers])
@@ -153,9 +153,9 @@ def _place_of_parcels(prepared: Prepared, number: int, sockets: Sockets | None) 
     """Where a host hands out parcels; None if the server does."""
     if sockets is not None:
         return sockets.host(number) if sockets.alone else None
-    towards = _towards_servers(prepared.link_settings)
+    towards = _towards_servers(prepared.link_settings.links)
     for address in towards:
-        check_exposed(address, prepared.link_settings)
+        check_exposed(address, prepared.link_settings.links)
     return joined(towards[0], 0)
 
 
@@ -170,9 +170,9 @@ def _towards_servers(settings: LinkSettings) -> list[str]:
 def _own_address(prepared: Prepared, *, alone: bool) -> str:
     """Where all processes of the run reach one of this machine."""
     settings = prepared.link_settings
-    address = LOOPBACK if alone else _towards_servers(settings)[0]
+    address = LOOPBACK if alone else _towards_servers(settings.links)[0]
     if prepared.algorithm.opens_links(prepared.settings):
-        check_exposed(address, settings)
+        check_exposed(address, settings.links)
     return address
 
 

@@ -14,7 +14,7 @@ from mdgan.gan.arithmetic import layers_of
 from mdgan.gan.build import Models, build_model
 from mdgan.gan.labels import num_classes_of
 from mdgan.gan.losses import check_losses
-from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, OptimizerSettings
+from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES
 from mdgan.gan.optimizers import kept_by_registered
 from mdgan.gan.regularizers.contract import regularized
 from mdgan.gan.regularizers.registry import SETTINGS_OF_MODELS, make_regularizers
@@ -23,10 +23,11 @@ from mdgan.models.check import check_models, compares_samples, tells_classes
 from mdgan.models.group_norm import with_group_norm
 from mdgan.models.registry import architecture, architectures
 from mdgan.models.settings import ARCHITECTURES, FILE, ModelSettings
+from mdgan.settings.layers import merged
 
 _OF_MODELS = {
     *ModelSettings.names(),
-    *OptimizerSettings.names(),
+    *("generator_optimizer", "discriminator_optimizer"),
     *("generator_loss", "discriminator_loss", "local_steps"),
     *SETTINGS_OF_MODELS,
 }
@@ -38,9 +39,9 @@ def settings_with_defaults(
 ) -> RunSettings:
     """The settings of a run, with the defaults of the data set and of the architecture."""
     settings = registry.read_settings(layers, default_settings(layers, dataset))
-    check_losses(settings)
+    check_losses(settings.training)
     for network in ("generator", "discriminator"):
-        if (policy := settings.policy(network)).inner in OPTIMIZER_NAMES.registered:
+        if (policy := settings.training.policy(network)).inner in OPTIMIZER_NAMES.registered:
             kept_by_registered(policy)
     return settings
 
@@ -55,7 +56,7 @@ def default_settings(layers: Sequence[Mapping[str, Any]], dataset: DatasetFile) 
     name = named[0] if named else dataset.defaults.get("architecture", FILE)
     own = {} if name == FILE else architecture(name).defaults
     if not named:
-        return {**own, **dataset.defaults}
+        return merged([dataset.defaults, own], registry.declared_settings().values())
     replaced = ModelSettings.names() if name == FILE else _OF_MODELS
     return {**{n: v for n, v in dataset.defaults.items() if n not in replaced}, **own}
 
@@ -63,23 +64,24 @@ def default_settings(layers: Sequence[Mapping[str, Any]], dataset: DatasetFile) 
 def models_of(settings: RunSettings, dataset: DatasetFile) -> Models:
     """What makes the models of a run."""
     models = _chosen(settings, dataset)
-    if settings.norm == "group":
+    if settings.models.norm == "group":
         models = replace(models, discriminator=partial(with_group_norm, models.discriminator))
-    if those := make_regularizers(settings).all:
+    if those := make_regularizers(settings.training.regularizers).all:
         built = partial(regularized, models.discriminator, those, models.source)
         models = replace(models, discriminator=built)
     return models
 
 
 def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
-    if settings.architecture == FILE:
-        if settings.width is not None:
+    if settings.models.architecture == FILE:
+        if settings.models.width is not None:
             raise BadInput(
-                f"--width {settings.width}: the models of {dataset.path} have their own; leave it "
+                f"--width {settings.models.width}: the models of {dataset.path} have their own; "
+                "leave it "
                 "out, or name an --architecture"
             )
         return dataset.models
-    entry = architecture(settings.architecture)
+    entry = architecture(settings.models.architecture)
     if entry.conditional and dataset.num_classes is None:
         others = [other.name for other in architectures() if not other.conditional]
         raise BadInput(
@@ -89,7 +91,7 @@ def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
         )
     num_classes = dataset.num_classes if entry.conditional else None
     try:
-        return entry.make(dataset.shape, num_classes or 0, settings.width or entry.width)
+        return entry.make(dataset.shape, num_classes or 0, settings.models.width or entry.width)
     except ValueError as error:
         raise BadInput(
             f"--architecture {entry.name}: {error}, as --dataset {dataset.name} has them; use "
@@ -100,16 +102,18 @@ def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
 def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
     """The models of a run, after trying that they work."""
     chosen = _chosen(settings, dataset)
-    if settings.architecture not in ARCHITECTURES:  # those are tested, and the large take minutes
+    if (
+        settings.models.architecture not in ARCHITECTURES
+    ):  # those are tested, and the large take minutes
         check_models(chosen, dataset.num_classes)
     _check_labels(settings, chosen)
-    for regularizer in make_regularizers(settings).all:
+    for regularizer in make_regularizers(settings.training.regularizers).all:
         regularizer.check_shape(dataset.shape, dataset.name)
     models = models_of(settings, dataset)
     build_model(models.discriminator, 0)
     _check_exact_layers(settings, models)
     check_discriminator(settings, models)
-    if settings.merge_halves and compares_samples(models):
+    if settings.training.arithmetic.merge_halves and compares_samples(models):
         raise BadInput(
             f"--merge-halves: the discriminator of {models.source} judges a sample by the others "
             "in its batch (BatchNorm, mini-batch discrimination), which must be real alone or "
@@ -120,7 +124,7 @@ def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
 
 def _check_exact_layers(settings: RunSettings, models: Models) -> None:
     """Checks that every pattern names a layer."""
-    patterns = settings.exact_patterns()
+    patterns = settings.training.arithmetic.exact_patterns()
     if not patterns:
         return
     names = {
@@ -137,12 +141,13 @@ def _check_exact_layers(settings: RunSettings, models: Models) -> None:
 
 def _check_labels(settings: RunSettings, models: Models) -> None:
     """Checks that nothing is asked of classes that the models do not know."""
-    if settings.class_weight is not None and not tells_classes(models):
+    if settings.training.class_weight is not None and not tells_classes(models):
         raise BadInput(
-            f"--class-weight {settings.class_weight:g}: the discriminator of {models.source} tells "
+            f"--class-weight {settings.training.class_weight:g}: the discriminator of "
+            f"{models.source} tells "
             "no classes; leave it out, or return (logits, logits of classes)"
         )
-    if settings.label_prior != "data":
+    if settings.training.label_prior != "data":
         return
     if num_classes_of(build_model(models.generator, 0)) is None:
         raise BadInput(

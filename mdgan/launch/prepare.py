@@ -18,7 +18,6 @@ from mdgan.data.client_shards import ClientShards
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.fetching import Fetcher
 from mdgan.data.shard import Shard
-from mdgan.engine.secure_settings import SecureSumSettings
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
@@ -118,7 +117,7 @@ class Prepared:
         if self.task is None:
             return self.launch
         address, port = self.task.master_addr, self.task.master_port
-        return replace(self.launch, master_addr=address, master_port=port)
+        return self.launch.but(master_addr=address, master_port=port)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -131,12 +130,14 @@ class Prepared:
         """What reads the samples of one process ahead."""
         hosts, workers = len(self.ranks.hosts) or 1, len(self.ranks.workers()) or 1
         settings = self.settings
-        return Fetcher.of(settings, settings.batch_size, self.dataset.shape, hosts, workers)
+        return Fetcher.of(
+            settings.data, settings.training.batch_size, self.dataset.shape, hosts, workers
+        )
 
     def shard(self, worker: int, fetcher: Fetcher | None = None) -> Shard:
         """The shard of one of the workers here, and what reads its samples ahead, if it trains."""
         source, indices = self.holdings[worker]
-        generator = generator_for(self.settings.seed, "shard", worker)
+        generator = generator_for(self.settings.training.seed, "shard", worker)
         return Shard(source, indices, generator, fetcher)
 
 
@@ -165,16 +166,16 @@ def prepare(
     dataset = load_dataset(resolved, continues)
     settings, launch = settings_with_defaults(resolved.layers, dataset), resolved.launch
     entry = registry.algorithm(settings.algorithm)
-    check_required(launch.require, settings, told=joins_as is not None)
+    check_required(launch.links.require, settings, told=joins_as is not None)
     ranks = _ranks_here(entry, resolved, settings, launcher, joins_as)
     if not isinstance(launcher, RayCluster):
         _check_machine(launch)
     credentials = _credentials(entry, settings, launch, ranks)
-    check_trackers(settings.trackers() if ranks.serves else ())
+    check_trackers(settings.records.trackers() if ranks.serves else ())
     if continues is None:
-        dataset.check_folder("--data-dir", settings.data_dir)
-        dataset.check_folder("--held-out", settings.held_out)
-    models, given = tried_models(settings, dataset), settings.init_from
+        dataset.check_folder("--data-dir", settings.data.data_dir)
+        dataset.check_folder("--held-out", settings.scores.held_out)
+    models, given = tried_models(settings, dataset), settings.training.init_from
     is_first = continues is None and ranks.serves
     beginning = read_beginning(given, models) if given is not None and is_first else None
     _log.info("reading the data of %s …", dataset.name, extra={"shown": "doing"})
@@ -186,7 +187,7 @@ def prepare(
         ranks,
         holdings,
         resolved.task,
-        extractor_identity(settings, dataset.shape),
+        extractor_identity(settings.scores, dataset.shape),
         _warnings(entry, settings, launch, holdings, credentials),
         time.monotonic() if launched is None else launched,
         continues,
@@ -206,7 +207,7 @@ def _with_budgets(prepared: Prepared) -> Prepared:
         return prepared
     shards = {rank: prepared.shard(rank) for rank in prepared.ranks.workers()}
     sizes = {rank: len(shard) for rank, shard in shards.items()}
-    check_delta(prepared.launch.require, prepared.settings, sizes)
+    check_delta(prepared.launch.links.require, prepared.settings, sizes)
     serves = prepared.ranks.serves
     contents = read_contents(prepared.settings, shards, prepared.clients if serves else None)
     warnings = check_budgets(prepared.settings, shards, contents, serves=serves)
@@ -217,7 +218,7 @@ def _credentials(
     entry: Algorithm[Any], settings: RunSettings, launch: LaunchSettings, ranks: LocalRanks
 ) -> Identity | None:
     """What this machine shows to others; None without TLS."""
-    credentials, opens = read_guards(launch, serves=ranks.serves), entry.opens_links(settings)
+    credentials, opens = read_guards(launch.links, serves=ranks.serves), entry.opens_links(settings)
     if opens and credentials is not None:
         raise BadInput(
             f"{opens}: processes send each other gradients without encryption, which certificates "
@@ -233,7 +234,7 @@ def _credentials(
 
 
 def _is_secure(settings: RunSettings) -> bool:
-    return isinstance(settings, SecureSumSettings) and settings.secure_aggregation
+    return settings.secure.secure_aggregation
 
 
 def _role(credentials: Identity | None) -> str:
@@ -257,7 +258,7 @@ def _ranks_here(
     if isinstance(launcher, RayCluster):
         return ranks_elsewhere(resolved.launch)
     ranks = local_ranks(settings, resolved.launch, resolved.task)
-    where = resolved.launch if resolved.task is None else resolved.task
+    where = resolved.launch.links if resolved.task is None else resolved.task
     if where.master_port == 0 and not ranks.complete:
         raise BadInput("--master-port 0: ranks on other machines could not know the port; name one")
     return ranks
@@ -270,15 +271,15 @@ def load_dataset(resolved: Resolved, continues: Path | None = None) -> DatasetFi
         continues: the run to go on with, which may have kept its dataset file.
     """
     settings = resolved.settings
-    kept = None if continues is None else RunDirectory(continues).dataset_file(settings.dataset)
+    kept = (
+        None if continues is None else RunDirectory(continues).dataset_file(settings.data.dataset)
+    )
     if kept is not None and kept.is_file():
         dataset = dataset_file.load_path(kept)
     else:
-        dataset = dataset_file.load(settings.dataset, settings.datasets_dir)
+        dataset = dataset_file.load(settings.data.dataset, settings.data.datasets_dir)
     declared = registry.declared_settings()
-    dataset_file.check_defaults(
-        dataset, [name for name, item in declared.items() if item.metadata["shared"]]
-    )
+    dataset_file.check_defaults(dataset, [name for name, item in declared.items() if item.shared])
     return dataset
 
 
@@ -286,8 +287,8 @@ def _check_machine(launch: LaunchSettings) -> None:
     resolve_device(launch.device, 0)
     if launch.core_sets:
         check_cores(launch.cores)
-    if launch.network_interface is not None:
-        check_interface(launch.network_interface)
+    if launch.links.network_interface is not None:
+        check_interface(launch.links.network_interface)
 
 
 def _warnings(
@@ -298,7 +299,7 @@ def _warnings(
     credentials: Identity | None,
 ) -> tuple[str, ...]:
     warnings = []
-    if launch.insecure:
+    if launch.links.insecure:
         warnings.append(
             "--insecure: nothing is encrypted; who reaches the port can take part, and who is on "
             "the way can read and change everything"
@@ -310,16 +311,20 @@ def _warnings(
             "host a certificate of its own (mdgan credentials issue)"
         )
     reads_ahead = any(source.read_one_by_one for source, _ in holdings.values())
-    if settings.data_threads != "auto" and holdings and not reads_ahead:
+    if settings.data.data_threads != "auto" and holdings and not reads_ahead:
         warnings.append(
-            f"--data-threads {settings.data_threads}: --dataset {settings.dataset} reads nothing "
+            f"--data-threads {settings.data.data_threads}: --dataset {settings.data.dataset} reads "
+            "nothing "
             "when it is drawn, so there is nothing to read ahead"
         )
-    small = [n for n, (_, indices) in holdings.items() if 0 < len(indices) < settings.batch_size]
+    small = [
+        n for n, (_, indices) in holdings.items() if 0 < len(indices) < settings.training.batch_size
+    ]
     if small and entry.lets_batches_repeat:
         ranks = ", ".join(map(str, small[:10])) + (", …" if len(small) > 10 else "")
         warnings.append(
-            f"{len(small)} worker(s) hold fewer samples than a batch of {settings.batch_size}, so "
+            f"{len(small)} worker(s) hold fewer samples than a batch of "
+            f"{settings.training.batch_size}, so "
             f"their batches repeat samples: rank(s) {ranks}"
         )
     return tuple(warnings)

@@ -1,7 +1,6 @@
 """What a machine checks and opens for differential privacy, before its workers train."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,9 @@ from mdgan.privacy.planning import (
     plan_of,
     spent_before,
 )
-from mdgan.privacy.settings import TELLABLE, PrivacySettings
+from mdgan.privacy.settings import DISCLOSABLE
 
-CLASSES, FEATURES = TELLABLE[:2]
+CLASSES, FEATURES = DISCLOSABLE[:2]
 """What hosts tell outside of training."""
 _BLIND_SCHEMES = ("iid", "none")
 """Divisions that do not depend on what samples are."""
@@ -36,12 +35,12 @@ _BLIND_SCHEMES = ("iid", "none")
 
 def has_budgets(settings: RunSettings) -> bool:
     """Whether differential privacy is asked for."""
-    return isinstance(settings, PrivacySettings) and settings.has_dp
+    return settings.privacy.has_dp
 
 
 def tells(settings: RunSettings, what: str) -> bool:
     """Whether workers tell something of their data; see `PrivacySettings.tells`."""
-    return not isinstance(settings, PrivacySettings) or settings.tells(what)
+    return settings.privacy.discloses(what)
 
 
 def flush_denormals(settings: RunSettings) -> None:
@@ -49,22 +48,20 @@ def flush_denormals(settings: RunSettings) -> None:
 
     Some processors take many times as long for them, which would tell of samples that lead to them.
     """
-    if isinstance(settings, PrivacySettings) and settings.hides_samples and settings.dp_noise != 0:
+    if settings.privacy.hides_samples and settings.privacy.dp_noise != 0:
         torch.set_flush_denormal(True)
 
 
 def tells_times(settings: RunSettings) -> bool:
     """Whether hosts tell how long they compute: how long real samples take tells of them."""
-    return not (
-        isinstance(settings, PrivacySettings) and settings.hides_samples and settings.keeps_ledger
-    )
+    return not (settings.privacy.hides_samples and settings.privacy.keeps_ledger)
 
 
 def rehearsed(settings: RunSettings, ledger: Path) -> RunSettings:
     """The settings of a short run on noise, which spends nothing of what counts."""
-    if not isinstance(settings, PrivacySettings) or not settings.has_dp:
+    if not settings.privacy.has_dp:
         return settings
-    return replace(settings, **{"dp_ledger": str(ledger), "audit_canaries": 0})  # type: ignore[arg-type] # by name
+    return settings.but(**{"dp_ledger": str(ledger), "audit_canaries": 0})
 
 
 def why_untold(settings: RunSettings) -> str:
@@ -76,9 +73,9 @@ def why_untold(settings: RunSettings) -> str:
 
 def told_counts(settings: RunSettings, counts: Sequence[int]) -> Sequence[int]:
     """What a host says of how many samples of each class a worker holds, or of how many in all."""
-    if not isinstance(settings, PrivacySettings) or settings.dp_public_samples is None:
+    if settings.privacy.dp_public_samples is None:
         return counts
-    return [settings.dp_public_samples]
+    return [settings.privacy.dp_public_samples]
 
 
 def read_contents(
@@ -90,7 +87,7 @@ def read_contents(
         shards: by rank.
         roaming: clients without a home, if the server is here; rank 0 has what all of them hold.
     """
-    if not isinstance(settings, PrivacySettings) or not settings.keeps_ledger:
+    if not settings.privacy.keeps_ledger:
         return {}
     if settings.num_roaming is not None:
         return {} if roaming is None else {0: roaming.contents}
@@ -105,12 +102,14 @@ def open_account(
     Args:
         shards: of a host, by rank.
     """
-    if not isinstance(settings, PrivacySettings) or not settings.hides_clients:
+    if not settings.privacy.hides_clients:
         return None
-    if not settings.keeps_ledger or settings.num_roaming is not None:
+    if not settings.privacy.keeps_ledger or settings.num_roaming is not None:
         return None
     held = Contents.union(_contents_of(shard, n, contents) for n, shard in shards.items())
-    return ClientsAccount(settings, _of_clients(settings), ledger_folder(settings), held)
+    return ClientsAccount(
+        settings.privacy, _of_clients(settings), ledger_folder(settings.privacy), held
+    )
 
 
 def _contents_of(shard: Shard, rank: int, known: Mapping[int, Contents]) -> Contents:
@@ -126,9 +125,9 @@ def open_budgets(
     Args:
         shards: by rank.
     """
-    if not isinstance(settings, PrivacySettings) or not settings.hides_samples:
+    if not settings.privacy.hides_samples:
         return {}
-    folder, budgets = ledger_folder(settings), dict[int, Budget]()
+    folder, budgets = ledger_folder(settings.privacy), dict[int, Budget]()
     try:
         for rank, shard in shards.items():
             held = partial(_contents_of, shard, rank, contents)
@@ -147,13 +146,18 @@ def check_covered(path: Path, settings: RunSettings, before: Mapping[str, Any]) 
     Args:
         before: those of its checkpoint, as JSON values.
     """
-    if not isinstance(settings, PrivacySettings) or not settings.keeps_ledger:
+    if not settings.privacy.keeps_ledger:
         return
     has_noise = before.get("dp_noise") or before.get("dp_epsilon") is not None
     hid_clients = before.get("dp_unit") == "client"
-    if not has_noise or before.get("dp_repeatable") or hid_clients != settings.hides_clients:
+    if (
+        not has_noise
+        or before.get("dp_repeatable")
+        or hid_clients != settings.privacy.hides_clients
+    ):
         raise BadInput(
-            f"--resume {path}: {settings.dp_flag} covers the steps from here on alone, and the run "
+            f"--resume {path}: {settings.privacy.dp_flag} covers the steps from here on alone, and "
+            "the run "
             "has already learnt from these samples without privacy; start a new run"
         )
 
@@ -174,24 +178,25 @@ def check_budgets(
     Returns:
         Warnings, one line each.
     """
-    if not isinstance(settings, PrivacySettings) or not settings.has_dp:
+    if not settings.privacy.has_dp:
         return []
     warnings = _check_distinct(settings, contents)
-    if serves and settings.init_from is not None:
+    if serves and settings.training.init_from is not None:
         warnings.append(
-            f"--init-from {settings.init_from}: {settings.dp_flag} does not cover what it has "
+            f"--init-from {settings.training.init_from}: {settings.privacy.dp_flag} does not cover "
+            "what it has "
             "learnt; begin with it only if that was from public data"
         )
-    if not (shards or (serves and settings.hides_clients)):
+    if not (shards or (serves and settings.privacy.hides_clients)):
         return warnings
-    if settings.dp_noise == 0:
+    if settings.privacy.dp_noise == 0:
         return [*warnings, "--dp-noise 0: without noise nothing is private"]
-    check_installed(settings.dp_flag)
-    if settings.hides_clients:
+    check_installed(settings.privacy.dp_flag)
+    if settings.privacy.hides_clients:
         return warnings + _check_clients(settings, contents, serves=serves)
-    if settings.partition.name not in _BLIND_SCHEMES:
+    if settings.data.partition.name not in _BLIND_SCHEMES:
         warnings.append(
-            f"--partition {settings.partition}: who holds a sample, and how many each worker "
+            f"--partition {settings.data.partition}: who holds a sample, and how many each worker "
             "holds, follows the classes of all samples, which no noise covers; for simulations"
         )
     return warnings + _check_samples(settings, shards, contents)
@@ -199,12 +204,12 @@ def check_budgets(
 
 def _check_distinct(settings: RunSettings, contents: Mapping[int, Contents]) -> list[str]:
     """Checks that no two workers here hold the same samples; warns of samples that occur again."""
-    assert isinstance(settings, PrivacySettings)
-    if not settings.keeps_ledger or settings.num_roaming is not None:
+    if not settings.privacy.keeps_ledger or settings.num_roaming is not None:
         return []
-    if lets_workers_share(settings.partition):
+    if lets_workers_share(settings.data.partition):
         raise BadInput(
-            f"--partition {settings.partition}: with {settings.dp_flag} no two workers may hold "
+            f"--partition {settings.data.partition}: with {settings.privacy.dp_flag} no two "
+            "workers may hold "
             "the same sample, which would lose what both spend; use another scheme"
         )
     holders: dict[bytes, int] = {}
@@ -212,12 +217,13 @@ def _check_distinct(settings: RunSettings, contents: Mapping[int, Contents]) -> 
         shared = [holders.setdefault(digest, rank) for digest in held.digests]
         if others := [other for other in shared if other != rank]:
             raise BadInput(
-                f"{settings.dp_flag}: ranks {others[0]} and {rank} hold the same samples "
+                f"{settings.privacy.dp_flag}: ranks {others[0]} and {rank} hold the same samples "
                 f"({others.count(others[0]):,} of them), which would spend in both accounts; give "
                 "each worker samples of its own"
             )
     return [
-        f"{settings.dp_flag}: {held.num_repeats:,} samples of rank {rank} are copies of others of "
+        f"{settings.privacy.dp_flag}: {held.num_repeats:,} samples of rank {rank} are copies of "
+        "others of "
         "it; a sample with k copies loses k times as much, so keep one of each"
         for rank, held in contents.items()
         if held.num_repeats
@@ -225,18 +231,21 @@ def _check_distinct(settings: RunSettings, contents: Mapping[int, Contents]) -> 
 
 
 def _check_samples(
-    settings: PrivacySettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
+    settings: RunSettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
 ) -> list[str]:
-    warnings, folder = _large_delta(settings.dp_delta or 0.0, shards), ledger_folder(settings)
+    warnings, folder = (
+        _large_delta(settings.privacy.dp_delta or 0.0, shards),
+        ledger_folder(settings.privacy),
+    )
     for rank, shard in shards.items():
-        if len(shard) > (said := settings.public_samples(len(shard))):
+        if len(shard) > (said := settings.privacy.public_samples(len(shard))):
             raise BadInput(
                 f"--dp-public-samples {said}: rank {rank} holds more, {len(shard):,}; say a number "
                 "that is at least as large for every worker here"
             )
         schedule = StepSchedule.of_samples(rank, len(shard), settings)
         known = look_up(folder, contents[rank]) if rank in contents else LedgerView()
-        plan = plan_of(settings, schedule, known, folder)
+        plan = plan_of(settings.privacy, schedule, known, folder)
         if spent := _spent_before(settings, schedule, known):
             goes_on = known.last is not None and known.last.plan == plan
             left = plan.until - (known.last.steps if goes_on and known.last else 0)
@@ -259,48 +268,50 @@ def _large_delta(delta: float, shards: Mapping[int, Shard]) -> list[str]:
 
 def _of_clients(settings: RunSettings) -> StepSchedule:
     """How many rounds there will be is not known yet."""
-    return StepSchedule.of_clients(settings.dataset, settings.participation, 1)
+    return StepSchedule.of_clients(settings.data.dataset, settings.participation, 1)
 
 
 def _check_clients(
     settings: RunSettings, contents: Mapping[int, Contents], *, serves: bool
 ) -> list[str]:
     """As `_check_samples`: of the server's account of all clients, and of those at home here."""
-    assert isinstance(settings, PrivacySettings)
-    schedule, folder, warnings = _of_clients(settings), ledger_folder(settings), []
+    schedule, folder, warnings = _of_clients(settings), ledger_folder(settings.privacy), []
     told = [(0.0, "")]
 
     def look(whose: str, own: Contents) -> tuple[StepSchedule, LedgerView]:
         one = schedule._replace(whose=whose)
         known = look_up(folder, own)
-        told.append((spent_before(settings, known), _spent_before(settings, one, known)))
+        told.append((spent_before(settings.privacy, known), _spent_before(settings, one, known)))
         return one, known
 
     if serves:
         _, known = look(schedule.whose, contents.get(0) or Contents.of_name(schedule.whose))
         last = known.last
         if last is None or last.plan.unit != schedule.hides or last.steps >= last.plan.until:
-            plan_of(settings, schedule, known, folder)
+            plan_of(settings.privacy, schedule, known, folder)
         number = settings.num_roaming or settings.num_workers
-        if settings.dp_delta is not None and settings.dp_delta * number >= 1:
+        if settings.privacy.dp_delta is not None and settings.privacy.dp_delta * number >= 1:
             warnings.append(
-                f"--dp-delta {settings.dp_delta:g}: with that, the run may give away one of "
+                f"--dp-delta {settings.privacy.dp_delta:g}: with that, the run may give away one "
+                "of "
                 f"{number:,} clients and still keep to it; below {0.1 / number:.1g} is usual"
             )
     for rank, own in contents.items():
         if not rank:
             continue
         one, known = look(f"the samples of rank {rank}", own)
-        check_alike(settings, one, known, folder)
+        check_alike(settings.privacy, one, known, folder)
         # By PRV a run that goes on and another one differ, which the host's account finds out.
-        if settings.dp_accountant == "rdp" and not leaves_something(known.histories, settings):
-            plan_of(settings, one, known, folder)
+        if settings.privacy.dp_accountant == "rdp" and not leaves_something(
+            known.histories, settings.privacy
+        ):
+            plan_of(settings.privacy, one, known, folder)
     return warnings + [f"{spent}; ledger {folder}" for _, spent in [max(told)] if spent]
 
 
-def _spent_before(settings: PrivacySettings, schedule: StepSchedule, known: LedgerView) -> str:
+def _spent_before(settings: RunSettings, schedule: StepSchedule, known: LedgerView) -> str:
     """What the user should know of earlier runs; empty if there were none."""
     if not known.histories:
         return ""
-    spent = spent_before(settings, known)
-    return f"{settings.dp_flag}: {schedule.whose} have spent {spent:.3g} before"
+    spent = spent_before(settings.privacy, known)
+    return f"{settings.privacy.dp_flag}: {schedule.whose} have spent {spent:.3g} before"

@@ -16,7 +16,6 @@ from mdgan.models.blocks import MinibatchDiscrimination
 from mdgan.models.check import compares_samples
 from mdgan.privacy.canaries import most_canaries
 from mdgan.privacy.per_sample import per_sample_gradients, still
-from mdgan.privacy.settings import PrivacySettings
 
 _MIXING: dict[type[nn.Module], str] = {
     nn.modules.batchnorm._BatchNorm: "give --norm group",
@@ -29,9 +28,9 @@ _CLOSE = 1e-4
 
 def check_discriminator(settings: RunSettings, models: Models) -> None:
     """Checks that D judges each sample by itself, and that its gradient can be taken alone."""
-    if not isinstance(settings, PrivacySettings) or not settings.draws_poisson:
+    if not settings.privacy.draws_poisson:
         return
-    asked = settings.poisson_flag
+    asked = settings.privacy.poisson_flag
     model, source = build_model(models.discriminator, 0), models.source
     for name, layer in model.named_modules():
         for kind, way_out in _MIXING.items():
@@ -47,24 +46,23 @@ def check_discriminator(settings: RunSettings, models: Models) -> None:
         )
     _check_gradients(asked, settings, model, models)
     most = most_canaries(num_weights := num_parameters(model))
-    if settings.audit_canaries > most:
+    if settings.privacy.audit_canaries > most:
         raise BadInput(
-            f"--audit-canaries {settings.audit_canaries}: the discriminator of {source} has "
+            f"--audit-canaries {settings.privacy.audit_canaries}: the discriminator of {source} "
+            "has "
             f"{num_weights:,} weights, enough for {most:,}; give at most that"
         )
 
 
-def _check_gradients(
-    asked: str, settings: PrivacySettings, model: nn.Module, models: Models
-) -> None:
+def _check_gradients(asked: str, settings: RunSettings, model: nn.Module, models: Models) -> None:
     """Takes gradients of single samples: their mean must be that of the batch."""
     rules = LearningRules(
         _NUM_TRIED,
         1,
-        DISCRIMINATOR_LOSSES[settings.discriminator_loss],
-        GENERATOR_LOSSES[settings.generator_loss],
+        DISCRIMINATOR_LOSSES[settings.training.discriminator_loss],
+        GENERATOR_LOSSES[settings.training.generator_loss],
     )
-    penalties = make_regularizers(settings).at(REAL)
+    penalties = make_regularizers(settings.training.regularizers).at(REAL)
     num_classes = num_classes_of(model)
     labels = None if num_classes is None else torch.arange(_NUM_TRIED) % num_classes
     with RandomState(0, torch.device("cpu")).in_place():
@@ -88,13 +86,14 @@ def _check_gradients(
     _check_mean(asked, settings)
 
 
-def _check_mean(asked: str, settings: PrivacySettings) -> None:
+def _check_mean(asked: str, settings: RunSettings) -> None:
     """The loss of real samples must be a mean over them; a comparing one has no single terms."""
-    term = DISCRIMINATOR_LOSSES[settings.discriminator_loss].real
+    term = DISCRIMINATOR_LOSSES[settings.training.discriminator_loss].real
     logits = torch.tensor([-1.0, 0.5, 2.0])
     alone = torch.stack([term(logit.view(1)) for logit in logits]).mean()
     if not torch.allclose(term(logits), alone, atol=_CLOSE):
         raise BadInput(
-            f"{asked}: --discriminator-loss {settings.discriminator_loss} compares the samples of "
+            f"{asked}: --discriminator-loss {settings.training.discriminator_loss} compares the "
+            "samples of "
             "a batch; use one that is a mean over them, such as bce"
         )

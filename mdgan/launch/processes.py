@@ -88,7 +88,7 @@ def run_host(
     if processes > num_cores():
         machine.ask_for_long_slices()
     device = machine.resolve_device(prepared.launch.device, process_here)
-    timeouts = prepared.launch.timeouts()
+    timeouts = prepared.launch.links.timeouts()
     interrupted = threading.Event()
     connect = connector(prepared, workers, sockets, timeouts, interrupted)
     teller = None
@@ -96,7 +96,7 @@ def run_host(
     if not (prepared.ranks.serves or others_tell):
         samples = {worker: len(prepared.holdings[worker][1]) for worker in workers}
         first = process_here == 0
-        teller = Teller(samples, prepared.settings.iterations, shows_progress=first)
+        teller = Teller(samples, prepared.settings.training.iterations, shows_progress=first)
     host = make_host(
         prepared, workers, connect, timeouts, device, run, own_process=True, teller=teller
     )
@@ -141,7 +141,7 @@ def make_host(
         budgets=budgets,
         account=open_account(settings, shards, prepared.contents),
         keys=host_keys(prepared, workers),
-        least_parties=least_parties(prepared.launch.require),
+        least_parties=least_parties(prepared.launch.links.require),
     )
     return Host(
         builder.host(needs),
@@ -161,7 +161,7 @@ def _recorded_windows(prepared: Prepared) -> int:
     # There are few rounds, and each moves whole models: their spans are nothing beside that.
     if prepared.algorithm.unit != "iteration":
         return 1
-    return traced_every(prepared.settings.iterations, prepared.settings.num_workers)
+    return traced_every(prepared.settings.training.iterations, prepared.settings.num_workers)
 
 
 def host_keys(prepared: Prepared, workers: Sequence[int]) -> HostKeys:
@@ -175,8 +175,8 @@ def _describer(
     """What tells the server of the data of a host here."""
     settings = prepared.settings
     # A standby that takes over may be on another machine.
-    is_here = run is not None and len(prepared.link_settings.addresses()) == 1
-    file, why_not = own_file(settings), why_untold(settings)
+    is_here = run is not None and len(prepared.link_settings.links.addresses()) == 1
+    file, why_not = own_file(settings.scores), why_untold(settings)
     return Describer(shards, file, device, why_not, server_is_here=is_here)
 
 
@@ -187,10 +187,10 @@ def _checkpoints_of(prepared: Prepared, run: Path | None, name: str) -> Path:
 
 def _profiler(prepared: Prepared, device: torch.device, *, serves: bool = False) -> Profiler | None:
     """What profiles this process; None unless the user wants it."""
-    if prepared.settings.profile is None:
+    if prepared.settings.records.profile is None:
         return None
     together = prepared.launch.transport == "memory" and prepared.algorithm.has_hosts
-    return Profiler(prepared.settings.profile, device, all_threads=serves and together)
+    return Profiler(prepared.settings.records.profile, device, all_threads=serves and together)
 
 
 def on_stop_signals(*acts: Callable[[], None]) -> None:
@@ -223,7 +223,7 @@ def run_server(prepared: Prepared, claimed: Claim, places: Sequence[str]) -> Non
         machine.keep_freed_memory()
         device = machine.resolve_device(prepared.launch.device, task.process_here if task else 0)
         admission = make_admission(prepared, claimed)
-        timeouts = prepared.launch.timeouts()
+        timeouts = prepared.launch.links.timeouts()
         transport = open_server(prepared, places, admission.admit, timeouts)
         serve(prepared, claimed, transport, admission, scorer, timeouts, device)
 
@@ -234,12 +234,14 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
         "generation": claimed.fence.generation,
         "run": claimed.run.path.name,
         "address": split(claimed.listens)[0] if claimed.listens else "",
-        "wants_states": prepared.settings.checkpoint_to_server,
+        "wants_states": prepared.settings.checkpoints.checkpoint_to_server,
         "brings_states": _brings_states(prepared),
     }
     workers = prepared.settings.num_workers if prepared.algorithm.has_hosts else 0
     all_ranks = range(1, workers + 1)
-    return_seconds = prepared.launch.liveness_timeout  # for a lost worker to come back to its rank
+    return_seconds = (
+        prepared.launch.links.liveness_timeout
+    )  # for a lost worker to come back to its rank
     manifest = None if claimed.goes_on is None else claimed.goes_on.manifest
     return Admission(
         all_ranks if manifest is None or not claimed.takes_over else manifest.workers,
@@ -256,7 +258,7 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
 def _brings_states(prepared: Prepared) -> bool:
     """Whether workers begin with what the server hands them, not with weights from the seed."""
     if prepared.continues is not None:  # they had it from the server then
-        return prepared.settings.init_from is not None
+        return prepared.settings.training.init_from is not None
     return prepared.beginning is not None and bool(prepared.beginning.discriminators)
 
 
@@ -275,7 +277,7 @@ def serve(
     fetcher = None if prepared.algorithm.has_hosts else prepared.fetcher()
     shards = prepared.clients or ({} if fetcher is None else {1: prepared.shard(1, fetcher)})
     part = prepared.builder.server(settings, prepared.models, device, shards)
-    average = make_average(prepared.models.generator, part.generator, settings)
+    average = make_average(prepared.models.generator, part.generator, settings.training)
     observer = make_observer(
         prepared,
         claimed,
@@ -315,7 +317,7 @@ def run_everything(prepared: Prepared, claimed: Claim) -> None:
         torch.set_num_threads(machine.num_threads(prepared.launch))
         device = machine.resolve_device(prepared.launch.device, 0)
         # A host that is gone here cannot come back.
-        timeouts = replace(prepared.launch.timeouts(), patience=0.0)
+        timeouts = replace(prepared.launch.links.timeouts(), patience=0.0)
         admission, path = make_admission(prepared, claimed), claimed.run.path
         network = MemoryNetwork(timeouts, admission.admit)
         threads = []

@@ -97,7 +97,7 @@ def local_ranks(run: RunSettings, launch: LaunchSettings, task: LaunchedTask | N
 
 def most_ranks(run: RunSettings, launch: LaunchSettings) -> int:
     """The highest rank that may ever take part, as rank 0 decides."""
-    given = launch.max_world_size
+    given = launch.links.max_world_size
     if given is not None and given < run.world_size:
         raise BadInput(
             f"--max-world-size {given}: the run starts with --world-size {run.world_size}; give "

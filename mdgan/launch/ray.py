@@ -240,7 +240,7 @@ class _RayRun:
 
     def _check_placed(self) -> None:
         """Gives up if Ray finds no place for a process."""
-        limit = self._prepared.launch.connect_timeout
+        limit = self._prepared.launch.links.connect_timeout
         late = time.monotonic() - limit
         everyone = (self._server, *self._hosts)
         waiting = [rank for rank in everyone if not rank.placed and rank.since < late]
@@ -259,7 +259,7 @@ class _RayRun:
     # The server.
 
     def _place_server(self) -> None:
-        wanted = self._where[1] if self._where else self._prepared.launch.master_port or 0
+        wanted = self._where[1] if self._where else self._prepared.launch.links.master_port or 0
         self._expect(self._server, self._server.actor.where.remote(wanted), self._server_is_at)
 
     def _server_is_at(self, server: _Rank, found: tuple[str, int, bool]) -> None:
@@ -277,7 +277,7 @@ class _RayRun:
         """The server's address; this machine's own where no other takes part and nothing guards."""
         launch = self._prepared.launch
         nodes = {node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]}
-        guarded = launch.is_guarded or launch.insecure
+        guarded = launch.links.is_guarded or launch.links.insecure
         return address if guarded or nodes != {address} else "127.0.0.1"
 
     def _run_flags(self, *, again: bool) -> tuple[str, str]:

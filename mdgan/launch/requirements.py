@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from mdgan.engine.secure_settings import LEAST_PARTIES, SecureSumSettings
+from mdgan.engine.secure_settings import LEAST_PARTIES
 from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
-from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.declare import shortest
 
 FORMS = "dp, epsilon<=E, delta<=D, secure-aggregation, secure-aggregation>=N"
@@ -45,11 +44,12 @@ def check_required(
             raise BadInput(
                 f"--require {each}: {lacks}; this machine takes part only where it has that"
             )
-    if not told or not _asks_for_dp(required) or not isinstance(settings, PrivacySettings):
+    if not told or not _asks_for_dp(required):
         return
-    if settings.dp_tell is not None and settings.dp_tell.names:
+    if settings.privacy.dp_disclose is not None and settings.privacy.dp_disclose.names:
         raise BadInput(
-            f"--require {required}: the run has --dp-tell {settings.dp_tell}: the server is told "
+            f"--require {required}: the run has --dp-tell {settings.privacy.dp_disclose}: the "
+            "server is told "
             "what no noise covers; if you agree, take part by `mdgan train --ranks` with these "
             "flags"
         )
@@ -64,16 +64,17 @@ def check_delta(
         required: what the user of this machine insists on; None: nothing.
         num_samples: by rank.
     """
-    if not _asks_for_dp(required) or not isinstance(settings, PrivacySettings):
+    if not _asks_for_dp(required):
         return
     if any(each.startswith("delta") for each in required.given):
         return
     for rank, count in num_samples.items():
-        if settings.dp_delta is not None and settings.dp_delta * count >= 1:
+        if settings.privacy.dp_delta is not None and settings.privacy.dp_delta * count >= 1:
             raise BadInput(
-                f"--require {required}: the run has delta {shortest(settings.dp_delta)}, with "
+                f"--require {required}: the run has delta {shortest(settings.privacy.dp_delta)}, "
+                "with "
                 f"which rank {rank} may give away one of its {count:,} samples; if you agree, add "
-                f"delta<={shortest(settings.dp_delta)}"
+                f"delta<={shortest(settings.privacy.dp_delta)}"
             )
 
 
@@ -109,20 +110,20 @@ def _asks_for_dp(required: Requirements | None) -> TypeGuard[Requirements]:
 def _lacks(requirement: str, settings: RunSettings) -> str:
     """What the run has instead; empty if it has what is required."""
     if requirement.startswith(_SECURE):
-        if not isinstance(settings, SecureSumSettings) or not settings.secure_aggregation:
+        if not settings.secure.secure_aggregation:
             return "the run has no --secure-aggregation"
         at_a_time = num_participants(settings.participation, settings.num_workers)
         few = f"a sum has the answers of {at_a_time} worker(s) at most"
         return "" if at_a_time >= _parties(requirement) else few
-    private = isinstance(settings, PrivacySettings) and settings.keeps_ledger
-    if not isinstance(settings, PrivacySettings) or not private:
+    private = settings.privacy.keeps_ledger
+    if not private:
         return "the run has no differential privacy (--dp-epsilon)"
-    if settings.hides_clients:
+    if settings.privacy.hides_clients:
         return "the server adds the noise (--dp-unit client), which this machine cannot see"
     name, _, most = requirement.partition("<=")
     if not most:
         return ""
-    has = settings.dp_epsilon if name == "epsilon" else settings.dp_delta
+    has = settings.privacy.dp_epsilon if name == "epsilon" else settings.privacy.dp_delta
     if has is None:
         return f"the run bounds no {name}"
     return "" if has <= _number(most) else f"the run has {name} {shortest(has)}"

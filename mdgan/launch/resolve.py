@@ -10,7 +10,7 @@ from mdgan.families import registry
 from mdgan.launch.settings import LaunchSettings
 from mdgan.launch.slurm import task_of_slurm
 from mdgan.launch.task import LaunchedTask, Launcher, RayCluster, task_of_torchrun
-from mdgan.settings.declare import merged
+from mdgan.settings.layers import merged
 
 _STARTED_BY = {
     "torchrun": ("RANK is not set", "torchrun --nproc-per-node 5 -m mdgan train"),

@@ -75,7 +75,7 @@ def _be_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> NoRet
 
 def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Scorer:
     settings, dataset = prepared.settings, prepared.dataset
-    folder = settings.data_folder(dataset.name, 1)
+    folder = settings.data.data_folder(dataset.name, 1)
 
     def held_out() -> Partitioner | None:
         return open_held_out(settings, dataset, folder)
@@ -105,14 +105,14 @@ def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Sco
         real,
         prepared.models.generator(),
         z_dim=prepared.models.z_dim,
-        num_samples=settings.eval_samples,
-        seed=settings.seed,
+        num_samples=settings.scores.eval_samples,
+        seed=settings.training.seed,
     )
 
 
 def _labelled(prepared: Prepared) -> Partitioner:
     """The data set that a classifier may be trained on, if it lies on this machine anyway."""
-    if not prepared.settings.partition.divides:
+    if not prepared.settings.data.partition.divides:
         raise BadInput(
             f"--extractor {CLASSIFIER} needs labelled data, which --partition none leaves with "
             "its workers; give --extractor FILE or --inception-weights FILE"
@@ -120,4 +120,4 @@ def _labelled(prepared: Prepared) -> Partitioner:
     for source, indices in prepared.holdings.values():
         if len(indices):
             return source
-    return prepared.dataset.open(prepared.settings.data_folder(prepared.dataset.name, 1))
+    return prepared.dataset.open(prepared.settings.data.data_folder(prepared.dataset.name, 1))

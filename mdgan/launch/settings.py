@@ -2,7 +2,6 @@
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from mdgan.credentials.identity import Identity, read_credentials, read_own_pki
@@ -12,20 +11,25 @@ from mdgan.launch.requirements import FORMS, Requirements, parse_requirements
 from mdgan.settings.declare import (
     Kind,
     Settings,
-    flag,
     number,
     one_of,
     own_setting,
     parsed,
+    section,
     switch,
     text,
     whole,
 )
+from mdgan.settings.excludes import Excludes
 from mdgan.settings.machine import parse_cores, path_of
 from mdgan.timeouts import Timeouts
 
 _GUARDS = ("credentials", "ca", "certificate", "key", "insecure")
 ANY_CORES = "any"
+_NOT_TRIED = (
+    "is tried out where one `mdgan train` starts all processes on the CPU; with {when} give a "
+    "number"
+)
 _SECONDS = number(lambda seconds: 0 < seconds < 1e7, "must be seconds above 0")
 
 
@@ -36,7 +40,6 @@ def _read_cores(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True)
 class LinkSettings(Settings, group="network"):
     """Where the server is, which processes may take part, and how long others wait for one."""
 
@@ -45,6 +48,7 @@ class LinkSettings(Settings, group="network"):
         "Address of rank 0; after a comma those of its standbys.",
         text(),
         metavar="HOST[,HOST…]",
+        is_usual=True,
     )
     master_port: int | None = own_setting(
         None,
@@ -59,9 +63,14 @@ class LinkSettings(Settings, group="network"):
         text(),
         metavar="NAME",
         default_text="the one that reaches rank 0",
+        has_flag=False,
     )
     connect_timeout: float = own_setting(
-        300.0, "Seconds to wait for the server, and for the workers.", _SECONDS, metavar="SECONDS"
+        300.0,
+        "Seconds to wait for the server, and for the workers.",
+        _SECONDS,
+        metavar="SECONDS",
+        has_flag=False,
     )
     listen: str | None = own_setting(
         None,
@@ -76,14 +85,21 @@ class LinkSettings(Settings, group="network"):
         "needed where others can reach --master-addr.",
         text(),
         metavar="FILE",
+        is_usual=True,
     )
     ca: str | None = own_setting(
-        None, "Your own authority's certificate, instead of --credentials.", text(), metavar="FILE"
+        None,
+        "Your own authority's certificate, instead of --credentials.",
+        text(),
+        metavar="FILE",
+        has_flag=False,
     )
     certificate: str | None = own_setting(
-        None, "This machine's certificate by --ca.", text(), metavar="FILE"
+        None, "This machine's certificate by --ca.", text(), metavar="FILE", has_flag=False
     )
-    key: str | None = own_setting(None, "The key of --certificate.", text(), metavar="FILE")
+    key: str | None = own_setting(
+        None, "The key of --certificate.", text(), metavar="FILE", has_flag=False
+    )
     revoked: str | None = own_setting(
         None,
         "The authority's list of certificates that rank 0 lets in no more.",
@@ -109,6 +125,7 @@ class LinkSettings(Settings, group="network"):
         number(lambda seconds: 0 <= seconds < 1e7, "must be seconds, 0 or more"),
         metavar="SECONDS",
         group="faults",
+        has_flag=False,
     )
     require: Requirements | None = own_setting(
         None,
@@ -126,6 +143,7 @@ class LinkSettings(Settings, group="network"):
         metavar="N",
         default_text="4 x --world-size, at least 33",
         group="faults",
+        has_flag=False,
     )
 
     @property
@@ -144,9 +162,10 @@ class LinkSettings(Settings, group="network"):
         )
 
 
-@dataclass(frozen=True)
-class LaunchSettings(LinkSettings, group="network"):
+class LaunchSettings(Settings, group="network"):
     """How this machine takes part; every machine has its own settings."""
+
+    links = section(LinkSettings)
 
     workers_per_host: int | Literal["auto"] | None = own_setting(
         None,
@@ -155,6 +174,7 @@ class LaunchSettings(LinkSettings, group="network"):
         whole(1, word="auto"),
         metavar="W|auto",
         default_text="1; all of them with --transport memory",
+        is_usual=True,
     )
     transport: str = own_setting(
         "tcp",
@@ -167,6 +187,7 @@ class LaunchSettings(LinkSettings, group="network"):
         one_of("cpu", "cuda", "mps", "auto"),
         group="speed",
         other_names=("--gpu", "--cuda"),
+        is_usual=True,
     )
     ranks: str | None = own_setting(
         None,
@@ -174,6 +195,7 @@ class LaunchSettings(LinkSettings, group="network"):
         text(),
         metavar="RANKS",
         default_text="all, or torchrun's RANK",
+        is_usual=True,
     )
     threads: int | Literal["auto"] = own_setting(
         "auto",
@@ -182,6 +204,7 @@ class LaunchSettings(LinkSettings, group="network"):
         metavar="N|auto",
         default_text="auto: cores // processes here; the server takes all cores",
         group="speed",
+        is_usual=True,
     )
     cores: str = own_setting(
         ANY_CORES,
@@ -198,6 +221,7 @@ class LaunchSettings(LinkSettings, group="network"):
         metavar="DIR",
         default_text="runs/NAME-TIME",
         group="output",
+        is_usual=True,
     )
 
     log_file: str | None = own_setting(
@@ -213,53 +237,28 @@ class LaunchSettings(LinkSettings, group="network"):
         """The cores of one host after another; empty if hosts may use all."""
         return () if self.cores == ANY_CORES else parse_cores(self.cores)
 
-    def check(self) -> None:
-        """Checks that ranks are chosen only where there are several processes."""
-        super().check()
-        if self.transport == "memory" and self.ranks is not None:
-            raise BadInput(
-                f"--ranks {self.ranks}: with --transport memory every rank is in this process; "
-                "leave --ranks out"
-            )
-        if self.workers_per_host != "auto":
-            return
-        without = {
-            "ranks": self.ranks is not None,
-            "transport": self.transport == "memory",
-            "device": self.device != "cpu",
-            "cores": bool(self.core_sets),
-        }
-        for name in (name for name, there in without.items() if there):
-            raise _not_measured(f"{flag(name)} {getattr(self, name)}")
+    excludes = (
+        Excludes(
+            "transport=memory",
+            "ranks",
+            "with {when} every rank is in this process; leave --ranks out",
+        ),
+        Excludes("ranks transport=memory device!=cpu cores", "workers_per_host=auto", _NOT_TRIED),
+    )
 
     def carried(self, by: str) -> int | None:
         """`--workers-per-host` where something else than mdgan starts processes.
-
-        Args:
-            by: what starts them.
 
         Raises:
             BadInput: it is to be measured.
         """
         if self.workers_per_host == "auto":
-            raise _not_measured(by)
+            raise BadInput(f"--workers-per-host auto: {_NOT_TRIED.format(when=by)}")
         return self.workers_per_host
 
 
-def _not_measured(beside: str) -> BadInput:
-    return BadInput(
-        "--workers-per-host auto: is tried out where one `mdgan train` starts all processes on the "
-        f"CPU; with {beside} give a number"
-    )
-
-
 def without_other_guards(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a file or a run, without those that guard links if the user gives others.
-
-    Args:
-        given: flags.
-        settings: those that flags win over.
-    """
+    """Settings of a file or a run, without those that guard links if the user's flags do."""
     is_given = any(given.get(name) not in (None, False) for name in _GUARDS)
     return {name: v for name, v in settings.items() if not (is_given and name in _GUARDS)}
 
@@ -290,10 +289,6 @@ def read_identity(settings: LinkSettings) -> Identity | None:
 def read_revocations(settings: LinkSettings, identity: Identity | None) -> Revocations:
     """The certificates that rank 0 lets in no more.
 
-    Args:
-        settings: of this machine.
-        identity: what this machine shows.
-
     Raises:
         BadInput: the list cannot be read, or there are no certificates at all.
     """
@@ -318,10 +313,6 @@ def read_guards(settings: LinkSettings, *, serves: bool) -> Identity | None:
 
 def check_exposed(address: str, settings: LinkSettings) -> None:
     """Checks that a port which others can reach is guarded, or that the user wants it open.
-
-    Args:
-        address: that this machine is about to listen on.
-        settings: what the user asked for.
 
     Raises:
         BadInput: it is not this machine's own, and there are neither certificates nor --insecure.

@@ -16,8 +16,7 @@ from mdgan.metrics.classifier import NUM_FEATURES, count_classes, train_classifi
 from mdgan.metrics.classifier_cache import cached_classifier
 from mdgan.metrics.extractor import Extractor, Features, gather
 from mdgan.metrics.network_files import from_file, inception, read_weights
-from mdgan.metrics.settings import ScoreSettings
-from mdgan.privacy.settings import PrivacySettings
+from mdgan.metrics.settings import Scored, ScoreSettings
 from mdgan.settings.machine import path_of
 
 CLASSIFIER = "classifier"
@@ -46,7 +45,7 @@ def extractor_identity(settings: ScoreSettings, shape: Shape) -> str:
 
 
 def make_extractor(
-    settings: ScoreSettings,
+    settings: Scored,
     dataset: DatasetFile,
     source: Callable[[], Partitioner],
     held_out: Callable[[], Partitioner | None],
@@ -64,29 +63,27 @@ def make_extractor(
     Raises:
         BadInput: it cannot be had.
     """
-    file = own_file(settings)
+    file = own_file(settings.scores)
     if trains_on_held_out(settings):
         return _classifier_of_held_out(settings, dataset, held_out())
     if file is None:
         return cached_classifier(dataset, source(), held_out())
-    if settings.inception_weights is not None:
+    if settings.scores.inception_weights is not None:
         return inception(file)
     return from_file(file, dataset.shape)
 
 
-def open_held_out(
-    settings: ScoreSettings, dataset: DatasetFile, data_dir: Path
-) -> Partitioner | None:
+def open_held_out(settings: Scored, dataset: DatasetFile, data_dir: Path) -> Partitioner | None:
     """Opens the samples that the server may hold; None if there are none.
 
     Raises:
         BadInput: the folder that the user named cannot be used, or holds workers' samples under
             differential privacy.
     """
-    if settings.held_out is not None:
-        folder = path_of(settings.held_out)
+    if settings.scores.held_out is not None:
+        folder = path_of(settings.scores.held_out)
         if dataset.held_out is None and _is_private(settings):
-            _check_apart(settings.held_out, folder.resolve(), data_dir.resolve())
+            _check_apart(settings.scores.held_out, folder.resolve(), data_dir.resolve())
         return (dataset.open if dataset.held_out is None else dataset.open_held_out)(folder)
     try:
         return dataset.open_held_out(data_dir)
@@ -94,8 +91,8 @@ def open_held_out(
         return None
 
 
-def _is_private(settings: ScoreSettings) -> bool:
-    return isinstance(settings, PrivacySettings) and settings.has_dp
+def _is_private(settings: Scored) -> bool:
+    return settings.privacy.has_dp
 
 
 def _check_apart(given: str, folder: Path, data_dir: Path) -> None:
@@ -106,12 +103,12 @@ def _check_apart(given: str, folder: Path, data_dir: Path) -> None:
         )
 
 
-def trains_on_held_out(settings: ScoreSettings) -> bool:
+def trains_on_held_out(settings: Scored) -> bool:
     """Whether the network is a classifier that must not be trained on workers' samples."""
-    return _is_private(settings) and own_file(settings) is None
+    return _is_private(settings) and own_file(settings.scores) is None
 
 
-def judging(settings: ScoreSettings, held_out: Partitioner | None) -> Partitioner | None:
+def judging(settings: Scored, held_out: Partitioner | None) -> Partitioner | None:
     """The held-out samples to compare with: all of them, or the half that trained no classifier."""
     if held_out is None or not trains_on_held_out(settings) or len(held_out) < _LEAST_HELD_OUT:
         return held_out
@@ -119,14 +116,14 @@ def judging(settings: ScoreSettings, held_out: Partitioner | None) -> Partitione
 
 
 def _classifier_of_held_out(
-    settings: ScoreSettings, dataset: DatasetFile, held_out: Partitioner | None
+    settings: Scored, dataset: DatasetFile, held_out: Partitioner | None
 ) -> Extractor:
     """A classifier that has seen no worker's sample."""
     number = 0 if held_out is None else len(held_out)
     if held_out is None or number < _LEAST_HELD_OUT:
-        assert isinstance(settings, PrivacySettings)
         raise BadInput(
-            f"--extractor {CLASSIFIER}: with {settings.dp_flag} it learns from held-out samples "
+            f"--extractor {CLASSIFIER}: with {settings.privacy.dp_flag} it learns from held-out "
+            "samples "
             f"alone, at least {_LEAST_HELD_OUT}, and there are {number} here; give more with "
             "--held-out DIR, or another network with --extractor FILE"
         )

@@ -1,12 +1,12 @@
 """The settings of scores."""
 
-from dataclasses import dataclass
+from typing import Protocol
 
-from mdgan.errors import BadInput
+from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.declare import Settings, own_setting, text, whole
+from mdgan.settings.excludes import table
 
 
-@dataclass(frozen=True)
 class ScoreSettings(Settings, group="output"):
     """How often generators are scored, and in the features of which network."""
 
@@ -16,9 +16,10 @@ class ScoreSettings(Settings, group="output"):
         "none. Shorter runs are not scored.",
         whole(0, otherwise="must be 0 or more"),
         metavar="N",
+        is_usual=True,
     )
     eval_samples: int = own_setting(
-        10_000, "Samples to generate for each score.", whole(2), metavar="N"
+        10_000, "Samples to generate for each score.", whole(2), metavar="N", has_flag=False
     )
     extractor: str = own_setting(
         "classifier",
@@ -40,15 +41,23 @@ class ScoreSettings(Settings, group="output"):
         default_text="the data set's own test samples, where it has some",
     )
 
-    def check(self) -> None:
-        """Checks that the Inception network and its weights are given together."""
-        super().check()
-        if self.inception_weights is not None and self.extractor != "inception":
-            raise BadInput(
-                f"--inception-weights {self.inception_weights}: needs --extractor inception beside "
-                f"it, not {self.extractor}"
-            )
-        if self.extractor == "inception" and self.inception_weights is None:
-            raise BadInput(
-                "--extractor inception: needs --inception-weights FILE; nothing is downloaded"
-            )
+    excludes = table(
+        """
+        extractor!=inception | inception_weights |
+            needs --extractor inception beside it, not {when}
+        !inception_weights   | extractor=inception |
+            needs --inception-weights FILE; nothing is downloaded
+        """
+    )
+
+
+class Scored(Protocol):
+    """Settings of scores, and of what the samples that scores may use are promised."""
+
+    @property
+    def scores(self) -> ScoreSettings:
+        """How generators are scored."""
+
+    @property
+    def privacy(self) -> PrivacySettings:
+        """What samples are promised."""

@@ -32,9 +32,14 @@ class Architecture:
 def _adam(
     loss: tuple[str, str], rates: tuple[float, float], betas: tuple[float, float], local_steps: int
 ) -> dict[str, Any]:
-    names = ("generator_loss", "discriminator_loss", "generator_lr", "discriminator_lr")
-    given = (*loss, *rates, *betas, local_steps)
-    return dict(zip((*names, "beta1", "beta2", "local_steps"), given, strict=True))
+    generator, discriminator = (f"lr={rate},beta1={betas[0]},beta2={betas[1]}" for rate in rates)
+    return {
+        "generator_loss": loss[0],
+        "discriminator_loss": loss[1],
+        "generator_optimizer": generator,
+        "discriminator_optimizer": discriminator,
+        "local_steps": local_steps,
+    }
 
 
 _HINGE = ("hinge", "hinge")

@@ -1,7 +1,5 @@
 """The settings that say which models are trained; quickly, since it needs no torch."""
 
-from dataclasses import dataclass
-
 from mdgan.settings.declare import Settings, one_of, setting, text, whole
 from mdgan.settings.names import Names
 
@@ -12,7 +10,6 @@ ARCHITECTURES = ("dcgan", "sngan", "biggan", "acgan", "md-gan-mlp", "md-gan-cnn"
 ARCHITECTURE_NAMES = Names("architecture", FILE, *ARCHITECTURES)
 
 
-@dataclass(frozen=True)
 class ModelSettings(Settings, group="models"):
     """Which models, and how large they are."""
 
@@ -23,6 +20,7 @@ class ModelSettings(Settings, group="models"):
         text(known=lambda _others: (FILE, *ARCHITECTURES)),
         metavar="NAME",
         other_names=("--model", "--arch", "--backbone"),
+        is_usual=True,
     )
     width: int | None = setting(
         None,

@@ -1,11 +1,10 @@
 """The settings of what a run writes down for people."""
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from mdgan.observe.trackers import TRACKERS, TrackerNames
-from mdgan.settings.declare import Settings, own_setting, parsed, switch, whole
+from mdgan.settings.declare import Settings, own_setting, parsed, whole
 
 _MOST_PROFILED = 100
 
@@ -41,13 +40,9 @@ class Iterations(NamedTuple):
         return found
 
 
-@dataclass(frozen=True)
 class RecordSettings(Settings, group="output"):
     """How often pictures and metrics are written, and where else than into the run's folder."""
 
-    tensorboard: bool = own_setting(
-        False, "Also log scalars and grids for TensorBoard, into the run's folder.", switch()
-    )
     tracker: TrackerNames | None = own_setting(
         None,
         f"Also log scalars and grids to {', '.join(TRACKERS)}; may be given several times. W&B "
@@ -75,5 +70,4 @@ class RecordSettings(Settings, group="output"):
 
     def trackers(self) -> TrackerNames:
         """All trackers that were asked for, each once."""
-        names = [*["tensorboard"] * self.tensorboard, *(self.tracker or ())]
-        return TrackerNames(dict.fromkeys(names))
+        return TrackerNames(dict.fromkeys(self.tracker or ()))

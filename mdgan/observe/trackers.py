@@ -194,10 +194,9 @@ def check_trackers(names: Iterable[str]) -> None:
     """
     for name in names:
         if find_spec(TRACKERS[name].package) is None:
-            flag = "--tensorboard" if name == "tensorboard" else f"--tracker {name}"
-            raise BadInput(
-                f"{flag}: needs the {TRACKERS[name].package} package: pip install 'mdgan[{name}]'"
-            )
+            package = TRACKERS[name].package
+            way_out = f"pip install 'mdgan[{name}]'"
+            raise BadInput(f"--tracker {name}: needs the {package} package: {way_out}")
 
 
 class Trackers:

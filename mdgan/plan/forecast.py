@@ -61,7 +61,7 @@ def foretell(
     builder = entry.build()
     if settings.num_roaming is not None:  # ranks are hosts of clients
         if machines:
-            settings = replace(settings, world_size=1 + sum(each.count for each in machines))
+            settings = settings.but(world_size=1 + sum(each.count for each in machines))
         else:
             name = "host here" if shared else "like here"
             machines = [Machines(settings.num_workers, name)]
@@ -79,7 +79,8 @@ def foretell(
         measured = Measurement(entry, dataset, layout, planning, hosts_here).take()
     except ForkFailed as error:
         raise BadInput(
-            f"--batch-size {settings.batch_size}: {entry.unit}s cannot be measured here ({error}); "
+            f"--batch-size {settings.training.batch_size}: {entry.unit}s cannot be measured here "
+            f"({error}); "
             "try a smaller one"
         ) from error
     question = Question(layout, link, measured.costs, measured.traffic, planning)
@@ -88,7 +89,7 @@ def foretell(
         question, more = rounds.asked(planning.placing.a_step)[0], rounds.sections()
     described = dict(builder.describe(settings, models, [[1]]))
     title = _title(settings, layout, planning.placing, described.get("κ"), shared=shared)
-    return in_words(Page(entry.unit, title, settings.iterations, question, measured, more))
+    return in_words(Page(entry.unit, title, settings.training.iterations, question, measured, more))
 
 
 def _class_counts(
@@ -144,8 +145,9 @@ def _title(
     if placing is not None:
         who, about = f"{placing.a_step:,} of {placing.clients:,} clients", f"; {placing.about}"
     return (
-        f"{settings.dataset}: {who} in {len(layout.hosts)} host(s) and the server, on {where} of "
-        f"{layout.cores} core(s); b = {settings.batch_size}{generated}{about}"
+        f"{settings.data.dataset}: {who} in {len(layout.hosts)} host(s) and the server, on {where} "
+        "of "
+        f"{layout.cores} core(s); b = {settings.training.batch_size}{generated}{about}"
     )
 
 

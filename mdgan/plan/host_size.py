@@ -48,7 +48,7 @@ def best_host_size(settings: RunSettings, launch: LaunchSettings, dataset: Datas
     models = tried_models(settings, dataset)
     entry = registry.algorithm(settings.algorithm)
     count = settings.num_workers
-    held = [[_SAMPLES * settings.batch_size]] * count
+    held = [[_SAMPLES * settings.training.batch_size]] * count
     planning = entry.build().planning(settings, models, held)
     decides = planning.settings.as_json(shared=True) | {"seed": 0, "iterations": 0}
     about = f"{processor_name()}, {num_cores()} cores, {launch.threads} threads, {models.source}, "

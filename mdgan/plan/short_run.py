@@ -140,7 +140,7 @@ def play(
                 _carry_out, prepared=prepared, clock=PhaseClock(turn, idle, least), play_role=serve
             )
         ]
-        host = replace(prepared, launch=replace(prepared.launch, threads=layout.host_threads))
+        host = replace(prepared, launch=prepared.launch.but(threads=layout.host_threads))
         for carried in layout.hosts:
             be_host = partial(run_host, workers=carried, sockets=sockets, process_here=0)
             clock = PhaseClock(turn, idle, None)
@@ -164,7 +164,7 @@ def play(
 def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> Iterator[Prepared]:
     """A run like that of `launch.prepare`, with noise for data; its folder goes with the block."""
     ranks = LocalRanks(serves=True, hosts=layout.hosts, complete=True)
-    noise = _Noise(dataset.shape, settings.batch_size, dataset.num_classes or _NUM_CLASSES)
+    noise = _Noise(dataset.shape, settings.training.batch_size, dataset.num_classes or _NUM_CLASSES)
     changes = {"world_size": 1 + layout.num_workers, **_QUIET}
     # Some clients hold more than others, so that what more samples cost can be seen.
     parts = [
@@ -172,7 +172,7 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
     ]
     with tempfile.TemporaryDirectory(prefix="mdgan-plan-") as folder:
         yield Prepared(
-            rehearsed(replace(settings, **changes), Path(folder) / "ledger"),  # type: ignore[arg-type] # by name
+            rehearsed(settings.but(**changes), Path(folder) / "ledger"),
             LaunchSettings(out=str(Path(folder) / "run"), threads=layout.server_threads),
             dataset,
             ranks,
@@ -181,7 +181,7 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
             extractor="",
             warnings=(),
             launched=time.monotonic(),
-            clients=ClientShards(noise, parts, settings.seed) if parts else None,
+            clients=ClientShards(noise, parts, settings.training.seed) if parts else None,
         )
 
 

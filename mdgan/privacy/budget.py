@@ -18,7 +18,7 @@ from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import BLOCK, IN_USE, Ledger, LedgerView, Plan, most_steps
 from mdgan.privacy.planning import StepSchedule, plan_of
 from mdgan.privacy.real_half import Owned, PoissonHalf, SeededSteps
-from mdgan.privacy.settings import PrivacySettings
+from mdgan.privacy.settings import Private
 
 _PATIENCE = 50.0
 """ε is computed anew after this many times as long as it took before."""
@@ -39,15 +39,17 @@ class Spent(NamedTuple):
 class Budget:
     """Counts a worker's steps, and stops it before it spends more than it may."""
 
-    def __init__(self, ledger: Ledger, settings: PrivacySettings) -> None:
+    def __init__(self, ledger: Ledger, settings: Private) -> None:
         self._ledger = ledger
         self._settings = settings
         self._plan = plan = ledger.run.plan
         self._earlier = tuple(sorted({*ledger.earlier, *plan.disclosed}))
         self._computed = -1, Spent(0.0, 0.0)
         self._due = 0.0
-        number = settings.audit_canaries
-        self.canaries = Canaries(number, plan.rate, settings.clip, plan.noise) if number else None
+        number = settings.privacy.audit_canaries
+        self.canaries = (
+            Canaries(number, plan.rate, settings.privacy.clip, plan.noise) if number else None
+        )
 
     @property
     def noise(self) -> float:
@@ -92,7 +94,7 @@ class Budget:
     @property
     def iterations_left(self) -> int:
         """How many iterations of L steps the worker may still train."""
-        return (self._plan.until - self._ledger.taken) // self._settings.local_steps
+        return (self._plan.until - self._ledger.taken) // self._settings.training.local_steps
 
     @property
     def limit(self) -> float:
@@ -104,7 +106,7 @@ class Budget:
         charge = PrivacyCharge(plan.noise, plan.rate, steps)
         if steps > plan.planned:  # without a bound a run may go on; see `epsilon_of`
             earlier = earlier or (PrivacyHistory(plan.order, ()),)
-        delta, kind = settings.dp_delta or 0.0, settings.dp_accountant
+        delta, kind = settings.privacy.dp_delta or 0.0, settings.privacy.dp_accountant
         worse, histories = replaced(charge, earlier)
         return Spent(
             epsilon_of(charge, delta, kind, earlier), epsilon_of(worse, delta, "rdp", histories)
@@ -134,19 +136,21 @@ class Budget:
 
 
 def make_half(
-    shard: Owned, rank: int, settings: PrivacySettings, budget: Budget | None, *stream: int
+    shard: Owned, rank: int, settings: Private, budget: Budget | None, *stream: int
 ) -> PoissonHalf | None:
     """How a worker learns from its samples; None for shuffled batches."""
-    if not settings.draws_poisson:
+    if not settings.privacy.draws_poisson:
         return None
     return PoissonHalf(
         shard,
-        budget or SeededSteps(known_to_all(settings.seed, rank, *stream)),
-        settings.batch_size,
-        clip=settings.clip if settings.hides_samples else inf,
+        budget or SeededSteps(known_to_all(settings.training.seed, rank, *stream)),
+        settings.training.batch_size,
+        clip=settings.privacy.clip if settings.privacy.hides_samples else inf,
         noise=0.0 if budget is None else budget.noise,
-        tells_loss=settings.tells("losses"),
-        num_public=settings.public_samples(len(shard)) if settings.hides_samples else None,
+        tells_loss=settings.privacy.discloses("losses"),
+        num_public=settings.privacy.public_samples(len(shard))
+        if settings.privacy.hides_samples
+        else None,
         canaries=None if budget is None else budget.canaries,
     )
 
@@ -159,23 +163,23 @@ def known_to_all(seed: int, rank: int, *stream: int) -> bytes:
 def open_budget(
     rank: int,
     num_samples: int,
-    settings: PrivacySettings,
+    settings: Private,
     folder: Path,
     contents: Callable[[], Contents],
 ) -> Budget | None:
     """What the samples of a worker may spend in a run; None if there is no noise."""
-    if not settings.hides_samples or settings.dp_noise == 0:
+    if not settings.privacy.hides_samples or settings.privacy.dp_noise == 0:
         return None
     schedule = StepSchedule.of_samples(rank, num_samples, settings)
 
     def make_plan(known: LedgerView) -> Plan:
-        return plan_of(settings, schedule, known, folder)
+        return plan_of(settings.privacy, schedule, known, folder)
 
     return Budget(Ledger(folder, contents(), make_plan, BLOCK, IN_USE), settings)
 
 
 def open_clients_budget(
-    settings: PrivacySettings,
+    settings: Private,
     schedule: StepSchedule,
     folder: Path,
     contents: Contents,
@@ -200,7 +204,7 @@ def open_clients_budget(
                 f"--dp-ledger {folder}: knows of {known.taken:,} rounds of {schedule.whose}, and "
                 f"this run alone has had {taken:,}; copy it from the machine of its server"
             )
-        return plan_of(settings, schedule, known, folder, disclosed)
+        return plan_of(settings.privacy, schedule, known, folder, disclosed)
 
     in_use = (
         f"another run spends of {schedule.whose}; wait for its end, or give --dp-ledger DIR if "

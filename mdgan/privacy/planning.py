@@ -19,7 +19,7 @@ from mdgan.privacy.accountant import (
 )
 from mdgan.privacy.ledger import CLIENT, SAMPLE, LedgerView, Plan
 from mdgan.privacy.real_half import rate_of
-from mdgan.privacy.settings import PrivacySettings
+from mdgan.privacy.settings import PrivacySettings, Private
 from mdgan.settings.machine import path_of
 
 MOST_STEPS = 1 << 40
@@ -42,11 +42,11 @@ class StepSchedule(NamedTuple):
     hides: str = SAMPLE
 
     @classmethod
-    def of_samples(cls, rank: int, num_samples: int, settings: PrivacySettings) -> "StepSchedule":
+    def of_samples(cls, rank: int, num_samples: int, settings: Private) -> "StepSchedule":
         """Of a worker's samples."""
-        rate = rate_of(settings.batch_size, settings.public_samples(num_samples))
+        rate = rate_of(settings.training.batch_size, settings.privacy.public_samples(num_samples))
         whose = f"the samples of rank {rank}"
-        return cls(whose, rate, settings.iterations, settings.local_steps)
+        return cls(whose, rate, settings.training.iterations, settings.training.local_steps)
 
     @classmethod
     def of_clients(cls, dataset: str, participation: float, num_rounds: int) -> "StepSchedule":

@@ -1,11 +1,11 @@
 """The settings of differential privacy, and what they cannot go together with."""
 
 from dataclasses import dataclass
-from math import inf, isinf
+from math import inf
+from typing import Protocol
 
 from mdgan.errors import BadInput
-from mdgan.gan.regularizers.contract import REAL, Penalty
-from mdgan.gan.regularizers.registry import make_regularizers
+from mdgan.gan.regularizers.registry import REGULARIZERS
 from mdgan.gan.settings import TrainingSettings
 from mdgan.privacy.accountant import MOST_NOISE
 from mdgan.settings.declare import (
@@ -20,18 +20,15 @@ from mdgan.settings.declare import (
     text,
     whole,
 )
+from mdgan.settings.excludes import Condition, Excludes, table
 
-TELLABLE = ("classes", "features", "losses")
+DISCLOSABLE = ("classes", "features", "losses")
 _PLAIN_CLIP = 1.0
 
 
 @dataclass(frozen=True)
-class Told:
-    """What workers tell of their data although no noise covers it.
-
-    Attributes:
-        names: some of `TELLABLE`, each once, in their order.
-    """
+class Disclosed:
+    """What workers say of their data although no noise covers it: some of `DISCLOSABLE`."""
 
     names: tuple[str, ...]
 
@@ -43,20 +40,29 @@ class Told:
         return ",".join(self.names)
 
     @classmethod
-    def parse(cls, given: str) -> "Told":
-        """Reads `--dp-tell`.
-
-        Raises:
-            ValueError: a name that is not known.
-        """
+    def parse(cls, given: str) -> "Disclosed":
+        """Reads `--dp-disclose`; raises ValueError at a name that is not known."""
         names = [name.strip() for name in given.split(",")]
-        if not set(names) <= set(TELLABLE):
-            raise ValueError(f"must be some of {', '.join(TELLABLE)}")
-        return cls(tuple(name for name in TELLABLE if name in names))
+        if not set(names) <= set(DISCLOSABLE):
+            raise ValueError(f"must be some of {', '.join(DISCLOSABLE)}")
+        return cls(tuple(name for name in DISCLOSABLE if name in names))
 
 
-@dataclass(frozen=True)
-class PrivacySettings(TrainingSettings, Settings, group="privacy"):
+_NOT_PRIVATE = Condition("no --dp-epsilon or --dp-noise", lambda privacy: not privacy.has_dp)
+_TOLD = Condition(
+    "--dp-unit client or --dp-disclose classes",
+    lambda privacy: privacy.hides_clients or privacy.discloses("classes"),
+    lambda privacy: (
+        "--dp-unit client" if privacy.hides_clients else f"--dp-disclose {privacy.dp_disclose}"
+    ),
+)
+_NO_NOISE = Condition(
+    "no noise that hides a worker's samples",
+    lambda privacy: not privacy.hides_samples or privacy.dp_noise == 0,
+)
+
+
+class PrivacySettings(Settings, group="privacy"):
     """How private each worker's data stay; the same on every rank unless it says otherwise."""
 
     dp_epsilon: float | None = setting(
@@ -69,6 +75,7 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         symbol="ε",
         default_text="no differential privacy",
         other_names=("--epsilon", "--target-epsilon", "--dp"),
+        is_usual=True,
     )
     dp_delta: float | None = setting(
         None,
@@ -78,6 +85,7 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         metavar="D",
         symbol="δ",
         other_names=("--delta", "--target-delta"),
+        is_usual=True,
     )
     dp_noise: float | None = setting(
         None,
@@ -111,18 +119,20 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         metavar="N",
         symbol="n̂",
         default_text="the true number",
+        has_flag=False,
     )
     dp_accountant: str = setting(
         "rdp",
         "Which of Opacus's accountants says what epsilon is: rdp, or prv, which needs up to a "
         "tenth less noise and some seconds at the start.",
         one_of("rdp", "prv"),
+        has_flag=False,
     )
-    dp_tell: Told | None = setting(
+    dp_disclose: Disclosed | None = setting(
         None,
         "What workers under differential privacy tell of their data although epsilon does not "
-        f"cover it: {', '.join(TELLABLE)}.",
-        parsed(Told.parse, several=True),
+        f"cover it: {', '.join(DISCLOSABLE)}.",
+        parsed(Disclosed.parse, several=True),
         metavar="WHAT[,WHAT…]",
         default_text="nothing but their number of samples",
     )
@@ -155,6 +165,22 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
     def has_dp(self) -> bool:
         """Whether differential privacy is asked for, be it with no noise."""
         return self.dp_epsilon is not None or self.dp_noise is not None
+
+    excludes = table(
+        """
+        @not_private | dp_delta dp_clip dp_disclose dp_public_samples dp_ledger |
+            is for --dp-epsilon or --dp-noise
+        dp_epsilon    | dp_noise=0.0 |
+            there must be noise, for without it there is no epsilon
+        @told        | dp_public_samples                        | the true number is told
+        @no_noise    | audit_canaries |
+            is for noise that hides a worker's samples; add --dp-epsilon or --dp-noise without
+            --dp-unit client, or leave it out
+        """,
+        not_private=_NOT_PRIVATE,
+        told=_TOLD,
+        no_noise=_NO_NOISE,
+    )
 
     @property
     def hides_clients(self) -> bool:
@@ -189,12 +215,12 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         return _PLAIN_CLIP if self.dp_clip is None else self.dp_clip
 
     def public_samples(self, num_samples: int) -> int:
-        """n̂, how many samples a worker is said to hold."""
+        """n̂, how many samples a worker that holds n is said to hold."""
         return num_samples if self.dp_public_samples is None else self.dp_public_samples
 
-    def tells(self, what: str) -> bool:
-        """Whether workers tell something of their data."""
-        return not self.has_dp or (self.dp_tell is not None and what in self.dp_tell)
+    def discloses(self, what: str) -> bool:
+        """Whether workers disclose something of their data, one of `DISCLOSABLE`."""
+        return not self.has_dp or (self.dp_disclose is not None and what in self.dp_disclose)
 
     @property
     def dp_flag(self) -> str:
@@ -203,80 +229,105 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         return f"{flag(name)} {shortest(getattr(self, name))}" if self.has_dp else ""
 
     def check(self) -> None:
-        """Checks that the numbers make a guarantee, and that nothing goes round it."""
-        super().check()
-        if not self.has_dp:
-            for name in ("dp_delta", "dp_clip", "dp_tell", "dp_public_samples", "dp_ledger"):
-                if (value := getattr(self, name)) is not None:
-                    raise BadInput(f"{flag(name)} {value}: is for --dp-epsilon or --dp-noise")
-        elif self.dp_noise == 0:
-            if self.dp_epsilon is not None:
-                raise BadInput(
-                    f"--dp-noise 0 and {self.dp_flag}: without noise there is no epsilon; leave "
-                    "one of the two out"
-                )
-        elif isinf(self.clip):
+        """Checks that the numbers make a guarantee."""
+        if not self.keeps_ledger:
+            return
+        if self.clip == inf:
             raise BadInput(
                 f"--dp-clip inf: {self.dp_flag} needs a bound for what each "
                 f"{'client' if self.hides_clients else 'sample'} adds; give one, such as 1"
             )
-        elif self.dp_delta is None:
+        if self.dp_delta is None:
             raise BadInput(
                 f"{self.dp_flag}: holds but for a probability delta; add --dp-delta, below 1 / the "
                 f"number of {'clients' if self.hides_clients else 'samples of a worker'}"
             )
-        if self.dp_public_samples is not None and (self.hides_clients or self.tells("classes")):
-            why = "--dp-unit client" if self.hides_clients else f"--dp-tell {self.dp_tell}"
-            raise BadInput(
-                f"--dp-public-samples {self.dp_public_samples}: with {why} the true number is "
-                "told; leave out one of the two"
-            )
-        if self.draws_poisson:
-            self._check_alone()
-        if self.audit_canaries and (not self.hides_samples or self.dp_noise == 0):
-            raise BadInput(
-                f"--audit-canaries {self.audit_canaries}: is for noise that hides a worker's "
-                "samples; add --dp-epsilon or --dp-noise without --dp-unit client, or leave it out"
-            )
 
-    def _check_alone(self) -> None:
-        """Refuses what reads real samples besides, or not one by one."""
-        asked, those = self.poisson_flag, make_regularizers(self).all
-        penalties = [each for each in those if isinstance(each, Penalty) and each.place == REAL]
-        changing = [each for each in those if each.changes_images and not each.reads_real_samples]
-        given = {
-            "--merge-halves": (self.merge_halves, "real samples are judged by themselves"),
-            **{
-                each.flag: (bool(each.reads_real_samples), each.reads_real_samples)
-                for each in those
-            },
-            " and ".join(each.flag for each in (*penalties, *changing)): (
-                bool(penalties) and bool(changing),
-                "penalties are taken at samples as they are, and augmentation changes them; leave "
-                "out one of them",
-            ),
-            f"--precision {self.precision}": (
-                self.precision != "fp32",
-                "gradients of single samples are computed in fp32",
-            ),
-            "--compile": (self.compile, "gradients of single samples are computed uncompiled"),
-            "--channels-last": (
-                self.channels_last,
-                "gradients of single samples are computed plane by plane",
-            ),
-            "--vectorize": (
-                getattr(self, "vectorize", False),
-                "each worker draws batches of a size of their own",
-            ),
-            "--profile": (
-                self.hides_samples and getattr(self, "profile", None) is not None,
-                "it tells how long real samples take, and with that of which samples",
-            ),
-            "--label-prior data": (
-                self.label_prior == "data" and not self.tells("classes"),
-                "workers do not tell their classes; add --dp-tell classes",
-            ),
-        }
-        for what, (is_given, why) in given.items():
-            if is_given:
-                raise BadInput(f"{what}: with {asked} {why}; or leave it out")
+
+class ClientPrivacySettings(PrivacySettings):
+    """The same, where noise may also hide clients as wholes."""
+
+    dp_unit: str = setting(
+        "sample",
+        "What differential privacy hides: a sample, by noise of the workers; or a client as a "
+        "whole, by noise of the server, which is trusted with what clients send. Clients' updates "
+        "are cut to --dp-clip, and clients drawn by --sampling poisson.",
+        one_of("sample", "client"),
+        group="privacy",
+    )
+
+    @property
+    def hides_clients(self) -> bool:
+        """See `PrivacySettings`."""
+        return self.has_dp and self.dp_unit == "client"
+
+    @property
+    def update_clip(self) -> float:
+        """C of a client's update; infinite where none is cut."""
+        return self.clip if self.hides_clients else inf
+
+    @property
+    def discloses_losses(self) -> bool:
+        """Whether clients disclose their losses."""
+        return not self.hides_clients or self.discloses("losses")
+
+    @property
+    def names_clients(self) -> bool:
+        """Whether it is written down which clients took part in a round."""
+        return not (self.hides_clients and self.keeps_ledger)
+
+
+class Private(Protocol):
+    """Settings of training, and of what its data are promised."""
+
+    @property
+    def training(self) -> TrainingSettings:
+        """How long to train, and on how large batches."""
+
+    @property
+    def privacy(self) -> PrivacySettings:
+        """What the data are promised."""
+
+
+POISSON = Condition(
+    "--batch-sampling poisson, --dp-epsilon or --dp-noise",
+    lambda settings: settings.privacy.draws_poisson,
+    lambda settings: settings.privacy.poisson_flag,
+)
+_SAMPLES = Condition(
+    "--dp-epsilon or --dp-noise", lambda settings: settings.privacy.hides_samples, POISSON.shown
+)
+UNTOLD = Condition(
+    "--dp-epsilon or --dp-noise without --dp-disclose classes",
+    lambda settings: settings.privacy.draws_poisson and not settings.privacy.discloses("classes"),
+    POISSON.shown,
+)
+BESIDE_PRIVACY = table(
+    """
+    @poisson  | merge_halves  | with {when} real samples are judged by themselves; or leave it out
+    @poisson  | r1+augment    |
+        with {when} the penalty is taken at samples as they are, and augmentation changes them;
+        leave out one of the two
+    @poisson  | precision     |
+        with {when} gradients of single samples are computed in fp32; or leave it out
+    @poisson  | compile       |
+        with {when} gradients of single samples are computed uncompiled; or leave it out
+    @poisson  | channels_last |
+        with {when} gradients of single samples are computed plane by plane; or leave it out
+    @poisson  | vectorize     |
+        with {when} each worker draws batches of a size of their own; or leave it out
+    @samples  | profile       |
+        with {when} it tells how long real samples take, and with that of which samples; or leave it
+        out
+    @untold   | label_prior=data |
+        with {when} workers keep their classes; add --dp-disclose classes; or leave it out
+    """,
+    poisson=POISSON,
+    samples=_SAMPLES,
+    untold=UNTOLD,
+) + tuple(
+    Excludes(POISSON, what, f"with {{when}} {why}; or leave it out")
+    for what, why in (kind.reads_real_samples for kind in REGULARIZERS)
+    if what
+)
+"""Of settings of a run: what reads real samples besides, or not one by one."""

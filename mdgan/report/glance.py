@@ -64,7 +64,7 @@ def _privacy(subject: Subject) -> list[Fact]:
 def _disclosed(subject: Subject) -> str:
     """What workers told without noise; older runs call it otherwise."""
     config = subject.run.config
-    return str(config.get("dp_disclose") or config.get("dp_tell") or "")
+    return str(config.get("dp_disclose") or config.get("dp_disclose") or "")
 
 
 def _untold(subject: Subject) -> list[str]:

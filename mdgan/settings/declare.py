@@ -7,15 +7,17 @@ reads and checks every value, so that a `Settings` object always holds checked, 
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import partial
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar, cast
 
 from mdgan.errors import BadInput
+from mdgan.settings.layers import merged
+
+if TYPE_CHECKING:
+    from mdgan.settings.excludes import Excludes
 
 GROUPS = {
     "data": "Data",
@@ -64,6 +66,7 @@ class Kind:
         grows: whether the dataset file may add values, so that others can be known after it alone.
         stand_in: what other settings are checked with as long as a value is not known; the default
             if not given.
+        is_keyed: whether it is text that `parts_of` reads, each key of which can be given alone.
     """
 
     type: type
@@ -74,18 +77,13 @@ class Kind:
     known: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
     grows: bool = False
     stand_in: str | None = None
+    is_keyed: bool = False
 
     def read(self, name: str, value: object, default: object) -> Any:
-        """Checks a value, and turns it into the one that is used.
-
-        Args:
-            name: of the setting.
-            value: from a flag, a JSON file, or another `Settings` object.
-            default: the setting's.
+        """Checks a value from a flag, a JSON file or other `Settings`; returns the one to be used.
 
         Raises:
-            BadInput: it is of another type or out of range; the text names the flag and the way
-                out.
+            BadInput: it is of another type or out of range; the text names flag and way out.
         """
         if value is None and default is None:
             return None
@@ -122,8 +120,7 @@ def whole(
     """A whole number.
 
     Args:
-        least: the smallest allowed one.
-        most: the largest allowed one.
+        least, most: the smallest and the largest allowed one.
         otherwise: the message for a number outside; made of the bounds if not given.
         below: the message for a number below `least`.
         word: a word that is allowed beside numbers.
@@ -141,12 +138,7 @@ def whole(
 
 
 def number(fits: Callable[[float], bool], otherwise: str) -> Kind:
-    """A number.
-
-    Args:
-        fits: whether a number is allowed; NaN is asked about too.
-        otherwise: the message for a number that is not.
-    """
+    """A number; `fits` says whether one is allowed, NaN too, `otherwise` is the refusal."""
 
     def check(value: float) -> float:
         if not fits(value):
@@ -157,11 +149,7 @@ def number(fits: Callable[[float], bool], otherwise: str) -> Kind:
 
 
 def text(known: Callable[[Mapping[str, Any]], Iterable[str]] | None = None) -> Kind:
-    """Any text in one line, such as a path.
-
-    Args:
-        known: lists what a shell may complete, given the other settings of the command line.
-    """
+    """Any text in one line, such as a path; `known` is as in `Kind`."""
     return Kind(str, known=known)
 
 
@@ -176,36 +164,24 @@ def one_of(*choices: str) -> Kind:
 
 
 def parsed(parse: Callable[[str], Any], *, several: bool = False) -> Kind:
-    """Text that stands for a value of another type.
+    """Text that stands for a value of another type, of which `str` gives a text of equal meaning.
 
     Args:
-        parse: from the text to the value; raises ValueError. `str` of the value gives a text that
-            means the same.
+        parse: from the text to the value; raises ValueError.
         several: whether the flag may be given several times; `parse` gets commas between them.
     """
     return Kind(str, parse, several=several)
 
 
-def setting(
-    default: Any,
-    help: str,
-    kind: Kind,
-    *,
-    metavar: str | None = None,
-    symbol: str | None = None,
-    default_text: str | None = None,
-    instead_of: str | None = None,
-    shared: bool = True,
-    is_choice: bool = False,
-    group: str | None = None,
-    other_names: Collection[str] = (),
-) -> Any:
-    """Declares one setting.
+@dataclass(frozen=True)
+class Setting:
+    """One declared setting.
 
-    Args:
+    Attributes:
         default: the value without flag, file or dataset default, as the command line has it.
         help: one sentence for `--help`.
         kind: what values it may have.
+        name: the component's attribute, the key in files; the flag has - for _.
         metavar: stands for the value in `--help`.
         symbol: the papers' sign for it.
         default_text: what `--help` shows as the default where the value itself says little.
@@ -216,64 +192,120 @@ def setting(
             setting refuses. Otherwise it passes over the default: files of settings may have it.
         group: where `--help` lists it, one of `GROUPS`; that of the component if not given.
         other_names: that users of other programs may type; `mdgan` then suggests this one.
-
-    Returns:
-        A dataclass field.
+        is_usual: whether `--help` shows it, and not `--help-all` alone.
+        has_flag: whether it has one of its own; if not, `--set NAME=VALUE` and files have it.
     """
-    metadata = {
-        "help": help,
-        "kind": kind,
-        "metavar": metavar,
-        "symbol": symbol,
-        "default_text": default_text,
-        "instead_of": instead_of,
-        "shared": shared,
-        "is_choice": is_choice,
-        "group": group,
-        "other_names": other_names,
-    }
-    return field(default=default, metadata=metadata)
+
+    default: Any
+    help: str
+    kind: Kind
+    name: str = ""
+    metavar: str | None = None
+    symbol: str | None = None
+    default_text: str | None = None
+    instead_of: str | None = None
+    shared: bool = True
+    is_choice: bool = False
+    group: str = ""
+    other_names: Collection[str] = ()
+    is_usual: bool = False
+    has_flag: bool = True
+
+    def read(self, value: object) -> Any:
+        """Checks a value, and turns it into the one that is used; raises BadInput."""
+        return self.kind.read(self.name, value, self.default)
+
+
+def setting(default: Any, help: str, kind: Kind, **more: Any) -> Any:
+    """Declares one setting of a component; `Setting` says what else can be given."""
+    return Setting(default, help, kind, **more)
 
 
 own_setting = partial(setting, shared=False)
 """Declares a setting that may differ from rank to rank."""
 
+S = TypeVar("S", bound="Settings")
+
 
 @dataclass(frozen=True)
-class Settings:
-    """Checked settings. Components derive from it and add fields made by `setting`.
+class Section(Generic[S]):
+    """Settings of a component within those of a larger one; made by `section`."""
 
-    A component names the group of its settings in `--help` as `class Own(Settings, group="data")`.
+    kind: type[S]
+    is_offered: bool
+
+
+def section(kind: type[S], *, is_offered: bool = True) -> S:
+    """Declares a section of settings.
+
+    Args:
+        kind: the component's own settings.
+        is_offered: whether users can choose them; if not, the section has its defaults.
+    """
+    return cast(S, Section(kind, is_offered))
+
+
+class Settings:
+    """Checked settings that cannot be changed. Components derive from it.
+
+    A component declares its own settings by `setting`, and those of its parts by `section`. Names
+    are unique, so that a user need not know sections: they are given, listed and written as if all
+    settings were one level. A component names their group in `--help`:
+    `class DataSettings(Settings, group="data")`.
+
+    Args:
+        values: by name, of this component and its sections; the others have their defaults.
+
+    Raises:
+        BadInput: a value cannot be used; the text names the flag and the way out.
+        TypeError: there is no setting of that name.
     """
 
     ignores_foreign: ClassVar[bool] = False
     """Whether settings of other algorithms are passed over instead of refused."""
+    excludes: ClassVar[tuple["Excludes", ...]] = ()
+    """What cannot be combined; a component's rows are added to those of the component above it."""
+    _parts: ClassVar[Mapping[str, "Setting | Section[Settings]"]] = {}
+    _declared: ClassVar[dict[str, Setting]] = {}
 
     def __init_subclass__(cls, group: str = "algorithm") -> None:
-        """Puts the component's settings into its group, unless they name another."""
-        for item in vars(cls).values():
-            if isinstance(item, Field):
-                own = item.metadata["group"] or group
-                item.metadata = MappingProxyType({**item.metadata, "group": own})
+        """Collects what the component declares, and what it takes over from those above it."""
+        parts: dict[str, Setting | Section[Settings]] = {}
+        for base in reversed(cls.__bases__):
+            parts |= getattr(base, "_parts", {})
+        for name, item in vars(cls).items():
+            if isinstance(item, Setting):
+                parts[name] = replace(item, name=name, group=item.group or group)
+            elif isinstance(item, Section):
+                parts[name] = item
+        cls._parts = parts
+        cls._declared = {}
+        for name, part in parts.items():
+            if isinstance(part, Setting):
+                cls._declared[name] = part
+            elif part.is_offered:
+                cls._declared |= part.kind._declared
+        above = (getattr(base, "excludes", ()) for base in cls.__bases__)
+        rows = (*(row for own in above for row in own), *vars(cls).get("excludes", ()))
+        cls.excludes = tuple(dict.fromkeys(rows))
 
-    def __post_init__(self) -> None:
-        """Reads and checks every value.
-
-        Raises:
-            BadInput: a value cannot be used; the text names the flag and the way out.
-        """
-        for item in fields(self):
-            kind: Kind = item.metadata["kind"]
-            value = kind.read(item.name, getattr(self, item.name), item.default)
-            object.__setattr__(self, item.name, value)
-        for item in fields(self):
-            other = item.metadata["instead_of"]
-            value = getattr(self, item.name)
-            if other is not None and value is not None and getattr(self, other) is not None:
-                raise BadInput(
-                    f"{flag(item.name)} {value} and {flag(other)} {getattr(self, other)}: "
-                    "give one of them"
-                )
+    def __init__(self, **values: Any) -> None:
+        for name, part in self._parts.items():
+            if isinstance(part, Setting):
+                self.__dict__[name] = part.read(values.pop(name, part.default))
+            else:
+                own = part.kind.names() & values.keys() if part.is_offered else ()
+                self.__dict__[name] = part.kind(**{each: values.pop(each) for each in own})
+        if values:
+            raise TypeError(f"{type(self).__name__} has no setting {', '.join(values)}")
+        for item in self._parts.values():
+            if isinstance(item, Setting) and item.instead_of is not None:
+                value, other = getattr(self, item.name), getattr(self, item.instead_of)
+                if value is not None and other is not None:
+                    both = f"{flag(item.name)} {value} and {flag(item.instead_of)} {other}"
+                    raise BadInput(f"{both}: give one of them")
+        for row in self.excludes:
+            row.check(self)
         self.check()
 
     def check(self) -> None:
@@ -283,20 +315,44 @@ class Settings:
             BadInput: they contradict each other.
         """
 
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{name}: settings do not change; `but` makes others")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        declared, values = self.declared(), self.values()
+        changed = {n: v for n, v in values.items() if v != declared[n].read(declared[n].default)}
+        return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in changed.items())})"
+
     @classmethod
     def defaults_beside(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Defaults that hold because of other settings.
-
-        Args:
-            given: what the user gave, by name.
-        """
+        """Defaults that hold because of what the user gave, by name."""
         del given
         return {}
 
     @classmethod
+    def declared(cls) -> dict[str, Setting]:
+        """All settings of a component and its sections, by name."""
+        return dict(cls._declared)
+
+    @classmethod
+    def rows(cls) -> "list[tuple[Excludes, type[Settings]]]":
+        """What cannot be combined in a component and its sections: rows, and whose they are."""
+        found: list[tuple[Excludes, type[Settings]]] = [(row, cls) for row in cls.excludes]
+        for part in cls._parts.values():
+            if isinstance(part, Section) and part.is_offered:
+                found += part.kind.rows()
+        return found
+
+    @classmethod
     def names(cls) -> set[str]:
-        """The names of all settings of a component."""
-        return {item.name for item in fields(cls)}
+        """The names of all settings of a component and its sections."""
+        return set(cls.declared())
 
     @classmethod
     def read(cls, *layers: Mapping[str, Any]) -> Self:
@@ -309,7 +365,22 @@ class Settings:
         Raises:
             BadInput: a value cannot be used.
         """
-        return cls(**{n: v for n, v in merged(layers, fields(cls)).items() if n in cls.names()})
+        declared = cls.declared()
+        return cls(**{n: v for n, v in merged(layers, declared.values()).items() if n in declared})
+
+    def values(self) -> dict[str, Any]:
+        """All settings, those of sections among them, by name."""
+        found: dict[str, Any] = {}
+        for name, part in self._parts.items():
+            if isinstance(part, Setting):
+                found[name] = getattr(self, name)
+            elif part.is_offered:
+                found |= getattr(self, name).values()
+        return found
+
+    def but(self, **changes: Any) -> Self:
+        """The same settings, but for some; raises what making settings does."""
+        return type(self)(**{**self.values(), **changes})
 
     def as_json(self, *, shared: bool = False) -> dict[str, Any]:
         """The settings as values that JSON knows, by name.
@@ -318,65 +389,10 @@ class Settings:
             shared: leaves out those that may differ from rank to rank.
         """
         found = {}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if item.metadata["shared"] or not shared:
+        values = self.values()
+        for name, item in self.declared().items():
+            value = values[name]
+            if item.shared or not shared:
                 plain = value is None or isinstance(value, bool | int | float | str)
-                found[item.name] = value if plain else str(value)
+                found[name] = value if plain else str(value)
         return found
-
-
-def merged(layers: Iterable[Mapping[str, Any]], declared: Iterable["Field[Any]"]) -> dict[str, Any]:
-    """Layers of settings as one; the first layer that names a setting wins.
-
-    Two settings that stand for each other (`instead_of`) are one choice: an earlier layer's choice
-    hides both of a later layer.
-
-    Args:
-        layers: from the strongest to the weakest; None stands for a value that was not given.
-        declared: the settings that may stand for each other.
-    """
-    pairs = [(f.name, f.metadata["instead_of"]) for f in declared if f.metadata["instead_of"]]
-    other = {**dict(pairs), **{second: first for first, second in pairs}}
-    found: dict[str, Any] = {}
-    for layer in layers:
-        chosen_before = set(found)
-        for name, value in layer.items():
-            taken = name in chosen_before or other.get(name) in chosen_before
-            if value is not None and not taken:
-                found[name] = value
-    return found
-
-
-_RETIRED = {
-    "join_token": "give credentials instead (`mdgan credentials new FILE` makes them)",
-    "ada_images": "it is 500000 always; leave it out",
-}
-"""What earlier versions wrote, and what to do; None in a file of theirs means nothing."""
-
-
-def read_config_file(path: Path, known: Collection[str]) -> dict[str, Any]:
-    """Reads a `--config` file: one JSON object with any of the settings' names.
-
-    Args:
-        path: the file.
-        known: the names that it may hold.
-
-    Raises:
-        BadInput: not readable, not a JSON object, or a name that is not known.
-    """
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"--config {path}: cannot read it ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"--config {path}: not a JSON file ({error})") from error
-    if not isinstance(settings, dict):
-        raise BadInput(f"--config {path}: must hold one JSON object of settings")
-    for name in settings.keys() & _RETIRED.keys() - set(known):
-        if settings.pop(name) is not None:
-            raise BadInput(f"--config {path}: {name!r} is no setting any more; {_RETIRED[name]}")
-    for name in settings:
-        if name not in known:
-            raise BadInput(f"--config {path}: unknown key {name!r}{suggest(name, known)}")
-    return settings

@@ -12,13 +12,14 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from mdgan.launch.resolve import known_settings
+from mdgan.settings.retired import GONE, RENAMED
 from tests.fuzz import config_files
 
 DEEP = b"[" * 3000
 LONG = b'{"iterations": ' + b"9" * 5000 + b"}"
 HUGE = 10**400
 
-NAMES = sorted(known_settings())
+NAMES = sorted({*known_settings(), *RENAMED, *GONE, "beta1", "beta2"})
 EVENTS = (
     *("holdings", "resumed", "joined", "left", "lost", "shut out", "late", "back", "refused"),
     *("swap", "scores", "unscored", "unsaved", "attendance"),

@@ -35,7 +35,7 @@ def test_invented_ranks_do_not_say_which_norm_is_usual(tmp_path: Path) -> None:
 
 def test_more_ranks_than_the_user_allows_are_refused(tmp_path: Path) -> None:
     strangers = Stranger(range(5, 9))
-    flags = ["--max-world-size", "8"]
+    flags = ["--set", "max_world_size=8"]
     ran = hostile_run(tmp_path, Hostile(FEEDBACK, from_iteration=2, brings=strangers), flags=flags)
     assert not ran.harm
     assert "rank 8 is outside 1..7" in ran.refusals[0]

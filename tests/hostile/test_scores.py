@@ -38,7 +38,7 @@ def test_scores_do_not_depend_on_what_one_host_tells(tmp_path: Path, lie: str) -
     (tmp_path / "pixels.py").write_text(PIXELS)
     scored = ["--eval-interval", "4", "--extractor", f"{tmp_path / 'pixels.py'}:Pixels"]
     liar = Hostile(Kind.REAL, LIES[lie])
-    ran = hostile_run(tmp_path, liar, flags=[*scored, "--eval-samples", "200"])
+    ran = hostile_run(tmp_path, liar, flags=[*scored, "--set", "eval_samples=200"])
     assert not ran.harm
     assert not read_events(ran.folder, "unscored"), ran.result
     assert [row["iteration"] for row in read_events(ran.folder, "scores")] == [4, 8]

@@ -130,7 +130,7 @@ def test_one_host_cannot_keep_others_from_giving(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_server_that_goes_on_blames_no_worker_for_what_it_was_given(tmp_path: Path) -> None:
     """With the checkpoint come discriminators that a liar gave; the liar itself is gone."""
-    liar, strict = Hostile(DISCRIMINATORS, everything(3e38)), ["--strikes", "1"]
+    liar, strict = Hostile(DISCRIMINATORS, everything(3e38)), ["--set", "strikes=1"]
     flags = [*strict, "--checkpoint-interval", "8", "--swap-interval", "6"]
     ran = hostile_run(tmp_path, liar, flags=flags, spoils_answers=True)
     assert not ran.harm

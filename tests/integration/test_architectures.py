@@ -51,7 +51,7 @@ def test_any_spread_gives_the_same_generator(tmp_path: Path, name: str) -> None:
 WAYS = {
     "bf16": ["--precision", "bf16"],
     "fp16": ["--precision", "fp16"],
-    "channels last": ["--channels-last"],
+    "channels last": ["--set", "channels_last=true"],
     "r1, ema": ["--r1", "1", "--ema", "5"],
     "diffaugment": ["--augment", "diffaugment"],
     "compile": ["--compile"],

@@ -85,7 +85,7 @@ FLAGS = ["--dataset", "few", "--datasets-dir", ".", "--transport", "memory", "--
 QUICK = ["--threads", "1", "--sample-interval", "0", "--eval-interval", "0", "--batch-size", "8"]
 OVERFIT = [
     *("--swap-interval", "0", "--iterations", "90", "--local-steps", "6"),
-    *("--discriminator-lr", "3e-3", "--generator-lr", "1e-9"),
+    *("--discriminator-optimizer", "lr=3e-3", "--generator-optimizer", "lr=1e-9"),
 ]
 
 
@@ -156,7 +156,7 @@ def test_tables_say_what_was_found_and_what_was_left_out(overfit: Path, tmp_path
     assert result.status == 0, result
     assert "generator, by pixels" in result.output
     assert "left out: discriminators, updates and feedback: no state of a worker" in result.output
-    assert "--checkpoint-to-server" in result.output
+    assert "--set", "checkpoint_to_server=true" in result.output
     audited = RecordedRun.read(copy).audit
     assert audited is not None
     assert audited.bound is None
@@ -285,7 +285,7 @@ def test_a_run_that_does_as_it_says_is_not_contradicted_and_keeps_its_coins_to_i
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("opacus")
-    flags = ["--iterations", "20", "--checkpoint-to-server"]
+    flags = ["--iterations", "20", "--set", "checkpoint_to_server=true"]
     path = canary_run(tmp_path, *flags)
     kept = [read_watched(path / "canaries" / f"{n}.json") for n in (1, 2)]
     assert [each.steps for each in kept if each] == [20, 20]

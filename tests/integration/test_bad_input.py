@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from mdgan.cli import main
 from mdgan.launch.addresses import local_addresses
@@ -14,8 +15,6 @@ from tests.processes import run
 from tests.unit.dataset_formats import write_mnist
 
 TRAIN = ["train", "--out", "run"]
-ARRIVAL = ["--updates", "arrival"]
-RIDERS = "--shut-out-free-riders"
 
 
 @pytest.fixture(autouse=True)
@@ -48,88 +47,55 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--dataset", "cifar10"], ["data/cifar10", "download=True"]),
         (["--dataset", "celeba"], ["data/celeba"]),
         (["--dataset", "folder"], ["data/folder"]),
-        (["--exact-layers", "0"], ["--exact-layers 0", "--precision bf16"]),
-        (["--precision", "bf16", "--exact-layers", "*,fc"], ["--exact-layers fc", "G has 0, "]),
-        (["--profile", "7"], ["--profile 7", "101..110"]),
-        (["--profile", "11..20", "--iterations", "9"], ["--profile 11..20", "iteration 9"]),
-        (["--merge-halves", "--updates", "async"], ["--merge-halves", "--updates async"]),
+        (["--precision", "bf16", "--set", "exact_layers=*,fc"], ["--exact-layers fc", "G has 0, "]),
         (["--merge-halves", "--architecture", "acgan"], ["--merge-halves", "BatchNorm", "leave"]),
-        (["--data-threads", "0"], ["--data-threads 0", "at least one thread"]),
-        (["--world-size", "1"], ["--world-size 1", "at least 2"]),
-        (["--max-world-size", "2"], ["--max-world-size 2", "--world-size 5", "as many or more"]),
-        (["--kappa", "0"], ["--kappa 0", "at least 1"]),
-        (["--kappa", "5"], ["--kappa 5", "4 worker(s)"]),
+        (
+            ["--set", "max_world_size=2"],
+            ["--max-world-size 2", "--world-size 5", "as many or more"],
+        ),
         (["--kappa", "many"], ["--kappa", "'many'", "auto"]),
         (["--batch-size", "0"], ["--batch-size 0", "at least 1"]),
         (["--batch-size", "1439"], ["--batch-size 1439", "1438 samples"]),
-        (["--iterations", "0"], ["--iterations 0"]),
         (["--iterations", "x"], ["--iterations", "'x'"]),
         (["--world-size", "1440", "--kappa", "2"], ["1439 workers", "1438 samples"]),
-        (["--partition", "random"], ["--partition random", "iid", "fegan"]),
         (["--partition", "classes:11"], ["classes:11", "10 classes"]),
-        (["--partition", "dirichlet:0"], ["dirichlet:0", "above 0"]),
         (["--partition", "dirichlet:0.0001", "--world-size", "90"], ["would hold no sample"]),
         (["--cores", "0,9999"], ["core 9999 is none that this process may use"]),
-        (["--cores", "0;1"], ["--cores 0;1", "'0;1' is no core"]),
         (["--ranks", "0..5"], ["rank 5 is outside 0..4"]),
         (["--ranks", "1,2,1"], ["rank 1 is given twice"]),
         (["--ranks", "3..1"], ["3..1", "1..3"]),
         (["--ranks", "one"], ["'one'", "0,1,2"]),
-        (["--swap-interval", "5", "--swap-epochs", "1"], ["--swap-interval 5", "--swap-epochs"]),
         (["--master-addr", "192.0.2.77"], ["192.0.2.77", "127.0.0.1"]),
         (["--master-addr", "0.0.0.0"], ["others can reach 0.0.0.0", "--credentials FILE"]),
         (["--master-addr", "no.such.host.invalid"], ["no.such.host.invalid", "unknown host"]),
-        (["--master-port", "70000"], ["--master-port 70000"]),
         (["--ranks", "0,1", "--master-port", "0"], ["--master-port 0", "name one"]),
-        (["--network-interface", "eth99"], ["eth99", "there are", "lo"]),
+        (["--set", "network_interface=eth99"], ["eth99", "there are", "lo"]),
         (["--precision", "fp8"], ["--precision", "'fp8'", "bf16"]),
-        (["--stale", "2"], ["--stale 2", "0 or 1"]),
-        (["--updates", "async", "--vectorize"], ["--vectorize", "--updates async"]),
-        ([*ARRIVAL, "--stale", "1"], ["--stale 1", "one by one"]),
-        ([*ARRIVAL, "--aggregation", "median"], ["--aggregation median", "one by one"]),
-        ([*ARRIVAL, "--aggregation", "f2u"], ["--aggregation f2u", "one by one"]),
-        ([*ARRIVAL, "--deadline", "3x"], ["--deadline 3x", "one by one"]),
-        ([*ARRIVAL, "--quorum", "0.75"], ["--quorum 0.75", "one by one"]),
-        ([*ARRIVAL, "--vectorize"], ["--vectorize", "one by one"]),
-        ([*ARRIVAL, RIDERS], [RIDERS, "one by one"]),
-        (
-            [RIDERS, "--batch-size", "3"],
-            [RIDERS, "a batch of 3", "--batch-size must be at least 4"],
-        ),
-        ([RIDERS, "--world-size", "3"], [RIDERS, "2 worker(s)", "at least 3"]),
-        ([RIDERS, "--algorithm", "fl-gan"], [RIDERS, "fl-gan"]),
-        ([*ARRIVAL, "--kappa", "3"], ["--kappa 3", "or 1 for both"]),
-        ([*ARRIVAL, "--algorithm", "paragan"], ["--updates arrival", "sync, async"]),
-        (["--wire-images", "topk:0.1"], ["--wire-images topk:0.1", "fp32, bf16, int8"]),
-        (["--wire-images", "jpeg"], ["--wire-images jpeg", "fp32, bf16, int8"]),
-        (["--wire-feedback", "topk"], ["--wire-feedback topk", "topk:F"]),
-        (["--wire-feedback", "int8:2"], ["--wire-feedback int8:2", "topk:F"]),
-        (["--wire-feedback", "topk:0.6"], ["--wire-feedback topk:0.6", "at most 0.5"]),
-        (["--wire-feedback", "topk:1e"], ["--wire-feedback topk:1e", "at most 0.5"]),
-        (["--aggregation", "krum:3"], ["--aggregation krum:3", "worker"]),
-        (["--deadline", "soon"], ["--deadline soon", "3x"]),
-        (["--quorum", "1.5"], ["--quorum 1.5", "at most 1"]),
-        (["--strikes", "0"], ["--strikes 0"]),
-        (["--liveness-timeout", "0"], ["--liveness-timeout 0"]),
-        (["--patience", "-1"], ["--patience -1"]),
-        (["--checkpoint-interval", "-1"], ["--checkpoint-interval -1"]),
-        (["--checkpoint-keep", "0"], ["--checkpoint-keep 0"]),
         (["--revoked", "nowhere"], ["--revoked nowhere: needs --credentials"]),
         (["--credentials", "nowhere"], ["nowhere: does not exist", "mdgan credentials new FILE"]),
-        (["--threads", "0"], ["--threads 0"]),
-        (["--connect-timeout", "0"], ["--connect-timeout 0"]),
-        (["--generator-lr", "nan"], ["--generator-lr nan"]),
-        (["--seed", "-1"], ["--seed -1"]),
         (["--config", "none.json"], ["none.json", "cannot read"]),
         (["--extractor", "none.pt"], ["--extractor none.pt", "cannot be read"]),
-        (["--extractor", "inception"], ["--inception-weights FILE"]),
         (
             ["--extractor", "inception", "--inception-weights", __file__],
             ["--inception-weights", "SHA-256 is", "must be 6726825d0af5"],
         ),
-        (["--eval-samples", "1"], ["--eval-samples 1", "at least 2"]),
         (["--frobnicate"], ["--frobnicate"]),
-        (["--transport", "memory", "--ranks", "0"], ["--ranks 0", "--transport memory"]),
+        (["--generator-lr", "1e-3"], ["--generator-lr: write --generator-optimizer lr=1e-3"]),
+        (
+            ["--beta1=0.3"],
+            ["write --generator-optimizer beta1=0.3 --discriminator-optimizer beta1"],
+        ),
+        (["--tune", "--seed", "1"], ["--tune: there is no such setting any more; add --vectorize"]),
+        (["--quorum", "0.3"], ["--quorum: has no flag of its own; write --set quorum=0.3"]),
+        (["--strict-data"], ["write --set strict_data=true"]),
+        (["--set", "batch_size=3"], ["--set batch_size=3: write --batch-size 3"]),
+        (["--set", "quorun=0.3"], ["unknown key 'quorun'; did you mean 'quorum'?"]),
+        (["--set", "quorum=half"], ["--set quorum=half: must be float"]),
+        (["--set", "quorum=1.5"], ["--quorum 1.5", "at most 1"]),
+        (
+            ["--algorithm", "fegan", "--world-size", "4", "--partition", "classes:1"],
+            ["no worker holds a sample of class", "--sampling"],
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -184,7 +150,7 @@ def test_a_standby_that_no_host_would_find(
 
 @pytest.mark.slow
 def test_joining_where_there_is_no_server(empty_folder: Path, port: int) -> None:
-    where = ["--master-port", str(port), "--connect-timeout", "0.5"]
+    where = ["--master-port", str(port), "--set", "connect_timeout=0.5"]
     told, line = refused_guest(empty_folder, *where)
     assert told.endswith(f"asking the server at 127.0.0.1:{port} for a rank")
     assert f"no server answers at 127.0.0.1:{port} after 0.5 s" in line
@@ -204,7 +170,7 @@ def test_joining_a_run_that_does_not_run(empty_folder: Path) -> None:
     assert "given: no server runs there on this machine; give --master-addr" in line
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(f"{empty_folder}/server")
-    _, line = refused_guest(empty_folder, "given", "--connect-timeout", "1")
+    _, line = refused_guest(empty_folder, "given", "--set", "connect_timeout=1")
     assert "no server answers" in line
 
 
@@ -281,6 +247,20 @@ def test_dataset_file_that_does_not_fit(
     line = refusal(capsys, *TRAIN, "--dataset", "tiny", "--datasets-dir", "mine")
     assert "tiny.py" in line
     assert says in line
+
+
+def test_pictures_that_are_not_sorted(
+    capsys: pytest.CaptureFixture[str], empty_folder: Path
+) -> None:
+    for rank in (1, 2):
+        folder = empty_folder / "photos" / str(rank)
+        folder.mkdir(parents=True)
+        for number in range(3):
+            Image.new("RGB", (64, 64), (number, 9, 9)).save(folder / f"{number}.png")
+    flags = ["--dataset", "folder", "--data-dir", "photos/{rank}", "--world-size", "3"]
+    line = refusal(capsys, *TRAIN, "--algorithm", "fegan", *flags, "--batch-size", "2")
+    assert "--sampling balanced: the samples have no labels" in line
+    assert "--clusters kmeans:10" in line
 
 
 def test_output_folder_with_another_run(

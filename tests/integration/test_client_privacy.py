@@ -21,7 +21,7 @@ HALF = ["--participation", "0.5"]
 BOUND = ["--dp-unit", "client", "--dp-delta", "0.01"]
 NOISE = [*BOUND, "--dp-noise", "1", "--dp-clip", "0.5"]
 SAME = [*FL_GAN, *HALF, *NOISE]
-HOME = ["--world-size", "7", "--client-state", "fresh"]
+HOME = ["--world-size", "7", "--set", "client_state=fresh"]
 
 
 @pytest.mark.usefixtures("known_noise")
@@ -42,7 +42,7 @@ def test_secure_sums_are_plain_sums(tmp_path: Path, algorithm: str) -> None:
 
 def test_without_noise_and_bound_it_is_a_run_without_privacy(tmp_path: Path) -> None:
     same = [*FL_GAN, *HALF, *PLACED]
-    bare = ["--dp-unit", "client", "--dp-noise", "0", "--dp-clip", "inf", "--dp-tell", "losses"]
+    bare = ["--dp-unit", "client", "--dp-noise", "0", "--dp-clip", "inf", "--dp-disclose", "losses"]
     private, public = (
         (here(tmp_path, name, *same, *flags), read_events(tmp_path / name, "round"))
         for name, flags in (("private", bare), ("public", ["--sampling", "poisson"]))
@@ -157,9 +157,12 @@ REFUSED = [
     ([*DP, "--sampling", "random"], ["--sampling random", "give --sampling poisson"]),
     ([*DP, "--weighting", "samples"], ["--weighting samples", "give --weighting uniform"]),
     ([*DP, "--aggregation", "median"], ["--aggregation median", "leave it out"]),
-    ([*DP, "--wire-models", "int8"], ["--wire-models int8", "leave it out"]),
-    (["--sampling", "poisson", "--wire-models", "int8"], ["int8: with --sampling poisson"]),
-    ([*DP, "--checkpoint-to-server"], ["--checkpoint-to-server", "leave it out"]),
+    ([*DP, "--wire", "models=int8"], ["--wire-models int8", "leave it out"]),
+    (["--sampling", "poisson", "--wire", "models=int8"], ["int8: with --sampling poisson"]),
+    (
+        [*DP, "--set", "checkpoint_to_server=true"],
+        ["--set", "checkpoint_to_server=true", "leave it out"],
+    ),
     (
         [*DP, "--secure-aggregation", "--participation", "0.9", "--world-size", "5"],
         ["--participation 0.9", "give --participation 1"],

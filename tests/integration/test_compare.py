@@ -22,7 +22,7 @@ from tests.processes import (
 )
 
 SHORT = ["--iterations", "12", "--batch-size", "8", "--threads", "1", "--sample-interval", "0"]
-SCORED = ["--eval-interval", "6", "--eval-samples", "100"]
+SCORED = ["--eval-interval", "6", "--set", "eval_samples=100"]
 
 
 def config(folder: Path, name: str, **settings: Any) -> str:

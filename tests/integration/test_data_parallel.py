@@ -45,12 +45,12 @@ def test_one_worker_equals_standalone(tmp_path: Path) -> None:
     assert here(tmp_path, "ours", "--world-size", "2", "--local-steps", "2") == theirs
 
 
-FIRST_ASYNC = ["--updates", "async", "--image-buffer", "2", "--sync-after", "5"]
-FIRST_ASYNC += ["--generator-batch-size", "12"]
+FIRST_ASYNC = ["--updates", "async", "--set", "image_buffer=2", "--set", "sync_after=5"]
+FIRST_ASYNC += ["--set", "generator_batch_size=12"]
 
 
-APART = ["--updates", "async", "--generator-ranks", "1..2", "--image-buffer", "2"]
-APART += ["--generator-batch-size", "12"]
+APART = ["--updates", "async", "--generator-ranks", "1..2", "--set", "image_buffer=2"]
+APART += ["--set", "generator_batch_size=12"]
 
 
 SPREAD = [
@@ -85,7 +85,7 @@ def test_what_becomes_of_data_that_are_not_shared_is_said_once(tmp_path: Path) -
 
 
 def test_a_lag_of_0_is_synchronous(tmp_path: Path) -> None:
-    flags = ["--updates", "async", "--image-buffer", "0"]
+    flags = ["--updates", "async", "--set", "image_buffer=0"]
     assert here(tmp_path, "lag-0", *flags) == here(tmp_path, "serial")
 
 
@@ -197,7 +197,7 @@ def test_workers_of_the_generator_hold_no_data(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_scores_compare_with_all_samples_though_some_workers_hold_none(tmp_path: Path) -> None:
-    scored = ["--eval-interval", "8", "--eval-samples", "100"]
+    scored = ["--eval-interval", "8", "--set", "eval_samples=100"]
     spread(tmp_path, "run", *APART, *scored)
     (scores,) = read_events(tmp_path / "run", "scores")
     assert scores["n_real"] == 1438

@@ -44,7 +44,7 @@ def test_memory(tmp_path: Path, dataset: str, write: Callable[[Path], object]) -
 @pytest.mark.slow
 def test_one_process_alone_reads_ahead(tmp_path: Path) -> None:
     dataset_formats.write_celeba(tmp_path / "data" / "celeba", 24)
-    flags = ["--dataset", "celeba", "--algorithm", "standalone", "--data-threads", "3"]
+    flags = ["--dataset", "celeba", "--algorithm", "standalone", "--set", "data_threads=3"]
     result = run_here("train", *FEW, *flags, "--out", "run", cwd=tmp_path)
     assert result.status == 0, result
     (told, *_) = read_events(tmp_path / "run", "fetching")
@@ -94,6 +94,6 @@ def test_every_rank_has_a_folder_of_its_own(
     assert {row["role"] for row in told} == {"host-1", "host-2"}
     assert sum(row["batches"] for row in told) >= 2 * 2
     assert not read_events(tmp_path / "b", "fetching"), "nothing was read ahead"
-    strict = run_here("train", *flags, "--strict-data", cwd=tmp_path)
+    strict = run_here("train", *flags, "--set", "strict_data=true", cwd=tmp_path)
     assert (strict.status, strict.output) == (2, "")
     assert "mdgan: --strict-data: 1 of 10 pictures" in strict.errors

@@ -62,7 +62,7 @@ LAYOUTS = {
     ALONE: ["--transport", "memory", "--workers-per-host", "1"],
     "three in a process": ["--workers-per-host", "3"],
     "all in a process": ["--workers-per-host", "4"],
-    "to the server": ["--checkpoint-to-server", "--checkpoint-interval", "5"],
+    "to the server": ["--set", "checkpoint_to_server=true", "--checkpoint-interval", "5"],
 }
 
 
@@ -104,7 +104,7 @@ def test_both_models_travel_once_each_way(whole: Path) -> None:
 
 
 def test_updates_can_take_a_quarter_of_the_bytes(tmp_path: Path) -> None:
-    here(tmp_path, "run", "--algorithm", "fl-gan", "--wire-models", "int8", *LAYOUTS[ALONE])
+    here(tmp_path, "run", "--algorithm", "fl-gan", "--wire", "models=int8", *LAYOUTS[ALONE])
     counts = traffic(tmp_path / "run")
     down, up = counts["sent_bytes"]["ROUND"], counts["received_bytes"]["UPDATE"]
     assert 0.25 < up / down < 0.26

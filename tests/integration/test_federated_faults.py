@@ -66,7 +66,9 @@ def test_a_run_that_was_asked_to_stop(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [[], ["--checkpoint-to-server", "--sampling", "random"]], ids=str)
+@pytest.mark.parametrize(
+    "flags", [[], ["--set", "checkpoint_to_server=true", "--sampling", "random"]], ids=str
+)
 def test_a_server_that_was_killed(tmp_path: Path, flags: list[str]) -> None:
     running = begin(tmp_path, *flags)
     os.kill(running.server(), signal.SIGKILL)

@@ -113,7 +113,7 @@ def test_the_uninvited_are_kept_out(tmp_path: Path) -> None:
                 assert len(stranger.recv(4096)) < 100, "nothing is told to strangers"
             except OSError:
                 pass  # it was closed in the middle
-    master = ["--master-addr", address, "--master-port", port, "--connect-timeout", "20"]
+    master = ["--master-addr", address, "--master-port", port, "--set", "connect_timeout=20"]
     asked = [
         threading.Thread(target=_is_refused, args=(tmp_path, [*master, *shown]))
         for shown in ([], ["--credentials", "other.cred"])

@@ -54,7 +54,7 @@ def test_a_rank_with_other_settings_is_told_which(
     tmp_path: Path, port: int, flags: list[str], says: str
 ) -> None:
     write_mnist(tmp_path / "data" / "mnist", 40)
-    pair = ["--world-size", "2", "--connect-timeout", "60"]
+    pair = ["--world-size", "2", "--set", "connect_timeout=60"]
     serving = start(train(*pair, "--ranks", "0", "--out", "run", port=port), tmp_path)
     worker = finish(start(train(*pair, "--ranks", "1", *flags, port=port), tmp_path))
     check_refused(worker, "refused", says, "same settings")
@@ -63,7 +63,7 @@ def test_a_rank_with_other_settings_is_told_which(
 
 
 def test_a_rank_that_is_there_already(tmp_path: Path, port: int) -> None:
-    trio = ["--world-size", "3", "--connect-timeout", "60"]
+    trio = ["--world-size", "3", "--set", "connect_timeout=60"]
     serving = start(train(*trio, "--ranks", "0", "--out", "run", port=port), tmp_path)
     one = [*trio, "--ranks", "1", "--log-file"]
     twins = [start(train(*one, f"{name}.log", port=port), tmp_path) for name in "ab"]
@@ -78,7 +78,7 @@ def test_a_rank_that_is_there_already(tmp_path: Path, port: int) -> None:
 
 
 def test_workers_that_never_come(tmp_path: Path, port: int) -> None:
-    flags = ["--world-size", "3", "--connect-timeout", "1", "--ranks", "0", "--out", "run"]
+    flags = ["--world-size", "3", "--set", "connect_timeout=1", "--ranks", "0", "--out", "run"]
     result = finish(start(train(*flags, port=port), tmp_path))
     check_refused(result, "rank(s) 1,2 did not join within 1 s", "--ranks 1,2", lines=2)
     assert " starting 1 process for run, others may join at 127.0.0.1:" in result.errors
@@ -92,7 +92,7 @@ def test_no_server(tmp_path: Path, listens: bool) -> None:
         if listens:
             silent.listen()
             says = "the server at 127.0.0.1:{} did not admit this host"
-        flags = ["--ranks", "1", "--connect-timeout", "1"]
+        flags = ["--ranks", "1", "--set", "connect_timeout=1"]
         result = finish(start(train(*flags, port=port), tmp_path))
     check_refused(result, says.format(port), lines=2)
 

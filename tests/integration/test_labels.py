@@ -82,7 +82,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-HELP = ["--r1", "1", "--augment", "diffaugment", "--label-prior", "data", "--ema", "4"]
+HELP = ["--r1", "1", "--augment", "diffaugment", "--set", "label_prior=data", "--ema", "4"]
 
 
 @pytest.mark.parametrize("name", RETURN)
@@ -99,7 +99,7 @@ QUICK_ONES = {("mdgan", "auxiliary"), ("fl-gan", "projection")}
     ("family", "name"), mostly_slow([(f, n) for f in FAMILIES for n in RETURN], QUICK_ONES)
 )
 def test_resumed_equals_never_stopped(folder: Path, tmp_path: Path, family: str, name: str) -> None:
-    flags = [*OWN, name, "--label-prior", "data", "--gradient-penalty", "2"]
+    flags = [*OWN, name, "--set", "label_prior=data", "--gradient-penalty", "2"]
     flags += ["--discriminator-loss", "wasserstein", "--generator-loss", "wasserstein"]
     whole, resumed = whole_and_resumed(family, flags, tmp_path, folder)
     assert resumed == whole
@@ -108,7 +108,7 @@ def test_resumed_equals_never_stopped(folder: Path, tmp_path: Path, family: str,
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RETURN)
 def test_any_spread_gives_the_same_generator(folder: Path, tmp_path: Path, name: str) -> None:
-    flags = [*OWN, name, "--label-prior", "data"]
+    flags = [*OWN, name, "--set", "label_prior=data"]
     spread, together = spread_and_together(flags, tmp_path, folder)
     assert spread == together
 
@@ -116,7 +116,7 @@ def test_any_spread_gives_the_same_generator(folder: Path, tmp_path: Path, name:
 @pytest.mark.slow
 def test_samples_of_a_run(folder: Path, tmp_path: Path) -> None:
     flags = ["standalone", *QUICK, *OWN, "auxiliary", "--eval-interval", "0"]
-    flags += ["--class-weight", "0.5", "--out", str(tmp_path / "run")]
+    flags += ["--set", "class_weight=0.5", "--out", str(tmp_path / "run")]
     ended_well(run_here(*flags, cwd=folder), tmp_path / "run")
 
     def drawn(*more: str, name: str = "grid.png") -> Path:
@@ -145,7 +145,7 @@ def test_samples_of_a_run(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_is_told_of_a_run(folder: Path, tmp_path: Path) -> None:
-    flags = ["standalone", *QUICK, *OWN, "auxiliary", "--label-prior", "data"]
+    flags = ["standalone", *QUICK, *OWN, "auxiliary", "--set", "label_prior=data"]
     ended_well(run_here(*flags, "--out", str(tmp_path / "run"), cwd=folder), tmp_path / "run")
     told = run_here("evaluate", str(tmp_path / "run"), "-n", "100", cwd=folder)
     assert "right class" in told.output
@@ -177,12 +177,12 @@ def test_a_run_without_classes_has_none(folder: Path, tmp_path: Path) -> None:
     ("flags", "says"),
     [
         ([*OWN, "unsaid"], "both models have num_classes = 10, but the dataset file says none"),
-        ([*OWN, "projection", "--class-weight", "2"], "--class-weight 2: the discriminator of"),
-        ([*OWN, "auxiliary", "--class-weight", "-1"], "--class-weight -1.0: must be 0 or more"),
-        (["--label-prior", "data"], "--label-prior data: the models of"),
-        (["--label-prior", "dat"], "'dat' is not one of 'uniform', 'data'"),
+        ([*OWN, "projection", "--set", "class_weight=2"], "--class-weight 2: the discriminator of"),
+        ([*OWN, "auxiliary", "--set", "class_weight=-1"], "--class-weight -1.0: must be 0 or more"),
+        (["--set", "label_prior=data"], "--label-prior data: the models of"),
+        (["--set", "label_prior=dat"], "'dat' is not one of 'uniform', 'data'"),
         (
-            [*OWN, "auxiliary", *CLUSTERED, "--label-prior", "data"],
+            [*OWN, "auxiliary", *CLUSTERED, "--set", "label_prior=data"],
             "--label-prior data: with --clusters workers tell groups, not classes",
         ),
     ],
@@ -212,7 +212,7 @@ def test_clients_measure_what_they_can(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [[], ["--label-prior", "data", "--stale", "1"]])
+@pytest.mark.parametrize("flags", [[], ["--set", "label_prior=data", "--stale", "1"]])
 def test_a_run_can_be_planned(folder: Path, flags: list[str]) -> None:
     command = ["plan", *OWN, "auxiliary", "--world-size", "4", "--threads", "1", *flags]
     planned = run(*command, cwd=folder)

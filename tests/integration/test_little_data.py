@@ -27,7 +27,7 @@ HELP = {
     "penalties": [*WASSERSTEIN, "--r1", "1", "--gradient-penalty", "10"],
     "spectral norm": ["--spectral-norm", "--r1", "1"],
     "diffaugment": ["--augment", "diffaugment", "--ema", "5"],
-    "ada": ["--augment", "ada", "--ada-target", "-0.5", "--r1", "1"],
+    "ada": ["--augment", "ada", "--set", "ada_target=-0.5", "--r1", "1"],
 }
 """Two of them at once, where they go together."""
 QUICK_ONES = {
@@ -102,7 +102,7 @@ def test_the_average_is_what_is_sampled(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_average_is_what_is_scored(tmp_path: Path) -> None:
-    flags = ["--eval-interval", "12", "--eval-samples", "80", "--out", "run"]
+    flags = ["--eval-interval", "12", "--set", "eval_samples=80", "--out", "run"]
     ended_well(run_here(*AVERAGED, *flags, cwd=tmp_path), tmp_path / "run")
     told = [run_here("evaluate", "run", "-n", "80", *raw, cwd=tmp_path) for raw in ([], ["--raw"])]
     assert all(result.status == 0 for result in told), told

@@ -19,10 +19,15 @@ from tests.processes import QUICK, ended_well, run_here
 def with_optimizers(generator: str, discriminator: str) -> list[str]:
     """A schedule, a warmup and a norm too, each of one network alone."""
     return [
-        *("--generator-optimizer", generator, "--generator-schedule", "cosine"),
-        *("--generator-clip-norm", "0.5", "--generator-lr", "0.01"),
-        *("--discriminator-optimizer", discriminator, "--discriminator-weight-decay", "0.01"),
-        *("--discriminator-schedule", "linear", "--discriminator-warmup-iterations", "3"),
+        *("--generator-optimizer", generator, "--generator-optimizer", "schedule=cosine"),
+        *("--generator-optimizer", "clip_norm=0.5", "--generator-optimizer", "lr=0.01"),
+        *(
+            "--discriminator-optimizer",
+            discriminator,
+            "--discriminator-optimizer",
+            "weight_decay=0.01",
+        ),
+        *("--discriminator-optimizer", "schedule=linear", "--discriminator-optimizer", "warmup=3"),
     ]
 
 
@@ -39,9 +44,9 @@ def test_resumed_within_a_window_equals_never_stopped(
 ) -> None:
     # A rate that falls until the last iteration would be another with fewer of them.
     flags = [
-        *("--generator-optimizer", name, "--generator-warmup-iterations", "10"),
-        *("--generator-clip-norm", "0.5", "--generator-lr", "0.01"),
-        *("--discriminator-optimizer", name, "--discriminator-weight-decay", "0.01"),
+        *("--generator-optimizer", name, "--generator-optimizer", "warmup=10"),
+        *("--generator-optimizer", "clip_norm=0.5", "--generator-optimizer", "lr=0.01"),
+        *("--discriminator-optimizer", name, "--discriminator-optimizer", "weight_decay=0.01"),
     ]
     whole, resumed = whole_and_resumed(family, flags, tmp_path)
     assert resumed == whole

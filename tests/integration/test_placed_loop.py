@@ -49,7 +49,7 @@ def the_loop() -> dict[str, Tensor]:
             gan = make_local_gan(
                 client,
                 models,
-                settings,
+                settings.training,
                 own,
                 kappa=2,
                 noise=generator_for(SEED, "noise", client, last),

@@ -21,7 +21,7 @@ from tests.processes import (
 )
 
 CLIENTS = ["--algorithm", "fl-gan", "--clients", "6", "--participation", "0.67"]
-AT_HOME = [*CLIENTS[:2], "--world-size", "7", *CLIENTS[4:], "--client-state", "fresh"]
+AT_HOME = [*CLIENTS[:2], "--world-size", "7", *CLIENTS[4:], "--set", "client_state=fresh"]
 
 
 def test_any_placement_trains_what_clients_at_home_train(tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ def test_what_clients_hold_is_told_before_anything_starts(tmp_path: Path) -> Non
 
 REFUSED = {
     "own data": (["--partition", "none"], "can be read only where they lie"),
-    "a home": (["--client-state", "kept"], "--world-size 7"),
+    "a home": (["--set", "client_state=kept"], "--world-size 7"),
     "measured": (["--training-load", "measured"], "no machine of their own"),
-    "lossy": (["--wire-models", "int8"], "leave it out"),
+    "lossy": (["--wire", "models=int8"], "leave it out"),
     "hosts": (["--world-size", "3", "--workers-per-host", "2"], "a host is one rank"),
     "folders": (["--dataset", "mnist", "--data-dir", "data{rank}"], "name one folder"),
     "slots": (["--slots", "0"], "at least 1"),

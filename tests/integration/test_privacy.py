@@ -63,7 +63,7 @@ def test_the_same_secret_gives_the_same_bits_wherever_workers_are(
 def test_noise_0_without_a_bound_is_a_run_without_privacy(tmp_path: Path) -> None:
     asked = {
         "without": ["--batch-sampling", "poisson"],
-        "with": ["--dp-noise", "0", "--dp-clip", "inf", "--dp-tell", "classes,features,losses"],
+        "with": ["--dp-noise", "0", "--dp-clip", "inf", "--dp-disclose", "classes,features,losses"],
     }
     found = {}
     for out, flags in asked.items():
@@ -173,7 +173,7 @@ def test_what_a_run_begins_with_is_not_covered_and_it_is_said(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_what_is_not_covered_is_not_told(tmp_path: Path) -> None:
-    scored = ["--iterations", "6", "--eval-interval", "6", "--eval-samples", "64"]
+    scored = ["--iterations", "6", "--eval-interval", "6", "--set", "eval_samples=64"]
     result = here(tmp_path, *BARE, *NOISE, *MEMORY, *scored, "--out", "run")
     assert result.status == 0, result
     (begun,) = read_events(tmp_path / "run", "holdings")
@@ -185,7 +185,7 @@ def test_what_is_not_covered_is_not_told(tmp_path: Path) -> None:
 
 def test_the_server_is_told_the_declared_number_of_samples(tmp_path: Path) -> None:
     same = [*FLAGS, *NOISE, *MEMORY, "--iterations", "2", "--out", "run"]
-    result = here(tmp_path, *same, "--dp-public-samples", "900")
+    result = here(tmp_path, *same, "--set", "dp_public_samples=900")
     assert result.status == 0, result
     (begun,) = read_events(tmp_path / "run", "holdings")
     assert {n: held["samples"] for n, held in begun["workers"].items()} == {"1": 900, "2": 900}
@@ -210,13 +210,13 @@ REFUSED = [
     (["--dp-delta", "0.1"], ["--dp-delta 0.1", "is for --dp-epsilon or --dp-noise"]),
     ([*DP, "--dp-noise", "0"], ["--dp-noise 0", "leave one of the two out"]),
     ([*DP, "--dp-clip", "inf"], ["--dp-clip inf", "bound"]),
-    ([*DP, "--dp-tell", "all"], ["--dp-tell all", "classes, features, losses"]),
+    ([*DP, "--dp-disclose", "all"], ["--dp-tell all", "classes, features, losses"]),
     ([*DP, "--dp-clip", "1e-45"], ["--dp-clip 1e-45", "must be 1e-9 to 1e9"]),
     ([*DP, "--dp-noise", "1e30"], ["--dp-noise 1e+30", "must be 0, or 0.001 to 1e5"]),
     ([*DP, "--profile", "1..2"], ["--profile", "how long real samples take"]),
-    (["--dp-public-samples", "9"], ["--dp-public-samples 9", "is for --dp-epsilon"]),
+    (["--set", "dp_public_samples=9"], ["--dp-public-samples 9", "is for --dp-epsilon"]),
     (
-        [*DP, "--dp-public-samples", "9", "--dp-tell", "classes"],
+        [*DP, "--set", "dp_public_samples=9", "--dp-disclose", "classes"],
         ["--dp-public-samples 9", "--dp-tell classes"],
     ),
     (["--audit-canaries", "9"], ["--audit-canaries 9", "add --dp-epsilon"]),
@@ -237,7 +237,10 @@ REFUSED = [
     ([*DP, "--dp-noise", "0.1"], ["--dp-epsilon 8", "too small for one step", "--dp-noise 0.1"]),
     (["--dp-epsilon", "0.01", "--dp-delta", "0.0001"], ["--dp-epsilon 0.01", "too small for"]),
     ([*DP, "--partition", "fegan:2,50"], ["--partition fegan:2,50", "the same sample"]),
-    ([*DP, "--dp-public-samples", "700"], ["--dp-public-samples 700", "rank 1 holds more, 719"]),
+    (
+        [*DP, "--set", "dp_public_samples=700"],
+        ["--dp-public-samples 700", "rank 1 holds more, 719"],
+    ),
     ([*DP, "--partition", "none"], ["ranks 1 and 2 hold the same samples"]),
 ]
 

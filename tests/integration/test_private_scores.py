@@ -57,7 +57,7 @@ class Discriminator(nn.Sequential):
 FLAGS = [
     *("train", "--dataset", "bars", "--datasets-dir", ".", "--transport", "memory"),
     *("--threads", "1", "--batch-size", "8", "--sample-interval", "0"),
-    *("--iterations", "4", "--eval-interval", "4", "--eval-samples", "100", "--out", "run"),
+    *("--iterations", "4", "--eval-interval", "4", "--set", "eval_samples=100", "--out", "run"),
 ]
 UNITS = {
     "sample": ["--world-size", "3", "--dp-noise", "2", "--dp-delta", "0.001"],
@@ -145,7 +145,7 @@ def test_with_too_few_held_out_samples_there_is_one_line_and_no_network(
         f"130, and there are {others} here; give more with --held-out DIR, or another network with "
         "--extractor FILE"
     )
-    result = trained(tmp_path, *UNITS["sample"], "--dp-tell", "features", others=others)
+    result = trained(tmp_path, *UNITS["sample"], "--dp-disclose", "features", others=others)
     assert result.errors.count("scores are left out") == 1
     assert f"scores are left out: {says}" in result.errors
     assert not {"extractor.safetensors", "real.safetensors"} & {

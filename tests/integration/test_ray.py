@@ -143,7 +143,10 @@ def test_a_run_outlives_nodes_of_ray(cluster: RayCluster, tmp_path: Path) -> Non
     [
         (["--ray-address", "127.0.0.1:1"], "--ray-address 127.0.0.1:1: no cluster answers"),
         (["--ray-address", "%s{x}:1"], "--ray-address %s{x}:1: no cluster answers"),
-        (["--host-resources", '{"GPU": 1}', "--connect-timeout", "3"], "Ray has had no place for"),
+        (
+            ["--host-resources", '{"GPU": 1}', "--set", "connect_timeout=3"],
+            "Ray has had no place for",
+        ),
     ],
 )
 def test_a_cluster_that_cannot_serve_is_refused_in_one_line(

@@ -117,8 +117,15 @@ def mine(shape, num_classes, width):
 
 @pytest.mark.slow
 def test_an_own_scaling_rule_that_equals_mdgans_gives_the_same_generator(folder: Path) -> None:
-    flags = ["--algorithm", "paragan", "--reference-batch-size", "2", "--checkpoint-interval", "2"]
-    flags += ["--generator-warmup-iterations", "3"]
+    flags = [
+        "--algorithm",
+        "paragan",
+        "--set",
+        "reference_batch_size=2",
+        "--checkpoint-interval",
+        "2",
+    ]
+    flags += ["--generator-optimizer", "warmup=3"]
     theirs = _train(folder, "mdgans", *TRAIN, *flags, "--lr-scaling", "sqrt")
     ours = [*FROM_FILE, *flags, "--lr-scaling", "root"]
     assert _train(folder, "own", *ours, "--iterations", "2") != theirs

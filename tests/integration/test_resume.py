@@ -87,7 +87,7 @@ def test_a_killed_run_goes_on_bit_by_bit(tmp_path: Path) -> None:
 
 
 def test_states_kept_by_the_server_serve_as_well(tmp_path: Path) -> None:
-    flags = [*IN_MEMORY, "--checkpoint-to-server"]
+    flags = [*IN_MEMORY, "--set", "checkpoint_to_server=true"]
     assert here(tmp_path, *flags, "--iterations", "10", "--out", "cut").status == 0
     result = here(tmp_path, "train", "--resume", "cut", "--iterations", "14")
     assert result.status == 0, result
@@ -137,7 +137,7 @@ def test_only_the_last_checkpoints_are_kept(tmp_path: Path, ended_at_10: Path) -
     """Of a run that was started several times: a slow disk may leave out any other checkpoint."""
     shutil.copytree(ended_at_10, tmp_path / "run")
     for end in ("15", "17"):
-        flags = ["--iterations", end, "--checkpoint-keep", "3"]
+        flags = ["--iterations", end, "--set", "checkpoint_keep=3"]
         assert here(tmp_path, "train", "--resume", "run", *flags).status == 0
     kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert kept == ["0000010", "0000015", "0000017"]

@@ -24,11 +24,11 @@ MEMORY = {
     "memory, one host": ["--transport", "memory"],
     "memory, a host per worker": ["--transport", "memory", "--workers-per-host", "1"],
 }
-PAIRS = ["--swap", "pairs", "--swap-interval", "3"]
+PAIRS = ["--set", "swap=pairs", "--swap-interval", "3"]
 ASYNC = [*PAIRS, "--updates", "async"]
 DERANGEMENT = [
-    "--swap",
-    "derangement",
+    "--set",
+    "swap=derangement",
     "--swap-interval",
     "2",
     "--kappa",

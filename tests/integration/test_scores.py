@@ -29,7 +29,7 @@ from tests.processes import (
 from tests.unit.dataset_formats import write_mnist
 
 SHORT = ["--iterations", "40", "--batch-size", "8", "--threads", "1", "--sample-interval", "0"]
-SCORED = [*SHORT, "--eval-interval", "20", "--eval-samples", "2100"]
+SCORED = [*SHORT, "--eval-interval", "20", "--set", "eval_samples=2100"]
 
 EXTRACTORS = """
 import time
@@ -233,7 +233,7 @@ def test_a_server_without_data(tmp_path: Path, port: int) -> None:
 def test_ranks_with_other_extractors_are_refused(tmp_path: Path, port: int) -> None:
     (tmp_path / "ex.py").write_text(EXTRACTORS)
     apart = [*MDGAN, "train", *SCORED, "--world-size", "2", "--master-port", str(port)]
-    server = start([*apart, "--ranks", "0", "--connect-timeout", "60"], tmp_path)
+    server = start([*apart, "--ranks", "0", "--set", "connect_timeout=60"], tmp_path)
     host = finish(start([*apart, "--ranks", "1", "--extractor", "ex.py:Pixels"], tmp_path))
     assert host.status == 2, host
     assert "rank 1 has extractor = sha256" in host.errors
@@ -246,7 +246,7 @@ def test_ranks_with_other_extractors_are_refused(tmp_path: Path, port: int) -> N
 def test_training_goes_on_without_the_scorer(tmp_path: Path) -> None:
     (tmp_path / "ex.py").write_text(EXTRACTORS)
     flags = ["--iterations", "100000", "--log-interval", "1", "--eval-interval", "50"]
-    flags += ["--eval-samples", "100", "--extractor", "ex.py:Pixels", "--threads", "1"]
+    flags += ["--set", "eval_samples=100", "--extractor", "ex.py:Pixels", "--threads", "1"]
     running = training(tmp_path, "train", *flags)
     wait_until(lambda: bool(read_events(running.folder, "scores")), "the first scores")
     (scorer,) = psutil.Process(running.server()).children()

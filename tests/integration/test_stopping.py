@@ -105,7 +105,7 @@ def test_server_is_killed(tmp_path: Path) -> None:
 
 
 def test_all_workers_killed(tmp_path: Path) -> None:
-    running = training(tmp_path, *LONG, "--patience", "0.5")
+    running = training(tmp_path, *LONG, "--set", "patience=0.5")
     for host in running.hosts():
         os.kill(host, signal.SIGKILL)
     result = finish(running.process)

@@ -91,10 +91,10 @@ class ServerCheckpoints:
             before: the last iteration that was asked about; −1 for the start.
         """
         settings = self._settings
-        if not settings.checkpoint_interval:
+        if not settings.checkpoints.checkpoint_interval:
             return False
-        passes = passed(settings.checkpoint_interval, before, iteration)
-        last = ends or iteration == settings.iterations
+        passes = passed(settings.checkpoints.checkpoint_interval, before, iteration)
+        last = ends or iteration == settings.training.iterations
         return last or (passes and settings.makes_checkpoints)
 
     def order(
@@ -115,7 +115,7 @@ class ServerCheckpoints:
             return
         opened = self._begin(iteration, progress, state, self._peers.free())
         self.ordered = iteration
-        to_server = self._settings.checkpoint_to_server
+        to_server = self._settings.checkpoints.checkpoint_to_server
         order = messages.checkpoint(iteration, counting, to_server=to_server)
         for host in opened.asked:
             self._peers.transport.send(host, order)
@@ -129,7 +129,7 @@ class ServerCheckpoints:
         No worker trains meanwhile, so the server waits until the one before is written.
         """
         self._close_open()
-        if not self._settings.checkpoint_interval or self._counting(iteration) is None:
+        if not self._settings.checkpoints.checkpoint_interval or self._counting(iteration) is None:
             return
         self._writer.drain(_DRAIN_SECONDS)
         self._begin(iteration, progress, state, {}).borrows = True

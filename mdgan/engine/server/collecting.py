@@ -71,7 +71,7 @@ class Collector:
         self._kinds = {ANSWERS, *(form.kind for form in part.forms)}
         self._engine = engine
         self._peers = engine.peers
-        self._deadline = Deadline(settings.deadline, settings.quorum)
+        self._deadline = Deadline(settings.faults.deadline, settings.faults.quorum)
         self._counts_busy = part.counts_busy
         self._answer_seconds = answer_seconds
         self._early: list[Received] = []

@@ -77,12 +77,12 @@ class Engine:
         self.checkpoint_due = checkpoints.due
         self._trainer = trainer
         self._checkpoints = checkpoints
-        self._makes_checkpoints = bool(settings.checkpoint_interval)
+        self._makes_checkpoints = bool(settings.checkpoints.checkpoint_interval)
         self._timeouts = timeouts
         self._hurries = self._any_spent = False
         self._spent: dict[int, float] = {}  # worker → ε, of those whose last answer follows
         self._newcomers = Newcomers(peers, checkpoints.kept, self.part.copied)
-        self._timelines = Timelines(peers, settings.iterations)
+        self._timelines = Timelines(peers, settings.training.iterations)
         self._of_part = self.part.handlers()
         self._collector = Collector(self, settings, timeouts.answer)
         self.collect, self.next_answer = self._collector.collect, self._collector.next_answer

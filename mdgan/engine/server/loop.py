@@ -132,7 +132,7 @@ class Server:
                 self._end(state, reason)
 
     def _train(self) -> None:
-        engine, part, last = self.engine, self.part, self.settings.iterations
+        engine, part, last = self.engine, self.part, self.settings.training.iterations
         if engine.done == 0:
             self._save_if_due(-1)  # from here on nothing is lost for good
         while engine.done < last and not self._over:
@@ -169,7 +169,7 @@ class Server:
         if engine.all_spent:
             engine.save(alone=True)
         elif self.checkpoints.due(before, engine.done, ends=self._over):
-            if self._over or engine.done == self.settings.iterations:
+            if self._over or engine.done == self.settings.training.iterations:
                 engine.await_files()  # no worker trains any more: the one before can be completed
             engine.save()
 

@@ -15,7 +15,6 @@ from mdgan.engine.server.strikes import Strikes
 from mdgan.engine.settings import RunSettings
 from mdgan.messages import Message
 from mdgan.observe.run_observer import RunObserver
-from mdgan.privacy.settings import PrivacySettings
 from mdgan.transport.server_end import ServerTransport
 
 _WORTH_TELLING_SECONDS = 1.0
@@ -45,7 +44,7 @@ class Peers:
         self.admission = admission
         self.transport = transport
         self.observer = observer
-        self.strikes = Strikes(settings.strikes)
+        self.strikes = Strikes(settings.faults.strikes)
         self.run, self.carried, self.owner = admission.run, admission.carried, admission.owner
         self.mean_shard_size = 0.0
         self._counts_answers = not _hides_clients(settings)
@@ -354,6 +353,4 @@ class Peers:
 
 def _hides_clients(settings: RunSettings) -> bool:
     """Whether noise hides each client as a whole, which must not be named then."""
-    return (
-        isinstance(settings, PrivacySettings) and settings.hides_clients and settings.keeps_ledger
-    )
+    return settings.privacy.hides_clients and settings.privacy.keeps_ledger

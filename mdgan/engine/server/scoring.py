@@ -47,9 +47,9 @@ class Scoring:
     def __init__(self, link: ScorerLink, settings: RunSettings, peers: Peers) -> None:
         self._link = link
         self._channel = link.channel
-        self._interval = settings.eval_interval
-        self._iterations = settings.iterations
-        self._as_data = settings.label_prior == "data"
+        self._interval = settings.scores.eval_interval
+        self._iterations = settings.training.iterations
+        self._as_data = settings.training.label_prior == "data"
         self._peers = peers
         self._observer = peers.observer
         self._extractor: Message | None = None

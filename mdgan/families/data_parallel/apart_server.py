@@ -106,7 +106,7 @@ class ApartServer(ReplicaServer):
             for network in _GROUPS:
                 self.replica.step(ALONE[network])
                 self.sent.note_step(ALONE[network])
-        self._images.take_in(made, self.settings.lag_at(i))
+        self._images.take_in(made, self.settings.asynchrony.lag_at(i))
         return Advance(i, *_losses(answers))
 
     def state(self) -> dict[str, Tensor]:
@@ -138,7 +138,7 @@ class ApartServer(ReplicaServer):
         generated = {n: s.batch_sizes.generator for n, s in shares.get(GENERATOR, {}).items()}
         weights = {n: share.weight for n, share in every.items()}
         counts = None
-        if self._num_classes is not None and self.settings.label_prior == "data":
+        if self._num_classes is not None and self.settings.training.label_prior == "data":
             held = [own["classes"] for own in engine.peers.holdings().values()]
             counts = label_counts(self._num_classes, held)
 

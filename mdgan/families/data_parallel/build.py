@@ -48,14 +48,18 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         """The server's part, with both networks drawn from the seed."""
         del shards
         networks = {
-            GENERATOR: make_model(models.generator, GENERATOR, settings, device),
-            DISCRIMINATOR: make_model(models.discriminator, DISCRIMINATOR, settings, device),
+            GENERATOR: make_model(models.generator, GENERATOR, settings.training, device),
+            DISCRIMINATOR: make_model(
+                models.discriminator, DISCRIMINATOR, settings.training, device
+            ),
         }
-        policies = {name: settings.policy(name) for name in networks}
+        policies = {name: settings.training.policy(name) for name in networks}
         replica = ReferenceReplica(networks, policies)
         sent = SentWeights(replica)
-        if settings.generator_ranks is not None:
-            return ApartServer(replica, settings, sent, settings.generator_ranks, models.shape)
+        if settings.asynchrony.generator_ranks is not None:
+            return ApartServer(
+                replica, settings, sent, settings.asynchrony.generator_ranks, models.shape
+            )
         reducer = Star(replica, sent)
         if settings.all_reduce != STAR:
             reducer = Ring(replica, sent, Sums(settings.all_reduce))
@@ -65,11 +69,11 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         """The part of a host, with a replica for each of its shards."""
         replicas = {rank: make_replica(rank, needs) for rank in needs.shards}
         settings, tracer = needs.settings, needs.tracer
-        if settings.generator_ranks is not None:
+        if settings.asynchrony.generator_ranks is not None:
             return ApartHost(replicas, needs.device, tracer)
         reducer = StarEnd()
         if settings.all_reduce != STAR:
-            policies = {name: settings.policy(name) for name in (GENERATOR, DISCRIMINATOR)}
+            policies = {name: settings.training.policy(name) for name in (GENERATOR, DISCRIMINATOR)}
             sums = Sums(settings.all_reduce)
             reducer = RingMember(list(replicas.values()), policies, sums, tracer)
         return DataParallelHost(replicas, needs.device, tracer, reducer)
@@ -82,14 +86,14 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         }
         weights = sum(4 * prod(vector.shape) for vector in weight_vectors(networks).values())
         image_bytes = {name: _images_bytes(settings, models, name) for name in networks}
-        if settings.generator_ranks is not None:
+        if settings.asynchrony.generator_ranks is not None:
             gradients = {name: 4 * prod(ALONE[name].vector(networks).shape) for name in ALONE}
             counts = _LABEL_BYTES * (num_classes_of(networks[GENERATOR]) or 0)
             return apart_sizes(_STATE_BYTES, weights + counts, gradients, image_bytes)
         answers = {kind: 4 * prod(r.vector(networks).shape) for kind, r in KINDS.items()}
         # A sum is float64, but stands for three workers or more.
         sizes = MessageSizes(
-            _STATE_BYTES + settings.lag_at(1) * image_bytes[DISCRIMINATOR],
+            _STATE_BYTES + settings.asynchrony.lag_at(1) * image_bytes[DISCRIMINATOR],
             lambda count: {
                 kind: count * (size + 64) + small_bytes(count) for kind, size in answers.items()
             },
@@ -97,7 +101,9 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         )
         if settings.all_reduce == STAR:
             return sizes
-        whole = state_bytes(*((networks[name], settings.policy(name)) for name in networks))
+        whole = state_bytes(
+            *((networks[name], settings.training.policy(name)) for name in networks)
+        )
         return with_ring(sizes, whole, settings.num_workers)
 
     def planning(
@@ -113,7 +119,7 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         """κ of every worker, the samples of an iteration, and what learning rates are scaled by."""
         del models, class_counts
         kappa = ("κ", str(_kappa(settings)))
-        if settings.generator_ranks is None:
+        if settings.asynchrony.generator_ranks is None:
             samples, rates = _sharing(settings, settings.groups()[0], DISCRIMINATOR)
             return [kappa, ("samples an iteration", samples), ("learning rates", rates)]
         rows = [kappa]
@@ -138,13 +144,17 @@ def _sharing(
 
 def _kappa(settings: DataParallelSettings) -> int:
     """How many batches a worker generates, if it does; the groups share the only one."""
-    return 1 if settings.generator_ranks is not None else resolve_kappa(settings.kappa, 1)
+    return (
+        1 if settings.asynchrony.generator_ranks is not None else resolve_kappa(settings.kappa, 1)
+    )
 
 
 def _images_bytes(settings: DataParallelSettings, models: Models, network: str) -> int:
     """Of a worker's generated batch for a network; a global batch may all become one worker's."""
     own = settings.scaling().own.of(network)
-    batch_size = own if settings.global_batch_size is None else settings.global_batch_size
+    batch_size = (
+        own if settings.batches.global_batch_size is None else settings.batches.global_batch_size
+    )
     return batch_size * (4 * prod(models.shape) + _LABEL_BYTES) + small_bytes(0)
 
 
@@ -156,11 +166,13 @@ def make_replica(rank: int, needs: HostNeeds[DataParallelSettings]) -> Replica:
         make_local_gan(
             rank,
             needs.models,
-            settings,
+            settings.training,
             shard,
             kappa=_kappa(settings),
-            noise=generator_for(settings.seed, "noise", *stream),
-            random_state=RandomState(derive_seed(settings.seed, "server", *stream), needs.device),
+            noise=generator_for(settings.training.seed, "noise", *stream),
+            random_state=RandomState(
+                derive_seed(settings.training.seed, "server", *stream), needs.device
+            ),
             class_counts=shard.class_counts(),
         ),
         needs.models.shape,

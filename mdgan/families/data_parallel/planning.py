@@ -22,18 +22,18 @@ def planning(settings: DataParallelSettings, models: Models) -> Planning[DataPar
     """See `Builder.planning`; a short run has the updates that most iterations have, in a star."""
     networks = [build_model(make, 0) for make in (models.generator, models.discriminator)]
     weights = [_FLOAT_BYTES * num_parameters(network) for network in networks]
-    is_async = settings.lag_at(settings.iterations // 2 + 1) > 0
-    short = replace(settings, sync_after=None, all_reduce=STAR)
+    is_async = settings.asynchrony.lag_at(settings.training.iterations // 2 + 1) > 0
+    short = settings.but(sync_after=None, all_reduce=STAR)
     if not is_async:
-        short = replace(short, updates="sync", image_buffer=None)
+        short = short.but(updates="sync", image_buffer=None)
     usual = Planning(
         short,
-        questions=len(reductions(int(is_async), settings.local_steps)),
+        questions=len(reductions(int(is_async), settings.training.local_steps)),
         enough_in_a_host=LEAST_TO_SUM,
         worker_bytes=_COPIES * sum(weights),
         notes=_notes(settings, sum(weights)),
     )
-    if settings.generator_ranks is None:
+    if settings.asynchrony.generator_ranks is None:
         return usual
     batch = _FLOAT_BYTES * prod(models.shape)
     return replace(
@@ -45,7 +45,7 @@ def planning(settings: DataParallelSettings, models: Models) -> Planning[DataPar
 
 
 def _with_groups(settings: DataParallelSettings, counts: Sequence[int]) -> DataParallelSettings:
-    return replace(settings, generator_ranks=GeneratorRanks(1, counts[0]))
+    return settings.but(generator_ranks=GeneratorRanks(1, counts[0]))
 
 
 def _notes(settings: DataParallelSettings, both: int) -> dict[str, tuple[str, float]]:

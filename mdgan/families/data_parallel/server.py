@@ -128,7 +128,7 @@ class ReplicaServer(ServerPart):
 
     def begin(self, engine: Engine) -> None:
         """Says once what becomes of data that are not shared out."""
-        if not self.settings.partition.divides and engine.peers.iteration == 0:
+        if not self.settings.data.partition.divides and engine.peers.iteration == 0:
             engine.note(
                 "--partition none: every worker trains on its own data, which stay with it; the "
                 "server sees gradients of them"
@@ -174,7 +174,7 @@ class DataParallelServer(ReplicaServer):
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One iteration."""
         hosts, i = engine.await_hosts(), done + 1
-        lag = self.settings.lag_at(i)
+        lag = self.settings.asynchrony.lag_at(i)
         engine.at(i)
 
         # 1. Share out the samples of the iteration.
@@ -185,7 +185,7 @@ class DataParallelServer(ReplicaServer):
         self._reducer.prepare(i, keeping_up(hosts, shares, engine), engine)
 
         # 2. Average each gradient as soon as all workers have found it, and step with the mean.
-        for reduction in reductions(lag, self.settings.local_steps)[self._num_reduced :]:
+        for reduction in reductions(lag, self.settings.training.local_steps)[self._num_reduced :]:
             question = TrainQuestion(reduction, shares, lag, rates=rates)
             averaged = self._reducer.reduce(i, question, hosts, engine)
             if averaged is None:  # goes on with this reduction once there are workers again

@@ -8,7 +8,8 @@ from mdgan.families.contract import Algorithm, updates_setting
 from mdgan.families.data_parallel.groups import GeneratorRanks, parse_generator_ranks
 from mdgan.families.data_parallel.scaling import BatchSizes, Scaling
 from mdgan.gan.rate_scaling import SCALING_RULE_NAMES
-from mdgan.settings.declare import flag, one_of, parsed, setting, text, whole
+from mdgan.settings.declare import Settings, one_of, parsed, section, setting, text, whole
+from mdgan.settings.excludes import Condition, table
 
 NAME = "paragan"
 STAR = "star"
@@ -21,11 +22,22 @@ _ALONE = "local-step"
 _MOST_BUFFERED = 1000
 
 
-@dataclass(frozen=True)
-class DataParallelSettings(RunSettings):
-    """The settings of ParaGAN, and those that every algorithm has."""
+_ALWAYS = Condition(f"--algorithm {NAME}", lambda _run: True, lambda _run: NAME)
+_LAGS = Condition(
+    "--updates async",
+    lambda run: run.asynchrony.lag_at(1) > 0,
+    lambda _run: "--updates async",
+)
+_KAPPA = Condition(
+    "--kappa 2",
+    lambda run: run.kappa not in ("auto", 1),
+    lambda run: f"--kappa {run.kappa}",
+)
 
-    algorithm: str = setting(NAME, "What trains.", text())
+
+class BatchSettings(Settings):
+    """How large the batches of all workers are, and learning rates with them."""
+
     global_batch_size: int | None = setting(
         None,
         "Samples in the batches of all workers together, dealt out again when workers come or go.",
@@ -48,7 +60,38 @@ class DataParallelSettings(RunSettings):
         whole(1),
         metavar="N",
         default_text="--batch-size, that is, one worker",
+        has_flag=False,
     )
+    generator_batch_size: int | None = setting(
+        None,
+        "Samples of a worker that its generator learns from.",
+        whole(1),
+        metavar="b",
+        default_text="--batch-size",
+        has_flag=False,
+    )
+    discriminator_batch_size: int | None = setting(
+        None,
+        "Real samples of a worker that its discriminator learns from, and generated ones.",
+        whole(1),
+        metavar="b",
+        default_text="--batch-size",
+        has_flag=False,
+    )
+
+    excludes = table(
+        """
+        lr_scaling=none   | reference_batch_size |
+            is for --lr-scaling linear or sqrt; add one
+        global_batch_size | generator_batch_size discriminator_batch_size |
+            {when} says it for all workers; give one of them
+        """
+    )
+
+
+class AsynchronySettings(Settings):
+    """Whether a network waits for the other."""
+
     updates: str = updates_setting()
     image_buffer: int | None = setting(
         None,
@@ -57,6 +100,7 @@ class DataParallelSettings(RunSettings):
         whole(0, _MOST_BUFFERED),
         metavar="K",
         default_text="1",
+        has_flag=False,
     )
     sync_after: int | None = setting(
         None,
@@ -64,6 +108,7 @@ class DataParallelSettings(RunSettings):
         whole(1),
         metavar="I",
         default_text="all iterations are asynchronous",
+        has_flag=False,
     )
     generator_ranks: GeneratorRanks | None = setting(
         None,
@@ -73,142 +118,16 @@ class DataParallelSettings(RunSettings):
         metavar="1..g",
         default_text="every worker trains both networks",
     )
-    generator_batch_size: int | None = setting(
-        None,
-        "Samples of a worker that its generator learns from.",
-        whole(1),
-        metavar="b",
-        default_text="--batch-size",
+
+    excludes = table(
+        """
+        updates=sync    | image_buffer sync_after generator_ranks | is for --updates async; add that
+        generator_ranks | image_buffer=0 |
+            with {when} discriminators learn from images of an earlier iteration; use 1 or more
+        generator_ranks | sync_after |
+            a worker has one network to train, and would wait for the others half of the time
+        """
     )
-    discriminator_batch_size: int | None = setting(
-        None,
-        "Real samples of a worker that its discriminator learns from, and generated ones.",
-        whole(1),
-        metavar="b",
-        default_text="--batch-size",
-    )
-    all_reduce: str = setting(
-        STAR,
-        "How gradients are added up. star: by the server. ring: by all processes among themselves, "
-        "with the same bits. fast, fast-bf16: as ring, rounded to fp32 or bf16, so that results "
-        "depend on how workers are spread. All but star connect hosts without encryption.",
-        one_of(STAR, "ring", *ROUGH),
-        metavar="HOW",
-    )
-
-    def check(self) -> None:
-        """Refuses what makes no sense where every worker trains in every iteration."""
-        super().check()
-        if self.participation < 1:
-            raise BadInput(
-                f"--participation {self.participation:g}: {NAME} averages the gradients of all "
-                "workers; leave it out, or use fewer workers"
-            )
-        if self.kappa != "auto" and self.kappa > _MOST_BATCHES:
-            raise BadInput(
-                f"--kappa {self.kappa}: a worker of {NAME} has use for two generated batches at "
-                "most, one for each network; use 1 or 2"
-            )
-        together = max(map(len, self.groups()))
-        if self.global_batch_size is not None and self.global_batch_size < together:
-            raise BadInput(
-                f"--global-batch-size {self.global_batch_size}: fewer samples than the "
-                f"{together} workers that train a network; use more, or fewer workers"
-            )
-        if self.reference_batch_size is not None and self.lr_scaling == "none":
-            raise BadInput(
-                f"--reference-batch-size {self.reference_batch_size}: is for --lr-scaling linear "
-                "or sqrt; add one"
-            )
-        self._check_updates()
-        if self.generator_ranks is not None:
-            self._check_apart(self.generator_ranks)
-        self._check_all_reduce()
-        if self.lr_scaling in SCALING_RULE_NAMES.registered:
-            self._try_scaling()
-
-    def _try_scaling(self) -> None:
-        """Tries a rule of the user's own for each number of workers that may be left."""
-        scaling = self.scaling()
-        for num_workers in range(1, self.num_workers + 1):
-            for sizes in zip(*scaling.batch_sizes(range(num_workers)).values(), strict=True):
-                scaling.rate_factor(sum(sizes))
-
-    def _check_updates(self) -> None:
-        for name in ("image_buffer", "sync_after"):
-            if (value := getattr(self, name)) is not None and self.updates == "sync":
-                raise BadInput(f"{flag(name)} {value}: is for --updates async; add that")
-        if self.lag_at(1) and self.local_steps > 1:
-            raise BadInput(
-                f"--local-steps {self.local_steps}: with --updates async both networks take one "
-                "step at a time; leave it out, or give discriminators a larger "
-                "--discriminator-batch-size"
-            )
-        for name in ("generator_batch_size", "discriminator_batch_size"):
-            value = getattr(self, name)
-            if value is not None and self.global_batch_size is not None:
-                raise BadInput(
-                    f"{flag(name)} {value} and --global-batch-size {self.global_batch_size}: give "
-                    "one of them"
-                )
-
-    def _check_apart(self, ranks: GeneratorRanks) -> None:
-        """Refuses what makes no sense where each worker trains one network."""
-        given = f"--generator-ranks {ranks}"
-        if self.updates == "sync":
-            raise BadInput(f"{given}: is for --updates async; add that")
-        if ranks.last > self.num_workers:
-            raise BadInput(
-                f"{given}: rank {ranks.last} is outside 1..{self.num_workers} "
-                f"(--world-size {self.world_size})"
-            )
-        if len(ranks.groups(range(1, self.world_size)).discriminator) == 0:
-            raise BadInput(f"{given}: leaves no worker for the discriminator; use fewer")
-        if self.image_buffer == 0:
-            raise BadInput(
-                f"--image-buffer 0: with {given} discriminators learn from images of an earlier "
-                "iteration; use 1 or more"
-            )
-        if self.sync_after is not None:
-            raise BadInput(
-                f"--sync-after {self.sync_after}: with {given} a worker has one network to train, "
-                "and would wait for the others half of the time; leave one of them out"
-            )
-        if self.kappa not in ("auto", 1):
-            raise BadInput(
-                f"--kappa {self.kappa}: with {given} discriminators learn from the images that the "
-                "generator learnt from; leave it out"
-            )
-
-    def groups(self) -> list[list[int]]:
-        """The workers that train a network together, at the start: all, or two groups."""
-        workers = list(range(1, self.world_size))
-        return (
-            [workers] if self.generator_ranks is None else [*self.generator_ranks.groups(workers)]
-        )
-
-    def holds_data(self, worker: int) -> bool:
-        """See `RunSettings`; the generator alone needs no data."""
-        return self.generator_ranks is None or worker not in self.generator_ranks
-
-    def _check_all_reduce(self) -> None:
-        if self.all_reduce == STAR:
-            return
-        if self.generator_ranks is not None:
-            raise BadInput(
-                f"--all-reduce {self.all_reduce}: with --generator-ranks {self.generator_ranks} "
-                "the server adds up the gradients of each group; leave one of them out"
-            )
-        if self.num_workers == 1:
-            raise BadInput(
-                f"--all-reduce {self.all_reduce}: a single worker has nothing to add up; leave it "
-                "out, or use more workers"
-            )
-        if self.deadline is not None:
-            raise BadInput(
-                f"--deadline {self.deadline}: with --all-reduce {self.all_reduce} every worker "
-                f"waits for all others; leave it out, or use --all-reduce {STAR}"
-            )
 
     def lag_at(self, iteration: int) -> int:
         """How many iterations ago the images were made that discriminators learn from.
@@ -224,16 +143,108 @@ class DataParallelSettings(RunSettings):
             return 0
         return 1 if self.image_buffer is None else self.image_buffer
 
+
+class DataParallelSettings(RunSettings):
+    """The settings of ParaGAN, and those that every algorithm has."""
+
+    batches = section(BatchSettings)
+    asynchrony = section(AsynchronySettings)
+
+    algorithm: str = setting(NAME, "What trains.", text(), is_usual=True)
+    all_reduce: str = setting(
+        STAR,
+        "How gradients are added up. star: by the server. ring: by all processes among themselves, "
+        "with the same bits. fast, fast-bf16: as ring, rounded to fp32 or bf16, so that results "
+        "depend on how workers are spread. All but star connect hosts without encryption.",
+        one_of(STAR, "ring", *ROUGH),
+        metavar="HOW",
+    )
+
+    excludes = table(
+        """
+        @always        | participation |
+            {when} averages the gradients of all workers; leave it out, or use fewer workers
+        @lags          | local_steps |
+            with {when} both networks take one step at a time; leave it out, or give
+            discriminators a larger --discriminator-batch-size
+        generator_ranks | @kappa |
+            with {when} discriminators learn from the images that the generator learnt from; leave
+            it out
+        generator_ranks | all_reduce    | the server adds up the gradients of each group
+        all_reduce      | deadline |
+            with {when} every worker waits for all others; leave it out, or use --all-reduce star
+        """,
+        always=_ALWAYS,
+        lags=_LAGS,
+        kappa=_KAPPA,
+    )
+
+    def check(self) -> None:
+        """Refuses what makes no sense where every worker trains in every iteration."""
+        super().check()
+        if self.kappa != "auto" and self.kappa > _MOST_BATCHES:
+            raise BadInput(
+                f"--kappa {self.kappa}: a worker of {NAME} has use for two generated batches at "
+                "most, one for each network; use 1 or 2"
+            )
+        if self.asynchrony.generator_ranks is not None:
+            self._check_apart(self.asynchrony.generator_ranks)
+        together, samples = max(map(len, self.groups())), self.batches.global_batch_size
+        if samples is not None and samples < together:
+            raise BadInput(
+                f"--global-batch-size {samples}: fewer samples than the {together} workers that "
+                "train a network; use more, or fewer workers"
+            )
+        if self.all_reduce != STAR and self.num_workers == 1:
+            raise BadInput(
+                f"--all-reduce {self.all_reduce}: a single worker has nothing to add up; leave it "
+                "out, or use more workers"
+            )
+        if self.batches.lr_scaling in SCALING_RULE_NAMES.registered:
+            self._try_scaling()
+
+    def _try_scaling(self) -> None:
+        """Tries a rule of the user's own for each number of workers that may be left."""
+        scaling = self.scaling()
+        for num_workers in range(1, self.num_workers + 1):
+            for sizes in zip(*scaling.batch_sizes(range(num_workers)).values(), strict=True):
+                scaling.rate_factor(sum(sizes))
+
+    def _check_apart(self, ranks: GeneratorRanks) -> None:
+        given = f"--generator-ranks {ranks}"
+        if ranks.last > self.num_workers:
+            raise BadInput(
+                f"{given}: rank {ranks.last} is outside 1..{self.num_workers} "
+                f"(--world-size {self.world_size})"
+            )
+        if len(ranks.groups(range(1, self.world_size)).discriminator) == 0:
+            raise BadInput(f"{given}: leaves no worker for the discriminator; use fewer")
+
+    def groups(self) -> list[list[int]]:
+        """The workers that train a network together, at the start: all, or two groups."""
+        workers = list(range(1, self.world_size))
+        return (
+            [workers]
+            if self.asynchrony.generator_ranks is None
+            else [*self.asynchrony.generator_ranks.groups(workers)]
+        )
+
+    def holds_data(self, worker: int) -> bool:
+        """See `RunSettings`; the generator alone needs no data."""
+        return (
+            self.asynchrony.generator_ranks is None or worker not in self.asynchrony.generator_ranks
+        )
+
     def scaling(self) -> Scaling:
         """The batch sizes and learning rates of any number of workers."""
         return Scaling(
             BatchSizes(
-                self.discriminator_batch_size or self.batch_size,
-                self.generator_batch_size or self.batch_size,
+                self.batches.discriminator_batch_size or self.training.batch_size,
+                self.batches.generator_batch_size or self.training.batch_size,
             ),
-            self.global_batch_size,
-            self.lr_scaling,
-            self.reference_batch_size or self.batch_size,
+            self.batches.global_batch_size,
+            self.batches.lr_scaling,
+            self.batches.reference_batch_size or self.training.batch_size,
         )
 
 
@@ -245,7 +256,7 @@ class _ParaGAN(Algorithm[DataParallelSettings]):
         Where the server adds up gradients, there is no ring, and hosts do not step.
         """
         server, host = super().phases(settings)
-        unused = {_ALONE} if settings.lag_at(settings.iterations) else set()
+        unused = {_ALONE} if settings.asynchrony.lag_at(settings.training.iterations) else set()
         if settings.all_reduce == STAR:
             unused |= {_BUILD, _REDUCE}
             host = tuple(phase for phase in host if phase not in (_REDUCE, _STEP))

@@ -102,18 +102,22 @@ class WeightedAveraging(Averaging):
     def __init__(self, settings: FederatedSettings, vector: ModelVector) -> None:
         self._settings = settings
         self._vector = vector
-        self.sampling = new_sampling(settings.sampling, settings.participation, settings.seed)
+        self.sampling = new_sampling(
+            settings.rounds.sampling, settings.participation, settings.training.seed
+        )
 
     def begin(self, num_rounds: int, class_counts: ClassCounts, engine: "Engine") -> None:
         """See `Averaging`."""
         del num_rounds, engine
         settings = self._settings
-        check_classes(settings.sampling, class_counts, clustered=settings.clusters.number > 0)
+        check_classes(
+            settings.rounds.sampling, class_counts, clustered=settings.rounds.clusters.number > 0
+        )
 
     def choose(self, round_number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
         """See `Averaging`; clients whose models have no weight are chosen if none have any."""
         able = class_counts
-        if self._settings.weighting == "samples":
+        if self._settings.rounds.weighting == "samples":
             able = {client: held for client, held in able.items() if any(held)} or able
         return self.sampling.choose(round_number, able, num_live)
 
@@ -122,13 +126,13 @@ class WeightedAveraging(Averaging):
     ) -> dict[int, float]:
         """See `Averaging`; they add up to 1."""
         shares = {client: load_share(loads[client], full) for client in chosen}
-        weights = participant_weights(self._settings.weighting, chosen, class_counts, shares)
+        weights = participant_weights(self._settings.rounds.weighting, chosen, class_counts, shares)
         total = sum(weights.values())
         return {client: weight / total for client, weight in weights.items()}
 
     def next_models(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
         """See `Averaging`."""
-        changes = str(self._settings.wire_models) != "fp32"
+        changes = str(self._settings.wire.models) != "fp32"
         rule, vector = self._settings.aggregation, self._vector
         return combine_models(rule, sent, answers, weights, vector, as_differences=changes)
 

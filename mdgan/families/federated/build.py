@@ -63,20 +63,20 @@ class _Federated(Builder[FederatedSettings]):
     ) -> FederatedServer:
         """The server's part, with both models drawn from the seed."""
         both = GlobalModels(
-            make_model(models.generator, "generator", settings, device),
-            make_model(models.discriminator, "discriminator", settings, device),
+            make_model(models.generator, "generator", settings.training, device),
+            make_model(models.discriminator, "discriminator", settings.training, device),
         )
         form = update_form(settings, both.vector.shape)
-        stages = [ServerMask(form)] if settings.secure_aggregation else []
+        stages = [ServerMask(form)] if settings.secure.secure_aggregation else []
         cohort: Cohort = AtHome(ServerPath(form, stages))
         if isinstance(shards, ClientShards):
             cohort = PlacedCohort(shards.class_counts(), form, settings)
         averaging: Averaging = WeightedAveraging(settings, both.vector)
-        if settings.sampling == "poisson":
+        if settings.rounds.sampling == "poisson":
             refresh = partial(
                 refresh_buffers,
                 *(both.generator, both.discriminator, models.z_dim),
-                *(settings.batch_size, settings.seed),
+                *(settings.training.batch_size, settings.training.seed),
             )
             contents = (lambda: shards.contents) if isinstance(shards, ClientShards) else None
             blocks = both.vector.num_weight_blocks
@@ -98,7 +98,7 @@ class _Federated(Builder[FederatedSettings]):
             """With `--client-state fresh` a client has nothing of its earlier rounds but memory."""
             if not settings.begins_anew:
                 return clients[rank]
-            order = generator_for(settings.seed, "shard", rank, iteration)
+            order = generator_for(settings.training.seed, "shard", rank, iteration)
             shard, after = needs.shards[rank].begun_anew(order), clients[rank]
             budget = budgets.get(rank)
             return make(rank, shard=shard, stream=(iteration,), after=after, budget=budget)
@@ -112,7 +112,7 @@ class _Federated(Builder[FederatedSettings]):
         )
         form = update_form(settings, next(iter(clients.values())).vector.shape)
         stages = []
-        if settings.secure_aggregation and needs.keys is not None:
+        if settings.secure.secure_aggregation and needs.keys is not None:
             repeats = settings.begins_anew
             stages = [HostMask(needs.keys, form, needs.least_parties, repeats=repeats)]
         return FederatedHost(needs, clients, HostPath(form, stages), training)
@@ -122,10 +122,13 @@ class _Federated(Builder[FederatedSettings]):
         generator = build_model(models.generator, 0)
         discriminator = build_model(models.discriminator, 0)
         both = 4 * prod(ModelVector(generator, discriminator).shape)
-        in_a_round = num_participants(settings.participation, settings.clients or 0)
-        shares = shares_bytes(settings.num_workers, is_secure=settings.secure_aggregation)
-        placed = OF_A_CLIENT_BYTES * in_a_round if settings.clients else 0
-        of_g, of_d = settings.policy("generator"), settings.policy("discriminator")
+        in_a_round = num_participants(settings.participation, settings.placing.clients or 0)
+        shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
+        placed = OF_A_CLIENT_BYTES * in_a_round if settings.placing.clients else 0
+        of_g, of_d = (
+            settings.training.policy("generator"),
+            settings.training.policy("discriminator"),
+        )
         networks = (generator, of_g), (discriminator, of_d)
         return MessageSizes(
             state_bytes(*networks),
@@ -146,16 +149,18 @@ class _Federated(Builder[FederatedSettings]):
 
     def class_counts(self, shard: Shard, settings: FederatedSettings) -> list[int]:
         """With `--clusters` they are groups that the client has found itself."""
-        method, number = settings.clusters.method, settings.clusters.number
+        method, number = settings.rounds.clusters.method, settings.rounds.clusters.number
         if not number:
             return shard.class_counts()
-        return cluster_counts(shard.pieces(_PIECE), method, number, settings.seed)
+        return cluster_counts(shard.pieces(_PIECE), method, number, settings.training.seed)
 
     def check_holdings(
         self, settings: FederatedSettings, class_counts: Mapping[int, Sequence[int]]
     ) -> None:
         """Checks that balanced sampling has something to balance."""
-        check_classes(settings.sampling, class_counts, clustered=settings.clusters.number > 0)
+        check_classes(
+            settings.rounds.sampling, class_counts, clustered=settings.rounds.clusters.number > 0
+        )
 
     def planning(
         self, settings: FederatedSettings, models: Models, class_counts: ClassCounts | None
@@ -170,13 +175,13 @@ class _Federated(Builder[FederatedSettings]):
         del models
         share = num_participants(settings.participation, settings.num_clients)
         length = settings.round_length(mean_size(class_counts))
-        who = "worker" if settings.clients is None else "client"
+        who = "worker" if settings.placing.clients is None else "client"
         rows = [
             ("κ", str(resolve_kappa(settings.kappa, 1))),
             ("a round", f"{length} iterations of {share} {who}(s)"),
         ]
-        if settings.clients is not None:
-            number = "1" if settings.placement == PULL else str(settings.slots)
+        if settings.placing.clients is not None:
+            number = "1" if settings.placing.placement == PULL else str(settings.placing.slots)
             many = number if number != "auto" else "as many as train fastest here"
             rows.append(("slots of each host", many))
         return rows
@@ -209,17 +214,19 @@ def make_client(
     gan = make_local_gan(
         rank,
         models,
-        settings,
+        settings.training,
         half or shard,
         kappa=resolve_kappa(settings.kappa, 1),
-        noise=generator_for(settings.seed, "noise", rank, *stream),
-        random_state=RandomState(derive_seed(settings.seed, "client", rank, *stream), device),
+        noise=generator_for(settings.training.seed, "noise", rank, *stream),
+        random_state=RandomState(
+            derive_seed(settings.training.seed, "client", rank, *stream), device
+        ),
         class_counts=shard.class_counts(),
         stream=stream,
         made=None if after is None else after.models,
         real_half=half,
     )
-    num_samples = settings.public_samples(len(shard)) if half else len(shard)
+    num_samples = settings.privacy.public_samples(len(shard)) if half else len(shard)
     return Client(gan, num_samples, None if after is None else after.vector)
 
 
@@ -229,8 +236,10 @@ def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> 
     (rank,) = needs.shards
     networks = build_model(models.generator, 0), build_model(models.discriminator, 0)
     shape = ModelVector(*networks).shape
-    pulls, gives_all = settings.placement == PULL, not settings.adds_up
-    given = 1 if pulls else settings.slots if isinstance(settings.slots, int) else None
+    pulls, gives_all = settings.placing.placement == PULL, not settings.adds_up
+    given = (
+        1 if pulls else settings.placing.slots if isinstance(settings.placing.slots, int) else None
+    )
 
     def make_train() -> Train:
         earlier = dict[int, Client]()  # those that train no more; their models are used again
@@ -250,7 +259,7 @@ def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> 
         slots = SlotProcesses(shape, given or MOST_SLOTS, make_train, prepare, gives_all=gives_all)
     else:
         slots, given = SlotsInside(shape, make_train(), gives_all=gives_all), given or 1
-    about = f"{models.source}, {settings.algorithm}, batches of {settings.batch_size}"
+    about = f"{models.source}, {settings.algorithm}, batches of {settings.training.batch_size}"
     count = SlotCount(given, needs.device, about, needs.cores)
     return PlacedHost(rank, slots, count, len(clients), needs.tracer)
 

@@ -209,17 +209,20 @@ def sent_by(
     settings: FederatedSettings, vector: ModelVector, begun: Tensor, found: Tensor, losses: Tensor
 ) -> tuple[Tensor, Tensor]:
     """What a client sends: its models, what training has changed, or as much of that as it may."""
-    if settings.sampling == "poisson":
-        losses = losses if settings.tells_losses else torch.zeros_like(losses)
-        return update(begun, found, vector.num_weight_blocks, settings.update_clip), losses
-    return (found if str(settings.wire_models) == "fp32" else found - begun), losses
+    if settings.rounds.sampling == "poisson":
+        losses = losses if settings.privacy.discloses_losses else torch.zeros_like(losses)
+        return update(begun, found, vector.num_weight_blocks, settings.privacy.update_clip), losses
+    return (found if str(settings.wire.models) == "fp32" else found - begun), losses
 
 
 def _why_not_at_once(settings: FederatedSettings) -> str:
     """Why no models can be trained at once with these settings; empty if they may be."""
-    if settings.compile:
+    if settings.training.arithmetic.compile:
         return "compiled models are called one by one"
-    if any(settings.policy(who).clip_norm is not None for who in ("generator", "discriminator")):
+    if any(
+        settings.training.policy(who).clip_norm is not None
+        for who in ("generator", "discriminator")
+    ):
         return "gradients are clipped one client at a time"
     return ""
 

@@ -133,7 +133,7 @@ class FederatedHost(HostPart):
         weights = {task.client: task.weight for task in asked}
 
         def check(host: int, carried: Mapping[int, Collection[int]], least: int) -> None:
-            uniform = self._needs.settings.weighting == "uniform"
+            uniform = self._needs.settings.rounds.weighting == "uniform"
             check_weights(host, weights, carried, least, uniform=uniform)
 
         with self._needs.tracer.span("send") as span:

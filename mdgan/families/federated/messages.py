@@ -85,13 +85,13 @@ class HostReport(msgspec.Struct, frozen=True):
 
 def update_form(settings: FederatedSettings, shape: tuple[int, ...]) -> AnswerForm:
     """How a host answers, both models of a client being one vector of this shape."""
-    most_norm = settings.update_clip if settings.hides_clients else None
-    if settings.clients is not None:
+    most_norm = settings.privacy.update_clip if settings.privacy.hides_clients else None
+    if settings.placing.clients is not None:
         return AnswerForm(UPDATE, shape, most_norm=most_norm)
     return AnswerForm(
         UPDATE,
         shape,
-        Codec.of(settings.wire_models),
+        Codec.of(settings.wire.models),
         settings.adds_up,
         arithmetic=WEIGHTED,
         most_norm=most_norm,

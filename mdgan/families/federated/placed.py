@@ -97,7 +97,7 @@ class PlacedCohort(Cohort):
         self._sees_all = not settings.adds_up
         self._times = TrainingTimes()
         self._asked: dict[int, _HostOrder] = {}
-        self._conduct = Strikes(settings.strikes)
+        self._conduct = Strikes(settings.faults.strikes)
         self._screening = Screening(form, self._conduct)
         self._in_vain = 0
 
@@ -118,10 +118,10 @@ class PlacedCohort(Cohort):
         """
         del hosts, engine
         able = [client for client in self._counts if not self._conduct.is_out(client)]
-        if not able or self._in_vain >= self._settings.strikes:
+        if not able or self._in_vain >= self._settings.faults.strikes:
             raise AllWorkersLost(
                 "no client's models could be used after training, "
-                f"{self._settings.strikes} times in a row; try smaller learning rates"
+                f"{self._settings.faults.strikes} times in a row; try smaller learning rates"
             )
         return able, len(able)
 
@@ -133,7 +133,7 @@ class PlacedCohort(Cohort):
     def train(self, plan: RoundPlan, hosts: Hosts, engine: Engine) -> Answers | None:
         """See `Cohort`; what hosts that die were asked for is placed again within the round."""
         del hosts  # some may die, others come
-        strategy = self._settings.placement
+        strategy = self._settings.placing.placement
         if strategy == "lb" and plan.number < _ROUNDS_WITHOUT_A_FIT:
             strategy = "rr"
         placed = _PlacedRound(plan, strategy, self._times.prediction)
@@ -143,7 +143,7 @@ class PlacedCohort(Cohort):
         for client, reason in self._screening.look_back().items():
             self._leave_out(client, reason, placed, engine)
         self._in_vain = self._in_vain + 1 if plan.tasks and not placed.found.losses else 0
-        fields = _recorded(placed, names_clients=self._settings.names_clients)
+        fields = _recorded(placed, names_clients=self._settings.privacy.names_clients)
         engine.event("placement", plan.iteration, **fields)
         return placed.found
 

@@ -73,30 +73,34 @@ def planning(
     Raises:
         BadInput: how long a round is depends on m, which the user has not said.
     """
-    if class_counts is None and settings.round_iterations is None:
+    if class_counts is None and settings.rounds.round_iterations is None:
         raise BadInput(
-            f"--round-epochs {settings.round_epochs or 1:g}: how long a round is depends on how "
+            f"--round-epochs {settings.rounds.round_epochs or 1:g}: how long a round is depends on "
+            "how "
             "many samples a worker has; say --shard-size or --round-iterations"
         )
     both = [build_model(kind, 0) for kind in (models.generator, models.discriminator)]
-    length = min(settings.round_length(mean_size(class_counts or [[]])), settings.iterations)
+    length = min(
+        settings.round_length(mean_size(class_counts or [[]])), settings.training.iterations
+    )
     played = min(length, _PLAYED_ITERATIONS)
-    short = replace(
-        settings, round_iterations=played, round_epochs=None, clusters=ClusterForm()
+    short = settings.but(
+        round_iterations=played, round_epochs=None, clusters=ClusterForm()
     )  # noise has labels, and no groups
-    fewer_bytes = [{"wire_models": "int8"}] if str(settings.wire_models) == "fp32" else []
+    fewer_bytes = [{"wire": "models=int8"}] if str(settings.wire.models) == "fp32" else []
     usual = Planning(
         short,
         enough_workers=settings.aggregation.needs_answers,
         iterations=length,
         played_iterations=played,
         worker_bytes=training_bytes(
-            (both[0], settings.policy("generator")), (both[1], settings.policy("discriminator"))
+            (both[0], settings.training.policy("generator")),
+            (both[1], settings.training.policy("discriminator")),
         ),
         remedies={"link": fewer_bytes},
         notes=_notes(settings, _FLOAT_BYTES * sum(map(num_parameters, both))),
     )
-    if settings.clients is None:
+    if settings.placing.clients is None:
         return usual
     return _placed_planning(usual, settings, ModelVector(*both).shape, class_counts)
 
@@ -125,29 +129,28 @@ def _placed_planning(
     Raises:
         BadInput: how clients are placed, or what they train, is not known before the run.
     """
-    if settings.placement == PULL:
+    if settings.placing.placement == PULL:
         raise BadInput("--placement pull: is there for comparison; plan rr, bb or lb")
-    if settings.training_load.name == "samples" and class_counts is None:
+    if settings.rounds.training_load.name == "samples" and class_counts is None:
         raise BadInput(
             "--training-load samples: what clients train depends on what they hold, and the data "
             "cannot be read here; say --data-dir, or --shard-size if all hold as many"
         )
     counts = dict(enumerate(class_counts or [[1]] * settings.num_clients, start=1))
-    full = Load(usual.iterations, settings.batch_size)
-    loads = choose_loads(settings.training_load, len(counts), list(counts), full, {}, counts)
+    full = Load(usual.iterations, settings.training.batch_size)
+    loads = choose_loads(settings.rounds.training_load, len(counts), list(counts), full, {}, counts)
     iterations = [load.iterations for load in loads.values()]
-    slots = settings.slots if isinstance(settings.slots, int) else num_cores()
+    slots = settings.placing.slots if isinstance(settings.placing.slots, int) else num_cores()
     per_slot = len(_LOADS)
     played = min(max(iterations), _MOST_PLAYED) * sum(_LOADS) // (per_slot * max(_LOADS))
-    short = replace(
-        usual.settings,
+    short = usual.settings.but(
         clients=per_slot * slots,
         slots=slots,
         placement="rr",
         training_load=parse_load("samples"),
         round_iterations=max(1, played),
         participation=1.0,
-        sampling="poisson" if settings.sampling == "poisson" else "random",
+        sampling="poisson" if settings.rounds.sampling == "poisson" else "random",
         weighting="uniform",
     )
     placing = Placing(
@@ -164,7 +167,7 @@ def _placed_planning(
         played_iterations=usual.iterations,
         remedies={},
         notes={},
-        with_groups=lambda one, hosts: replace(one, clients=per_slot * slots * sum(hosts)),
+        with_groups=lambda one, hosts: one.but(clients=per_slot * slots * sum(hosts)),
         placing=placing,
     )
 
@@ -179,7 +182,7 @@ def _about(
         return f"a client trains {trains}"
     held = f"{mean_size(class_counts):g} samples"
     if any(len(counts) > 1 for counts in class_counts):
-        held = f"{held} on average by --partition {settings.partition}"
+        held = f"{held} on average by --partition {settings.data.partition}"
     return f"a client trains {trains} and holds {held}"
 
 
@@ -233,7 +236,7 @@ def _shares(
     def taken(slot: Slot, clients: Sequence[int]) -> float:
         return sum(seconds(slot.kind, batches[client]) for client in clients)
 
-    strategy: Strategy = settings.placement  # type: ignore[assignment] # `pull` is refused before
+    strategy: Strategy = settings.placing.placement  # type: ignore[assignment] # `pull` is refused before
     rounds = [
         place(strategy, chosen, batches, slots, seconds)
         for chosen in _drawn(settings, counts, a_step)
@@ -255,8 +258,8 @@ def _drawn(
 ) -> Iterator[list[int]]:
     """The clients of the run's first rounds."""
     # Poisson sampling would draw as many on average.
-    rule = "random" if settings.sampling == "poisson" else settings.sampling
-    sampling = new_sampling(rule, a_step / len(counts), settings.seed)
+    rule = "random" if settings.rounds.sampling == "poisson" else settings.rounds.sampling
+    sampling = new_sampling(rule, a_step / len(counts), settings.training.seed)
     for number in range(max(2, min(_DRAWN, _DRAWS // (len(counts) * a_step)))):
         chosen = sampling.choose(number, counts)
         sampling.took_part(number, chosen)

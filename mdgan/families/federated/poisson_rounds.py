@@ -95,7 +95,7 @@ class PoissonRounds(Averaging):
     ) -> None:
         self._settings = settings
         self._num_weight_blocks = num_weight_blocks
-        self._seeded = SeededSteps(known_to_all(settings.seed, 0))
+        self._seeded = SeededSteps(known_to_all(settings.training.seed, 0))
         self._charged = 0
         self._contents = contents
         self._refresh = refresh
@@ -110,12 +110,12 @@ class PoissonRounds(Averaging):
         """
         del class_counts
         given = self._settings
-        if not given.keeps_ledger or not given.hides_clients:
+        if not given.privacy.keeps_ledger or not given.privacy.hides_clients:
             return
-        schedule = StepSchedule.of_clients(given.dataset, given.participation, num_rounds)
+        schedule = StepSchedule.of_clients(given.data.dataset, given.participation, num_rounds)
         known_by = Contents.of_name(schedule.whose) if self._contents is None else self._contents()
-        told = disclosed_histories(engine.peers.told().values(), given)
-        folder = ledger_folder(given)
+        told = disclosed_histories(engine.peers.told().values(), given.privacy)
+        folder = ledger_folder(given.privacy)
         self.budget = open_clients_budget(given, schedule, folder, known_by, self._charged, told)
 
     def announce(self, iteration: int, engine: Engine) -> None:
@@ -159,7 +159,7 @@ class PoissonRounds(Averaging):
             changed = total(answers.singles, answers.sums, weights)
         if self.budget is not None:
             noised = changed[: self._num_weight_blocks]
-            bound, key = self._settings.clip * self.weight, self.budget.key("noise")
+            bound, key = self._settings.privacy.clip * self.weight, self.budget.key("noise")
             noisy = with_noise(noised.reshape(-1), bound, self.budget.noise, key)
             noised.copy_(noisy.view_as(noised))
         return models + changed
@@ -173,8 +173,8 @@ class PoissonRounds(Averaging):
         self._steps.advance()
         if (budget := self.budget) is None:
             return
-        last = self._settings.iterations
-        exactly = budget.over or iteration == last or self._settings.dp_accountant == "rdp"
+        last = self._settings.training.iterations
+        exactly = budget.over or iteration == last or self._settings.privacy.dp_accountant == "rdp"
         spent = budget.spent(exactly=exactly)
         epsilon, replaced = {EVERY_CLIENT: spent.epsilon}, {EVERY_CLIENT: spent.replaced}
         engine.observer.spent(iteration, epsilon, replaced)

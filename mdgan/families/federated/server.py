@@ -70,7 +70,7 @@ class FederatedServer(ServerPart):
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
         """What each client holds."""
-        tells = self._settings.tells("classes")
+        tells = self._settings.privacy.discloses("classes")
         return {
             str(n): {"samples": sum(held), "classes": held if tells else []}
             for n, held in self._cohort.class_counts(engine).items()
@@ -91,13 +91,13 @@ class FederatedServer(ServerPart):
         if not self._round_length:
             mean_shard_size = self._cohort.mean_shard_size(engine)
             self._round_length = self._settings.round_length(mean_shard_size)
-        num_rounds = ceil(self._settings.iterations / self._round_length)
+        num_rounds = ceil(self._settings.training.iterations / self._round_length)
         self._averaging.begin(num_rounds, self._cohort.class_counts(engine), engine)
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One round."""
         free = engine.await_hosts()
-        length = min(self._round_length, self._settings.iterations - done)
+        length = min(self._round_length, self._settings.training.iterations - done)
         i = done + length
         engine.at(i)
         self._averaging.announce(i, engine)
@@ -106,8 +106,8 @@ class FederatedServer(ServerPart):
         counts, number = self._cohort.class_counts(engine), self._num_rounds
         able, num_live = self._cohort.able(free, engine)
         chosen = self._averaging.choose(number, {n: counts[n] for n in able}, num_live)
-        full = Load(length, self._settings.batch_size)
-        form, num_clients = self._settings.training_load, self._settings.num_clients
+        full = Load(length, self._settings.training.batch_size)
+        form, num_clients = self._settings.rounds.training_load, self._settings.num_clients
         loads = choose_loads(form, num_clients, chosen, full, engine.peers.told(), counts)
         weights = self._averaging.weights(chosen, loads, full, counts)
 
@@ -120,7 +120,7 @@ class FederatedServer(ServerPart):
             return None
         self._num_rounds += 1
         took_part = sorted(answers.losses)
-        aborted = self._settings.on_deadline == "abort" and took_part != chosen
+        aborted = self._settings.rounds.on_deadline == "abort" and took_part != chosen
         self._record(plan, took_part, counts, engine, aborted=aborted)
         if aborted or (self._averaging.needs_answers and not took_part):
             return None
@@ -136,9 +136,9 @@ class FederatedServer(ServerPart):
     def _advanced(self, i: int, answers: Answers) -> Advance:
         """What is told of a round: who took part and their losses, if that may be known."""
         settings, losses = self._settings, answers.mean_losses()
-        if not settings.tells_losses:
+        if not settings.privacy.discloses_losses:
             return Advance(i, losses[:0])
-        if not settings.names_clients:
+        if not settings.privacy.names_clients:
             return Advance(i, losses.mean(0, keepdim=True))
         named = settings.num_clients <= _MOST_NAMED
         return Advance(i, losses, sorted(answers.losses) if named else ())
@@ -186,7 +186,7 @@ class FederatedServer(ServerPart):
     ) -> None:
         tasks = plan.tasks
         total = sum(tasks[client].weight for client in took_part)
-        if not self._settings.names_clients:
+        if not self._settings.privacy.names_clients:
             tasks, took_part = {}, []
         loads = {n: task.load for n, task in tasks.items()}
         engine.event(

@@ -5,13 +5,11 @@ is FL-GAN bit for bit (Guerraoui et al. 2020, section 4).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from math import inf
 from typing import Any, Literal
 
-from mdgan.engine.secure_settings import SecureSumSettings
-from mdgan.engine.settings import num_participants
-from mdgan.errors import BadInput
+from mdgan.engine.secure_settings import SecureSumSettings, summed
+from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.families.contract import Algorithm
 from mdgan.families.federated.forms import (
     CLUSTER_FORMS,
@@ -21,21 +19,22 @@ from mdgan.families.federated.forms import (
     parse_clusters,
     parse_load,
 )
-from mdgan.families.federated.private_clients import check_poisson_rounds, check_private_clients
 from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, parse_robust_rule
-from mdgan.gan.codec_form import CODEC_FORMS, CodecForm, codec_kind
-from mdgan.privacy.settings import PrivacySettings
+from mdgan.gan.codec_form import CODEC_FORMS, WireForm, wire_kind
+from mdgan.privacy.settings import POISSON, UNTOLD, ClientPrivacySettings
 from mdgan.settings.declare import (
-    flag,
+    Settings,
     number,
     one_of,
     own_setting,
     parsed,
+    section,
     setting,
     switch,
     text,
     whole,
 )
+from mdgan.settings.excludes import Condition, table
 from mdgan.settings.machine import num_cores
 
 PULL = "pull"
@@ -43,13 +42,27 @@ PULL = "pull"
 MOST_SLOTS = 256
 """Of one host: their numbers fit into a byte, and what it tells of them into a short message."""
 _MOST_CLIENTS = 10_000_000
+_TOO_LARGE_TO_MASK = 512.0
+"""A host with larger values takes no part in a sum, nor do its other clients then."""
 
 
-@dataclass(frozen=True)
-class FederatedSettings(SecureSumSettings, PrivacySettings):
-    """The settings of the federated algorithms, and those that every algorithm has."""
+_NOT_PRIVATE = Condition("no --dp-epsilon or --dp-noise", lambda run: not run.privacy.has_dp)
+_LARGE_CLIP = Condition(
+    f"--dp-clip from {_TOO_LARGE_TO_MASK:g} on",
+    lambda run: _TOO_LARGE_TO_MASK <= run.privacy.clip < inf,
+    lambda run: f"--dp-clip {run.privacy.dp_clip}",
+)
+_OUTVOTES = Condition(
+    "--aggregation of a rule that outvotes",
+    lambda run: run.aggregation.outvotes > 0,
+    lambda run: f"--aggregation {run.aggregation}",
+)
+_KEPT = Condition("--client-state kept", lambda run: not run.begins_anew)
 
-    algorithm: str = setting("fl-gan", "What trains.", text())
+
+class RoundSettings(Settings):
+    """Who trains in a round, for how long, and what their models weigh."""
+
     round_iterations: int | None = setting(
         None,
         "Iterations that a worker trains in a round.",
@@ -58,6 +71,7 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         symbol="E",
         default_text="see --round-epochs",
         instead_of="round_epochs",
+        is_usual=True,
     )
     round_epochs: float | None = setting(
         None,
@@ -84,13 +98,6 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         symbol="w",
         is_choice=True,
     )
-    aggregation: RobustRule = setting(
-        "mean",
-        "How the workers' models are combined: mean, or, where up to F of a round's workers may "
-        f"lie: {ROBUST_FORMS}.",
-        parsed(parse_robust_rule),
-        metavar="RULE",
-    )
     training_load: LoadForm = setting(
         "equal",
         "How much a worker trains in a round: all the same; more if it has more samples, so that "
@@ -106,28 +113,26 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         parsed(parse_clusters),
         metavar="METHOD",
     )
-    dp_unit: str = setting(
-        "sample",
-        "What differential privacy hides: a sample, by noise of the workers; or a client as a "
-        "whole, by noise of the server, which is trusted with what clients send. Clients' updates "
-        "are cut to --dp-clip, and clients drawn by --sampling poisson.",
-        one_of("sample", "client"),
-        group="privacy",
-    )
-    wire_models: CodecForm = setting(
-        "fp32",
-        f"How workers' models travel to the server: {CODEC_FORMS}; all but fp32 as differences.",
-        codec_kind(CODEC_FORMS),
-        metavar="CODEC",
-        group="speed",
-    )
     on_deadline: str = own_setting(
         "complete",
         "What becomes of a round past --deadline: it is completed with the answers that came, or "
         "aborted and another begun.",
         one_of("complete", "abort"),
         group="faults",
+        has_flag=False,
     )
+    client_state: str | None = setting(
+        None,
+        "What a client has of its earlier rounds: moments, noise and the order of its samples, or "
+        "nothing, so that it can be trained anywhere.",
+        one_of("kept", "fresh"),
+        default_text="fresh with --clients, else kept",
+        has_flag=False,
+    )
+
+
+class PlacingSettings(Settings, group="speed"):
+    """Clients without a home, and where they are trained."""
 
     clients: int | None = setting(
         None,
@@ -137,13 +142,7 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         metavar="N",
         default_text="as many as there are ranks beside rank 0, each at home on its rank",
         group="network",
-    )
-    client_state: str | None = setting(
-        None,
-        "What a client has of its earlier rounds: moments, noise and the order of its samples, or "
-        "nothing, so that it can be trained anywhere.",
-        one_of("kept", "fresh"),
-        default_text="fresh with --clients, else kept",
+        is_usual=True,
     )
     slots: int | Literal["auto"] = own_setting(
         "auto",
@@ -151,7 +150,6 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         "fastest here.",
         whole(1, MOST_SLOTS, word="auto"),
         metavar="N|auto",
-        group="speed",
     )
     placement: str = own_setting(
         "lb",
@@ -159,6 +157,37 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         "that all slots are done at once, by what clients took before; pull: one at a time to "
         "whichever rank is done, for comparison.",
         one_of("rr", "bb", "lb", PULL),
+    )
+
+    excludes = table(
+        """
+        !clients | slots placement | places --clients; give these, too
+        """
+    )
+
+
+class FederatedSettings(RunSettings):
+    """The settings of the federated algorithms, and those that every algorithm has."""
+
+    rounds = section(RoundSettings)
+    placing = section(PlacingSettings)
+    privacy = section(ClientPrivacySettings)
+    secure = section(SecureSumSettings)
+
+    algorithm: str = setting("fl-gan", "What trains.", text(), is_usual=True)
+    aggregation: RobustRule = setting(
+        "mean",
+        "How the workers' models are combined: mean, or, where up to F of a round's workers may "
+        f"lie: {ROBUST_FORMS}.",
+        parsed(parse_robust_rule),
+        metavar="RULE",
+    )
+    wire: WireForm = setting(
+        "fp32",
+        f"How workers' models travel to the server ({CODEC_FORMS}; all but fp32 as differences): "
+        "models=CODEC.",
+        wire_kind({"models": CODEC_FORMS}),
+        metavar="WHAT=CODEC",
         group="speed",
     )
     vectorize: bool = own_setting(
@@ -167,6 +196,70 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         "small models. Results differ in the last bits, also by where clients are trained.",
         switch(),
         group="speed",
+    )
+
+    excludes = (
+        *table(
+            """
+        @poisson                             | clients |
+            with {when} clients have a home, where a machine remembers what they have spent; leave
+            --clients out, or hide each of them as a whole (--dp-unit client)
+        @poisson                             | training_load=measured |
+            a client takes no step to try how long it takes
+        @untold                              | sampling=balanced weighting=kl clusters |
+            goes by the classes of workers, which they do not disclose with {when}; add
+            --dp-disclose classes, or give --sampling random --weighting uniform
+        @not_private                        | dp_unit=client |
+            is for --dp-epsilon or --dp-noise; give one, too
+        dp_unit=client                       | sampling!=poisson |
+            with {when} each client takes part by itself, with the same probability; give
+            --sampling poisson
+        dp_unit=client+secure_aggregation    | @large_clip |
+            with {when} values below 512 alone are masked; give less
+        dp_unit=client                       | checkpoint_to_server |
+            with {when} what clients keep stays with them; leave it out
+        dp_unit=client sampling=poisson      | weighting!=uniform |
+            with {when} all updates weigh the same, for other weights follow clients' data; give
+            --weighting uniform
+        dp_unit=client sampling=poisson      | aggregation |
+            with {when} updates are added up; leave it out
+        dp_unit=client sampling=poisson      | wire |
+            with {when} updates travel as they were cut; leave it out
+        dp_unit=client+secure_aggregation sampling=poisson+secure_aggregation | participation |
+            with {when} sums of fewer than three hosts are left out, which tells who was drawn;
+            give --participation 1, or leave --secure-aggregation out
+        !deadline                            | on_deadline=abort |
+            needs --deadline beside it
+        clusters                             | label_prior=data |
+            workers tell groups, not classes
+        @outvotes                           | weighting!=uniform |
+            with {when} every worker has one vote, and this follows what workers say that they
+            hold; add --weighting uniform
+        @kept                               | vectorize |
+            clients that keep moments between rounds train one after another; add --client-state
+            fresh, or leave it out
+        placement=pull                       | vectorize |
+            a slot has one client at a time
+        merge_halves                         | vectorize |
+            clients learn from real samples by themselves; leave out {when}
+        clients                              | partition=none client_state=kept |
+            with {when} clients are trained anywhere, but data or state would bind them to a home;
+            leave out one of the two (one rank a client is a home)
+        clients                              | wire |
+            sums of --clients travel as they are; leave it out
+        placement=pull+clients               | deadline |
+            no list of clients is ever late
+        clients                              | training_load=measured |
+            clients have no machine of their own to measure
+        """,
+            poisson=POISSON,
+            untold=UNTOLD,
+            not_private=_NOT_PRIVATE,
+            large_clip=_LARGE_CLIP,
+            outvotes=_OUTVOTES,
+            kept=_KEPT,
+        ),
+        summed("clients aggregation wire"),
     )
 
     @classmethod
@@ -189,102 +282,22 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         return {"world_size": 1 + hosts}
 
     def check(self) -> None:
-        """Checks that a round can be aborted only where there is a deadline."""
+        """Checks that a round has enough workers for what the aggregation rule promises."""
         super().check()
-        self._check_clients()
-        self._check_vectorize()
-        check_private_clients(self)
-        check_poisson_rounds(self)
-        if self.on_deadline == "abort" and self.deadline is None:
-            raise BadInput("--on-deadline abort: needs --deadline beside it")
-        if self.label_prior == "data" and self.clusters.number:
-            raise BadInput(
-                "--label-prior data: with --clusters workers tell groups, not classes; leave one "
-                "of the two out"
-            )
         if self.aggregation.outvotes:
-            self._check_votes()
-
-    def needs_single_answers(self) -> dict[str, bool]:
-        """See `SecureSumSettings`."""
-        return {
-            **super().needs_single_answers(),
-            f"--clients {self.clients}": self.clients is not None,
-            f"--aggregation {self.aggregation}": not self.adds_up,
-            f"--wire-models {self.wire_models}": str(self.wire_models) != "fp32",
-        }
-
-    def _check_votes(self) -> None:
-        """Checks that workers have equal votes, and that a round has enough of them."""
-        if self.weighting != "uniform":
-            raise BadInput(
-                f"--aggregation {self.aggregation}: every worker has one vote, and --weighting "
-                f"{self.weighting} follows what workers say that they hold; add --weighting uniform"
-            )
-        in_a_round = num_participants(self.participation, self.num_clients)
-        more = "more (--world-size, --participation)"
-        self.aggregation.check_enough(in_a_round, of="workers a round", more=more)
-
-    def _check_vectorize(self) -> None:
-        """Refuses what clients that train at once cannot have."""
-        reasons = {
-            "clients that keep moments between rounds train one after another; add --client-state "
-            "fresh, or leave it out": not self.begins_anew,
-            "with --placement pull a slot has one client at a time; leave out one of the two": (
-                self.placement == PULL
-            ),
-            "clients learn from real samples by themselves; leave out --merge-halves": (
-                self.merge_halves
-            ),
-        }
-        for reason in (reason for reason, holds in reasons.items() if holds and self.vectorize):
-            raise BadInput(f"--vectorize: {reason}")
-
-    def _check_clients(self) -> None:
-        """Checks what clients without a home cannot have, and who has nothing else to place."""
-        default = {item.name: item.default for item in fields(self)}
-        for name in ("slots", "placement"):
-            value = getattr(self, name)
-            if self.clients is None and value != default[name]:
-                raise BadInput(f"{flag(name)} {value}: places --clients; give these, too")
-        if self.clients is None:
-            return
-        without = f"leave --clients out, and give --world-size {self.clients + 1}"
-        if not self.partition.divides:
-            raise BadInput(
-                "--partition none: clients' data can be read only where they lie, so clients have "
-                f"a home; {without}"
-            )
-        if self.client_state == "kept":
-            raise BadInput(
-                "--client-state kept: what a client keeps lies where it trained last, so it has a "
-                f"home; {without}"
-            )
-        if str(self.wire_models) != "fp32":
-            raise BadInput(
-                f"--wire-models {self.wire_models}: sums of --clients travel as they are; leave it "
-                "out"
-            )
-        if self.placement == PULL and self.deadline is not None:
-            raise BadInput(
-                f"--deadline {self.deadline}: with --placement pull no list of clients is ever "
-                "late; leave one of the two out"
-            )
-        if self.training_load.name == "measured":
-            raise BadInput(
-                "--training-load measured: --clients have no machine of their own to measure; "
-                "leave one of the two out"
-            )
+            in_a_round = num_participants(self.participation, self.num_clients)
+            more = "more (--world-size, --participation)"
+            self.aggregation.check_enough(in_a_round, of="workers a round", more=more)
 
     @property
     def num_roaming(self) -> int | None:
         """How many clients have no home."""
-        return self.clients
+        return self.placing.clients
 
     @property
     def num_clients(self) -> int:
         """How many clients there are at the start, with or without a home."""
-        return self.num_workers if self.clients is None else self.clients
+        return self.num_workers if self.placing.clients is None else self.placing.clients
 
     @property
     def adds_up(self) -> bool:
@@ -292,42 +305,19 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         return self.aggregation.name == "mean"
 
     @property
-    def hides_clients(self) -> bool:
-        """See `PrivacySettings`."""
-        return self.has_dp and self.dp_unit == "client"
-
-    @property
-    def update_clip(self) -> float:
-        """C of a client's update; infinite where none is cut."""
-        return self.clip if self.hides_clients else inf
-
-    @property
-    def tells_losses(self) -> bool:
-        """Whether clients tell their losses."""
-        return not self.hides_clients or self.tells("losses")
-
-    @property
-    def names_clients(self) -> bool:
-        """Whether it is written down which clients took part in a round."""
-        return not (self.hides_clients and self.keeps_ledger)
-
-    @property
     def begins_anew(self) -> bool:
         """Whether a client begins each round without anything of its earlier ones."""
-        return self.clients is not None or self.client_state == "fresh"
+        return self.placing.clients is not None or self.rounds.client_state == "fresh"
 
     def round_length(self, mean_shard_size: float) -> int:
-        """The number of iterations in a round.
+        """`--round-iterations`, or mE/b rounded, at least 1 (Hardy et al. 2019, section III-c).
 
         Args:
             mean_shard_size: m, in samples.
-
-        Returns:
-            `--round-iterations`, or mE/b rounded, at least 1 (Hardy et al. 2019, section III-c).
         """
-        if self.round_iterations is not None:
-            return self.round_iterations
-        return self.iterations_of(self.round_epochs or 1.0, mean_shard_size)
+        if self.rounds.round_iterations is not None:
+            return self.rounds.round_iterations
+        return self.training.iterations_of(self.rounds.round_epochs or 1.0, mean_shard_size)
 
 
 _BUILDER = "mdgan.families.federated.build:BUILDER"

@@ -220,12 +220,14 @@ def capabilities(
     Returns:
         Field `capabilities`, by rank; empty unless `--training-load measured`.
     """
-    if settings.training_load.name != "measured":
+    if settings.rounds.training_load.name != "measured":
         return {}
     fixed, per_sample = _bytes_needed(models, settings)
     memory = int(psutil.virtual_memory().available // max(1, num_clients_here))
     found = {
-        str(rank): Capability(_seconds(client, settings.batch_size), memory, fixed, per_sample)
+        str(rank): Capability(
+            _seconds(client, settings.training.batch_size), memory, fixed, per_sample
+        )
         for rank, client in clients.items()
     }
     return {"capabilities": msgspec.to_builtins(found)}
@@ -252,7 +254,7 @@ def _bytes_needed(models: Models, settings: "FederatedSettings") -> tuple[int, i
     generator, discriminator = models.generator(), models.discriminator()
     samples, z = torch.zeros(2, *models.shape), torch.zeros(2, models.z_dim)
     outputs = _output_bytes(generator, z) + _output_bytes(discriminator, samples)
-    of_g, of_d = settings.policy("generator"), settings.policy("discriminator")
+    of_g, of_d = settings.training.policy("generator"), settings.training.policy("discriminator")
     fixed = training_bytes((generator, of_g), (discriminator, of_d))
     return fixed, max(1, _KEPT * outputs // len(samples))
 

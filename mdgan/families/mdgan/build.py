@@ -79,25 +79,25 @@ class MDGANBuilder(Builder[MDGANSettings]):
         }
         form = feedback_form(settings, needs.models.shape)
         stages = []
-        if settings.secure_aggregation and needs.keys is not None:
+        if settings.secure.secure_aggregation and needs.keys is not None:
             stages = [HostMask(needs.keys, form, needs.least_parties)]
         return MDGANHost(
             workers,
             make_group(workers, needs),
             HostPath(form, stages),
             needs.tracer,
-            Codec.of(settings.wire_images),
+            Codec.of(settings.wire.images),
             Spending(needs.budgets),
         )
 
     def message_sizes(self, settings: MDGANSettings, models: Models) -> MessageSizes:
         """Batches and feedback to the byte, discriminators with all that moves with them."""
-        batch_bytes = 4 * settings.batch_size * prod(models.shape)
-        label_bytes = _LABEL_BYTES * settings.batch_size
-        masked = int(settings.secure_aggregation)
-        shares = shares_bytes(settings.num_workers, is_secure=settings.secure_aggregation)
-        outputs = _OUTPUT_BYTES * settings.batch_size
-        network = build_model(models.discriminator, 0), settings.policy("discriminator")
+        batch_bytes = 4 * settings.training.batch_size * prod(models.shape)
+        label_bytes = _LABEL_BYTES * settings.training.batch_size
+        masked = int(settings.secure.secure_aggregation)
+        shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
+        outputs = _OUTPUT_BYTES * settings.training.batch_size
+        network = build_model(models.discriminator, 0), settings.training.policy("discriminator")
         states = state_bytes(network)
         return MessageSizes(
             states,
@@ -146,7 +146,7 @@ def make_server(
 ) -> MDGANServer:
     """The server's part with this learner; see `MDGANServer`."""
     form = feedback_form(settings, sample_shape)
-    stages = [ServerMask(form)] if settings.secure_aggregation else []
+    stages = [ServerMask(form)] if settings.secure.secure_aggregation else []
     stepping: Stepping = ByArrival() if settings.by_arrival else InStep(ahead=settings.stale > 0)
     return MDGANServer(learner, settings, ServerPath(form, stages), stepping, num_weights)
 
@@ -157,7 +157,7 @@ def make_group(workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]) -
     if settings.updates == "async":
         return LearningLater(workers, stage_of)
     if settings.vectorize and len(workers) > 1:
-        shape, is_compiled = needs.models.shape, settings.compile
+        shape, is_compiled = needs.models.shape, settings.training.arithmetic.compile
         return stacked(workers, shape, stage_of, is_compiled=is_compiled)
     return OneByOne(workers, stage_of)
 
@@ -166,16 +166,16 @@ def make_generator_learner(
     settings: MDGANSettings, models: Models, device: torch.device
 ) -> GeneratorLearner:
     """The server's learner, with w drawn from the seed."""
-    generator = make_model(models.generator, "generator", settings, device)
-    policy = settings.policy("generator")
+    generator = make_model(models.generator, "generator", settings.training, device)
+    policy = settings.training.policy("generator")
     return GeneratorLearner(
         generator,
         make_optimizer(generator, policy),
         z_dim=models.z_dim,
-        batch_size=settings.batch_size,
-        noise=generator_for(settings.seed, "noise"),
-        random_state=RandomState(derive_seed(settings.seed, "server"), device),
-        loss_scale=loss_scale(settings.precision),
+        batch_size=settings.training.batch_size,
+        noise=generator_for(settings.training.seed, "noise"),
+        random_state=RandomState(derive_seed(settings.training.seed, "server"), device),
+        loss_scale=loss_scale(settings.training.arithmetic.precision),
         policy=policy,
     )
 
@@ -191,7 +191,8 @@ def make_worker(
     """The worker of one rank, whose samples may spend a budget."""
     half = make_half(shard, rank, settings, budget)
     return make_discriminator_learner(
-        *(Worker, rank, models.discriminator, settings, half or shard, device), real_half=half
+        *(Worker, rank, models.discriminator, settings.training, half or shard, device),
+        real_half=half,
     )
 
 

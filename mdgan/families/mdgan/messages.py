@@ -31,11 +31,11 @@ OUTPUTS = "outputs"
 
 def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> AnswerForm:
     """How feedback on samples of a shape, (C, H, W), travels."""
-    rule, batch_size = settings.aggregation, settings.batch_size
+    rule, batch_size = settings.aggregation, settings.training.batch_size
     return AnswerForm(
         FEEDBACK,
         (batch_size, *sample_shape),
-        Codec.of(settings.wire_feedback),
+        Codec.of(settings.wire.feedback),
         # The other rules need every answer by itself, and so do a step and a score for each.
         sums=rule.name == "mean" and not settings.by_arrival and not settings.shut_out_free_riders,
         beside={OUTPUTS: (batch_size,)} if rule.needs_verdicts else {},

@@ -1,7 +1,6 @@
 """What `mdgan plan` must know of MD-GAN: how to play few workers, and the paper's costs."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 
 from mdgan.engine.answers import LEAST_TO_SUM
@@ -29,21 +28,21 @@ def planning(
     discriminator = build_model(models.discriminator, 0)
     num_judges, num_sharing = settings.num_judges, settings.num_sharing
     kappa = resolve_kappa(settings.kappa, num_sharing)
-    short = replace(settings, kappa=kappa, stale=0, swap_interval=0, swap_epochs=None)
-    known = class_counts is not None or settings.swap_interval is not None
+    short = settings.but(kappa=kappa, stale=0, swap_interval=0, swap_epochs=None)
+    known = class_counts is not None or settings.swaps.swap_interval is not None
     swap = Exchange(
         "swap",
         "discriminator",
-        replace(short, swap_interval=_PLAYED_SWAP_INTERVAL),
+        short.but(swap_interval=_PLAYED_SWAP_INTERVAL),
         settings.swap_every(mean_size(class_counts or [[]])) if known else None,
         "--shard-size or --swap-interval",
-        lambda hosts: mean_moved(settings.swap, hosts) * num_judges / settings.num_workers,
+        lambda hosts: mean_moved(settings.swaps.swap, hosts) * num_judges / settings.num_workers,
     )
     return Planning(
         short,
         enough_workers=max(min(kappa, num_sharing), settings.aggregation.needs_answers),
         enough_in_a_host=LEAST_TO_SUM * kappa,  # then feedback on any batch is added up
-        worker_bytes=training_bytes((discriminator, settings.policy("discriminator"))),
+        worker_bytes=training_bytes((discriminator, settings.training.policy("discriminator"))),
         overlaps=settings.stale > 0,
         by_arrival=settings.by_arrival,
         exchange=swap if settings.num_workers > 1 else None,
@@ -67,10 +66,10 @@ def mean_moved(form: str, hosts: Sequence[Sequence[int]]) -> float:
 def _remedies(settings: MDGANSettings) -> dict[str, list[dict[str, object]]]:
     ahead: list[dict[str, object]] = [] if settings.stale or settings.by_arrival else [{"stale": 1}]
     fewer_bytes: list[dict[str, object]] = []
-    if str(settings.wire_images) == "fp32":
-        fewer_bytes.append({"wire_images": "int8"})
-    if str(settings.wire_feedback) == "fp32":
-        fewer_bytes.append({"wire_images": "int8", "wire_feedback": "int8"})
+    if str(settings.wire.images) == "fp32":
+        fewer_bytes.append({"wire": "images=int8"})
+    if str(settings.wire.feedback) == "fp32":
+        fewer_bytes.append({"wire": "images=int8,feedback=int8"})
     return {"link": fewer_bytes + ahead, **dict.fromkeys(("latency", "server", "workers"), ahead)}
 
 
@@ -81,7 +80,7 @@ def _notes(
 
     For C→W at a worker the paper's text counts both batches, 2bd; the table counts one.
     """
-    batch = _FLOAT_BYTES * settings.batch_size * prod(models.shape)
+    batch = _FLOAT_BYTES * settings.training.batch_size * prod(models.shape)
     notes: dict[str, tuple[str, float]] = {
         "server sends": ("Table III: {}, 2bdN", 2 * batch * num_workers),
         "server receives": ("Table III: {}, bdN", batch * num_workers),
@@ -90,7 +89,7 @@ def _notes(
         "a discriminator": ("with its optimizer; Table III: {}, |θ|", _FLOAT_BYTES * num_weights),
         "a further worker in it": ("Table II: O(|θ|)", 0),
     }
-    if (steps := settings.local_steps) > 1:
+    if (steps := settings.training.local_steps) > 1:
         more = f"{steps} local steps with {steps - 1} more real halves"
         notes[f"worker: {_LEARN}"] = (more, 0)
     return notes

@@ -86,10 +86,10 @@ class MDGANServer(ServerPart):
         self._settings = settings
         self._stepping = stepping
         self._num_weights = num_weights
-        self._images = Codec.of(settings.wire_images)
-        self._holders = Holders(settings.participation, settings.seed)
-        self._swaps = ServerSwaps(settings.swap, settings.seed)
-        self._free_riders = FreeRiders(settings.batch_size, self._swaps.handovers)
+        self._images = Codec.of(settings.wire.images)
+        self._holders = Holders(settings.participation, settings.training.seed)
+        self._swaps = ServerSwaps(settings.swaps.swap, settings.training.seed)
+        self._free_riders = FreeRiders(settings.training.batch_size, self._swaps.handovers)
         self._noted_riders: set[int] = set()
         self._swap_every = 0
         self._left_out_swap = False
@@ -188,7 +188,7 @@ class MDGANServer(ServerPart):
         workers, settings = workers_of(hosts), self._settings
         kappa = resolve_kappa(settings.kappa, len(workers))
         kappa = self.path.most_groups(kappa, hosts, engine.peers)
-        if self.learner.label_counts is not None and settings.label_prior == "data":
+        if self.learner.label_counts is not None and settings.training.label_prior == "data":
             held = [own["classes"] for own in engine.peers.holdings().values()]
             self.learner.label_counts = label_counts(len(self.learner.label_counts), held)
         with engine.span("generate"):
@@ -205,7 +205,7 @@ class MDGANServer(ServerPart):
                 generated,
                 {worker: assignment[worker] for worker in asked.hosts[host]},
                 swap_follows=self.swap_follows(i),
-                last=i == settings.iterations,
+                last=i == settings.training.iterations,
                 codec=self._images,
                 encoded=encoded,
                 more=asked.fields,
@@ -216,7 +216,7 @@ class MDGANServer(ServerPart):
     def swap_follows(self, i: int) -> bool:
         """Whether discriminators are swapped after iteration i; not after the last one."""
         due = self._swap_every > 0 and i % self._swap_every == 0
-        return due and i != self._settings.iterations
+        return due and i != self._settings.training.iterations
 
     def swap(self, i: int, engine: Engine) -> None:
         """Has discriminators swapped after iteration i."""
@@ -227,7 +227,7 @@ class MDGANServer(ServerPart):
 
     def pauses_after(self, i: int, engine: Engine) -> bool:
         """Whether all workers must have answered before the iteration after i."""
-        if self.swap_follows(i) or i == self._settings.iterations or engine.stop_asked:
+        if self.swap_follows(i) or i == self._settings.training.iterations or engine.stop_asked:
             return True
         return engine.checkpoint_due(i - 1, i)
 

@@ -4,30 +4,27 @@ import re
 from dataclasses import dataclass, replace
 from math import inf
 
-from mdgan.engine.secure_settings import LEAST_PARTIES, SecureSumSettings
-from mdgan.engine.settings import num_participants
+from mdgan.engine.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
+from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, ClassCounts, updates_setting
 from mdgan.families.mdgan.swap_rhythm import are_uneven, interval_for
-from mdgan.gan.aggregation_form import (
-    ROBUST_FORMS,
-    RobustRule,
-    number_above_0,
-    parse_robust_rule,
-)
-from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, CodecForm, codec_kind
+from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, number_above_0, parse_robust_rule
+from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, WireForm, wire_kind
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.declare import (
+    Settings,
     number,
     one_of,
     own_setting,
     parsed,
+    section,
     setting,
-    shortest,
     switch,
     text,
     whole,
 )
+from mdgan.settings.excludes import Condition, table
 
 NAME = "mdgan"
 AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
@@ -75,11 +72,9 @@ def parse_aggregation(text: str) -> AggregationRule:
     return AggregationRule(name, number_above_0(given, otherwise))
 
 
-@dataclass(frozen=True)
-class MDGANSettings(SecureSumSettings, PrivacySettings):
-    """The settings of MD-GAN, and those that every algorithm has."""
+class SwapSettings(Settings):
+    """When workers exchange discriminators, and how."""
 
-    algorithm: str = setting(NAME, "What trains.", text())
     swap_interval: int | None = setting(
         None,
         "Iterations between two swaps; 0 for never.",
@@ -87,6 +82,7 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
         metavar="S",
         default_text="see --swap-epochs",
         instead_of="swap_epochs",
+        is_usual=True,
     )
     swap_epochs: float | None = setting(
         None,
@@ -101,7 +97,18 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
         "Who gets whose discriminator: pairs that the server draws, or a permutation without "
         "fixed points.",
         one_of("pairs", "derangement"),
+        has_flag=False,
     )
+
+
+class MDGANSettings(RunSettings):
+    """The settings of MD-GAN, and those that every algorithm has."""
+
+    swaps = section(SwapSettings)
+    privacy = section(PrivacySettings)
+    secure = section(SecureSumSettings)
+
+    algorithm: str = setting(NAME, "What trains.", text(), is_usual=True)
     aggregation: AggregationRule = setting(
         "mean",
         "How the workers' feedback, or their models, are combined: mean, or, where up to F of them "
@@ -111,6 +118,7 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
         parsed(parse_aggregation),
         metavar="RULE",
         symbol="C",
+        is_usual=True,
     )
     stale: int = setting(
         0,
@@ -124,18 +132,12 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
         arrival="the server steps with each worker's answer as soon as it comes, so that no worker "
         "waits for another one, and no two runs with several workers give the same bits"
     )
-    wire_images: CodecForm = setting(
+    wire: WireForm = setting(
         "fp32",
-        f"How generated images travel: {IMAGE_FORMS}.",
-        codec_kind(IMAGE_FORMS),
-        metavar="CODEC",
-        group="speed",
-    )
-    wire_feedback: CodecForm = setting(
-        "fp32",
-        f"How feedback travels: {CODEC_FORMS}.",
-        codec_kind(CODEC_FORMS),
-        metavar="CODEC",
+        f"How generated images travel ({IMAGE_FORMS}), and feedback ({CODEC_FORMS}): "
+        "images=CODEC,feedback=CODEC.",
+        wire_kind({"images": IMAGE_FORMS, "feedback": CODEC_FORMS}),
+        metavar="WHAT=CODEC,…",
         group="speed",
     )
     shut_out_free_riders: bool = setting(
@@ -154,23 +156,43 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
         group="speed",
     )
 
+    excludes = (
+        *table(
+            """
+        updates=async           | vectorize |
+            workers learn after their answer, one by one
+        updates=async vectorize | merge_halves |
+            a worker learns from real samples by themselves
+        updates=arrival         | aggregation stale deadline quorum vectorize shut_out_free_riders |
+            the server takes answers one by one, as they come
+        """
+        ),
+        summed("aggregation updates=arrival stale shut_out_free_riders"),
+        summed(
+            Condition(
+                "--wire feedback=…",
+                lambda settings: not settings.wire.feedback.is_exact,
+                lambda settings: f"--wire {settings.wire}",
+            )
+        ),
+    )
+
     def check(self) -> None:
-        """Checks that there are enough workers for what the aggregation rule promises."""
+        """Checks that there are enough workers for what the settings promise."""
         super().check()
         self.aggregation.check_enough(self.num_workers)
-        if self.vectorize and self.updates == "async":
+        if self.by_arrival and self.kappa != "auto" and self.kappa > _ONES_OWN:
             raise BadInput(
-                "--vectorize: with --updates async workers learn after their answer, one by one; "
-                "leave out one of the two"
+                f"--kappa {self.kappa}: with --updates arrival a worker has batches of its own, "
+                "one to judge and one to train on: 2, or 1 for both"
             )
-        if self.merge_halves and (self.updates == "async" or self.vectorize):
-            other = "--updates async" if self.updates == "async" else "--vectorize"
+        most = self.num_judges // LEAST_PARTIES
+        if self.secure.secure_aggregation and self.kappa != "auto" and self.kappa > most:
             raise BadInput(
-                f"--merge-halves: with {other} a worker learns from real samples by themselves; "
-                "leave out one of the two"
+                f"--kappa {self.kappa} of {self.num_judges} worker(s): with --secure-aggregation "
+                "the server sees sums alone, of all workers that were asked; leave out one of the "
+                "two"
             )
-        if self.by_arrival:
-            self._check_arrival()
         if self.shut_out_free_riders:
             self._check_scored()
 
@@ -181,46 +203,11 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
                 f"--shut-out-free-riders: with {self.num_judges} worker(s) at a time the server "
                 f"cannot tell which answers are usual; at least {LEAST_WORKERS} must answer"
             )
-        if self.batch_size < LEAST_SAMPLES:
+        if self.training.batch_size < LEAST_SAMPLES:
             raise BadInput(
-                f"--shut-out-free-riders: a batch of {self.batch_size} is too small to see whether "
-                f"answers depend on it; --batch-size must be at least {LEAST_SAMPLES}"
-            )
-
-    def needs_single_answers(self) -> dict[str, bool]:
-        """See `SecureSumSettings`."""
-        most = self.num_judges // LEAST_PARTIES
-        return {
-            **super().needs_single_answers(),
-            f"--aggregation {self.aggregation}": self.aggregation.name != "mean",
-            f"--updates {self.updates}": self.by_arrival,
-            "--stale 1": self.stale > 0,
-            "--shut-out-free-riders": self.shut_out_free_riders,
-            f"--wire-feedback {self.wire_feedback}": str(self.wire_feedback) != "fp32",
-            f"--kappa {self.kappa} of {self.num_judges} worker(s)": (
-                isinstance(self.kappa, int) and self.kappa > most
-            ),
-        }
-
-    def _check_arrival(self) -> None:
-        """Refuses what needs answers of several workers at once."""
-        given = {
-            f"--aggregation {self.aggregation}": self.aggregation.name != "mean",
-            "--stale 1": self.stale > 0,
-            f"--deadline {self.deadline}": self.deadline is not None,
-            f"--quorum {shortest(self.quorum)}": self.quorum != type(self).quorum,
-            "--vectorize": self.vectorize,
-            "--shut-out-free-riders": self.shut_out_free_riders,
-        }
-        for flag in (flag for flag, is_given in given.items() if is_given):
-            raise BadInput(
-                f"{flag}: with --updates arrival the server takes answers one by one, as they "
-                "come; leave out one of the two"
-            )
-        if self.kappa != "auto" and self.kappa > _ONES_OWN:
-            raise BadInput(
-                f"--kappa {self.kappa}: with --updates arrival a worker has batches of its own, "
-                "one to judge and one to train on: 2, or 1 for both"
+                f"--shut-out-free-riders: a batch of {self.training.batch_size} is too small to "
+                "see whether answers depend on it; --batch-size must be at least "
+                f"{LEAST_SAMPLES}"
             )
 
     @property
@@ -256,21 +243,19 @@ class MDGANSettings(SecureSumSettings, PrivacySettings):
             (Hardy et al. 2019, Algorithm 1, line 11). If neither is given and workers hold
             different classes, as often as `interval_for` says, but once an epoch at least.
         """
-        if self.swap_interval is not None:
-            return self.swap_interval
-        if self.swap_epochs is not None:
-            return self.iterations_of(self.swap_epochs, mean_shard_size)
-        epoch = self.iterations_of(1.0, mean_shard_size)
+        if self.swaps.swap_interval is not None:
+            return self.swaps.swap_interval
+        if self.swaps.swap_epochs is not None:
+            return self.training.iterations_of(self.swaps.swap_epochs, mean_shard_size)
+        epoch = self.training.iterations_of(1.0, mean_shard_size)
         return min(epoch, interval_for(num_weights)) if are_uneven(class_counts) else epoch
 
 
 @dataclass(frozen=True)
-class MDGANEntry(Algorithm[MDGANSettings]):
-    """MD-GAN in the registry."""
-
+class _MDGAN(Algorithm[MDGANSettings]):
     def phases(self, settings: MDGANSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The phases of every iteration, and those of swaps if there are any."""
-        swaps = settings.num_workers > 1 and settings.swap_interval != 0
+        swaps = settings.num_workers > 1 and settings.swaps.swap_interval != 0
         # Before those of checkpoints: what `mdgan chaos` draws for a seed depends on the order.
         extended = replace(
             self,
@@ -280,7 +265,7 @@ class MDGANEntry(Algorithm[MDGANSettings]):
         return Algorithm.phases(extended, settings)
 
 
-MDGAN = MDGANEntry(
+MDGAN = _MDGAN(
     NAME,
     "one generator at the server, a discriminator at every worker",
     MDGANSettings,

@@ -76,11 +76,11 @@ class _Standalone(Builder[StandaloneSettings]):
         gan = make_local_gan(
             rank,
             models,
-            settings,
+            settings.training,
             shard,
             kappa=resolve_kappa(settings.kappa, 1),
-            noise=generator_for(settings.seed, "noise"),
-            random_state=RandomState(derive_seed(settings.seed, "server"), device),
+            noise=generator_for(settings.training.seed, "noise"),
+            random_state=RandomState(derive_seed(settings.training.seed, "server"), device),
             class_counts=shard.class_counts(),
         )
         return StandaloneServer(gan, shard.class_counts())

@@ -1,6 +1,5 @@
 """The settings of the baseline, and its entry in the registry."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from mdgan.engine.settings import RunSettings
@@ -10,13 +9,12 @@ from mdgan.settings.declare import setting, text
 NAME = "standalone"
 
 
-@dataclass(frozen=True)
 class StandaloneSettings(RunSettings):
     """The settings that every algorithm has; those of other algorithms have no effect."""
 
     ignores_foreign: ClassVar[bool] = True
 
-    algorithm: str = setting(NAME, "What trains.", text())
+    algorithm: str = setting(NAME, "What trains.", text(), is_usual=True)
 
 
 STANDALONE = Algorithm(

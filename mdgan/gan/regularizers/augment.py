@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mdgan.errors import BadInput
 from mdgan.gan.regularizers.contract import Regularizer
 from mdgan.settings.declare import Kind, Settings, number, setting, suggest
+from mdgan.settings.excludes import Condition, table
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from mdgan.gan.settings import TrainingSettings
 
 _NAMES = _DIFFAUGMENT, _ADA = "diffaugment", "ada"
 _ADA_TARGET = 0.6
@@ -25,6 +23,11 @@ _BATCHES_BETWEEN = 4
 """Real batches between two changes of p, as in the same section."""
 _GUESSING_AT_0 = ("bce", "hinge")
 """Discriminator losses whose logits are above 0 for what is called real."""
+_NOT_AT_0 = Condition(
+    "--discriminator-loss least-squares or wasserstein",
+    lambda training: training.discriminator_loss not in _GUESSING_AT_0,
+    lambda training: f"--discriminator-loss {training.discriminator_loss}",
+)
 _SMALLEST = 4
 """Pictures with fewer pixels each way would not move at all."""
 _STATE = "adaptive"
@@ -36,7 +39,6 @@ def _augmentation_name(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True)
 class AugmentationSettings(Settings, group="models"):
     """What all samples go through, and how often."""
 
@@ -57,13 +59,10 @@ class AugmentationSettings(Settings, group="models"):
         metavar="R",
         symbol="r_t",
         default_text=str(_ADA_TARGET),
+        has_flag=False,
     )
 
-    def check(self) -> None:
-        """Checks that numbers of ADA are not given without it."""
-        super().check()
-        if self.ada_target is not None and self.augment != _ADA:
-            raise BadInput(f"--ada-target {self.ada_target}: is for --augment ada; add that")
+    excludes = table("augment!=ada | ada_target | is for --augment ada; add that")
 
 
 class Augmentation(Regularizer):
@@ -76,14 +75,22 @@ class Augmentation(Regularizer):
 
     name = "augmentation"
     changes_images = True
+    excludes = table(
+        """
+        @not_at_0 | augment=ada |
+            asks how many real samples have a logit above 0, which means little with {when}; use one
+            of bce, hinge, or --augment diffaugment
+        """,
+        not_at_0=_NOT_AT_0,
+    )
+    reads_real_samples = (
+        "augment=ada",
+        "it counts the logits of real samples; --augment diffaugment does not",
+    )
 
     def __init__(self, target: float | None = None, samples: int = _ADA_SAMPLES) -> None:
         adapts = target is not None
         self.flag = f"--augment {_ADA if adapts else _DIFFAUGMENT}"
-        if adapts:
-            self.reads_real_samples = (
-                "it counts the logits of real samples; --augment diffaugment does not"
-            )
         self.p = 0.0 if adapts else 1.0
         """The probability of each transformation."""
         self._target = target
@@ -96,15 +103,6 @@ class Augmentation(Regularizer):
         if settings.augment != _ADA:
             return None if settings.augment is None else cls()
         return cls(_ADA_TARGET if settings.ada_target is None else settings.ada_target)
-
-    def check(self, training: TrainingSettings) -> None:
-        """Refuses, with ADA, losses whose logits have no meaning at 0."""
-        if self._target is not None and training.discriminator_loss not in _GUESSING_AT_0:
-            raise BadInput(
-                f"{self.flag}: asks how many real samples have a logit above 0, which means little "
-                f"with --discriminator-loss {training.discriminator_loss}; use one of "
-                f"{', '.join(_GUESSING_AT_0)}, or --augment diffaugment"
-            )
 
     def check_shape(self, shape: tuple[int, int, int], dataset: str) -> None:
         """Refuses pictures that are too small to move."""

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mdgan.errors import BadInput
+from mdgan.settings.excludes import Excludes
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-    from mdgan.gan.settings import TrainingSettings
 
 REAL, FAKE, BETWEEN = "real", "fake", "between"
 """Where a penalty is taken: at real samples, at generated ones, or at mixtures of both."""
@@ -32,9 +31,11 @@ class Regularizer:
     """Whether `--vectorize` can have it."""
     changes_images: ClassVar[bool] = False
     """Whether `see` does anything."""
-    reads_real_samples: str = ""
-    """Why differential privacy cannot have it: what it learns from real samples besides gradients
-    of single ones; empty if nothing."""
+    excludes: ClassVar[tuple[Excludes, ...]] = ()
+    """Rows of what settings of training it cannot be combined with."""
+    reads_real_samples: ClassVar[tuple[str, str]] = ("", "")
+    """Why differential privacy cannot have it: its setting, as in a row of `excludes`, and what it
+    learns from real samples besides gradients of single ones; empty if nothing."""
 
     flag: str
     """As the user gave it, such as `--r1 10`."""
@@ -43,9 +44,6 @@ class Regularizer:
     def of(cls, settings: Any) -> Self | None:
         """The regulariser, if the section of its settings asks for it."""
         raise NotImplementedError
-
-    def check(self, training: TrainingSettings) -> None:
-        """Refuses losses and the like that it does not go with, by BadInput."""
 
     def check_shape(self, shape: tuple[int, int, int], dataset: str) -> None:
         """Refuses samples of a shape (C, H, W), by BadInput."""
@@ -88,15 +86,6 @@ class Penalty(Regularizer):
             slopes: ∇D(x) of each, [.., b, C, H, W]; both with their graph.
         """
         raise NotImplementedError
-
-    def check(self, training: TrainingSettings) -> None:
-        """Refuses one pass over both halves."""
-        if training.merge_halves and self.place != BETWEEN:
-            samples = "real samples" if self.place == REAL else "generated samples"
-            raise BadInput(
-                f"--merge-halves: {self.flag} needs a pass over {samples} alone; leave out one of "
-                "the two"
-            )
 
 
 class Regularizers:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mdgan.errors import BadInput
 from mdgan.gan.regularizers.contract import BETWEEN, Penalty
 from mdgan.gan.regularizers.r1 import WEIGHT
 from mdgan.settings.declare import Settings, setting, shortest
+from mdgan.settings.excludes import table
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from mdgan.gan.settings import TrainingSettings
 
-_CRITIC = "wasserstein"
-
-
-@dataclass(frozen=True)
 class GradientPenaltySettings(Settings, group="models"):
     """λ."""
 
@@ -39,8 +33,17 @@ class GradientPenalty(Penalty):
 
     name = "gradient_penalty"
     place = BETWEEN
+    excludes = table(
+        """
+        discriminator_loss!=wasserstein | gradient_penalty |
+            is for the Wasserstein losses; add --discriminator-loss wasserstein --generator-loss
+            wasserstein, or use --r1
+        """
+    )
     reads_real_samples = (
-        "it mixes real samples with generated ones, one for one; --r1 or --spectral-norm do without"
+        "gradient_penalty",
+        "it mixes real samples with generated ones, one for one; --r1 or --spectral-norm do "
+        "without",
     )
 
     def __init__(self, weight: float) -> None:
@@ -52,14 +55,6 @@ class GradientPenalty(Penalty):
         """See `Regularizer`."""
         weight = settings.gradient_penalty
         return None if weight is None else cls(weight)
-
-    def check(self, training: TrainingSettings) -> None:
-        """Refuses losses that are not of critics."""
-        if training.discriminator_loss != _CRITIC:
-            raise BadInput(
-                f"{self.flag}: is for the Wasserstein losses; add --discriminator-loss {_CRITIC} "
-                f"--generator-loss {_CRITIC}, or use --r1"
-            )
 
     def of_samples(self, logits: Tensor, slopes: Tensor) -> Tensor:
         """See `Penalty`."""

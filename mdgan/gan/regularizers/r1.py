@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
 from mdgan.gan.regularizers.contract import REAL, Penalty
 from mdgan.settings.declare import Settings, number, setting, shortest
+from mdgan.settings.excludes import table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 WEIGHT = number(lambda weight: 0 < weight < inf, "must be above 0; leave it out for no penalty")
 
 
-@dataclass(frozen=True)
 class R1Settings(Settings, group="models"):
     """γ."""
 
@@ -36,6 +35,12 @@ class R1(Penalty):
 
     name = "r1"
     place = REAL
+    excludes = table(
+        """
+        r1 | merge_halves |
+            {when} needs a pass over real samples alone; leave out one of the two
+        """
+    )
 
     def __init__(self, gamma: float) -> None:
         self.flag = f"--r1 {shortest(gamma)}"

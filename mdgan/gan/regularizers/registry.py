@@ -3,8 +3,6 @@
 A new one is a file beside this one, and its two names here.
 """
 
-from dataclasses import dataclass
-
 from mdgan.gan.regularizers.augment import Augmentation, AugmentationSettings
 from mdgan.gan.regularizers.contract import Regularizer, Regularizers
 from mdgan.gan.regularizers.gradient_penalty import GradientPenalty, GradientPenaltySettings
@@ -15,7 +13,6 @@ REGULARIZERS: tuple[type[Regularizer], ...] = (SpectralNorm, Augmentation, R1, G
 """In the order in which learners call them."""
 
 
-@dataclass(frozen=True)
 class RegularizerSettings(
     AugmentationSettings,
     SpectralNormSettings,

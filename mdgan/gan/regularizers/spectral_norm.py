@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mdgan.gan.regularizers.contract import Regularizer
@@ -15,7 +14,6 @@ _LEAST_DIMENSIONS = 2
 """Of a weight that is a matrix; BatchNorm's and others are vectors."""
 
 
-@dataclass(frozen=True)
 class SpectralNormSettings(Settings, group="models"):
     """Whether D's layers have it."""
 

@@ -12,14 +12,14 @@ import pytest
 from mdgan.cli import cli
 from mdgan.cli.help import Command
 from mdgan.families import registry
-from mdgan.settings.declare import GROUPS
+from mdgan.settings.declare import GROUPS, flag
 from tests.processes import REPOSITORY, run_here
 
 
-def help_of(*command: str, columns: int = 80) -> list[str]:
+def help_of(*command: str, columns: int = 80, by: str = "--help") -> list[str]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("COLUMNS", str(columns))
-        done = run_here(*command, "--help", cwd=REPOSITORY)
+        done = run_here(*command, by, cwd=REPOSITORY)
     assert done.status == 0, done
     return done.output.splitlines()
 
@@ -34,26 +34,39 @@ def test_help_fits_the_terminal_and_begins_with_examples(name: str, columns: int
         assert lines[begin + 1].startswith(f"  mdgan {name}")
 
 
-def test_flags_stand_in_groups() -> None:
-    lines = help_of("train")
-    headings = [line[:-1] for line in lines if line and line[0] != " " and line[-1] == ":"]
+def flags_of(lines: list[str]) -> list[str]:
+    return [line.split()[0] for line in lines if line.startswith("  -")]
+
+
+def test_help_shows_the_usual_flags_and_another_all() -> None:
+    usual, everything = help_of("train"), help_of("train", by="--help-all")
+    assert 30 < len(flags_of(usual)) <= 40
+    assert 80 < len(flags_of(everything)) <= 95
+    assert len(set(flags_of(everything))) == len(flags_of(everything))
+    assert set(flags_of(usual)) < set(flags_of(everything))
+    headings = [line[:-1] for line in usual if line and line[0] != " " and line[-1] == ":"]
     assert headings == ["Examples", *GROUPS.values(), "Other options"]
-    of_flag, heading = {}, ""
-    for line in lines:
-        if line and line[0] != " ":
-            heading = line[:-1]
-        elif line.startswith("  --"):
-            of_flag[line.split()[0]] = heading
-    assert of_flag["--dataset"] == "Data"
-    assert of_flag["--swap"] == "Algorithm"
-    assert of_flag["--beta1"] == "Models and optimizers"
-    assert of_flag["--credentials"] == "Network and processes"
-    assert of_flag["--patience"] == "Faults and checkpoints"
-    assert of_flag["--out"] == "Output and scores"
-    assert of_flag["--threads"] == "Speed"
-    assert of_flag["--resume"] == "Other options"
+    text = " ".join(" ".join(everything).split())
+    for part in ("paper: κ", "paper: J_gen", "paper: E;", "Keys of files and of --set:"):
+        assert part in text
+    assert "not with --updates arrival --aggregation, --stale, --deadline" in text
+    assert "needs --augment ada --ada-target" in text
+
+
+@pytest.mark.parametrize("name", ["standalone", "join", "standby"])
+def test_commands_with_few_flags_show_them_all(name: str) -> None:
+    lines = help_of(name)
+    assert "--threads" in flags_of(lines)
+    assert "--help-all" not in flags_of(lines) or name == "standalone"
+
+
+def test_every_setting_has_a_flag_or_is_a_key() -> None:
+    lines = help_of("train", by="--help-all")
+    keys = {line.split()[0] for line in lines if line[:2] == "  " and line[2:3].isalpha()}
     for name, item in registry.declared_settings().items():
-        assert item.metadata["group"] in GROUPS, name
+        assert item.group in GROUPS, name
+        assert (flag(name) in flags_of(lines)) == item.has_flag, name
+        assert (name in keys) >= (not item.has_flag), name
 
 
 def test_commands_come_in_the_order_of_use_with_an_example_each() -> None:
@@ -78,7 +91,7 @@ def test_examples_are_commands_that_mdgan_understands() -> None:
 @pytest.mark.parametrize(
     ("flag", "meant"),
     [
-        ("--learning-rate", "Did you mean --generator-lr or --discriminator-lr?"),
+        ("--learning-rate", "Did you mean --generator-optimizer or --discriminator-optimizer?"),
         ("--workers", "Did you mean --world-size?"),
         ("--epochs", "Did you mean --iterations?"),
         ("--itertions", "--iterations"),
@@ -152,7 +165,7 @@ def test_bash_completes_names_of_data_sets_runs_and_algorithms(
         "runs/second",
         "fl-gan fegan",
         "standalone standby",
-        "--checkpoint-interval --checkpoint-keep --checkpoint-to-server",
+        "--checkpoint-interval",
     ]
 
 

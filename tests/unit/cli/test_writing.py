@@ -25,7 +25,7 @@ def test_credentials_are_written_for_their_owner_alone(
         assert result.exit_code == 0
         assert str(path) in result.output
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        identity = read_identity(LaunchSettings(credentials=str(path)))
+        identity = read_identity(LaunchSettings(credentials=str(path)).links)
         assert identity is not None
         assert identity.key.decode() not in result.output
         keys.add(identity.key)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mdgan.gan.codec_form import CODEC_FORMS, codec_kind
+from mdgan.gan.codec_form import CODEC_FORMS, parse_codec
 from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.exact_sum import addend, put_together, summed
 
@@ -71,7 +71,7 @@ def test_topk_keeps_the_largest_of_each_sample_as_they_are(seed: int, fraction: 
 
 @pytest.mark.parametrize("name", ["fp32", "bf16", "int8", "topk:0.25"])
 def test_what_does_not_fit_is_refused(name: str) -> None:
-    codec = Codec.of(codec_kind(CODEC_FORMS).read("wire", name, "fp32"))
+    codec = Codec.of(parse_codec(name, CODEC_FORMS))
     honest = codec.encode(samples(0))
     for key, tensor in honest.items():
         for wrong in (tensor[..., :-1], tensor[0], tensor.long(), tensor.flatten(), tensor[:, :1]):

@@ -9,8 +9,8 @@ from mdgan.launch.settings import LaunchSettings, check_exposed, read_identity, 
 
 
 def test_without_a_file_there_is_no_identity() -> None:
-    assert read_identity(LaunchSettings()) is None
-    assert read_identity(LaunchSettings(insecure=True)) is None
+    assert read_identity(LaunchSettings().links) is None
+    assert read_identity(LaunchSettings(insecure=True).links) is None
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_without_a_file_there_is_no_identity() -> None:
 )
 def test_what_contradicts_itself(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(BadInput) as caught:
-        read_identity(LaunchSettings(**settings))
+        read_identity(LaunchSettings(**settings).links)
     assert says in str(caught.value)
 
 
@@ -42,14 +42,14 @@ def test_flags_that_guard_links_replace_all_those_of_a_file() -> None:
 @pytest.mark.parametrize("address", ["10.0.0.1", "192.168.7.3", "0.0.0.0", "::", "fe80::1%eth0"])
 def test_an_address_that_others_can_reach_needs_credentials(address: str) -> None:
     with pytest.raises(BadInput) as caught:
-        check_exposed(address, LaunchSettings(master_addr="somewhere"))
+        check_exposed(address, LaunchSettings(master_addr="somewhere").links)
     for part in ("--master-addr somewhere", address, "--credentials FILE", "--insecure"):
         assert part in str(caught.value)
-    check_exposed(address, LaunchSettings(credentials="run.cred"))
-    check_exposed(address, LaunchSettings(ca="a", certificate="b", key="c"))
-    check_exposed(address, LaunchSettings(insecure=True))
+    check_exposed(address, LaunchSettings(credentials="run.cred").links)
+    check_exposed(address, LaunchSettings(ca="a", certificate="b", key="c").links)
+    check_exposed(address, LaunchSettings(insecure=True).links)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1"])
 def test_what_no_other_machine_can_reach_needs_none(address: str) -> None:
-    check_exposed(address, LaunchSettings())
+    check_exposed(address, LaunchSettings().links)

@@ -82,7 +82,7 @@ class Linked:
     def join(self, made: Prepared, rank: int, sockets: Sockets | None = None) -> HostTransport:
         if sockets is None and made.task is None:
             address, port = split(self.place)
-            made = replace(made, launch=replace(made.launch, master_addr=address, master_port=port))
+            made = replace(made, launch=made.launch.but(master_addr=address, master_port=port))
         connect = connector(made, (rank,), sockets, LIMITS, threading.Event())
         self.hosts.append(connect(hello(rank), 10))
         return self.hosts[-1]
@@ -104,7 +104,7 @@ def test_a_host_and_a_server_find_each_other_with_credentials(linked: Linked, sh
     made = prepared(credentials=shared)
     server, host = linked.serve(made, "127.0.0.1:0"), linked.join(made, 1)
     assert isinstance(server.receive(10), Joined)
-    b, shape = made.settings.batch_size, made.dataset.shape
+    b, shape = made.settings.training.batch_size, made.dataset.shape
     server.send(1, Message(BATCHES, 1, {}, {"batches": torch.zeros(2, b, *shape)}))
     assert isinstance(host.receive(10), Received)
     host.send(Message(FEEDBACK, 1, {}, {"answers.values": torch.zeros(1, b, *shape)}))
@@ -179,8 +179,8 @@ def test_a_port_that_is_taken_is_told_by_the_flag_that_names_it() -> None:
 
 def test_the_servers_address_comes_first_then_its_standbys() -> None:
     made = prepared(master_addr="127.0.0.1,127.0.0.2", master_port=4000)
-    assert links.server_places(made.launch) == ["127.0.0.1:4000", "127.0.0.2:4000"]
-    assert links.server_places(prepared().launch) == ["127.0.0.1:29500"]
+    assert links.server_places(made.launch.links) == ["127.0.0.1:4000", "127.0.0.2:4000"]
+    assert links.server_places(prepared().launch.links) == ["127.0.0.1:29500"]
 
 
 def other_address() -> str:

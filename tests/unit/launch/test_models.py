@@ -35,11 +35,27 @@ def refused(dataset: DatasetFile, **given: Any) -> str:
 def test_an_architecture_replaces_what_the_defaults_say_of_models(tmp_path: Path) -> None:
     bars = load_text(RECIPE + DEFAULTS, tmp_path)
     own = settled(bars)
-    assert (own.generator_lr, own.r1, own.discriminator_loss) == (0.5, 1.0, "wasserstein")
+    assert (
+        own.training.policy("generator").learning_rate,
+        own.training.regularizers.r1,
+        own.training.discriminator_loss,
+    ) == (0.5, 1.0, "wasserstein")
     found = settled(bars, {"architecture": "dcgan"}, {"beta2": 0.9})
-    assert (found.iterations, found.batch_size, found.augment) == (9, 3, "diffaugment")
-    assert (found.generator_lr, found.beta1, found.beta2) == (2e-4, 0.5, 0.9)
-    assert (found.discriminator_loss, found.gradient_penalty, found.r1) == ("bce", None, None)
+    assert (
+        found.training.iterations,
+        found.training.batch_size,
+        found.training.regularizers.augment,
+    ) == (9, 3, "diffaugment")
+    assert (
+        found.training.policy("generator").learning_rate,
+        found.training.policy("generator").betas[0],
+        found.training.policy("generator").betas[1],
+    ) == (2e-4, 0.5, 0.9)
+    assert (
+        found.training.discriminator_loss,
+        found.training.regularizers.gradient_penalty,
+        found.training.regularizers.r1,
+    ) == ("bce", None, None)
     assert settled(bars, {"architecture": "file"}) == own
 
 
@@ -47,10 +63,26 @@ def test_defaults_may_name_an_architecture_and_then_win_over_its_own(tmp_path: P
     text = RECIPE + 'DEFAULTS = {"architecture": "dcgan", "width": 4, "beta1": 0.25}\n'
     bars = load_text(text, tmp_path)
     found = settled(bars)
-    assert (found.architecture, found.width, found.beta1) == ("dcgan", 4, 0.25)
-    assert found.local_steps == 1
+    assert (
+        found.models.architecture,
+        found.models.width,
+        found.training.policy("generator").betas[0],
+    ) == (
+        "dcgan",
+        4,
+        0.25,
+    )
+    assert found.training.local_steps == 1
     own = settled(bars, {"architecture": "file"})
-    assert (own.architecture, own.width, own.beta1) == ("file", None, 0.25)
+    assert (
+        own.models.architecture,
+        own.models.width,
+        own.training.policy("generator").betas[0],
+    ) == (
+        "file",
+        None,
+        0.25,
+    )
 
 
 def test_stored_settings_are_read_back_as_they_were(tmp_path: Path) -> None:

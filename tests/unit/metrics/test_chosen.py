@@ -1,6 +1,5 @@
 """Which samples the network learns from, and which it is judged by, under differential privacy."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,7 +79,7 @@ def test_one_half_of_each_class_trains_and_the_other_judges(dataset: DatasetFile
 
 def test_a_users_own_network_and_runs_without_privacy_judge_by_all(dataset: DatasetFile) -> None:
     held_out = Others()
-    for settings in (OPEN, replace(PRIVATE, extractor="mine.pt")):
+    for settings in (OPEN, PRIVATE.but(extractor="mine.pt")):
         assert judging(settings, held_out) is held_out
     assert judging(PRIVATE, None) is None
 
@@ -91,7 +90,7 @@ def test_held_out_samples_do_not_lie_where_workers_samples_do(
 ) -> None:
     data, named = tmp_path / "data", str(tmp_path / folder)
     with pytest.raises(BadInput, match=r"--held-out .*: workers train on samples that lie there"):
-        open_held_out(replace(PRIVATE, held_out=named), dataset, data)
-    assert open_held_out(replace(OPEN, held_out=named), dataset, data) is not None
-    beside = replace(PRIVATE, held_out=str(tmp_path / "beside"))
+        open_held_out(PRIVATE.but(held_out=named), dataset, data)
+    assert open_held_out(OPEN.but(held_out=named), dataset, data) is not None
+    beside = PRIVATE.but(held_out=str(tmp_path / "beside"))
     assert open_held_out(beside, dataset, data) is not None

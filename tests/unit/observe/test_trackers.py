@@ -171,7 +171,7 @@ def test_a_slow_tracker_does_not_hold_up_training(
 @pytest.mark.parametrize(
     ("name", "flag"),
     [
-        ("tensorboard", "--tensorboard"),
+        ("tensorboard", "--tracker tensorboard"),
         ("wandb", "--tracker wandb"),
         ("mlflow", "--tracker mlflow"),
     ],
@@ -199,9 +199,9 @@ def test_a_package_that_does_not_load_is_left_alone(
 
 
 def test_names_are_read_and_written(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = RecordSettings.read({"tensorboard": True, "tracker": "wandb,tensorboard,wandb"})
+    settings = RecordSettings.read({"tracker": "tensorboard,wandb,tensorboard"})
     assert settings.trackers() == ("tensorboard", "wandb")
-    assert settings.as_json()["tracker"] == "wandb,tensorboard,wandb"
+    assert settings.as_json()["tracker"] == "tensorboard,wandb,tensorboard"
     assert RecordSettings.read(settings.as_json()) == settings
     assert RecordSettings().trackers() == ()
     assert str(TrackerNames(["mlflow"])) == "mlflow"

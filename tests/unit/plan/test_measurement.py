@@ -87,7 +87,7 @@ def count(
     ("num_workers", "carried", "changes"),
     [
         pytest.param(5, 1, {}, marks=pytest.mark.slow),
-        (9, 2, {"wire_images": "int8", "wire_feedback": "topk:0.1"}),
+        (9, 2, {"wire": "images=int8,feedback=topk:0.1"}),
         (8, 4, {"aggregation": "f2u"}),
         (40, 40, {"kappa": 2, "batch_size": 64}),
     ],
@@ -105,7 +105,7 @@ def test_bytes_are_those_of_encoded_messages(
     kappa = resolve_kappa(settings.kappa, num_workers)
     assignment = assign(range(1, num_workers + 1), kappa)
     generated = torch.randn(kappa, *form.shape)
-    codec = Codec.of(settings.wire_images)
+    codec = Codec.of(settings.wire.images)
     for place, host in enumerate(where.hosts):
         pairs = {worker: assignment[worker] for worker in host}
         sent = batches(7, Samples(generated), pairs, swap_follows=False, last=False, codec=codec)
@@ -115,7 +115,7 @@ def test_bytes_are_those_of_encoded_messages(
             {worker: torch.randn(2) for worker in host},
             {worker: pair.judge for worker, pair in pairs.items()},
             form,
-            {OUTPUTS: {worker: torch.randn(settings.batch_size) for worker in host}},
+            {OUTPUTS: {worker: torch.randn(settings.training.batch_size) for worker in host}},
         )
         assert out[place] == pytest.approx(len(encode(sent).body), rel=0.02, abs=70)
         assert back[place] == pytest.approx(len(encode(answer).body), rel=0.02, abs=70)

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdgan.errors import BadInput
+from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.privacy.accountant import PrivacyCharge, best_order
 from mdgan.privacy.budget import Budget, open_budget
 from mdgan.privacy.ledger import Plan
-from mdgan.privacy.settings import PrivacySettings
 from tests.unit.privacy.test_ledger import of, spend
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -28,7 +28,7 @@ def opened(folder: Path, samples: Collection[int], **given: Any) -> Budget:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     usual = {"dp_delta": DELTA, "batch_size": 2, "iterations": PLANNED}
     budget = open_budget(
-        3, len(samples), PrivacySettings(**{**usual, **given}), folder, lambda: of(samples)
+        3, len(samples), MDGANSettings(**{**usual, **given}), folder, lambda: of(samples)
     )
     assert budget is not None
     return budget

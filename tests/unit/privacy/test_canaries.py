@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from mdgan.audit.bound import Game, bound
 from mdgan.errors import BadInput
+from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples
 from mdgan.gan.regularizers.contract import Regularizers
@@ -25,7 +26,6 @@ from mdgan.privacy.canaries import Canaries, Planted, most_canaries, read_watche
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.per_sample import clipped_sum
 from mdgan.privacy.random_stream import step_key
-from mdgan.privacy.settings import PrivacySettings
 from mdgan.records.audit import Bound
 from tests.unit.privacy.halves import make_shard, make_worker, real_gradient
 
@@ -227,7 +227,7 @@ def test_coins_and_scores_survive_a_process_and_are_readable_by_their_owner_alon
 
 def test_coins_do_not_depend_on_the_seed_and_are_in_no_state_of_a_worker(tmp_path: Path) -> None:
     given = {"dp_noise": 2.0, "dp_delta": 1e-3, "batch_size": 5, "audit_canaries": 64}
-    settings, shard, coins = PrivacySettings.read(given), make_shard(20), set()
+    settings, shard, coins = MDGANSettings.read(given), make_shard(20), set()
     for _ in range(20):
         budget = open_budget(1, 20, settings, tmp_path, lambda: Contents.of(shard))
         assert budget is not None

@@ -46,7 +46,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_a_page_has_what_a_run_of_this_version_records(run: Path) -> None:
-    rewrite(run / "config.json", {"dp_epsilon": 8.0, "dp_delta": 1e-4, "dp_tell": "classes"})
+    rewrite(run / "config.json", {"dp_epsilon": 8.0, "dp_delta": 1e-4, "dp_disclose": "classes"})
     add(run / "metrics.jsonl", {"event": "epsilon", "iteration": 40, "epsilon": {"1": 2, "2": 7.5}})
     page, _ = page_of(run)
     assert page.drawn >= {"fig-samples", "fig-losses", "fig-by-worker"}

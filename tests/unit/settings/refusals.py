@@ -1,14 +1,13 @@
 """What users are told of settings that cannot be used."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.settings.declare import Kind, Settings
+from mdgan.settings.declare import Settings
 
 WRONG_TYPES: list[Any] = [[], {}, True, 0.5, 7, "text"]
 """One value of each type that JSON knows."""
@@ -35,7 +34,7 @@ def refusal_of(given: Mapping[str, Any]) -> str:
 
 def misfits(kind: type[Settings], value: object) -> list[str]:
     """The names of the settings that are of another type than a value."""
-    types: dict[str, Kind] = {item.name: item.metadata["kind"] for item in fields(kind)}
+    types = {name: item.kind for name, item in kind.declared().items()}
     is_whole = type(value) is int
     names = [
         name

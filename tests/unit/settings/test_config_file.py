@@ -11,12 +11,12 @@ from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.standalone.settings import StandaloneSettings
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings
-from mdgan.settings import declare
+from mdgan.settings import config_file
 from tests.unit.settings.refusals import refused
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    return declare.read_config_file(path, known_settings())
+    return config_file.read_config_file(path, known_settings())
 
 
 def refusal(path: Path) -> str:
@@ -96,9 +96,7 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
         ('{"batch_size": 10.0}', "--batch-size", "10.0"),
         ('{"batch_size": [10]}', "--batch-size", "[10]"),
         ('{"kappa": "2"}', "--kappa", '"2"'),
-        ('{"generator_lr": "0.1"}', "--generator-lr", '"0.1"'),
-        ('{"generator_lr": false}', "--generator-lr", "false"),
-        ('{"generator_lr": NaN}', "--generator-lr", "nan"),
+        ('{"ema": NaN}', "--ema", "nan"),
         ('{"dataset": 3}', "--dataset", "3"),
         ('{"threads": "2"}', "--threads", '"2"'),
         ('{"connect_timeout": {}}', "--connect-timeout", "{}"),
@@ -118,7 +116,7 @@ def test_a_wrong_type_in_a_file_is_named(
 
 def test_null_means_not_given(tmp_path: Path) -> None:
     layer = read_config_file(written(tmp_path, '{"batch_size": null, "threads": null}'))
-    assert registry.read_settings([layer, {"batch_size": 3}]).batch_size == 3
+    assert registry.read_settings([layer, {"batch_size": 3}]).training.batch_size == 3
     assert LaunchSettings.read(layer).threads == "auto"
 
 
@@ -126,8 +124,8 @@ def test_a_flag_beats_the_file_and_the_file_the_dataset(tmp_path: Path) -> None:
     file = read_config_file(written(tmp_path, '{"batch_size": 2, "seed": 2}'))
     dataset = {"batch_size": 3, "seed": 3, "local_steps": 3}
     found = registry.read_settings([{"batch_size": 1}, file], dataset)
-    assert (found.batch_size, found.seed, found.local_steps) == (1, 2, 3)
-    assert found.iterations == MDGANSettings().iterations
+    assert (found.training.batch_size, found.training.seed, found.training.local_steps) == (1, 2, 3)
+    assert found.training.iterations == MDGANSettings().training.iterations
 
 
 RUNS: list[tuple[RunSettings, LaunchSettings]] = [
@@ -138,7 +136,7 @@ RUNS: list[tuple[RunSettings, LaunchSettings]] = [
     ),
     (
         MDGANSettings.read(
-            {"swap_epochs": 0.1, "partition": "fegan:3,9", "generator_lr": 1e-7},
+            {"swap_epochs": 0.1, "partition": "fegan:3,9", "generator_optimizer": "sgd:lr=1e-7"},
             {"data_dir": "data/{rank}/ü"},
         ),
         LaunchSettings(threads=2, ranks="0..4", master_port=0),
@@ -166,7 +164,7 @@ RUNS: list[tuple[RunSettings, LaunchSettings]] = [
         FederatedSettings.read(
             {"round_iterations": 7, "sampling": "balanced", "weighting": "samples"},
             {"training_load": "weak:0.3,memory", "clusters": "kmeans:3"},
-            {"wire_models": "topk:0.1", "deadline": "20", "on_deadline": "abort"},
+            {"wire": "models=topk:0.1", "deadline": "20", "on_deadline": "abort"},
         ),
         LaunchSettings(workers_per_host=3, insecure=True),
     ),

@@ -1,7 +1,6 @@
 """How settings are declared, read, checked and written."""
 
 import json
-from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
 
 import pytest
@@ -12,7 +11,6 @@ from mdgan.errors import BadInput
 from mdgan.settings.declare import (
     Settings,
     flag,
-    merged,
     number,
     one_of,
     parsed,
@@ -23,6 +21,7 @@ from mdgan.settings.declare import (
     text,
     whole,
 )
+from mdgan.settings.layers import merged
 from tests.unit.settings.refusals import refusal, refused
 
 
@@ -43,7 +42,6 @@ def parse_crop(given: str) -> Crop:
     return Crop(int(width), int(height))
 
 
-@dataclass(frozen=True)
 class Film(Settings):
     """The settings of one component."""
 
@@ -53,7 +51,6 @@ class Film(Settings):
     rolls: int = setting(1, "Rolls.", whole(0, otherwise="must be 0 or more"))
 
 
-@dataclass(frozen=True)
 class Camera(Film):
     """A component that has those of another one too."""
 
@@ -152,7 +149,7 @@ def test_two_settings_that_say_the_same_are_one_choice(
 
 def test_of_one_layer_both_are_kept_so_that_they_are_refused() -> None:
     both = {"minutes": 2.0, "shots": 5}
-    assert merged([{}, both], fields(Camera)) == both
+    assert merged([{}, both], Camera.declared().values()) == both
     assert "give one of them" in refused(lambda: Camera.read({}, both))
 
 
@@ -162,7 +159,7 @@ def test_settings_are_written_as_json_and_read_back() -> None:
     assert written["crop"] == "4x5"
     assert written.keys() == Camera.names()
     assert Camera.read(written) == made
-    assert replace(made) == made
+    assert made.but() == made
 
 
 def test_what_may_differ_from_rank_to_rank_is_left_out() -> None:

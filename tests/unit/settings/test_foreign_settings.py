@@ -1,25 +1,12 @@
-"""Settings of other algorithms, and files of settings that hold them."""
+"""Settings of other algorithms."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.families.data_parallel.settings import DataParallelSettings
-from mdgan.families.federated.settings import FederatedSettings
-from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.standalone.settings import StandaloneSettings
-from mdgan.gan.optimizer_settings import OptimizerSettings
-from mdgan.gan.regularizers.registry import RegularizerSettings
-from mdgan.gan.settings import TrainingSettings
-from mdgan.launch.resolve import known_settings
-from mdgan.launch.settings import LaunchSettings
-from mdgan.models.settings import ModelSettings
-from mdgan.privacy.settings import PrivacySettings
-from mdgan.settings.declare import flag, read_config_file
+from mdgan.settings.declare import flag
 from tests.unit.settings.refusals import refusal_of, refused
 
 FOREIGN: list[tuple[str, str, Any, str]] = [
@@ -29,8 +16,6 @@ FOREIGN: list[tuple[str, str, Any, str]] = [
     ("fl-gan", "swap", "derangement", "mdgan"),
     ("paragan", "aggregation", "median", "mdgan or fl-gan"),
     ("fl-gan", "stale", 1, "mdgan"),
-    ("fegan", "wire_images", "bf16", "mdgan"),
-    ("fegan", "wire_feedback", "int8", "mdgan"),
     ("mdgan", "round_iterations", 3, "fl-gan or fegan"),
     ("mdgan", "round_epochs", 2.0, "fl-gan or fegan"),
     ("mdgan", "sampling", "random", "fl-gan or fegan"),
@@ -39,7 +24,7 @@ FOREIGN: list[tuple[str, str, Any, str]] = [
     ("mdgan", "weighting", "kl", "fl-gan or fegan"),
     ("mdgan", "training_load", "measured", "fl-gan or fegan"),
     ("mdgan", "clusters", "kmeans:3", "fl-gan or fegan"),
-    ("mdgan", "wire_models", "int8", "fl-gan or fegan"),
+    ("paragan", "wire", "images=int8", "mdgan or fl-gan"),
 ]
 
 
@@ -79,103 +64,3 @@ def test_the_baseline_passes_over_settings_of_others(
 ) -> None:
     given = {"algorithm": "standalone", "seed": 4, name: value}
     assert registry.read_settings([given]) == StandaloneSettings(seed=4)
-
-
-WRITTEN_BY_0_5_0: dict[str, Any] = {
-    **{"algorithm": "mdgan", "dataset": "digits", "world_size": 5, "iterations": 3000},
-    **{"batch_size": 10, "kappa": "auto", "participation": 1.0, "round_iterations": None},
-    **{"round_epochs": None, "sampling": None, "weighting": None, "training_load": "equal"},
-    **{"clusters": "none", "local_steps": 1, "swap_interval": None, "swap_epochs": None},
-    **{"swap": "pairs", "aggregation": "mean", "generator_loss": "non-saturating"},
-    **{"discriminator_loss": "bce", "generator_lr": 0.0002, "discriminator_lr": 0.0002},
-    **{"beta1": 0.5, "beta2": 0.999, "partition": "iid", "precision": "fp32"},
-    **{"channels_last": False, "compile": False, "stale": 0, "wire_images": "fp32"},
-    **{"wire_feedback": "fp32", "wire_models": "fp32", "seed": 0, "datasets_dir": None},
-    **{"data_dir": None, "workers_per_host": None, "vectorize": False},
-    **{"transport": "tcp", "device": "cpu", "ranks": None, "master_addr": "127.0.0.1"},
-    **{"master_port": None, "network_interface": None, "threads": "auto"},
-    **{"eval_interval": 500, "eval_samples": 10000, "extractor": "classifier"},
-    **{"inception_weights": None, "held_out": None, "tensorboard": False},
-    **{"sample_interval": 500, "log_interval": 50, "connect_timeout": 300.0},
-    **{"join_token": None, "insecure": False, "deadline": None, "on_deadline": "complete"},
-    **{"quorum": 0.5, "liveness_timeout": 30.0, "patience": 300.0, "strikes": 3},
-    **{"checkpoint_interval": 500, "checkpoint_keep": 2, "checkpoint_to_server": False},
-}
-"""The `config.json` of a run with all defaults, as version 0.5.0 left it."""
-
-CHOSEN = {"swap_epochs": 2.0, "aggregation": "f2a:0.5", "deadline": "3x", "participation": 0.5}
-RUNS: list[tuple[dict[str, Any], object]] = [
-    ({}, MDGANSettings()),
-    (CHOSEN, MDGANSettings.read(CHOSEN)),
-    (
-        {
-            **{"algorithm": "fl-gan", "round_epochs": 1.0, "sampling": "random"},
-            **{"weighting": "uniform", "training_load": "weak:0.5,speed"},
-        },
-        FederatedSettings.read({"round_epochs": 1.0, "training_load": "weak:0.5,speed"}),
-    ),
-    (
-        {
-            **{"algorithm": "fegan", "participation": 0.025, "round_iterations": 30},
-            **{"batch_size": 50, "sampling": "balanced", "weighting": "kl"},
-        },
-        registry.read_settings([{"algorithm": "fegan"}]),
-    ),
-    ({"algorithm": "standalone"}, StandaloneSettings()),
-    (
-        {"algorithm": "standalone", "swap": "derangement", "swap_interval": 3, "kappa": 2},
-        StandaloneSettings(kappa=2),
-    ),
-]
-
-
-LATER = {
-    *(
-        "init_from",
-        "log_file",
-        "cores",
-        "strict_data",
-        "data_threads",
-        "data_buffer",
-        "exact_layers",
-        "merge_halves",
-        "profile",
-        "tracker",
-        "ema",
-        "listen",
-    ),
-    *("credentials", "ca", "certificate", "key", "revoked"),
-    *ModelSettings.names(),
-    *(DataParallelSettings.names() - MDGANSettings.names()),
-    *("updates", "class_weight", "label_prior"),
-    *("clients", "client_state", "slots", "placement"),
-    *("max_world_size", "secure_aggregation", "require", "shut_out_free_riders"),
-    *("norm", "dp_unit"),
-    *(PrivacySettings.names() - TrainingSettings.names()),
-    *RegularizerSettings.names(),
-    *(OptimizerSettings.names() - {"generator_lr", "discriminator_lr", "beta1", "beta2"}),
-}
-"""Settings that came after version 0.5.0."""
-GONE = {"join_token"}
-"""Settings that version 0.5.0 had, and this one does not have."""
-
-
-def test_0_5_0_wrote_every_setting_that_it_had_but_the_folder_of_the_run() -> None:
-    assert WRITTEN_BY_0_5_0.keys() - GONE == known_settings() - {"out"} - LATER
-
-
-def test_a_token_of_0_5_0_is_answered_with_what_replaced_it(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({**WRITTEN_BY_0_5_0, "join_token": "run.token"}))
-    with pytest.raises(BadInput, match="'join_token' is no setting any more; give credentials"):
-        read_config_file(path, known_settings())
-
-
-@pytest.mark.parametrize(("given", "meant"), RUNS, ids=range(len(RUNS)))
-def test_what_0_5_0_wrote_is_read(tmp_path: Path, given: dict[str, Any], meant: object) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({**WRITTEN_BY_0_5_0, **given}))
-    layer = read_config_file(path, known_settings())
-    assert registry.read_settings([layer]) == meant
-    assert registry.read_settings([layer], {"batch_size": 99, "beta1": 0.9}) == meant
-    assert LaunchSettings.read(layer) == LaunchSettings()

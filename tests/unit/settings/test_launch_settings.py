@@ -61,7 +61,7 @@ def test_every_setting_refuses_values_of_a_wrong_type(value: Any) -> None:
 
 
 def test_whole_numbers_are_taken_for_numbers_with_a_point() -> None:
-    assert type(LaunchSettings(connect_timeout=3).connect_timeout) is float
+    assert type(LaunchSettings(connect_timeout=3).links.connect_timeout) is float
 
 
 def test_settings_of_a_run_are_passed_over() -> None:
@@ -75,11 +75,11 @@ def test_nothing_of_it_must_be_equal_on_every_machine() -> None:
 
 
 def test_a_worker_need_not_wait_for_a_server_at_all() -> None:
-    assert LaunchSettings(patience=0).patience == 0.0
+    assert LaunchSettings(patience=0).links.patience == 0.0
 
 
 def test_addresses_of_server_and_standbys() -> None:
-    assert LaunchSettings(master_addr="a, b,c").addresses() == ["a", "b", "c"]
+    assert LaunchSettings(master_addr="a, b,c").links.addresses() == ["a", "b", "c"]
 
 
 def test_ranks_make_no_sense_in_one_process() -> None:

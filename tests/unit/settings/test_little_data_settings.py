@@ -49,15 +49,20 @@ def test_the_gradient_penalty_is_for_critics(loss: str) -> None:
         "--gradient-penalty 10: is for the Wasserstein losses; add --discriminator-loss "
         "wasserstein --generator-loss wasserstein, or use --r1"
     )
-    assert MDGANSettings.read({"gradient_penalty": 10, **WASSERSTEIN}).gradient_penalty == 10
-    assert MDGANSettings.read({"r1": 10, "discriminator_loss": loss}).r1 == 10
+    assert (
+        MDGANSettings.read(
+            {"gradient_penalty": 10, **WASSERSTEIN}
+        ).training.regularizers.gradient_penalty
+        == 10
+    )
+    assert MDGANSettings.read({"r1": 10, "discriminator_loss": loss}).training.regularizers.r1 == 10
 
 
 @pytest.mark.parametrize("one", WASSERSTEIN)
 def test_the_wasserstein_distance_needs_both_losses(one: str) -> None:
     told = refusal(MDGANSettings, {one: "wasserstein"})
     assert "wasserstein" in told
-    assert told.endswith("the Wasserstein distance needs both; give wasserstein twice")
+    assert told.endswith("no Wasserstein distance, which needs both; give wasserstein twice")
 
 
 @pytest.mark.parametrize("loss", ["least-squares", "wasserstein"])
@@ -66,4 +71,7 @@ def test_ada_needs_logits_whose_sign_means_something(loss: str) -> None:
     told = refusal(MDGANSettings, {**losses, "augment": "ada"})
     assert told.startswith("--augment ada: asks how many real samples have a logit above 0")
     assert told.endswith("use one of bce, hinge, or --augment diffaugment")
-    assert MDGANSettings.read({**losses, "augment": "diffaugment"}).augment == "diffaugment"
+    assert (
+        MDGANSettings.read({**losses, "augment": "diffaugment"}).training.regularizers.augment
+        == "diffaugment"
+    )

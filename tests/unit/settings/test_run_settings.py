@@ -43,17 +43,8 @@ BAD_VALUES: list[tuple[str, Any, str]] = [
     ("swap", "ring", "ring"),
     ("generator_loss", "bce", "bce"),
     ("discriminator_loss", "non-saturating", "non-saturating"),
-    ("generator_lr", 0.0, "0.0"),
-    ("generator_lr", -1e-3, "-0.001"),
-    ("generator_lr", float("inf"), "inf"),
-    ("generator_lr", float("nan"), "nan"),
-    ("generator_lr", "2e-4", '"2e-4"'),
-    ("discriminator_lr", 0, "0.0"),
-    ("discriminator_lr", True, "true"),
-    ("beta1", 1.0, "1.0"),
-    ("beta1", -0.1, "-0.1"),
-    ("beta2", 1, "1.0"),
-    ("beta2", float("nan"), "nan"),
+    ("generator_optimizer", 2e-4, "0.0002"),
+    ("discriminator_optimizer", True, "true"),
     ("partition", "random", "random"),
     ("partition", 4, "4"),
     ("seed", -1, "-1"),
@@ -90,8 +81,6 @@ BAD_VALUES: list[tuple[str, Any, str]] = [
     ("eval_samples", 1, "1"),
     ("extractor", "inception", "inception"),
     ("inception_weights", "weights.pth", "weights.pth"),
-    ("tensorboard", "yes", '"yes"'),
-    ("tensorboard", 1, "1"),
     ("log_interval", 0, "0"),
 ]
 
@@ -133,13 +122,13 @@ def test_every_setting_refuses_values_of_a_wrong_type(kind: type[Settings], valu
 
 
 def test_whole_numbers_are_taken_for_numbers_with_a_point() -> None:
-    found = MDGANSettings(generator_lr=1, swap_epochs=2)
-    assert type(found.generator_lr) is float
-    assert type(found.swap_epochs) is float
+    found = MDGANSettings(ema=1, swap_epochs=2)
+    assert type(found.training.ema) is float
+    assert type(found.swaps.swap_epochs) is float
 
 
 def test_a_number_too_large_for_a_float_is_refused() -> None:
-    assert "--generator-lr" in refusal(MDGANSettings, {"generator_lr": 10**400})
+    assert "--ema" in refusal(MDGANSettings, {"ema": 10**400})
 
 
 @pytest.mark.parametrize(
@@ -215,8 +204,8 @@ def test_a_flag_for_the_swap_rhythm_overrides_the_other_one_in_the_file(
     flags: dict[str, Any], file: dict[str, Any], interval: int | None, epochs: float | None
 ) -> None:
     found = MDGANSettings.read(flags, file, {"swap_epochs": 9.0})
-    assert found.swap_interval == interval
-    assert found.swap_epochs == epochs
+    assert found.swaps.swap_interval == interval
+    assert found.swaps.swap_epochs == epochs
 
 
 @pytest.mark.parametrize(
@@ -242,19 +231,19 @@ def test_a_swap_rhythm_beyond_all_numbers_is_refused_or_never_comes() -> None:
         found = MDGANSettings(swap_epochs=1e308)
     except BadInput:
         return
-    assert found.swap_every(450.0) > found.iterations
+    assert found.swap_every(450.0) > found.training.iterations
 
 
 def test_an_earlier_layer_wins() -> None:
     flags = {"batch_size": 1, "seed": None}
     file = {"batch_size": 2, "seed": 22, "local_steps": 2}
-    dataset = {"batch_size": 3, "seed": 33, "local_steps": 3, "beta1": 0.25}
+    dataset = {"batch_size": 3, "seed": 33, "local_steps": 3, "generator_optimizer": "beta1=0.25"}
     found = registry.read_settings([flags, file], dataset)
-    assert found.batch_size == 1
-    assert found.seed == 22
-    assert found.local_steps == 2
-    assert found.beta1 == 0.25
-    assert found.beta2 == 0.999
+    assert found.training.batch_size == 1
+    assert found.training.seed == 22
+    assert found.training.local_steps == 2
+    assert found.training.policy("generator").betas[0] == 0.25
+    assert found.training.policy("generator").betas[1] == 0.999
 
 
 @pytest.mark.parametrize(
@@ -274,26 +263,38 @@ def test_a_round_takes_m_e_over_b_iterations(
 
 
 def test_what_the_algorithm_has_as_a_default_beats_that_of_the_dataset() -> None:
-    found = registry.read_settings([{"algorithm": "fegan"}], {"batch_size": 7, "beta1": 0.25})
+    found = registry.read_settings(
+        [{"algorithm": "fegan"}], {"batch_size": 7, "generator_optimizer": "beta1=0.25"}
+    )
     assert isinstance(found, FederatedSettings)
-    assert (found.batch_size, found.beta1) == (50, 0.25)
-    assert (found.sampling, found.weighting, found.round_iterations) == ("balanced", "kl", 30)
+    assert (found.training.batch_size, found.training.policy("generator").betas[0]) == (50, 0.25)
+    assert (found.rounds.sampling, found.rounds.weighting, found.rounds.round_iterations) == (
+        "balanced",
+        "kl",
+        30,
+    )
     given = registry.read_settings([{"algorithm": "fegan", "round_epochs": 2.0, "batch_size": 9}])
     assert isinstance(given, FederatedSettings)
-    assert (given.batch_size, given.round_epochs, given.round_iterations) == (9, 2.0, None)
+    assert (
+        given.training.batch_size,
+        given.rounds.round_epochs,
+        given.rounds.round_iterations,
+    ) == (9, 2.0, None)
 
 
 def test_settings_of_a_machine_are_passed_over() -> None:
     layers = ({"threads": 2, "seed": 5}, {"threads": 3, "device": "cuda", "beta1": 0.0})
-    assert registry.read_settings(layers) == MDGANSettings(seed=5, beta1=0.0)
+    assert registry.read_settings(layers) == MDGANSettings(
+        seed=5, generator_optimizer="beta1=0", discriminator_optimizer="beta1=0"
+    )
 
 
 def test_falsy_flags_are_not_mistaken_for_absent_ones() -> None:
-    found = MDGANSettings.read({"beta1": 0.0, "swap_interval": 0}, {"beta1": 0.9})
-    assert found.beta1 == 0.0
-    assert found.swap_interval == 0
+    found = MDGANSettings.read({"ema": 0.0, "swap_interval": 0}, {"ema": 0.9})
+    assert found.training.ema == 0.0
+    assert found.swaps.swap_interval == 0
 
 
 def test_settings_are_frozen() -> None:
     with pytest.raises(AttributeError):
-        MDGANSettings().seed = 3  # type: ignore[misc] # that it cannot be done is the point
+        MDGANSettings().seed = 3

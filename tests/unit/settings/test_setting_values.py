@@ -1,7 +1,6 @@
 """Values that are written as text: partitions, deadlines, rules with numbers."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,7 +31,7 @@ from tests.unit.settings.refusals import refusal
 )
 def test_partition_spellings_that_are_right(scheme: str) -> None:
     assert str(parse_partition(scheme)) == scheme
-    assert str(RunSettings.read({"partition": scheme}).partition) == scheme
+    assert str(RunSettings.read({"partition": scheme}).data.partition) == scheme
 
 
 @pytest.mark.parametrize(
@@ -87,10 +86,10 @@ def test_junk_for_a_partition_is_refused_in_one_line_or_is_one(scheme: str) -> N
         assert text.startswith("--partition ")
         assert len(text.splitlines()) == 1
     else:
-        assert found.partition.name in {
+        assert found.data.partition.name in {
             *("iid", "sorted", "none", "dirichlet", "shards", "classes", "fegan")
         }
-        assert all(0 < number < float("inf") for number in found.partition.numbers)
+        assert all(0 < number < float("inf") for number in found.data.partition.numbers)
 
 
 @pytest.mark.parametrize(
@@ -106,12 +105,12 @@ def test_junk_for_a_partition_is_refused_in_one_line_or_is_one(scheme: str) -> N
 )
 def test_deadlines(text: str, meaning: tuple[float, float]) -> None:
     assert parse_deadline(text) == DeadlineRule(*meaning)
-    assert RunSettings.read({"deadline": text}).deadline == meaning
+    assert RunSettings.read({"deadline": text}).faults.deadline == meaning
     assert str(parse_deadline(text)) == text
 
 
 def test_without_a_deadline_there_is_no_rule() -> None:
-    assert RunSettings(deadline=None).deadline is None
+    assert RunSettings(deadline=None).faults.deadline is None
 
 
 @settings(deadline=None)
@@ -119,7 +118,7 @@ def test_without_a_deadline_there_is_no_rule() -> None:
 def test_junk_for_a_deadline_is_refused_in_one_line_or_is_one(text: str) -> None:
     told = ""
     try:
-        found = RunSettings.read({"deadline": text}).deadline
+        found = RunSettings.read({"deadline": text}).faults.deadline
     except BadInput as error:
         told = str(error)
     if told:
@@ -136,8 +135,7 @@ def test_junk_for_a_deadline_is_refused_in_one_line_or_is_one(text: str) -> None
     [
         ("aggregation", "clip:{}", lambda rule: rule.parameter),
         ("aggregation", "f2a:{}", lambda rule: rule.parameter),
-        ("wire_feedback", "topk:{}", lambda form: form.fraction),
-        ("wire_models", "topk:{}", lambda form: form.fraction),
+        ("wire", "feedback=topk:{}", lambda form: form.feedback.fraction),
         ("training_load", "weak:{},speed", lambda form: form.fraction),
         ("partition", "dirichlet:{}", lambda scheme: scheme.numbers[0]),
         ("deadline", "{}x", lambda rule: rule.factor),
@@ -153,6 +151,6 @@ def test_a_number_is_written_so_that_it_is_read_as_the_same(
     written = f"{number:.15f}"
     algorithm = "mdgan" if name in MDGANSettings.names() else "fl-gan"
     found = registry.read_settings([{"algorithm": algorithm, name: form.format(written)}])
-    assert meant(getattr(found, name)) == float(written)
+    assert meant(found.values()[name]) == float(written)
     assert registry.read_settings([found.as_json()]) == found
-    assert replace(found) == found
+    assert found.but() == found

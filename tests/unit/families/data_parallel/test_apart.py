@@ -66,10 +66,12 @@ class ApartStage(Stage):
     def bring(self) -> ServerPart:
         settings = self.settings
         assert isinstance(settings, DataParallelSettings)
-        assert settings.generator_ranks is not None
+        assert settings.asynchrony.generator_ranks is not None
         self.reference = make_reference(self.networks)
         sent = SentWeights(self.reference)
-        return ApartServer(self.reference, settings, sent, settings.generator_ranks, small.SHAPE)
+        return ApartServer(
+            self.reference, settings, sent, settings.asynchrony.generator_ranks, small.SHAPE
+        )
 
     def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
         return ApartHost(workers, small.CPU, tracer)

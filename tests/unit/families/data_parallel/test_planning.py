@@ -29,5 +29,5 @@ def test_it_plays_the_updates_that_most_iterations_have(
 ) -> None:
     settings = DataParallelSettings(**changes)
     planned = planning(settings, models_of(settings, DIGITS))
-    assert (planned.questions, planned.settings.updates) == (questions, updates)
+    assert (planned.questions, planned.settings.asynchrony.updates) == (questions, updates)
     assert ("local-step" in PARAGAN.phases(planned.settings)[0]) == (updates == "sync")

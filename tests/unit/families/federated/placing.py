@@ -152,9 +152,9 @@ class PlacingStage(RoundStage):
     def bring(self) -> ServerPart:
         settings = self.settings
         assert isinstance(settings, FederatedSettings)
-        assert settings.clients is not None
+        assert settings.placing.clients is not None
         self.models = make_models()
-        counts = {client: [SHARD_SIZE] for client in range(1, settings.clients + 1)}
+        counts = {client: [SHARD_SIZE] for client in range(1, settings.placing.clients + 1)}
         cohort = PlacedCohort(counts, update_form(settings, SHAPE), settings)
         averaging = make_averaging(settings, self.models)
         return FederatedServer(self.models, cohort, averaging, settings, small.CPU)

@@ -64,7 +64,7 @@ MODELS = Models("a test", small.SHAPE, small.Z_DIM, small.make_generator, small.
 
 
 def make_averaging(settings: FederatedSettings, models: GlobalModels) -> Averaging:
-    if settings.sampling == "poisson":
+    if settings.rounds.sampling == "poisson":
         return PoissonRounds(settings, models.vector.num_weight_blocks)
     return WeightedAveraging(settings, models.vector)
 

@@ -30,10 +30,10 @@ def test_a_round_needs_the_size_of_a_shard() -> None:
 def test_short_rounds_stand_for_long_ones(
     changes: dict[str, int], shard_size: int | None, length: int, played: int
 ) -> None:
-    settings = FederatedSettings(world_size=11, **changes)  # type: ignore[arg-type] # by name
+    settings = FederatedSettings(world_size=11, **changes)
     planned = planning(settings, DIGITS, None if shard_size is None else [[shard_size]])
     assert (planned.iterations, planned.played_iterations) == (length, played)
-    assert planned.settings.round_iterations == played
+    assert planned.settings.rounds.round_iterations == played
 
 
 def test_table_iii_counts_the_workers_of_a_round() -> None:

@@ -292,10 +292,10 @@ def test_what_is_sent_follows_from_the_settings() -> None:
     private = {**BOUND, "dp_noise": 1.0, "dp_clip": 0.25, "weighting": "uniform"}
     for flags, vector, told in (
         ({}, found, losses),
-        ({"wire_models": "int8"}, found - begun, losses),
+        ({"wire": "models=int8"}, found - begun, losses),
         (POISSON, bare, losses),
         (private, cut(bare, 0.25), torch.zeros(2)),
-        ({**private, "dp_tell": "losses"}, cut(bare, 0.25), losses),
+        ({**private, "dp_disclose": "losses"}, cut(bare, 0.25), losses),
     ):
         sent = sent_by(FederatedSettings.read(flags), VECTOR, begun, found, losses)
         assert torch.equal(sent[0], vector)

@@ -28,7 +28,7 @@ SETTINGS: dict[str, tuple[Groups, dict[str, Any]]] = {
     "balanced": (ALONE, BALANCED),
     "balanced, two hosts": (((1, 2, 3), (4,)), BALANCED),
     "to the server": (ALONE, {**BALANCED, "to_server": True}),
-    "int8": (((1, 2), (3, 4)), {"wire_models": "int8"}),
+    "int8": (((1, 2), (3, 4)), {"wire": "models=int8"}),
 }
 QUICK = {"some, drawn", "balanced", "to the server"}
 

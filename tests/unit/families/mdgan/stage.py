@@ -65,7 +65,7 @@ class Stage(EngineStage):
 
     def bring(self) -> ServerPart:
         assert isinstance(self.settings, MDGANSettings)
-        policy = self.settings.policy("generator") if self.settings.by_arrival else None
+        policy = self.settings.training.policy("generator") if self.settings.by_arrival else None
         self.learner = small.make_learner(policy=policy)
         return make_server(self.learner, self.settings, small.SHAPE)
 
@@ -74,7 +74,7 @@ class Stage(EngineStage):
         return MDGANHost(workers, group, HostPath(self.form), tracer)
 
     def bring_worker(self, rank: int) -> Worker:
-        return make_worker(rank, local_steps=self.settings.local_steps)
+        return make_worker(rank, local_steps=self.settings.training.local_steps)
 
     def play(self, *workers: int, **said: Any) -> Any:
         return Played(self.network, *workers, **said)

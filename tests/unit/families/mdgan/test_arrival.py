@@ -80,7 +80,7 @@ def by_arrival(stage: MakeStage, **settings: object) -> Stage:
 
 
 def policy_of(made: Stage) -> Policy:
-    return made.settings.policy("generator")
+    return made.settings.training.policy("generator")
 
 
 def first_answers(hosts: Sequence[Played]) -> None:

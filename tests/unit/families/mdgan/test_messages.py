@@ -143,9 +143,7 @@ def test_rules_that_vote_see_every_answer() -> None:
 
 
 def test_the_form_has_the_codec_and_the_shape_of_the_settings() -> None:
-    form = feedback_form(
-        MDGANSettings.read({"wire_feedback": "topk:0.1", "wire_images": "int8"}), CIFAR
-    )
+    form = feedback_form(MDGANSettings.read({"wire": "feedback=topk:0.1,images=int8"}), CIFAR)
     assert (form.kind, form.shape, str(form.codec)) == (FEEDBACK, (10, *CIFAR), "topk:0.1")
 
 

@@ -15,7 +15,7 @@ CIFAR10 = dataset_file.load("cifar10", None).models
 
 
 def planned(shard_size: int | None = None, /, **changes: object) -> Planning[MDGANSettings]:
-    settings = MDGANSettings(world_size=11, batch_size=10, **changes)  # type: ignore[arg-type] # by name
+    settings = MDGANSettings(world_size=11, batch_size=10, **changes)
     return planning(settings, CIFAR10, None if shard_size is None else [[shard_size]])
 
 
@@ -55,8 +55,8 @@ def test_swaps(shard_size: int | None, changes: dict[str, float], every: int | N
 
 
 def test_remedies_are_those_that_are_not_taken_yet() -> None:
-    both: dict[str, object] = {"wire_images": "int8", "wire_feedback": "int8"}
-    assert planned().remedies["link"] == [{"wire_images": "int8"}, both, {"stale": 1}]
+    both: dict[str, object] = {"wire": "images=int8,feedback=int8"}
+    assert planned().remedies["link"] == [{"wire": "images=int8"}, both, {"stale": 1}]
     assert planned(stale=1, **both).remedies["link"] == []
     assert planned(stale=1).remedies["server"] == []
 

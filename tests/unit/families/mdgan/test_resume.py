@@ -66,7 +66,7 @@ def start(
     groups: tuple[tuple[int, ...], ...],
     disks: Callable[[int], Path] | None = None,
 ) -> dict[int, Worker]:
-    steps = made.settings.local_steps
+    steps = made.settings.training.local_steps
     workers = {n: make_worker(n, local_steps=steps) for group in groups for n in group}
     for worker in workers.values():
         made.disk_keeps_up(worker)

@@ -1,0 +1,55 @@
+"""Layers of settings as one: flags before a file, a file before the defaults of a data set."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mdgan.settings.declare import Setting
+
+
+def merged(layers: Iterable[Mapping[str, Any]], declared: Iterable["Setting"]) -> dict[str, Any]:
+    """Layers of settings as one; the first layer that names a setting wins.
+
+    Two settings that stand for each other (`instead_of`) are one choice: an earlier layer's choice
+    hides both of a later layer. Of a setting with keys each key is a choice of its own.
+
+    Args:
+        layers: from the strongest to the weakest; None stands for a value that was not given.
+        declared: the settings that may stand for each other, or have keys.
+    """
+    known = {item.name: item for item in declared}
+    other = {n: item.instead_of for n, item in known.items() if item.instead_of is not None}
+    other |= {second: first for first, second in other.items()}
+    found: dict[str, Any] = {}
+    for layer in layers:
+        chosen_before = set(found)
+        for name, value in layer.items():
+            if value is None or other.get(name) in chosen_before:
+                continue
+            if name not in chosen_before:
+                found[name] = value
+            elif name in known and known[name].kind.is_keyed:
+                found[name] = both(str(found[name]), str(value))
+    return found
+
+
+def parts_of(text: str) -> tuple[str, dict[str, str]]:
+    """Reads `NAME:KEY=VALUE,KEY=VALUE`, in which the name or the keys may be missing."""
+    before, equals, _ = text.partition("=")
+    if not equals:
+        return text, {}
+    name = before.rpartition(":")[0]
+    pairs = (pair.partition("=") for pair in text[len(name) :].lstrip(":").split(","))
+    return name, {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def joined(name: str, values: Mapping[str, object]) -> str:
+    """What `parts_of` reads."""
+    return ":".join(filter(None, (name, ",".join(f"{key}={v}" for key, v in values.items()))))
+
+
+def both(strong: str, weak: str) -> str:
+    """Two texts that `parts_of` reads as one; what the first says wins."""
+    name, values = parts_of(strong)
+    other_name, others = parts_of(weak)
+    return joined(name or other_name, {**others, **values})

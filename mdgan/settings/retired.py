@@ -1,0 +1,113 @@
+"""Names that settings had before: files are read with them, flags answered with the new ones."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from mdgan.errors import BadInput
+from mdgan.settings.layers import both, parts_of
+
+_NETWORKS = ("generator", "discriminator")
+_KEYS = {
+    "lr": "lr",
+    "beta1": "beta1",
+    "beta2": "beta2",
+    "epsilon": "epsilon",
+    "weight_decay": "weight_decay",
+    "clip_norm": "clip_norm",
+    "schedule": "schedule",
+    "warmup_iterations": "warmup",
+}
+RENAMED: dict[str, tuple[str, str]] = {
+    **{
+        f"{network}_{old}": (f"{network}_optimizer", f"{key}={{}}")
+        for network in _NETWORKS
+        for old, key in _KEYS.items()
+    },
+    "wire_images": ("wire", "images={}"),
+    "wire_feedback": ("wire", "feedback={}"),
+    "wire_models": ("wire", "models={}"),
+    "dp_tell": ("dp_disclose", "{}"),
+}
+"""Old name → the new one, and what it says with the old value in it."""
+_OF_BOTH = ("beta1", "beta2")
+"""Stood for both networks, unless one had its own."""
+_WITHOUT_BETA2 = ("sgd", "lars")
+
+
+class Gone(NamedTuple):
+    """A setting that there is no more: what it meant when it was not given, and what holds now."""
+
+    default: object
+    why: str
+
+
+GONE = {
+    "join_token": Gone(None, "give credentials instead (`mdgan credentials new FILE` makes them)"),
+    "swap_state": Gone("all", "the state of optimizers always moves with a discriminator"),
+    "relay": Gone("auto", "discriminators go through the server where it cannot be helped"),
+    "tune": Gone(False, "add --vectorize if `mdgan plan` says that it pays"),
+    "dp_repeatable": Gone(False, "noise is never repeatable; --dp-noise 0 adds none"),
+    "ada_images": Gone(500_000, "it is 500000, as in the paper"),
+    "slot_rounds": Gone(3, "--slots auto tries one more after 3 rounds"),
+    "time_window": Gone(None, "--placement lb forgets nothing"),
+    "data_buffer": Gone("auto", "how much is read ahead follows from the samples' size"),
+    "tensorboard": Gone(False, "give --tracker tensorboard"),
+}
+
+
+def modern(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Settings of an earlier version under their present names.
+
+    Args:
+        settings: by name; None stands for a value that was not given.
+        source: where they come from, for the message.
+
+    Raises:
+        BadInput: one says what there is no more.
+    """
+    found: dict[str, Any] = {}
+    moved: dict[str, str] = {}
+    for name in (*_OF_BOTH, *RENAMED):
+        value = settings.get(name)
+        if value is None or (name.startswith("wire_") and value == "fp32"):
+            continue
+        optimizers = [f"{network}_optimizer" for network in _NETWORKS]
+        new, form = RENAMED.get(name, ("", f"{name}={{}}"))
+        for target in [new] if new else optimizers:
+            chosen = parts_of(str(settings.get(target) or ""))[0].removeprefix("lookahead:")
+            if name != "beta2" or chosen not in _WITHOUT_BETA2:
+                text = form.format(value)
+                moved[target] = both(text, moved[target]) if target in moved else text
+    for name, value in settings.items():
+        if name == "tensorboard" and value is True:
+            before = settings.get("tracker")
+            found["tracker"] = f"tensorboard,{before}" if before else "tensorboard"
+        elif name in GONE:
+            if value is not None and value != GONE[name].default:
+                raise BadInput(f"{source}: {name!r} is no setting any more; {GONE[name].why}")
+        elif name not in RENAMED and name not in _OF_BOTH:
+            found.setdefault(name, value)
+    for name, text in moved.items():
+        given = found.get(name)
+        found[name] = text if given is None else both(str(given), text)
+    return found
+
+
+def answer(name: str, value: object) -> str | None:
+    """What to say of a flag, or a name in Python, that there is no more; None if there never was.
+
+    Args:
+        name: of the setting.
+        value: what the user gives; None if nothing follows the flag.
+    """
+    flag = "--" + name.replace("_", "-")
+    if name in GONE:
+        return f"{flag}: there is no such setting any more; {GONE[name].why}"
+    shown = "VALUE" if value is None else str(value)
+    if name in _OF_BOTH:
+        both_of = " ".join(f"--{network}-optimizer {name}={shown}" for network in _NETWORKS)
+        return f"{flag}: is now a key of each optimizer; write {both_of}"
+    if name not in RENAMED:
+        return None
+    new, form = RENAMED[name]
+    return f"{flag}: write --{new.replace('_', '-')} {form.format(shown)}"
