@@ -23,7 +23,6 @@ class Actor:
     Args:
         name: shown before every line that it prints.
         arguments: of `mdgan`.
-        variables: added to the environment.
 
     Attributes:
         lines: what it printed: seconds since 1970, and the line.

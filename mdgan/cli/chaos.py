@@ -106,11 +106,7 @@ def chaos(train_flags: tuple[str, ...], **wanted: Any) -> int:
 
 
 def _given(train_flags: tuple[str, ...]) -> dict[str, Any]:
-    """What the flags of `mdgan train`, and its --config, say, by the names of settings.
-
-    Raises:
-        BadInput: they do not start a new run over the network.
-    """
+    """What the flags of `mdgan train`, and its --config, say, by the names of settings."""
     flags = train.make_context("mdgan chaos", [*train_flags]).params
     resumes = flags.pop("resume") is not None or flags.pop("resume_or_start") is not None
     if flags.pop("dry_run") or resumes:

@@ -30,11 +30,7 @@ class RareOption(click.Option):
 
 
 class KeysOption(click.Option):
-    """`--set`, for settings without a flag of their own.
-
-    Args:
-        items: those settings.
-    """
+    """`--set`, for settings without a flag of their own."""
 
     def __init__(self, items: Sequence[Setting]) -> None:
         super().__init__(

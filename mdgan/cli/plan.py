@@ -102,11 +102,7 @@ def plan(
 
 
 def _refuse_masks(settings: RunSettings) -> None:
-    """Refuses secure aggregation.
-
-    Raises:
-        BadInput: it is asked for.
-    """
+    """Refuses secure aggregation."""
     if settings.secure.secure_aggregation:
         raise BadInput(
             "--secure-aggregation: mdgan plan cannot foretell what masks cost; plan without, and "
@@ -115,11 +111,7 @@ def _refuse_masks(settings: RunSettings) -> None:
 
 
 def _link(bandwidth: float | None, latency: float) -> Link:
-    """The network as the user has described it.
-
-    Raises:
-        BadInput: it cannot be.
-    """
+    """The network as the user has described it."""
     if bandwidth is not None and not 0 < bandwidth <= _MOST_MEGABITS:
         raise BadInput(
             f"--bandwidth {bandwidth:g}: must be megabits a second above 0; without a limit leave "

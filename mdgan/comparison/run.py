@@ -231,11 +231,7 @@ class TrainingQueue:
 
 
 class _Process:
-    """One command with all its processes, in a session of its own.
-
-    Raises:
-        BadInput: the log cannot be written.
-    """
+    """One command with all its processes, in a session of its own."""
 
     def __init__(self, command: Sequence[str], log: Path, faults: str) -> None:
         self._began = time.monotonic()

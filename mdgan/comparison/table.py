@@ -95,10 +95,7 @@ def numbers_of(subject: Subject) -> dict[str, float | None]:
 
 
 def _deviations_at_end(run: RecordedRun) -> tuple[float | None, float | None]:
-    """The standard deviations of J_gen and J_disc in the last quarter (ParaGAN, figure 6).
-
-    Each is None if fewer than three iterations were logged, or one loss was not finite.
-    """
+    """The standard deviations of J_gen and J_disc in the last quarter (ParaGAN, figure 6)."""
     rows = run.state.losses
     begin = rows[-1][0] * (1 - _LAST) if rows else 0.0
     late = [losses for i, *losses in rows if i > begin]

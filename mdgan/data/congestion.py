@@ -78,7 +78,6 @@ class Tuner:
 
         Args:
             waited_seconds: how long training waited for it.
-            passed_seconds: since the batch before, the waiting included.
         """
         self._window.append((waited_seconds, max(0.0, passed_seconds - waited_seconds)))
         if self._since_down is not None:

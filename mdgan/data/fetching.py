@@ -82,11 +82,8 @@ class Fetcher:
         """As the user has it; what is `auto` is tuned.
 
         Args:
-            settings: of the run.
             batch_size: b.
             shape: (C, H, W).
-            processes: of this machine that read.
-            workers: that this machine carries.
         """
         threads = settings.data_threads
         if threads == "auto":
@@ -158,8 +155,6 @@ class Fetched:
     """The samples of one shard that have been read, or are being read, before they are drawn.
 
     Args:
-        samples: of the shard.
-        submit: has a thread call a function with a position.
         note: told how many seconds a batch was waited for.
     """
 

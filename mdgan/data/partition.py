@@ -71,10 +71,7 @@ def _shards(labels: Indices, num_workers: int, random: np.random.Generator, k: f
 def _dirichlet(
     labels: Indices, num_workers: int, random: np.random.Generator, alpha: float
 ) -> Parts:
-    """Every class divided in proportions drawn from Dir(α) (Yurochkin et al. 2019, section 4).
-
-    Drawn again while some worker would hold nothing, up to a fixed number of attempts.
-    """
+    """Every class divided in proportions drawn from Dir(α) (Yurochkin et al. 2019, section 4)."""
     parts: Parts = []
     for _ in range(_DIRICHLET_ATTEMPTS):
         held: list[Parts] = [[] for _ in range(num_workers)]
@@ -115,11 +112,7 @@ def _classes(labels: Indices, num_workers: int, random: np.random.Generator, k: 
 def _fegan(
     labels: Indices, num_workers: int, random: np.random.Generator, classes: float, samples: float
 ) -> Parts:
-    """The division of FeGAN's experiments (Guerraoui et al. 2020, section 4).
-
-    Worker i of n gets r_c random classes, r_c ∈ [1, classes·i/n], and r_s samples of each, r_s ∈
-    [1, min(i², samples·i/n)], drawn again for each class and capped by its size.
-    """
+    """The division of FeGAN's experiments (Guerraoui et al. 2020, section 4)."""
     present = np.unique(labels)
     of_class = {label: np.flatnonzero(labels == label) for label in present}
     parts: Parts = []

@@ -183,7 +183,6 @@ def read_answers(
     """Reads what `pack_answers` wrote; a hostile host may have sent anything else.
 
     Args:
-        message: from a host.
         form: how answers travel.
         forms: by worker, if the shapes of what they send beside differ.
 

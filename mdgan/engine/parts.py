@@ -78,7 +78,6 @@ class ServerPart(ABC):
 
         Args:
             done: the last iteration that is done.
-            engine: asks hosts, and waits for them.
         """
 
     @abstractmethod
@@ -111,9 +110,6 @@ class ServerPart(ABC):
 
     def lacking(self, workers: Collection[int]) -> str:
         """Which workers an iteration cannot do without, in words for users, if they are gone.
-
-        Args:
-            workers: that take part, or that have answered.
 
         Returns:
             Empty if these are enough for an iteration.
@@ -202,11 +198,7 @@ class HostPart(ABC):
         return {}
 
     def arrived(self, holds: Sequence[int]) -> None:
-        """A server has let this host in.
-
-        Args:
-            holds: the workers that can go on as they are.
-        """
+        """A server has let this host in."""
 
     def adopt(self, rank: int, state: Mapping[str, Tensor]) -> None:
         """Takes over what the server found for a worker that had nothing to go on with.

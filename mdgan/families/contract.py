@@ -277,8 +277,6 @@ class Builder(ABC, Generic[S]):
         """The server's part.
 
         Args:
-            settings: of the run.
-            models: of the run.
             device: where models live.
             shards: the data, if no host has it, or those of clients without a home; else empty.
         """
@@ -316,8 +314,6 @@ class Builder(ABC, Generic[S]):
         """What `mdgan plan` must know of the algorithm; the default fits if steps are alike.
 
         Args:
-            settings: of the planned run.
-            models: of the run.
             class_counts: of each worker or client; None if they are not known.
 
         Raises:

@@ -128,11 +128,7 @@ def _without_names_to_come(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_foreign(entry: Algorithm[Any], layers: Sequence[Mapping[str, Any]]) -> None:
-    """Refuses settings of other algorithms, unless they have the value that changes nothing.
-
-    Raises:
-        BadInput: one has another value.
-    """
+    """Refuses settings of other algorithms, unless they have the value that changes nothing."""
     declared = declared_settings()
     for name, value in merged(layers, declared.values()).items():
         if name in declared and name not in entry.settings.names():

@@ -94,7 +94,6 @@ def number_above_0(text: str, otherwise: str) -> float:
     """Reads a number.
 
     Args:
-        text: of a rule's parameter.
         otherwise: the message for anything but a finite number above 0.
 
     Raises:

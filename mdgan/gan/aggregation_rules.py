@@ -46,11 +46,7 @@ def combine(rule: RobustRule, answers: Tensor) -> Tensor:
 
 
 def _trimmed_mean(answers: Tensor, num_hostile: int) -> Tensor:
-    """The mean of each element without its F least and F greatest values (Yin et al. 2018).
-
-    With the largest F that leaves anything it is the median: of an even number the mean of the
-    middle two.
-    """
+    """The mean of each element without its F least and F greatest values (Yin et al. 2018)."""
     kept = _sorted(answers)[num_hostile : len(answers) - num_hostile]
     return torch.stack(kept).mean(0)
 
@@ -73,7 +69,6 @@ def mean_of_trusted(rule: RobustRule, answers: Tensor, records: Tensor) -> Tenso
     """Krum, with the workers chosen by their records and not by their answers.
 
     Args:
-        rule: krum:F.
         answers: [m, d], in worker order. Longer ones are shortened to the median length: a record
             tells the direction of a worker's answers, not the length of this one.
         records: [m, e], by which the m − F workers are chosen.
@@ -111,10 +106,7 @@ def _krum_winners(answers: Tensor, num_hostile: int) -> Tensor:
 
 
 def _clipped_mean(answers: Tensor, factor: float) -> Tensor:
-    """The mean, after answers longer than C times the median norm are shortened to that.
-
-    Every answer keeps its direction: the rule bounds the harm, it does not vote.
-    """
+    """The mean, after answers longer than C times the median norm are shortened to that."""
     return _shortened(answers, factor).mean(0)
 
 

@@ -95,7 +95,6 @@ class DiscriminatorLearner:
     """A discriminator, the private data that it learns from, and its random numbers.
 
     Args:
-        batches: B, the shard.
         regularizers: what it calls in each pass; their state belongs to the shard.
         real_half: makes the real half of gradients; None for a pass over the next batch.
     """

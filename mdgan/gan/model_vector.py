@@ -29,9 +29,6 @@ class TensorVector:
 
     Floating-point tensors are float32. Whole numbers n, such as BatchNorm's count of batches,
     become two values, ⌊n / 2²⁴⌋ and n mod 2²⁴, which survive averaging in float64.
-
-    Args:
-        finds: give the tensors, one after the other.
     """
 
     def __init__(self, *finds: Find) -> None:

@@ -192,6 +192,5 @@ class TrainingSettings(Settings, group="models"):
 
         Args:
             epochs: E.
-            mean_shard_size: m, in samples.
         """
         return max(1, round(min(mean_shard_size * epochs / self.batch_size, 2.0**63)))

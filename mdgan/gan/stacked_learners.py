@@ -25,7 +25,6 @@ class StackedLearners:
 
     Args:
         learners: with models of the same kind; a row is a place among them.
-        kind: of the stack of their discriminators.
 
     Raises:
         CannotStack: these learners must be computed one by one; they are unchanged.

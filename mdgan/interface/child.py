@@ -32,7 +32,6 @@ def command(*arguments: str, quiet: bool) -> None:
     """Runs `mdgan` with arguments to its end; Ctrl-C stops it as on the command line.
 
     Args:
-        arguments: of the command.
         quiet: whether to show nothing of what it says.
 
     Raises:

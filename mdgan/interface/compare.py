@@ -54,7 +54,6 @@ def compare(
         generator: as for `train`.
         discriminator: as for `train`.
         z_dim: as for `train`.
-        jobs: trainings at once.
         quiet: show no lines.
         settings: that hold for all; those of a configuration win.
 

@@ -170,11 +170,7 @@ class Data:
             digest.update(array.data)
 
     def _sample(self, what: str, index: int) -> tuple[Tensor, int | None]:
-        """One sample: its image, uint8 or float32 [C, H, W], and its class, None if it has none.
-
-        Raises:
-            BadInput: it cannot be read, or is nothing of that kind.
-        """
+        """One sample: its image, uint8 or float32 [C, H, W], and its class, None if it has none."""
         try:
             sample = self._parts[what][index]
             if isinstance(sample, Mapping):
@@ -260,7 +256,6 @@ def dataset_text(
     Args:
         samples: the lines that define Partitioner and, if there are held-out samples, HeldOut.
         shape: (C, H, W).
-        z_dim: the length of G's input.
         generator: makes G; None where `samples` has both models.
         discriminator: makes D; None where `samples` has both models.
         registered: by the names in the user's code.

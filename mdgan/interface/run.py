@@ -40,7 +40,6 @@ class Run:
         """A run by its folder.
 
         Args:
-            path: the folder.
             data: the samples of your own that it was trained on, to go on with it.
 
         Raises:
@@ -95,7 +94,6 @@ class Run:
 
         Args:
             n: how many.
-            seed: of the noise.
             label: the class of all of them, if the generator is conditional; by default each class
                 in turn.
             raw: of the generator itself, though the run has averaged it.
@@ -226,7 +224,6 @@ def evaluate(
     """Scores the newest generator of a run as `mdgan evaluate` does.
 
     Args:
-        run: the run, or its folder.
         n: how many samples to generate.
         seed: of their noise; the run's if not given.
         raw: scores the generator itself, though the run has averaged it.

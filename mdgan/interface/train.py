@@ -34,7 +34,6 @@ def train(
         generator: a class or function that makes G, from z [b, z_dim] to images [b, C, H, W] in
             [−1, 1]; the dataset file's own if not given.
         discriminator: a class or function that makes D, from images to one logit a sample.
-        z_dim: the length of your generator's input.
         quiet: show no lines.
         settings: any setting of `mdgan train --help`, under its flag's name with _ for -.
 
@@ -77,11 +76,8 @@ def place(
 
     Args:
         folder: for the dataset file that own samples or models need.
-        given: the user's settings.
-        dataset: a name, or samples of the user's own.
         generator: makes G; None for the dataset file's.
         discriminator: makes D; None for the dataset file's.
-        z_dim: the length of G's input.
         others: more settings that may name what the user has registered.
 
     Raises:

@@ -43,7 +43,6 @@ def read_beginning(given: str, models: Models) -> Beginning:
 
     Args:
         given: the folder of a run, or a safetensors file with a generator.
-        models: of the run that is to begin.
     """
     path, model = path_of(given), models.generator()
     is_run = path.is_dir()
@@ -97,10 +96,6 @@ def _discriminators(run: Path, model: nn.Module) -> dict[int, State]:
 
 def discriminator_in(state: State, model: nn.Module) -> State | None:
     """The weights and buffers of D in the state of any algorithm's server or worker.
-
-    Args:
-        state: as a checkpoint has it.
-        model: D, to compare names and shapes with.
 
     Returns:
         By the model's own names; None if there are none that fit.

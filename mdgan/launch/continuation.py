@@ -39,11 +39,7 @@ class Continuation:
     settings: Mapping[str, Any]
 
     def restore(self, load: Callable[[dict[str, Tensor]], object]) -> None:
-        """Brings the owner of the generator to where it was when the checkpoint was made.
-
-        Args:
-            load: takes in the state.
-        """
+        """Brings the owner of the generator to where it was when the checkpoint was made."""
         folder = self.run.checkpoints / f"{self.manifest.iteration:07d}"
         try:
             load(read_state(folder, self.manifest.files[SERVER]))
@@ -66,7 +62,6 @@ def continuation(
     """Finds the newest whole checkpoint of a run.
 
     Args:
-        settings: the present ones.
         taking_over: whether this replaces a server that may seem to live but does not answer.
     """
     if not taking_over:

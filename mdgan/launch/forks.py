@@ -47,7 +47,6 @@ def in_forks(
 
     Args:
         hear: gets the number of a work and what that tells.
-        interrupted: set to give up.
 
     Raises:
         ForkFailed: one failed; the others are ended.

@@ -37,7 +37,6 @@ def join(settings: Mapping[str, Any], launched: float, path: Path | None = None)
     """Asks the server for the settings of the run and for a rank, and takes part.
 
     Args:
-        settings: flags of this machine.
         launched: when the user started it, by the machine's monotonic clock.
         path: the run's folder, if the server runs on this machine.
 
@@ -182,12 +181,7 @@ def _visit(
     *,
     stays: bool = False,
 ) -> None:
-    """Asks a server, which may be at any of some places, and hears what it answers.
-
-    Args:
-        hear: gets the server's answer; of a visitor that stays, then also `ended` if the server has
-            said goodbye, another text if its connection broke or it fell silent.
-    """
+    """Asks a server, which may be at any of some places, and hears what it answers."""
 
     def visit(parent: ForkParent) -> None:
         from mdgan.launch.find import find_server

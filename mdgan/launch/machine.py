@@ -58,7 +58,6 @@ def cores_of_slots(
 
     Args:
         host: its workers; its first slot has the entry of the host.
-        hosts: the workers of all hosts of this machine.
     """
     sets, place = settings.core_sets, hosts.index(host)
     return tuple(sets[(place + len(hosts) * slot) % len(sets)] for slot in range(len(sets)))

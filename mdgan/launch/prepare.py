@@ -154,7 +154,6 @@ def prepare(
     """Resolves and checks settings, loads the dataset file, reads the data of the workers here.
 
     Args:
-        layers: flags, then the config file.
         show_all: read what every worker holds, for `--dry-run`.
         launched: when the user started it, by the machine's monotonic clock; now if not given.
         joins_as: the rank that a running server has given to the one worker here.

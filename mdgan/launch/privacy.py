@@ -141,11 +141,7 @@ def open_budgets(
 
 
 def check_covered(path: Path, settings: RunSettings, before: Mapping[str, Any]) -> None:
-    """Checks that a run that goes on has learnt under the same protection from its start.
-
-    Args:
-        before: those of its checkpoint, as JSON values.
-    """
+    """Checks that a run that goes on has learnt under the same protection from its start."""
     if not settings.privacy.keeps_ledger:
         return
     has_noise = before.get("dp_noise") or before.get("dp_epsilon") is not None

@@ -42,8 +42,6 @@ def resolve(
     """Checks what the user gave.
 
     Args:
-        layers: flags, then the config file.
-        algorithm: overrides the layers'.
         launcher: what starts the ranks.
     """
     given = tuple(layers) if algorithm is None else ({"algorithm": algorithm}, *layers)

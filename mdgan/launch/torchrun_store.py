@@ -40,7 +40,6 @@ def publish_place(master: Address, corner: str, place: str, until: Until) -> Non
 
     Args:
         master: where torchrun's store is.
-        corner: the beginning of our names in it.
         place: address and port of rank 0.
 
     Raises:

@@ -131,7 +131,6 @@ class BigGANDiscriminator(nn.Module):
 
     Args:
         down: channels that the blocks make which halve the side.
-        flat: channels that the blocks after them make.
         attends_at: after how many blocks there is self-attention.
     """
 

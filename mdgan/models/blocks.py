@@ -78,7 +78,6 @@ def down_blocks(image_channels: int, down: Sequence[int], flat: Sequence[int]) -
 
     Args:
         down: channels that the blocks make which halve the side.
-        flat: channels that the blocks after them make.
     """
     pairs = pairwise([image_channels, *down, *flat])
     return nn.Sequential(

@@ -75,7 +75,6 @@ class SNGANDiscriminator(nn.Module):
 
     Args:
         down: channels that the blocks make which halve the side.
-        flat: channels that the blocks after them make.
     """
 
     def __init__(self, image_channels: int, down: list[int], flat: list[int]) -> None:

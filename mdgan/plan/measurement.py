@@ -245,9 +245,7 @@ def hosts_to_play(asked: Sequence[int], carried: int, enough: int, most: int) ->
 
     Args:
         asked: how many workers of each host of the planned run are asked in a step.
-        carried: the most workers of a host, and
         most: the most hosts, unless it takes more for
-        enough: workers in all, and for hosts of all sizes.
     """
     enough = min(enough, sum(asked))
     while sum(min(size, carried) for size in asked) < enough:

@@ -149,7 +149,6 @@ def stages(roles: Iterable[Iterable[PhaseCharge]], first: str, *, busy: bool) ->
     """What roles do in a usual step, from the charges of each.
 
     Args:
-        first: the phase that a step begins with.
         busy: whether computed seconds are wanted; by the clock if not, but for messages.
     """
     sums: dict[str, list[float]] = {}
@@ -165,7 +164,6 @@ def step_seconds(charges: Iterable[PhaseCharge], first: str, times: int = 1) -> 
     """What a step takes by the clock, on average: hiccups count, as in a run.
 
     Args:
-        first: the phase that a step begins with, and
         times: how many times a step comes to it.
     """
     return fmean(sum(charge.seconds for charge in step) for step in _steps(charges, first, times))

@@ -170,11 +170,7 @@ def _chain(layout: Layout, link: Link, costs: Costs, traffic: StepTraffic, serve
 def _last_answer(
     layout: Layout, link: Link, answers: tuple[float, ...], traffic: StepTraffic
 ) -> float:
-    """When the last answer is in, counted from when the server sends the first question.
-
-    Questions leave one after the other, so that the first host computes while the last still waits
-    for its own, and answers travel while others compute.
-    """
+    """When the last answer is in, counted from when the server sends the first question."""
     hosts = len(layout.hosts)
     slots, threads = (layout.slots, layout.host_threads) if layout.shared else (hosts, 1)
     free = [0.0] * min(slots, hosts)  # a heap: when each place to compute is free

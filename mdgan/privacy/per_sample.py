@@ -57,7 +57,6 @@ def clipped_sum(
         model: D, in training mode; spectral norm takes its step, whatever the samples are.
         real: [b, C, H, W], b ≥ 1.
         count: how many of them count, the first ones.
-        penalties: that are taken at real samples.
 
     Returns:
         The sum, by name and of the parameter's shape; and the sum of Ã, a scalar.
@@ -87,7 +86,6 @@ def per_sample_gradients(
 
     Args:
         real: [b, C, H, W], b ≥ 1.
-        penalties: that are taken at real samples.
     """
     gradients = grad(_loss_of_one(model, rules, penalties), has_aux=True)
     labels = () if real.labels is None else (real.labels,)

@@ -56,11 +56,7 @@ class RunTail:
 
 
 class _FileTail:
-    """One file that grows.
-
-    Args:
-        first_look_bytes: how much of its end to read at first; None for all of it.
-    """
+    """One file that grows."""
 
     def __init__(self, path: Path, first_look_bytes: int | None) -> None:
         self.path = path

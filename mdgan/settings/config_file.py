@@ -14,7 +14,6 @@ def read_config_file(path: Path, known: Collection[str]) -> dict[str, Any]:
     """Reads a `--config` file: one JSON object with any of the settings' names.
 
     Args:
-        path: the file.
         known: the names that it may hold.
 
     Raises:

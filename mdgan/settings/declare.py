@@ -120,10 +120,8 @@ def whole(
     """A whole number.
 
     Args:
-        least, most: the smallest and the largest allowed one.
         otherwise: the message for a number outside; made of the bounds if not given.
         below: the message for a number below `least`.
-        word: a word that is allowed beside numbers.
     """
     or_word = f", or {word}" if word else ""
 
@@ -239,7 +237,6 @@ def section(kind: type[S], *, is_offered: bool = True) -> S:
     """Declares a section of settings.
 
     Args:
-        kind: the component's own settings.
         is_offered: whether users can choose them; if not, the section has its defaults.
     """
     return cast(S, Section(kind, is_offered))

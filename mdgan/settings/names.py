@@ -13,8 +13,6 @@ class Names:
     """The names of one kind of thing.
 
     Args:
-        kind: of thing, in words.
-        own: names of those that come with mdgan.
         prefix: may stand before a name in a setting.
 
     Attributes:

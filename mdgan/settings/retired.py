@@ -97,7 +97,6 @@ def answer(name: str, value: object) -> str | None:
     """What to say of a flag, or a name in Python, that there is no more; None if there never was.
 
     Args:
-        name: of the setting.
         value: what the user gives; None if nothing follows the flag.
     """
     flag = "--" + name.replace("_", "-")

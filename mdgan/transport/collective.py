@@ -30,11 +30,7 @@ _OF_A_MEMBER_BYTES = 8
 
 
 def most_place_bytes(size: int) -> int:
-    """How long `Collective.place` can be.
-
-    Args:
-        size: the number of members.
-    """
+    """How long `Collective.place` can be."""
     return _OF_A_PLACE_BYTES + _OF_A_MEMBER_BYTES * size
 
 
@@ -122,12 +118,7 @@ class Collective:
 
 
 class _Noticeboard(_Store):  # type: ignore[misc] # torch does not say what it is
-    """Where gloo tells the place of this member, and reads those of all.
-
-    Attributes:
-        own: where this member listens.
-        places: those of all members, by rank; none if they are not to connect.
-    """
+    """Where gloo tells the place of this member, and reads those of all."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -124,7 +124,6 @@ def next_frame(pieces: Iterator[Piece], accepts: Mapping[str, Most]) -> Frame | 
     """Puts the next message on a stream together; None if the stream has ended.
 
     Args:
-        pieces: as they come.
         accepts: the kinds that may come. What is larger is refused before memory is taken for more
             than its first piece.
 

@@ -46,7 +46,6 @@ class GrpcHostTransport(HostTransport):
             this host hands out parcels.
         accepts: what may come from the server.
         accepts_from_hosts: what may come from another host.
-        timeouts: the time limits.
         parcels_at: where this host hands out parcels: `unix:` and a path, or an address with port
             0; None if the server is to do so. The server does so, too, if it cannot reach it there.
         until: how long to wait for the server's answer.
@@ -151,11 +150,7 @@ class GrpcHostTransport(HostTransport):
         watch(Hello(fields=said)).add_done_callback(end)
 
     def _ask_clock(self) -> float:
-        """Seconds to add to this machine's monotonic clock to get the server's (Cristian 1989).
-
-        From the quickest answer, which is taken to be from the middle of its round trip; it is off
-        by half of that at most.
-        """
+        """Seconds to add to this machine's monotonic clock to get the server's (Cristian 1989)."""
         ask = self._channel.unary_unary(CLOCK, Nothing.SerializeToString, Time.FromString)
         best = math.inf, 0.0
         for _ in range(_CLOCK_QUESTIONS):

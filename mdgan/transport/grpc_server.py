@@ -85,11 +85,9 @@ class GrpcServerTransport(ServerTransport):
     Args:
         places: where it listens: `unix:` and a path, or address and port (0: a free one).
         identity: what the server shows and whom it trusts; None without TLS.
-        revocations: the certificates that do not count any more.
         admit: called with every hello, in the newcomer's thread; several calls may overlap.
         accepts_from: what may come from a host with a hello that was admitted.
         parcels_from: the parcels that such a host may have for other hosts.
-        timeouts: the time limits.
 
     Attributes:
         places: where it listens, with the ports that it got.
@@ -192,11 +190,7 @@ class GrpcServerTransport(ServerTransport):
         return Welcome(fields=json.dumps(answer))
 
     def _watch(self, request: Hello, context: grpc.ServicerContext) -> Iterator[Welcome]:
-        """Lasts until the other end is gone, or the server ends.
-
-        The other end is a standby; or a host for which this is a second connection: over a socket,
-        what an end that stands still has not taken in holds up gRPC's questions for a sign of life.
-        """
+        """Lasts until the other end is gone, or the server ends."""
         hello = _read(request.fields)
         guest = self._guest_with(hello)
         answer = guest or self._answer(hello, "watch", self._permit(context), context)

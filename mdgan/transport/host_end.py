@@ -20,7 +20,6 @@ class HostTransport(ABC):
     """A host's end.
 
     Args:
-        host: its number.
         swap_seconds: how long this host waits for what another one hands over.
 
     Attributes:
@@ -76,7 +75,6 @@ class HostTransport(ABC):
         Args:
             iteration: the same at every host concerned.
             outgoing: by receiving host.
-            incoming: the hosts that have a message for this host.
             addresses: where to fetch, for every host in `incoming`, as its hello said.
 
         Returns:
@@ -150,8 +148,4 @@ class HostTransport(ABC):
 
     @abstractmethod
     def _fetch(self, giver: int, iteration: int, address: Any) -> Frame:
-        """Fetches what a host has laid out for this one.
-
-        Raises:
-            NothingThere, WireError: it did not come, or is no message.
-        """
+        """Fetches what a host has laid out for this one."""

@@ -16,7 +16,6 @@ class MemoryNetwork:
     """The switchboard of one process.
 
     Args:
-        timeouts: the time limits.
         admit: called with every hello, in the joining host's thread.
 
     Attributes:

@@ -54,10 +54,8 @@ class ParcelServer:
     """The port, or the socket, where a host hands out its own parcels.
 
     Args:
-        service: hands them out.
         place: `unix:` and a path, or an address with port 0 for a free one.
         identity: what the host shows and whom it trusts; None without TLS.
-        timeouts: the time limits.
 
     Attributes:
         place: where other hosts find it.

@@ -27,8 +27,6 @@ class Parcels:
         """Lays out a parcel for each of some hosts; a giver's of the exchange before last are gone.
 
         Args:
-            giver: the host that hands them out.
-            iteration: of the exchange.
             frames: by the host that each is for.
         """
         with self._changed:

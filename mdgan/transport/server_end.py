@@ -41,10 +41,6 @@ class Line(Protocol):
 class Guest:
     """A host that was let in.
 
-    Args:
-        host: its number.
-        line: the way to it.
-
     Attributes:
         silenced: whether nothing that it has sent counts any more.
         heard: when its last message came, by the monotonic clock.

@@ -74,7 +74,6 @@ def open_channel(
         place: `unix:` and a path, or address and port.
         identity: what this process shows and whom it trusts; None without TLS.
         name: which the peer's certificate must bear, if mdgan has made it.
-        timeouts: the time limits.
     """
     chosen = options(timeouts)
     if place.startswith(("unix:", "127.", "localhost:", "[::1]")):
@@ -122,7 +121,6 @@ def listen(server: grpc.Server, place: str, identity: Identity | None) -> str:
     """Opens a place for a gRPC server that has not started yet.
 
     Args:
-        server: takes the calls.
         place: `unix:` and a path, or address and port; 0 for a free one.
         identity: what the server shows and whom it trusts; None without TLS. A socket in a private
             folder needs none.

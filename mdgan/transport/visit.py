@@ -24,7 +24,6 @@ def ask(
     Args:
         place: where the server may be: `unix:` and a path, or address and port.
         identity: what this process shows and whom it trusts; None without TLS.
-        timeouts: the time limits.
         until: how long to wait for an answer.
 
     Returns:

@@ -174,11 +174,7 @@ class Host:
                 masks.revealed()
 
     def _what_holds(self, welcome: Mapping[str, Any]) -> list[int]:
-        """The workers that can go on as they are; the server finds states for the others.
-
-        Those of a host that comes back can, and before the first iteration those of every host,
-        unless the run begins with weights that the server brings.
-        """
+        """The workers that can go on as they are; the server finds states for the others."""
         newest = welcome.get("checkpoint")
         as_drawn = welcome["iteration"] == 0 and not welcome.get("brings_states")
         if self._has_trained or as_drawn:

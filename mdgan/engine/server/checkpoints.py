@@ -54,7 +54,6 @@ class ServerCheckpoints:
 
     Args:
         config: all settings of the run as JSON values, for the manifest.
-        committed: the checkpoint that the run goes on from.
         believes_first: see `KeptStates`.
 
     Attributes:
@@ -254,11 +253,7 @@ class ServerCheckpoints:
         return True
 
     def _counting(self, iteration: int) -> list[int] | None:
-        """The checkpoints that count so far; None if the run's folder cannot be read now.
-
-        Raises:
-            Fenced: it is another server's.
-        """
+        """The checkpoints that count so far; None if the run's folder cannot be read now."""
         try:
             self.check_fence()
             return self._store.committed()

@@ -87,16 +87,7 @@ class Collector:
             self._peers.back(answer.workers)
 
     def _next(self, timeout_seconds: float, iteration: int = 0) -> HostAnswer | None:
-        """Takes in one event.
-
-        Args:
-            timeout_seconds: how long to wait for it.
-            iteration: the one that the server waits for. Answers to later ones are kept until the
-                server waits for those, if it has asked; 0 keeps none.
-
-        Returns:
-            The answer, if the event is one to a question that was asked, now or before.
-        """
+        """Takes in one event."""
         event = self._kept(iteration) or self._engine.transport.receive(timeout_seconds)
         if not isinstance(event, Received) or event.message.kind not in self._kinds:
             self._engine.take_in(event)

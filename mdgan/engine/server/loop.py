@@ -88,11 +88,7 @@ class Server:
             raise
 
     def _await_workers(self) -> None:
-        """Waits until every expected rank is ready to train.
-
-        Raises:
-            BadInput: some did not come in time.
-        """
+        """Waits until every expected rank is ready to train."""
         limits = self.timeouts
         patience = limits.liveness if self._replaces_another else limits.connect
         deadline = time.monotonic() + patience

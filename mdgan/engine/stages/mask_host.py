@@ -83,14 +83,7 @@ _Order = TypeVar("_Order", SumQuestion, Survivors)
 
 @dataclass
 class _AnsweredSum:
-    """A sum that this host has answered, until it reveals its shares.
-
-    Attributes:
-        context: stands for the run, the sum, its hosts and their keys.
-        parties: the hosts, in the order of the question.
-        own: this host's own share of its secrets; [n, LIMBS].
-        confirmed: the only list of survivors that it confirms; None if none was named.
-    """
+    """A sum that this host has answered, until it reveals its shares."""
 
     context: bytes
     parties: tuple[int, ...]

@@ -72,7 +72,6 @@ class Screening:
         """Judges one worker's answer; a refusal is a strike.
 
         Args:
-            worker: its sender.
             answer: float32 of the form's shape, if it is what it should be.
             beside: what the worker sent beside it, by name.
             form: how it should look, if that differs by worker.
@@ -89,10 +88,6 @@ class Screening:
 
     def refuse_together(self, workers: Sequence[int], answer: Tensor) -> dict[int, str]:
         """Judges one answer for several workers; a refusal is a strike for each.
-
-        Args:
-            workers: its senders.
-            answer: the answer, or the mean of theirs.
 
         Returns:
             Why it cannot be used, by worker; empty if it can.
@@ -185,8 +180,6 @@ class AnswerChecks:
     Args:
         screenings: say which answers cannot be used, to each kind of question; the first is for
             questions of which no kind is said.
-        peers: count refusals, and shut workers out.
-        device: the one that answers are moved to.
     """
 
     def __init__(
@@ -225,7 +218,6 @@ class AnswerChecks:
         """Accepts what can be used of one host's answer.
 
         Args:
-            answer: from the host.
             answers: those that came before; is added to.
             weights: what hosts multiply answers by before they add them up; 1 if not given.
         """

@@ -154,7 +154,6 @@ class Replica:
         """One worker's share of a reduction.
 
         Args:
-            batch_sizes: of this worker in this iteration.
             stage: what the stages of `LocalGAN.step` run in, but for the steps themselves.
 
         Returns:

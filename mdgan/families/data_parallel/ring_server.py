@@ -185,11 +185,7 @@ class Ring(Star):
         engine: Engine,
         meanwhile: Callable[[], bool] = lambda: True,
     ) -> bool:
-        """Orders hosts to do something, does its own share meanwhile, and waits for them.
-
-        Returns:
-            What came of the server's own share.
-        """
+        """Orders hosts to do something, does its own share meanwhile, and waits for them."""
         self._reports = dict.fromkeys(hosts, _MemberReport())
         free = engine.peers.free()
         asked: dict[int, list[int]] = {host: [] for host in hosts if host in free}

@@ -54,7 +54,6 @@ class Sums:
 
         Args:
             sums: of what `addends` gives.
-            weights: of all workers whose vectors are in it.
 
         Returns:
             On the CPU: the rough part, float32, and the exact one, float64; None if a rough sum is

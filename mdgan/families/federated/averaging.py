@@ -208,7 +208,6 @@ def check_weights(
     As hosts may drop out, only those that weigh least count, of as many as must survive.
 
     Args:
-        host: with a part in the sum.
         weights: by worker, those of all workers of the sum.
         carried: by host of the sum, its workers.
         least: how many hosts a sum must have.

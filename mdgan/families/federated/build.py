@@ -201,14 +201,10 @@ def make_client(
     """The client of one number; its models are the server's from the first round on.
 
     Args:
-        rank: its number.
-        settings: of the run.
-        models: make G and D.
         shard: what it owns.
         device: where its models live.
         stream: more that decides its random numbers: the round, if it begins each one anew.
         after: a client that trains no more, whose models this one takes over.
-        budget: of its samples.
     """
     half = make_half(shard, rank, settings, budget, *stream)
     gan = make_local_gan(

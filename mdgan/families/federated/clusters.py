@@ -42,7 +42,6 @@ def cluster_counts(images: Iterable[Tensor], method: str, k: int, seed: int) -> 
         images: in pieces, float32 [n, C, H, W] each, all images of one shape.
         method: `kmeans`, or `gmm` for Gaussians with diagonal covariances.
         k: number of clusters ≥ 1; as many as there are images if those are fewer.
-        seed: the run's seed, the same for all clients.
 
     Returns:
         k counts that add up to the number of images; zeros last if there are fewer clusters.

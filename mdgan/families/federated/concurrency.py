@@ -114,8 +114,6 @@ class SlotCount:
         """A round with the slots that were offered is done.
 
         Args:
-            work: iterations of all clients.
-            seconds: that the round took.
             measure: gives the memory that one slot takes; 0 if it is not known.
         """
         if self._given is not None:

@@ -147,7 +147,6 @@ class Sampling(ABC):
         """Records which clients really took part; called once after a round (section 3.4).
 
         Args:
-            round_number: of the round.
             clients: each was in `class_counts` at some `choose` of this object.
         """
 

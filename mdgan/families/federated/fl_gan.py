@@ -123,12 +123,9 @@ class LocalTraining:
     """Trains clients, wherever they are: in a host, or in one of its slots.
 
     Args:
-        settings: of the run.
         device: where models live.
         begin: makes the client of a number, at a place of its group, for the round that ends with
             an iteration.
-        num_samples: of a client.
-        span: notes the time that a client trains.
     """
 
     def __init__(

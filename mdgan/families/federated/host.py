@@ -44,11 +44,7 @@ from mdgan.transport.host_end import HostTransport
 def _read(
     order: Message, shape: tuple[int, ...], who: str, num_clients: int | None = None
 ) -> tuple[Tensor, list[list[ClientTask]]]:
-    """What the server asks for.
-
-    Raises:
-        HostFailed: it makes no sense.
-    """
+    """What the server asks for."""
     try:
         return read_order(order, shape, num_clients)
     except ValueError as error:
@@ -63,7 +59,6 @@ class FederatedHost(HostPart):
         needs: see `HostNeeds`.
         clients: by rank.
         path: of the models that travel back.
-        training: trains them.
     """
 
     begins = ROUND
@@ -174,10 +169,8 @@ class PlacedHost(HostPart):
     """Trains lists of any clients in its slots, and sends their sum.
 
     Args:
-        rank: of the host.
         slots: where they are trained.
         count: how many slots it offers.
-        num_clients: of the run.
         tracer: records what the host does when.
     """
 

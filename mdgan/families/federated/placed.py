@@ -65,13 +65,7 @@ class _HostOrder:
 
 @dataclass
 class _PlacedRound:
-    """A round as far as it has got.
-
-    Attributes:
-        prediction: by which `lb` places.
-        failed: the hosts that gave nothing for what they were asked.
-        slots: by host and number, the kind of the slot and who was trained in it.
-    """
+    """A round as far as it has got."""
 
     plan: RoundPlan
     strategy: str
@@ -220,11 +214,7 @@ class PlacedCohort(Cohort):
         }
 
     def _hear(self, engine: Engine, host: int, message: Message) -> None:
-        """Takes in what a host tells of its round, just before its sum.
-
-        Raises:
-            ValueError: it is malformed, or not of the clients that the host was asked for.
-        """
+        """Takes in what a host tells of its round, just before its sum."""
         report, asked = read_report(message), self._asked.get(host, _HostOrder())
         clients = sorted(each.client for each in report.trained)
         if host not in self._asked or clients != sorted(asked.clients):
@@ -237,11 +227,7 @@ class PlacedCohort(Cohort):
             asked.report = report
 
     def _hear_models(self, engine: Engine, host: int, message: Message) -> None:
-        """Takes in a client's models, which come before the report.
-
-        Raises:
-            KeyError, ValueError: they are malformed, or of no client that the host was asked for.
-        """
+        """Takes in a client's models, which come before the report."""
         del engine
         client, models = message.fields["client"], message.tensors["models"]
         asked = self._asked[host]
@@ -311,10 +297,7 @@ class PlacedCohort(Cohort):
 
 
 def _recorded(placed: _PlacedRound, *, names_clients: bool) -> dict[str, Any]:
-    """The fields of the event: how long slots were busy, and in some rounds also with whom.
-
-    Those are the rounds whose number has one digit that is not zero: 0 to 9, 10, 20, …, 100, ….
-    """
+    """The fields of the event: how long slots were busy, and in some rounds also with whom."""
     plan, foretells = placed.plan, placed.strategy == "lb"
     is_shown = names_clients and not str(plan.number)[1:].strip("0")
 

@@ -124,11 +124,7 @@ def _placed_planning(
     shape: tuple[int, ...],
     class_counts: ClassCounts | None,
 ) -> Planning[FederatedSettings]:
-    """A plan of rounds in which clients are placed, from the one with clients at home.
-
-    Raises:
-        BadInput: how clients are placed, or what they train, is not known before the run.
-    """
+    """A plan of rounds in which clients are placed, from the one with clients at home."""
     if settings.placing.placement == PULL:
         raise BadInput("--placement pull: is there for comparison; plan rr, bb or lb")
     if settings.rounds.training_load.name == "samples" and class_counts is None:

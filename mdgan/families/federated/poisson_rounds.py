@@ -44,7 +44,6 @@ def update(begun: Tensor, found: Tensor, num_weight_blocks: int, clip: float) ->
 
     Args:
         begun: the models that the client began with, float32 `ModelVector.shape`.
-        found: those after training.
         num_weight_blocks: see `ModelVector`.
         clip: C; infinite to cut nothing.
     """
@@ -72,7 +71,6 @@ class PoissonRounds(Averaging):
     """Chooses clients, adds up their updates, and adds noise once; lives on the server.
 
     Args:
-        settings: of the run.
         num_weight_blocks: see `ModelVector`; there is no noise on buffers.
         refresh: finds the buffers of the server's models anew, after a round that ends with the
             iteration given.

@@ -33,10 +33,8 @@ class FederatedServer(ServerPart):
     """The server of FL-GAN and FeGAN (Guerraoui et al. 2020, section 3.2).
 
     Args:
-        models: G and D.
         cohort: the clients, and where they train.
         averaging: who takes part in a round, and what becomes of their models.
-        settings: of the run.
         device: where the models live.
     """
 

@@ -310,11 +310,7 @@ class FederatedSettings(RunSettings):
         return self.placing.clients is not None or self.rounds.client_state == "fresh"
 
     def round_length(self, mean_shard_size: float) -> int:
-        """`--round-iterations`, or mE/b rounded, at least 1 (Hardy et al. 2019, section III-c).
-
-        Args:
-            mean_shard_size: m, in samples.
-        """
+        """`--round-iterations`, or mE/b rounded, at least 1 (Hardy et al. 2019, section III-c)."""
         if self.rounds.round_iterations is not None:
             return self.rounds.round_iterations
         return self.training.iterations_of(self.rounds.round_epochs or 1.0, mean_shard_size)

@@ -114,7 +114,6 @@ class SlotProcesses(Slots):
 
     Args:
         shape: of the models as one vector.
-        most: the largest number of slots.
         make_train: called once in each slot; gives what trains clients there.
         prepare: called first in each slot, with its number; sets its threads and cores.
         gives_all: see `Slots`.
@@ -314,10 +313,7 @@ def _shared(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 def _add_up(
     groups: Iterator[Group], slot: int, began: float, total: Tensor
 ) -> Iterator[tuple[ClientReport, Tensor]]:
-    """Adds the models of each client to a sum as soon as they are there, and yields them, too.
-
-    Clients of a group share its time equally.
-    """
+    """Adds the models of each client to a sum as soon as they are there, and yields them, too."""
     begin = time.monotonic()
     for group in groups:
         seconds = (time.monotonic() - begin) / len(group)

@@ -86,7 +86,6 @@ def choose_loads(
     Args:
         form: `--training-load`.
         num_clients: N at the start; of these a fraction may be weak.
-        chosen: those that take part.
         full: what a strong client does.
         told: by host, what it said of its clients when it arrived.
         class_counts: by client, of all clients.
@@ -136,7 +135,6 @@ def weak_loads(num_clients: int, fraction: float, what: str, full: Load) -> dict
         fraction: in [0, 1].
         what: the weak ones get half of the batch size (`memory`) or of the iterations (`speed`),
             rounded up.
-        full: of the other clients.
     """
     num_weak = floor(round(fraction * num_clients, 9))  # 0.29 · 100 is 28.999999999999996
     weak = Load(full.iterations, _half(full.batch_size))

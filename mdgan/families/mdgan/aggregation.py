@@ -105,7 +105,6 @@ class Aggregation:
         """Puts the generator's gradient in place; `learner.step()` comes next.
 
         Args:
-            learner: has just generated the κ batches.
             feedbacks: F_n of every worker that answered, each [b, C, H, W], finite.
             assignment: which batch each worker judged.
             kappa: κ.

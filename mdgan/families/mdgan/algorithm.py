@@ -45,11 +45,7 @@ class GeneratorLearner(Generator):
 
     Args:
         model: G, in training mode.
-        optimizer: over G's parameters w.
-        z_dim: the length of G's input.
         batch_size: b.
-        noise: draws z.
-        random_state: of dropout and the like.
         loss_scale: what losses are multiplied by; see `arithmetic.loss_scale`.
         policy: see `Generator`.
     """

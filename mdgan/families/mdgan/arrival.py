@@ -85,11 +85,7 @@ class ByArrival:
         return used.advance(i)
 
     def _ask_idle(self, i: int, num_used: int, server: MDGANServer, engine: Engine) -> bool:
-        """Sends batches to the workers that owe nothing, unless a pause follows.
-
-        Returns:
-            Whether the iteration, in which `num_used` answers were used, needs further ones.
-        """
+        """Sends batches to the workers that owe nothing, unless a pause follows."""
         live, busy = server.judges(engine.peers.taking_part()), engine.peers.busy()
         self._open = {n: self._open[n] for workers in busy.values() for n in workers}
         num_live, num_busy = sum(map(len, live.values())), len(self._open)

@@ -112,8 +112,6 @@ class Evidence:
 
     Args:
         share: how far below it those of a free rider lie; 1 if they are 0 in the mean.
-        least_deviation: of the figures of honest workers.
-        most_at_once: evidence of one figure.
     """
 
     def __init__(self, share: float, least_deviation: float, most_at_once: float) -> None:

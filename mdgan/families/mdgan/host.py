@@ -35,11 +35,8 @@ class MDGANHost(HostPart):
 
     Args:
         workers: by rank.
-        group: the same workers, as they compute together.
-        path: of their feedback.
         tracer: records what they do when.
         images: how batches travel.
-        spending: of the workers' samples.
     """
 
     begins = BATCHES

@@ -31,9 +31,6 @@ def carry_out(
     Among the workers of this host they move by reference, where that leaves no worker without one.
 
     Args:
-        order: a SWAP message.
-        workers: of this host.
-        exchange: with other hosts.
         parcels: how discriminators travel to other hosts.
 
     Returns:

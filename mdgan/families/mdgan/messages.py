@@ -58,14 +58,11 @@ def batches(
     Each batch is sent once, however many of the host's workers use it.
 
     Args:
-        iteration: i.
         generated: X, [κ, b, C, H, W]; with y, int64 [κ, b], if models are conditional.
         assignment: for every worker of the host, the batch to judge and the one to train on.
         swap_follows: whether a SWAP comes before the next BATCHES.
         last: whether this is the last iteration.
-        codec: of images.
         encoded: choices of batches of X as they travel, for hosts that get the same; is added to.
-        more: fields, for the stages that feedback passes.
 
     Returns:
         fields `judge` and `train` (worker → position in the tensor), `swap_follows`, `last`, and
@@ -99,8 +96,6 @@ def read_batches(
     """Reads a BATCHES message.
 
     Args:
-        message: from the server.
-        codec: of images.
         batch_shape: (b, C, H, W).
         num_classes: K of the discriminators here; None if they are not conditional.
 
@@ -133,7 +128,6 @@ def judged_by_sum(
     """By sum, SHA-256 of X^(g) that its workers judge, and its labels.
 
     Args:
-        generated: the batches that are used here, on the CPU.
         assignment: by worker, the places of its two batches.
         groups: by worker, the sum that its feedback belongs to.
 
@@ -159,7 +153,6 @@ def swap(
     """Server → host: the moves, giver → taker, that concern one of the host's workers.
 
     Args:
-        iteration: i.
         moves: giver → taker.
         host_of: the host of every worker.
         addresses: where every host hands out discriminators; None where no host needs to know.

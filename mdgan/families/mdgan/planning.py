@@ -76,10 +76,7 @@ def _remedies(settings: MDGANSettings) -> dict[str, list[dict[str, object]]]:
 def _notes(
     settings: MDGANSettings, models: Models, num_workers: int, num_weights: int
 ) -> dict[str, tuple[str, float]]:
-    """Tables II and III (Hardy et al. 2019), four bytes to a number.
-
-    For C→W at a worker the paper's text counts both batches, 2bd; the table counts one.
-    """
+    """Tables II and III (Hardy et al. 2019), four bytes to a number."""
     batch = _FLOAT_BYTES * settings.training.batch_size * prod(models.shape)
     notes: dict[str, tuple[str, float]] = {
         "server sends": ("Table III: {}, 2bdN", 2 * batch * num_workers),

@@ -56,8 +56,6 @@ class MDGANServer(ServerPart):
 
     Args:
         learner: G.
-        settings: of the run.
-        path: of feedback.
         stepping: when G steps.
         num_weights: |θ|; decides how often discriminators are swapped if workers hold different
             classes.

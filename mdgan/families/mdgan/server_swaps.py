@@ -22,7 +22,6 @@ class ServerSwaps:
 
     Args:
         form: `pairs` or `derangement`.
-        seed: the run's.
 
     Attributes:
         num_swaps: how many were ordered so far.
@@ -46,7 +45,6 @@ class ServerSwaps:
         not to blame for what it is given.
 
         Args:
-            iteration: i.
             engine: knows which workers are free.
             holders: the workers that have a discriminator to give; all of them if None.
         """

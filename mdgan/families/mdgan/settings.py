@@ -234,7 +234,6 @@ class MDGANSettings(RunSettings):
         """The number of iterations between two swaps.
 
         Args:
-            mean_shard_size: m, in samples.
             class_counts: of each worker, the number of samples of class 0, 1, ….
             num_weights: |θ|.
 

@@ -19,9 +19,6 @@ def draw_swap(form: str, seed: int, number: int, workers: Sequence[int]) -> Move
 
     Args:
         form: `pairs` or `derangement`.
-        seed: the run's.
-        number: of the swap.
-        workers: the live ones.
     """
     ordered = sorted(workers)
     if len(ordered) < 2:
@@ -31,11 +28,7 @@ def draw_swap(form: str, seed: int, number: int, workers: Sequence[int]) -> Move
 
 
 def _pairs(seed: int, number: int, workers: list[int]) -> Moves:
-    """Draws pairs that do not overlap; each member gives to the other.
-
-    With an odd count one worker sits out: every worker once per round of N swaps, and never the
-    same one twice in a row as long as the same workers live.
-    """
+    """Draws pairs that do not overlap; each member gives to the other."""
     active = list(workers)
     if len(active) % 2:
         active.remove(_sits_out(seed, number, workers))

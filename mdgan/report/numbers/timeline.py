@@ -139,10 +139,7 @@ def _is_there(subject: Subject, host: Trace, first: int, last: int) -> bool:
 
 
 def _recorded(subject: Subject) -> tuple[dict[int, int], set[int]]:
-    """Place → iteration, and the places that as many hosts as possible recorded.
-
-    An iteration's place is itself; rounds are counted from 1, all that any host recorded.
-    """
+    """Place → iteration, and the places that as many hosts as possible recorded."""
     every = sorted(subject.durations)
     at = dict(enumerate(every, start=1)) if subject.has_rounds() else {i: i for i in every}
     times = Counter(i for host in subject.hosts for i in subject.durations.keys() & host.spans)
