@@ -28,7 +28,7 @@ _TELL_SECONDS = 5.0
 _THREADS_A_CORE, _MOST_THREADS = 4, 32
 _LEAST_BATCHES, _MOST_BATCHES = 2, 32
 """How many batches are read ahead for each worker: no result depends on it, and it follows how long
-training waits, so nobody has to choose it."""
+training waits, so it is no setting."""
 _MEMORY_SHARE = 8
 """Samples that are read ahead take an eighth of the machine's memory at most."""
 _FLOAT_BYTES = 4

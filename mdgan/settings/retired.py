@@ -101,7 +101,7 @@ def answer(name: str, value: object) -> str | None:
     """
     flag = "--" + name.replace("_", "-")
     if name in GONE:
-        return f"{flag}: there is no such setting any more; {GONE[name].why}"
+        return f"{flag}: is no setting any more; {GONE[name].why}"
     shown = "VALUE" if value is None else str(value)
     if name in _OF_BOTH:
         both_of = " ".join(f"--{network}-optimizer {name}={shown}" for network in _NETWORKS)

@@ -85,7 +85,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
             ["--beta1=0.3"],
             ["write --generator-optimizer beta1=0.3 --discriminator-optimizer beta1"],
         ),
-        (["--tune", "--seed", "1"], ["--tune: there is no such setting any more; add --vectorize"]),
+        (["--tune", "--seed", "1"], ["--tune: is no setting any more; add --vectorize"]),
         (["--quorum", "0.3"], ["--quorum: has no flag of its own; write --set quorum=0.3"]),
         (["--strict-data"], ["write --set strict_data=true"]),
         (["--set", "batch_size=3"], ["--set batch_size=3: write --batch-size 3"]),

@@ -222,7 +222,7 @@ class Admission:
             self._lost_at.update(dict.fromkeys(workers, time.monotonic()))
 
     def free_ranks(self, workers: Iterable[int]) -> None:
-        """Workers went of their own accord; nobody need keep their ranks."""
+        """Workers went of their own accord; their ranks are free at once."""
         with self._lock:
             for worker in workers:
                 self._lost_at.pop(worker, None)

@@ -29,7 +29,7 @@ class ScorerLink:
     Attributes:
         channel: to its process; None if nothing is scored.
         knows_real: whether it has real samples itself: no host carries any, or none tells.
-        abandoned: whether nobody waits for its last scores any more.
+        abandoned: whether the server waits for its last scores no longer.
     """
 
     channel: Channel | None = None

@@ -24,7 +24,7 @@ OLD = {
     **{"generator_epsilon": 1e-7, "generator_schedule": "cosine", "generator_warmup_iterations": 5},
     **{"discriminator_optimizer": "radam", "discriminator_weight_decay": 0.01},
     **{"discriminator_clip_norm": 1.0, "discriminator_beta1": None, "beta1": 0.5, "beta2": 0.9},
-    **{"wire": "images=bf16,feedback=topk:0.1", "wire_models": "fp32"},
+    **{"wire_images": "bf16", "wire_feedback": "topk:0.1", "wire_models": "fp32"},
     **{"dp_tell": "classes"},
 }
 
@@ -78,7 +78,7 @@ def test_what_there_is_no_more_is_passed_over_or_refused(name: str) -> None:
         ("wire_feedback", "topk:0.1", "--wire-feedback: write --wire feedback=topk:0.1"),
         ("dp_tell", "classes,losses", "--dp-tell: write --dp-disclose classes,losses"),
         ("dp_tell", None, "--dp-tell: write --dp-disclose VALUE"),
-        ("relay", "never", "--relay: there is no such setting any more; "),
+        ("relay", "never", "--relay: is no setting any more; "),
         (
             *("beta2", 0.9),
             "--beta2: is now a key of each optimizer; write --generator-optimizer beta2=0.9 "
@@ -106,7 +106,7 @@ WRITTEN_BY_0_5_0: dict[str, Any] = {
     **{"discriminator_loss": "bce", "generator_lr": 0.0002, "discriminator_lr": 0.0002},
     **{"beta1": 0.5, "beta2": 0.999, "partition": "iid", "precision": "fp32"},
     **{"channels_last": False, "compile": False, "stale": 0, "wire_images": "fp32"},
-    **{"wire": "feedback=fp32,models=fp32", "seed": 0, "datasets_dir": None},
+    **{"wire_feedback": "fp32", "wire_models": "fp32", "seed": 0, "datasets_dir": None},
     **{"data_dir": None, "workers_per_host": None, "vectorize": False, "tune": False},
     **{"transport": "tcp", "device": "cpu", "ranks": None, "master_addr": "127.0.0.1"},
     **{"master_port": None, "network_interface": None, "threads": "auto"},

@@ -160,7 +160,7 @@ def test_a_sum_is_refused_where_models_are_compared(rounds: MakeRounds) -> None:
         ),
         (
             {"world_size": 8, "aggregation": "median", "weighting": "kl"},
-            "--aggregation median: every worker has one vote, and --weighting kl follows what",
+            "--weighting kl: with --aggregation median every worker has one vote, and this follows what",
         ),
         ({"world_size": 8, "aggregation": "clip:2", "weighting": "samples"}, "one vote"),
     ],

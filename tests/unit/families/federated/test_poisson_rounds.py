@@ -25,7 +25,7 @@ from tests.unit.gan.small import BATCH_SIZE, same_bits
 MakeRounds = Callable[..., RoundStage]
 POISSON: dict[str, Any] = {"sampling": "poisson"}
 ENGINE: Any = SimpleNamespace(
-    observer=SimpleNamespace(spent=lambda *_: None), members=SimpleNamespace(told=dict)
+    observer=SimpleNamespace(spent=lambda *_: None), peers=SimpleNamespace(told=dict)
 )
 BLOCKS, BLOCK = 400, 1024
 BOUND: dict[str, Any] = {"dp_unit": "client", "dp_delta": 0.01, **POISSON}

@@ -58,7 +58,7 @@ def test_sampling_counts_only_those_who_took_part(
     monkeypatch.setattr(
         made.saving,
         "order",
-        lambda _standing, state, *_: seen.append(state["sampling.accumulated"].tolist()),
+        lambda _iteration, _progress, state: seen.append(state["sampling.accumulated"].tolist()),
     )
     one, slow, three, four, five = made.begin_playing((1,), (2,), (3,), (4,), (5,))
     late = slow.take(ROUND, E)

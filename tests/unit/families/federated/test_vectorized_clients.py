@@ -86,7 +86,7 @@ def test_at_once_is_one_after_another_but_for_rounding(more: dict[str, object]) 
     "more",
     [
         {"discriminator_optimizer": "lamb"},
-        {"generator_clip_norm": 1.0},
+        {"generator_optimizer": "clip_norm=1"},
         {"compile": True},
         {"precision": "fp16"},
     ],
