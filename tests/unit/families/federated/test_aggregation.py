@@ -160,7 +160,7 @@ def test_a_sum_is_refused_where_models_are_compared(rounds: MakeRounds) -> None:
         ),
         (
             {"world_size": 8, "aggregation": "median", "weighting": "kl"},
-            "--weighting kl: with --aggregation median every worker has one vote, and this follows what",
+            "--weighting kl: with --aggregation median every worker has one vote, and this",
         ),
         ({"world_size": 8, "aggregation": "clip:2", "weighting": "samples"}, "one vote"),
     ],
