@@ -34,13 +34,19 @@ def merged(layers: Iterable[Mapping[str, Any]], declared: Iterable["Setting"]) -
 
 
 def parts_of(text: str) -> tuple[str, dict[str, str]]:
-    """Reads `NAME:KEY=VALUE,KEY=VALUE`, in which the name or the keys may be missing."""
-    before, equals, _ = text.partition("=")
-    if not equals:
-        return text, {}
-    name = before.rpartition(":")[0]
-    pairs = (pair.partition("=") for pair in text[len(name) :].lstrip(":").split(","))
-    return name, {key.strip(): value.strip() for key, _, value in pairs}
+    """Reads `NAME:KEY=VALUE,KEY=VALUE`, in which the name or the keys may be missing.
+
+    A flag that is given several times has commas between its values, so the name may also stand
+    between commas.
+    """
+    name, values = "", dict[str, str]()
+    for part in text.split(",") if text else ():
+        before, equals, value = (piece.strip() for piece in part.partition("="))
+        named, _, key = before.rpartition(":") if equals else (before, "", "")
+        name = named or name
+        if equals or not before:
+            values[key] = value
+    return name, values
 
 
 def joined(name: str, values: Mapping[str, object]) -> str:

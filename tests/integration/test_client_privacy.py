@@ -157,11 +157,11 @@ REFUSED = [
     ([*DP, "--sampling", "random"], ["--sampling random", "give --sampling poisson"]),
     ([*DP, "--weighting", "samples"], ["--weighting samples", "give --weighting uniform"]),
     ([*DP, "--aggregation", "median"], ["--aggregation median", "leave it out"]),
-    ([*DP, "--wire", "models=int8"], ["--wire-models int8", "leave it out"]),
+    ([*DP, "--wire", "models=int8"], ["--wire models=int8", "leave it out"]),
     (["--sampling", "poisson", "--wire", "models=int8"], ["int8: with --sampling poisson"]),
     (
         [*DP, "--set", "checkpoint_to_server=true"],
-        ["--set", "checkpoint_to_server=true", "leave it out"],
+        ["--checkpoint-to-server", "leave it out"],
     ),
     (
         [*DP, "--secure-aggregation", "--participation", "0.9", "--world-size", "5"],

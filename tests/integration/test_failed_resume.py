@@ -104,7 +104,15 @@ def test_a_damaged_checkpoint(run: Path) -> None:
 
 
 def test_hosts_that_do_not_come(run: Path) -> None:
-    flags = [*OVER_THE_NETWORK, "--iterations", "20", "--set", "connect_timeout=1", "--tensorboard"]
+    flags = [
+        *OVER_THE_NETWORK,
+        "--iterations",
+        "20",
+        "--set",
+        "connect_timeout=1",
+        "--tracker",
+        "tensorboard",
+    ]
     check_left_alone(run, "rank(s) 1,2 did not join within 1 s", *flags)
 
 

@@ -20,7 +20,7 @@ _WASSERSTEIN = "--discriminator-loss wasserstein --generator-loss wasserstein"
 
 RUNS = {
     "md-gan": "--world-size 4 --workers-per-host 2 --swap-interval 1 --augment ada --r1 0.1 --ema 3"
-    " --spectral-norm --discriminator-optimizer lookahead:adabelief --discriminator-clip-norm 1",
+    " --spectral-norm --discriminator-optimizer lookahead:adabelief:clip_norm=1",
 }
 SLOW_RUNS = {
     "all at once": "--world-size 3 --workers-per-host 2 --vectorize --swap-interval 1 "

@@ -59,7 +59,7 @@ def check_swaps(folder: Path, last: int) -> None:
 @SLOW
 @pytest.mark.parametrize("swap", ["pairs", "derangement"])
 def test_any_spread_gives_the_same_generator(tmp_path: Path, swap: str) -> None:
-    flags = [*QUICK, *PART, "--swap", swap]
+    flags = [*QUICK, *PART, "--set", f"swap={swap}"]
     folders = [
         in_memory(tmp_path, *flags, "--workers-per-host", "1", out="alone"),
         in_memory(tmp_path, *flags, out="together"),

@@ -144,7 +144,7 @@ def test_a_host_drops_out_that_waits_for_a_question(
     [
         (["--world-size", "3"], "a sum of 2 worker(s) at a time"),
         (["--aggregation", "median"], "--aggregation median: with --secure-aggregation"),
-        (["--wire", "feedback=topk:0.1"], "--wire-feedback topk:0.1: with --secure-aggregation"),
+        (["--wire", "feedback=topk:0.1"], "--wire feedback=topk:0.1: with --secure-aggregation"),
         (["--deadline", "3x"], "--deadline 3x: with --secure-aggregation"),
         (["--updates", "arrival"], "--updates arrival: with --secure-aggregation"),
         (
