@@ -61,11 +61,7 @@ def _fitted(image: Image.Image, shape: Shape) -> Image.Image:
 
 
 def read_image(path: Path, shape: Shape) -> Tensor:
-    """Reads one picture file and converts it as `image_to_tensor` does.
-
-    Raises:
-        BadInput: the file cannot be read as a picture, or claims to be far larger than it is.
-    """
+    """Reads one picture file and converts it as `image_to_tensor` does."""
     try:
         pixels: Tensor = pil_to_tensor(read_fitted(path, shape))
     except Exception as error:  # a decoder may raise anything; the user must learn which file
@@ -82,9 +78,6 @@ def read_fitted(path: Path, shape: Shape, *, roughly: bool = False) -> Image.Ima
     Args:
         shape: (C, H, W) with C = 1 (grey) or 3 (RGB).
         roughly: whether a JPEG is read whole but decoded coarsely, which is many times faster.
-
-    Raises:
-        Exception: anything that a decoder may raise.
     """
     with Image.open(path, formats=_FORMATS) as image:
         _check_size(image.size, path.stat().st_size)

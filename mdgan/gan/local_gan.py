@@ -58,15 +58,7 @@ class LocalGAN:
         weights_replaced(self.learner.discriminator.optimizer)
 
     def step(self, stage: Stage = unobserved) -> tuple[Tensor, Tensor]:
-        """One iteration: L discriminator steps, then one generator step.
-
-        Args:
-            stage: what the stages `generate`, `real half`, `fake half`, `local step`, `aggregate`
-                (the backward pass through D and G) and `step` run in.
-
-        Returns:
-            J_disc and J_gen, scalars.
-        """
+        """One iteration: L discriminator steps, then a generator step: J_disc, J_gen."""
         generated = self.generate(stage)
         discriminator_loss = self.learner.learn(generated.fake, stage)
         generator_loss = self.learn_generator(generated.judged, stage)

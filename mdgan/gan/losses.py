@@ -52,12 +52,7 @@ def as_output(returned: Tensor | tuple[Tensor, Tensor]) -> DiscriminatorOutput:
 def with_class_loss(
     loss: Tensor, output: DiscriminatorOutput, labels: Tensor | None, weight: float
 ) -> Tensor:
-    """Adds the auxiliary classifier's loss, if there is such a classifier.
-
-    Args:
-        labels: y, int64 [b].
-        weight: of the cross-entropy, the mean over the batch.
-    """
+    """Adds the auxiliary classifier's mean cross-entropy, weighted, if D has such a classifier."""
     if output.classes is None or labels is None:
         return loss
     return loss + weight * F.cross_entropy(output.classes, labels)
@@ -113,11 +108,7 @@ GENERATOR_LOSSES: dict[str, Term] = {
 
 
 def check_losses(settings: Any) -> None:
-    """Tries the terms that settings name on a batch of two logits.
-
-    Raises:
-        BadInput: one fails, or gives no number that can be minimised.
-    """
+    """Tries the terms that settings name on two logits; refuses what cannot be minimised."""
     both = DISCRIMINATOR_LOSSES[settings.discriminator_loss]
     named = (
         (f"--generator-loss {settings.generator_loss}", GENERATOR_LOSSES[settings.generator_loss]),

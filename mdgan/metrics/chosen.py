@@ -59,9 +59,6 @@ def make_extractor(
     Args:
         source: opens labelled data to train on; not called under differential privacy.
         held_out: opens the samples to test on; under differential privacy half of them trains.
-
-    Raises:
-        BadInput: it cannot be had.
     """
     file = own_file(settings.scores)
     if trains_on_held_out(settings):

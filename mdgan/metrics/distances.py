@@ -70,9 +70,6 @@ def frechet_distance(a: Moments, b: Moments) -> float:
 
     Returns:
         NaN if the features are so large that products of their sums are not finite.
-
-    Raises:
-        ValueError: fewer than two samples on a side.
     """
     from torchmetrics.image.fid import FrechetInceptionDistance  # takes seconds to import
 
@@ -101,10 +98,6 @@ def kernel_distance(real: Tensor, generated: Tensor, seed: int) -> tuple[float, 
     It is averaged over 100 random subsets of 1,000 samples of each kind. With fewer than 2,000
     samples a subset has half of them: subsets of all samples would be equal, and have no spread.
 
-    Args:
-        real: float64 [n, d], n ≥ 4.
-        generated: float64 [n, d].
-
     Returns:
         Mean, which may be a little below zero, and standard deviation over the subsets.
     """
@@ -125,11 +118,7 @@ def kernel_distance(real: Tensor, generated: Tensor, seed: int) -> tuple[float, 
 
 
 class Precomputed(nn.Module):
-    """Given to a metric instead of a network; returns the features that it is called with.
-
-    Attributes:
-        num_features: d, which FrechetInceptionDistance asks for.
-    """
+    """Given to a metric instead of a network; returns the features that it is called with."""
 
     def __init__(self, num_features: int) -> None:
         super().__init__()

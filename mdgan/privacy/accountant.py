@@ -25,12 +25,7 @@ _NO_ANSWER = (ArithmeticError, RuntimeError, ValueError, MemoryError)
 
 
 class PrivacyCharge(NamedTuple):
-    """Steps that are alike.
-
-    Attributes:
-        noise: σ, in units of the bound C.
-        rate: q, the probability with which each sample is in a batch.
-    """
+    """Steps that are alike: noise σ in units of C, and q, the probability of each sample."""
 
     noise: float
     rate: float
@@ -161,9 +156,6 @@ def epsilon_of(
     Args:
         earlier: what different samples have been through before; empty for a first plan. A history
             without charges has the order of `charge` fixed.
-
-    Raises:
-        BadInput: Opacus is not there, or its accountant cannot say.
     """
     if not charge.steps:
         return epsilon_of_histories(earlier, delta)
@@ -223,11 +215,7 @@ def noise_for(
     earlier: tuple[PrivacyHistory, ...],
     kind: str,
 ) -> float:
-    """The least σ with which steps can be taken, to a thousandth; see `epsilon_of`.
-
-    Raises:
-        BadInput: no noise is enough.
-    """
+    """The least σ with which steps can be taken, to a thousandth; see `epsilon_of`."""
 
     def cost(noise: float) -> float:
         return epsilon_of(PrivacyCharge(noise, rate, steps), delta, kind, earlier)

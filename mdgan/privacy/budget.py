@@ -113,11 +113,7 @@ class Budget:
         )
 
     def spent(self, *, exactly: bool = True) -> Spent:
-        """What is spent up to now.
-
-        Args:
-            exactly: of all steps; else possibly of some fewer, which takes no time.
-        """
+        """What is spent up to now; unless `exactly`, possibly of some fewer steps, in no time."""
         (steps, spent), taken = self._computed, self._ledger.taken
         begin = time.monotonic()
         if taken != steps and (exactly or begin >= self._due):
@@ -189,13 +185,6 @@ def open_clients_budget(
     """What clients as wholes may spend in a run, by what the server knows.
 
     A round is reserved by itself: it is long.
-
-    Args:
-        contents: of their samples, or what stands for them.
-        taken: how many rounds the run knows of.
-
-    Raises:
-        BadInput: it is too small for a round, or the ledger cannot be had, or is not the run's.
     """
 
     def make_plan(known: LedgerView) -> Plan:

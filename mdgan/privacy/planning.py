@@ -77,11 +77,7 @@ def plan_of(
     ledger: Path,
     disclosed: tuple[PrivacyHistory, ...] = (),
 ) -> Plan:
-    """What steps may be taken, by their ledger: it goes on with the last plan if that is the same.
-
-    Args:
-        disclosed: more that the same units have been through, as hosts say.
-    """
+    """What steps may be taken, by their ledger; the last plan goes on if it is the same."""
     asked = json.dumps(
         [
             *(settings.dp_epsilon, settings.dp_delta, settings.dp_noise, settings.dp_accountant),

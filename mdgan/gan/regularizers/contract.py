@@ -79,12 +79,7 @@ class Penalty(Regularizer):
     """`REAL`, `FAKE` or `BETWEEN`."""
 
     def of_samples(self, logits: Tensor, slopes: Tensor) -> Tensor:
-        """The penalty, a mean over b samples.
-
-        Args:
-            logits: D(x), [.., b].
-            slopes: ∇D(x) of each, [.., b, C, H, W]; both with their graph.
-        """
+        """The penalty, a mean over b samples, of D(x) and ∇D(x) of each; both with their graph."""
         raise NotImplementedError
 
 
