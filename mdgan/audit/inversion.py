@@ -104,11 +104,7 @@ def alignment(one: Evidence, other: Sequence[Tensor]) -> Tensor:
 
 
 def reconstruct(
-    explain: Explains,
-    seen: Evidence,
-    like: Samples,
-    random: torch.Generator,
-    steps: int,
+    explain: Explains, seen: Evidence, like: Samples, random: torch.Generator, steps: int
 ) -> Tensor:
     """Looks for images in [−1, 1] that explain an answer best, of the size and labels of `like`."""
     noise = _BEGINNING * torch.randn(like.images.shape, generator=random)

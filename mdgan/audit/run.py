@@ -22,15 +22,7 @@ from mdgan.launch.privacy import has_budgets
 from mdgan.metrics.extractor import Extractor
 from mdgan.observe.grid import grid_png
 from mdgan.privacy.canaries import CANARIES
-from mdgan.records.audit import (
-    AUDIT_FILE,
-    NEIGHBOURS,
-    PICTURES,
-    Audit,
-    Bound,
-    Copying,
-    Inversion,
-)
+from mdgan.records.audit import AUDIT_FILE, NEIGHBOURS, PICTURES, Audit, Bound, Copying, Inversion
 from mdgan.storage.whole_file import make_folder, write_whole
 
 _log = logging.getLogger(__name__)

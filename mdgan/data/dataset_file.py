@@ -200,10 +200,8 @@ def check_defaults(dataset: DatasetFile, known: Collection[str]) -> None:
 def import_file(path: Path, purpose: str, name: str | None = None) -> ModuleType:
     """Runs one of the user's Python files as a module.
 
-    Args:
-        purpose: a part of the module's name, so that files of equal names do not collide if one is
-            a dataset file and the other an extractor.
-        name: what error messages call the file, if not by its path.
+    The purpose is a part of the module's name, so that a dataset file and an extractor may have
+    equal names; error messages call the file by `name`, or by its path.
     """
     module_name = f"mdgan_{purpose}_{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)

@@ -41,12 +41,10 @@ class RobustRule(NamedTuple):
 
     def withstands(self, num_answers: int) -> int:
         """How many hostile answers among m the rule is made for, at most its F."""
-        if not self.outvotes:
-            return 0
         most = (num_answers - (3 if self.name == "krum" else 1)) // 2
         if self.name in ("trimmed-mean", "krum"):
             most = min(most, int(self.parameter))
-        return max(most, 0)
+        return max(most, 0) if self.outvotes else 0
 
     def check_enough(self, num_answers: int, *, of: str = "workers", more: str = "more") -> None:
         """Refuses a run that begins with too few answers for what the rule promises."""

@@ -22,9 +22,7 @@ from mdgan.gan.optimizers import weights_replaced
 
 def resolve_kappa(kappa: int | str, num_workers: int) -> int:
     """κ for N live workers: as given, or max(2, ⌊log2 N⌋) (Darmanger and Gombas, section 5.2)."""
-    if isinstance(kappa, int):
-        return kappa
-    return max(2, floor(log2(num_workers)))
+    return kappa if isinstance(kappa, int) else max(2, floor(log2(num_workers)))
 
 
 class Generated(NamedTuple):
@@ -87,8 +85,7 @@ class LocalGAN:
         for_learning = self.learner.rules.batch_size
         for_judging = self._judged_size or for_learning
         first = 0 if self._kappa == 1 else for_judging
-        fake = samples[first : first + for_learning]
-        return Generated(samples[:for_judging], fake.detach())
+        return Generated(samples[:for_judging], samples[first : first + for_learning].detach())
 
     def learn_generator(self, judged: Samples, stage: Stage = unobserved) -> Tensor:
         """Puts the gradient of J_gen for G in place, and returns J_gen; the graph is used up."""

@@ -32,14 +32,11 @@ class DiscriminatorOutput(NamedTuple):
 
     def split(self, first: int) -> "tuple[DiscriminatorOutput, DiscriminatorOutput]":
         """What it says of the first samples, and of the others."""
-        parts = (slice(first), slice(first, None))
-        one, other = (
-            DiscriminatorOutput(
-                self.logits[part], None if self.classes is None else self.classes[part]
-            )
-            for part in parts
-        )
-        return one, other
+        logits, others = self.logits[:first], self.logits[first:]
+        if self.classes is None:
+            return DiscriminatorOutput(logits), DiscriminatorOutput(others)
+        classes, of_others = self.classes[:first], self.classes[first:]
+        return DiscriminatorOutput(logits, classes), DiscriminatorOutput(others, of_others)
 
 
 def as_output(returned: Tensor | tuple[Tensor, Tensor]) -> DiscriminatorOutput:
@@ -135,6 +132,5 @@ def finite_means(losses: Tensor) -> Tensor:
     means = losses.mean(dim=0)
     if bool(means.isfinite().all()):
         return means
-    nothing = torch.full_like(losses, torch.nan)
-    finite = torch.where(losses.isfinite(), losses, nothing)
+    finite = torch.where(losses.isfinite(), losses, torch.nan)
     return finite.double().nanmean(dim=0).to(losses.dtype)

@@ -264,15 +264,13 @@ def _check_alike(models: Sequence[nn.Module]) -> None:
 
 def _one_for_all(owners: Sequence[TrainedModel]) -> torch.optim.Optimizer:
     """An optimizer of the same kind and settings as each one's own, for all parameters."""
-    optimizers = [owner.optimizer for owner in owners]
-    kinds = {type(optimizer) for optimizer in optimizers}
-    if len(kinds) > 1:
+    first, *others = [owner.optimizer for owner in owners]
+    make: Callable[..., torch.optim.Optimizer] = type(first)
+    if any(type(other) is not make for other in others):
         raise CannotStack("their optimizers differ")
-    if (kind := kinds.pop()) not in _STACKABLE:
-        raise CannotStack(f"{kind.__name__} steps one model at a time")
-    settings = _group_of(optimizers[0])
-    if any(_group_of(one) != settings for one in optimizers):
+    if make not in _STACKABLE:
+        raise CannotStack(f"{type(first).__name__} steps one model at a time")
+    settings = _group_of(first)
+    if any(_group_of(other) != settings for other in others):
         raise CannotStack("their optimizers have several settings")
-    parameters = [p for owner in owners for p in owner.model.parameters()]
-    make: Callable[..., torch.optim.Optimizer] = kind
-    return make([{"params": parameters, **settings}])
+    return make([{"params": [p for o in owners for p in o.model.parameters()], **settings}])

@@ -82,8 +82,7 @@ class OptimizerForm:
     def __str__(self) -> str:
         """As the command line has it, complete enough to mean the same beside any defaults."""
         return joined(
-            self.name,
-            {key: shortest(v) if isinstance(v, float) else v for key, v in self.values},
+            self.name, {key: shortest(v) if isinstance(v, float) else v for key, v in self.values}
         )
 
     @classmethod

@@ -41,9 +41,7 @@ class Moments:
 
     def __add__(self, other: "Moments") -> "Moments":
         return Moments(
-            self.num_samples + other.num_samples,
-            self.total + other.total,
-            self.outer + other.outer,
+            self.num_samples + other.num_samples, self.total + other.total, self.outer + other.outer
         )
 
     @property

@@ -86,12 +86,7 @@ class ACGANDiscriminator(nn.Module):
     """
 
     def __init__(
-        self,
-        shape: tuple[int, int, int],
-        num_classes: int,
-        width: int,
-        *,
-        sees_batch: bool = False,
+        self, shape: tuple[int, int, int], num_classes: int, width: int, *, sees_batch: bool = False
     ) -> None:
         super().__init__()
         self.num_classes = num_classes

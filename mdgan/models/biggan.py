@@ -86,12 +86,7 @@ class BigGANGenerator(nn.Module):
     """
 
     def __init__(
-        self,
-        side: int,
-        channels: list[int],
-        attends_at: int,
-        image_channels: int,
-        num_classes: int,
+        self, side: int, channels: list[int], attends_at: int, image_channels: int, num_classes: int
     ) -> None:
         super().__init__()
         self.num_classes = num_classes

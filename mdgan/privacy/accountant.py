@@ -96,19 +96,15 @@ def _divergence(order: float, charges: Iterable[PrivacyCharge]) -> float:
     return float(sum(_renyi_of_a_step(c.noise, c.rate, (order,))[0] * c.steps for c in charges))
 
 
-def _divergence_of(history: PrivacyHistory) -> float:
-    return _divergence(history.order, history.charges)
-
-
 @lru_cache(maxsize=16)
 def _worst(earlier: tuple[PrivacyHistory, ...]) -> Mapping[float, float]:
     """For each Rényi order, the divergence of the history that costs most."""
-    return {history.order: _divergence_of(history) for history in worst_of(earlier)}
+    return {each.order: _divergence(*each) for each in worst_of(earlier)}
 
 
 def worst_of(earlier: Iterable[PrivacyHistory]) -> tuple[PrivacyHistory, ...]:
     """Of each order that some histories have, the one that costs most: `epsilon_of` is the same."""
-    worst = {history.order: history for history in sorted(earlier, key=_divergence_of)}
+    worst = {history.order: history for history in sorted(earlier, key=lambda e: _divergence(*e))}
     return tuple(worst.values())
 
 

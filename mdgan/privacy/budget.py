@@ -157,11 +157,7 @@ def known_to_all(seed: int, rank: int, *stream: int) -> bytes:
 
 
 def open_budget(
-    rank: int,
-    num_samples: int,
-    settings: Private,
-    folder: Path,
-    contents: Callable[[], Contents],
+    rank: int, num_samples: int, settings: Private, folder: Path, contents: Callable[[], Contents]
 ) -> Budget | None:
     """What the samples of a worker may spend in a run; None if there is no noise."""
     if not settings.privacy.hides_samples or settings.privacy.dp_noise == 0:

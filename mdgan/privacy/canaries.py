@@ -123,13 +123,7 @@ class Canaries:
     """
 
     def __init__(
-        self,
-        number: int,
-        rate: float,
-        clip: float,
-        noise: float,
-        *,
-        num_planted: int | None = None,
+        self, number: int, rate: float, clip: float, noise: float, *, num_planted: int | None = None
     ) -> None:
         bits = secrets.randbits(number)
         self._coins = torch.tensor([bool(bits >> n & 1) for n in range(number)])
@@ -228,8 +222,7 @@ class Canaries:
         inverse = torch.linalg.pinv((directions @ directions.T).double(), hermitian=True)
         seen = inverse @ (directions @ noisy).double()
         variance = self._deviation**2 * inverse.diagonal()
-        ratio: Tensor = (2 * seen - 1) / (2 * variance)
-        return ratio
+        return (2 * seen - 1) / (2 * variance)
 
     def taken(self) -> None:
         """Adds the scores of the last step; those of steps that were undone are not counted."""

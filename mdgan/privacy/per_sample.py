@@ -15,12 +15,7 @@ from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples, inputs
 from mdgan.gan.losses import as_output
 from mdgan.gan.regularizers.contract import Penalty
-from mdgan.privacy.layer_norms import (
-    clipped_sum_by_layer,
-    factors_of,
-    layers_with_weights,
-    zero,
-)
+from mdgan.privacy.layer_norms import clipped_sum_by_layer, factors_of, layers_with_weights, zero
 
 _MOST_BYTES = 256 << 20
 _MOST_AT_ONCE = 64

@@ -9,10 +9,7 @@ import torch
 from scipy import stats
 from sklearn.datasets import load_digits
 
-from mdgan.data.dataset_file import (
-    check_defaults,
-    load,
-)
+from mdgan.data.dataset_file import check_defaults, load
 from mdgan.data.find import find_all
 from mdgan.data.shard import Shard
 from mdgan.errors import BadInput

@@ -80,10 +80,7 @@ class LabelledData(small.RealData):
 
 
 def make_worker(
-    kind: type[nn.Module],
-    seed: int = 0,
-    regularizers: Iterable[Regularizer] = (),
-    **rules: float,
+    kind: type[nn.Module], seed: int = 0, regularizers: Iterable[Regularizer] = (), **rules: float
 ) -> Worker:
     model = make(kind, seed)
     own = small.make_worker(seed)
