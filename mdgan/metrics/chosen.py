@@ -116,8 +116,8 @@ def _classifier_of_held_out(
     if held_out is None or number < _LEAST_HELD_OUT:
         raise BadInput(
             f"--extractor {CLASSIFIER}: with {settings.privacy.dp_flag} it learns from held-out "
-            f"samples alone, at least {_LEAST_HELD_OUT}, and there are {number} here; give more with "
-            "--held-out DIR, or another network with --extractor FILE"
+            f"samples alone, at least {_LEAST_HELD_OUT}, and there are {number} here; give more "
+            "with --held-out DIR, or another network with --extractor FILE"
         )
     count_classes(dataset.name, held_out)
     return train_classifier(_half_of(dataset), *_halves(held_out))
