@@ -14,15 +14,7 @@ _MOST_ASKED = 1000
 
 
 class Space(NamedTuple):
-    """Samples as points, by which distances are measured.
-
-    Attributes:
-        generated: float64 [n, d].
-        trained: those that were trained on, float64 [m, d].
-        held_out: non-members, float64 [h, d].
-        classes: of those that were trained on, int64 [m].
-        other_classes: of non-members, int64 [h].
-    """
+    """Samples as points, float64 [.., d], and the classes of those trained on and held out."""
 
     name: str
     generated: Tensor

@@ -19,12 +19,10 @@ _PERMUTATIONS, _AT_ONCE = 200, 20
 def separate(members: Tensor, non_members: Tensor, weights: Tensor | None = None) -> Separation:
     """The ROC curve of an attack that takes samples with high scores for members.
 
+    The standard error is that of Hanley and McNeil 1982 for (Σw)²/Σw² non-members.
+
     Args:
         weights: how much each non-member counts, float [n] ≥ 0, not all 0; 1 if not given.
-
-    Returns:
-        With the standard error of Hanley and McNeil 1982 for as many non-members as the weights
-        are worth, (Σw)²/Σw².
     """
     from sklearn.metrics import auc, roc_curve  # takes a second to import
 

@@ -36,13 +36,7 @@ _FLOAT_BYTES = 4
 
 @dataclass
 class Waits:
-    """How long training waited for its batches.
-
-    Attributes:
-        batches: how many.
-        waited_seconds: for all of them together.
-        longest_seconds: for one of them.
-    """
+    """How long training waited for its batches."""
 
     batches: int = 0
     waited_seconds: float = 0.0

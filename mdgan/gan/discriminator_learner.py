@@ -90,9 +90,7 @@ class LearningRules:
 class DiscriminatorLearner:
     """A discriminator, the private data that it learns from, and its random numbers.
 
-    Args:
-        regularizers: what it calls in each pass; their state belongs to the shard.
-        real_half: makes the real half of gradients; None for a pass over the next batch.
+    Without a `real_half` it takes a pass over the next batch.
     """
 
     def __init__(

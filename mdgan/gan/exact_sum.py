@@ -24,12 +24,7 @@ AddUp = Callable[[Mapping[int, Tensor], Mapping[int, float]], Tensor]
 
 
 class PartialSum(NamedTuple):
-    """Σ F_n over some workers of one host.
-
-    Attributes:
-        workers: n, two or more.
-        total: float64 [b, C, H, W]; float32 where a codec that loses something gives it back.
-    """
+    """Σ F_n over two or more workers of one host; float32 if a codec that loses sent it."""
 
     workers: tuple[int, ...]
     total: Tensor

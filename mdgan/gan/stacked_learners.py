@@ -23,9 +23,6 @@ class StackedLearners:
     masks from the first learner's random state: they are as independent as those that learners draw
     one by one, but not the same.
 
-    Args:
-        learners: with models of the same kind; a row is a place among them.
-
     Raises:
         CannotStack: these learners must be computed one by one; they are unchanged.
     """

@@ -39,11 +39,7 @@ def class_divergence(generated: Tensor, real: Tensor) -> float:
 
 
 def inception_score(probabilities: Tensor) -> float:
-    """The Inception score of all samples together (one split).
-
-    Args:
-        probabilities: float64 [n, K], p(y|x), n ≥ 1.
-    """
+    """The Inception score of all samples, p(y|x) float64 [n, K], together (one split)."""
     negative_entropies = torch.xlogy(probabilities, probabilities)
     return score_from_sums(
         len(probabilities), probabilities.sum(0), float(negative_entropies.sum())

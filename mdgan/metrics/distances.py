@@ -23,12 +23,7 @@ _MOST_IN_SUBSET = 1000
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over samples; the moments of two sets together are the sum of their moments.
-
-    Attributes:
-        total: float64 [d], Σ f(x).
-        outer: float64 [d, d], Σ f(x) f(x)ᵀ.
-    """
+    """Sums over samples, Σ f(x) and Σ f(x) f(x)ᵀ, float64; those of two sets are added."""
 
     num_samples: int
     total: Tensor
@@ -93,11 +88,8 @@ def frechet_distance(a: Moments, b: Moments) -> float:
 def kernel_distance(real: Tensor, generated: Tensor, seed: int) -> tuple[float, float]:
     """The unbiased squared MMD with the kernel (xᵀy/d + 1)³, by torchmetrics, in float64.
 
-    It is averaged over 100 random subsets of 1,000 samples of each kind. With fewer than 2,000
-    samples a subset has half of them: subsets of all samples would be equal, and have no spread.
-
-    Returns:
-        Mean, which may be a little below zero, and standard deviation over the subsets.
+    The mean and the deviation are over 100 random subsets of 1,000 samples of each kind. With
+    fewer than 2,000 samples a subset has half of them: subsets of all of them have no spread.
     """
     from torchmetrics.image.kid import KernelInceptionDistance  # takes seconds to import
 

@@ -222,7 +222,8 @@ class Canaries:
         inverse = torch.linalg.pinv((directions @ directions.T).double(), hermitian=True)
         seen = inverse @ (directions @ noisy).double()
         variance = self._deviation**2 * inverse.diagonal()
-        return (2 * seen - 1) / (2 * variance)
+        ratio: Tensor = (2 * seen - 1) / (2 * variance)
+        return ratio
 
     def taken(self) -> None:
         """Adds the scores of the last step; those of steps that were undone are not counted."""

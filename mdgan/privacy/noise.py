@@ -51,9 +51,6 @@ def with_noise(total: Tensor, clip: float, noise: float, key: bytes, scale: floa
             it is written to.
         key: of the step, 32 bytes.
         scale: what the result is multiplied by, which is known to all: 1 / b.
-
-    Returns:
-        Of the dtype of `total`, [d], on the CPU.
     """
     own = total.detach().cpu().contiguous()
     step, first = lattice_step(clip, len(own)), 0

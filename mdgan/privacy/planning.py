@@ -27,13 +27,7 @@ MOST_STEPS = 1 << 40
 
 
 class StepSchedule(NamedTuple):
-    """The steps of a run.
-
-    Attributes:
-        whose: the owner of the steps, as messages name it: `the samples of rank 3`.
-        num_units: how many iterations, or rounds, are planned.
-        hides: what the noise hides, a `SAMPLE` or a `CLIENT`.
-    """
+    """The iterations or rounds of a run, what noise hides, and `whose` they are, in messages."""
 
     whose: str
     rate: float

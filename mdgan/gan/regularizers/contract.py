@@ -141,11 +141,7 @@ class Regularizers:
 def regularized(
     build: Callable[[], nn.Module], those: Iterable[Regularizer], source: str
 ) -> nn.Module:
-    """Builds a discriminator, and has regularisers change it.
-
-    Raises:
-        BadInput: one of them cannot; `source` says where the discriminator is defined.
-    """
+    """Builds a discriminator, which `source` defines, and has regularisers change it."""
     model = build()
     for each in those:
         try:
