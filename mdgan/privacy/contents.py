@@ -19,7 +19,7 @@ class HasContents(Protocol):
 
 
 class Contents(NamedTuple):
-    """What some samples hold."""
+    """What some samples hold: SHA-256 of each content once, in order; and how many repeat one."""
 
     digests: tuple[bytes, ...]
     num_repeats: int = 0
