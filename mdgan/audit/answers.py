@@ -62,11 +62,7 @@ class _RememberingShard(Shard):
 
 
 class Answer(NamedTuple):
-    """An answer of a worker, and the real batch behind it.
-
-    Attributes:
-        real: the batch, [b, C, H, W].
-    """
+    """An answer of a worker, and the real batch behind it, [b, C, H, W]."""
 
     real: Samples
     seen: Evidence
@@ -159,11 +155,7 @@ class ReplayedWorker:
 
 
 class InvertedAnswers(NamedTuple):
-    """An attack on answers in numbers, and what to show of it.
-
-    Attributes:
-        shown: samples of batches, then what was made of the answers, [2 n, C, H, W], n ≤ 8.
-    """
+    """An attack in numbers; of n ≤ 8 samples these, then what was made of answers, [2 n, …]."""
 
     inversion: Inversion
     shown: Tensor
@@ -245,12 +237,7 @@ def _attack(
 def look_up(
     explain: Explains, answers: Sequence[Answer], strangers: Samples
 ) -> tuple[Tensor, Tensor]:
-    """How well single samples explain answers.
-
-    Returns:
-        The alignments of each sample with the answer whose batch it was in, and of samples that
-        were in no batch with every answer.
-    """
+    """How each sample aligns with its batch's answer, and those of no batch with all answers."""
     own = [
         alignment(explain(answer.real[place : place + 1]), answer.seen)
         for answer in answers

@@ -29,11 +29,7 @@ class Game(NamedTuple):
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """The probability of as many right guesses, at most, if the mechanism is (ε, δ)-private.
-
-    Args:
-        delta: δ, in [0, 1].
-    """
+    """The probability of as many right guesses, at most, if the mechanism is (ε, δ)-private."""
     from scipy.stats import binom  # takes a second to import
 
     accuracy = 1 / (1 + np.exp(-epsilon))
@@ -48,11 +44,7 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
 def epsilon_at_least(
     canaries: int, guesses: int, right: int, delta: float, doubt: float = 1 - CONFIDENCE
 ) -> float:
-    """The largest ε that the guesses rule out; 0 if they rule out none.
-
-    Args:
-        doubt: the probability with which the bound may be wrong; for the others see `p_value`.
-    """
+    """The largest ε that guesses rule out, but for the probability `doubt`; 0 if they do none."""
     low, high = 0.0, _MOST_EPSILON
     if p_value(canaries, guesses, right, low, delta) > doubt:
         return 0.0

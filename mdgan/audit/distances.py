@@ -14,15 +14,7 @@ _MOST_ASKED = 1000
 
 
 class Space(NamedTuple):
-    """Samples as points, by which distances are measured.
-
-    Attributes:
-        generated: float64 [n, d].
-        trained: those that were trained on, float64 [m, d].
-        held_out: non-members, float64 [h, d].
-        classes: of those that were trained on, int64 [m].
-        other_classes: of non-members, int64 [h].
-    """
+    """Samples as points, float64 [.., d], and the classes of those trained on and held out."""
 
     name: str
     generated: Tensor
@@ -33,15 +25,7 @@ class Space(NamedTuple):
 
 
 def nearest(points: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
-    """For each point its nearest neighbour.
-
-    Args:
-        points: float64 [n, d].
-        among: float64 [m, d], m > 0.
-
-    Returns:
-        Euclidean distances, float64 [n], and places in `among`, int64 [n].
-    """
+    """For each point its nearest neighbour."""
     found = [torch.cdist(part, among).min(dim=1) for part in torch.split(points, _AT_ONCE)]
     return torch.cat([f.values for f in found]), torch.cat([f.indices for f in found])
 
@@ -54,12 +38,6 @@ def copying(space: Space, seed: int) -> Copying | None:
     ratio of a generated sample's distances to the nearest sample trained on and to the nearest
     held-out one, among equally many of both in each class. A generator that makes some classes
     alone, or better, is accused of nothing.
-
-    Args:
-        seed: decides which samples trained on are compared with which held-out ones.
-
-    Returns:
-        None if both have no class in common.
     """
     of_trained, _ = nearest(space.trained, space.generated)
     of_held_out, _ = nearest(space.held_out, space.generated)

@@ -33,11 +33,7 @@ Explains = Callable[[Samples], Evidence]
 
 
 class Attacked(NamedTuple):
-    """A discriminator as the attacker has it, and the losses of the run.
-
-    Attributes:
-        model: D, in evaluation mode: masks of dropout are not known.
-    """
+    """D, in evaluation mode: masks of dropout are not known; and the losses of the run."""
 
     model: nn.Module
     real: Term
@@ -108,20 +104,9 @@ def alignment(one: Evidence, other: Sequence[Tensor]) -> Tensor:
 
 
 def reconstruct(
-    explain: Explains,
-    seen: Evidence,
-    like: Samples,
-    random: torch.Generator,
-    steps: int,
+    explain: Explains, seen: Evidence, like: Samples, random: torch.Generator, steps: int
 ) -> Tensor:
-    """Looks for images that explain an answer, from noise on.
-
-    Args:
-        like: a batch of the size looked for; its images are not looked at, its labels are known.
-
-    Returns:
-        The images that explain it best, float32 [b, C, H, W] in [−1, 1].
-    """
+    """Looks for images in [−1, 1] that explain an answer best, of the size and labels of `like`."""
     noise = _BEGINNING * torch.randn(like.images.shape, generator=random)
     guess = noise.clamp(-1, 1).requires_grad_()
     adam = torch.optim.Adam([guess], lr=_RATE)
@@ -149,15 +134,7 @@ def _roughness(images: Tensor) -> Tensor:
 
 
 def likeness(samples: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-    """For each sample the image that is most like it.
-
-    Args:
-        samples: [b, C, H, W] in [−1, 1].
-        images: [n, C, H, W] in [−1, 1].
-
-    Returns:
-        Its PSNR in dB, [b], and which image that is, int64 [b].
-    """
+    """For each of b samples the PSNR, in dB, of the image most like it, and its place, int64."""
     from torchmetrics.functional.image import peak_signal_noise_ratio  # takes seconds to import
 
     found = []

@@ -24,11 +24,7 @@ _AT_ONCE = 256
 
 @dataclass
 class Visits:
-    """With whom a discriminator has been.
-
-    Attributes:
-        last: the worker that trained it last; the one with which it began if none has.
-    """
+    """With whom a discriminator has been; `last` trained it last, or began with it."""
 
     last: int
     iterations: dict[int, int] = field(default_factory=dict)
@@ -41,11 +37,7 @@ class Visits:
 
 
 def visits(swaps: Iterable[Swap], workers: Sequence[int], iteration: int) -> dict[int, Visits]:
-    """The visits of the discriminators that workers hold after an iteration.
-
-    Returns:
-        By worker, of the discriminator that it holds.
-    """
+    """The visits of the discriminator that each worker holds after an iteration."""
     now = {worker: Visits(worker) for worker in workers}
     since = 0
     for swap in sorted(swaps, key=lambda swap: swap.iteration):
@@ -67,11 +59,7 @@ def visits(swaps: Iterable[Swap], workers: Sequence[int], iteration: int) -> dic
 
 @torch.no_grad()
 def logits(discriminator: nn.Module, samples: Samples) -> Tensor:
-    """D(x) in evaluation mode, float32 [n]; mixed, so that batches are alike.
-
-    Args:
-        samples: float32 [n, C, H, W], with labels if D is conditional.
-    """
+    """D(x) in evaluation mode, float32 [n]; mixed, so that batches are alike."""
     discriminator.eval()
     labelled = num_classes_of(discriminator) is not None
     order = torch.randperm(len(samples), generator=generator_for(0, "logits"))
@@ -90,14 +78,7 @@ def judge(
     visited: Visits,
     worker: int,
 ) -> Judged | str:
-    """Attacks one discriminator.
-
-    Args:
-        shards: by worker, samples that it trained on; of all that trained D.
-
-    Returns:
-        What was found, or why nothing was.
-    """
+    """Attacks one discriminator, which all these shards trained; or says why it cannot."""
     everything = together([*shards.values(), held_out])
     found = logits(discriminator, everything)
     if not bool(found.isfinite().all()):

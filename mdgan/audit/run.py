@@ -22,15 +22,7 @@ from mdgan.launch.privacy import has_budgets
 from mdgan.metrics.extractor import Extractor
 from mdgan.observe.grid import grid_png
 from mdgan.privacy.canaries import CANARIES
-from mdgan.records.audit import (
-    AUDIT_FILE,
-    NEIGHBOURS,
-    PICTURES,
-    Audit,
-    Bound,
-    Copying,
-    Inversion,
-)
+from mdgan.records.audit import AUDIT_FILE, NEIGHBOURS, PICTURES, Audit, Bound, Copying, Inversion
 from mdgan.storage.whole_file import make_folder, write_whole
 
 _log = logging.getLogger(__name__)
@@ -49,16 +41,7 @@ def audit_run(
 ) -> Audit:
     """Attacks a finished run; writes `audit.json` and pictures into its folder.
 
-    Args:
-        num_samples: n, how many samples to draw from the generator.
-        steps: how long images are looked for that explain a single answer; 0 leaves that out.
-
-    Returns:
-        What was found.
-
-    Raises:
-        BadInput: not a run that is over, its data or held-out samples are not here, or its folder
-            cannot be written.
+    Images that explain a single answer are looked for in so many steps; 0 leaves that out.
     """
     _tell("reading the run and its data")
     target = load_target(path, changes)

@@ -19,14 +19,10 @@ _PERMUTATIONS, _AT_ONCE = 200, 20
 def separate(members: Tensor, non_members: Tensor, weights: Tensor | None = None) -> Separation:
     """The ROC curve of an attack that takes samples with high scores for members.
 
-    Args:
-        members: the scores of samples that were trained on, float [m], all finite, m > 0.
-        non_members: those of samples that were not, float [n], all finite, n > 0.
-        weights: how much each non-member counts, float [n] ≥ 0, not all 0; 1 if not given.
+    The standard error is that of Hanley and McNeil 1982 for (Σw)²/Σw² non-members.
 
-    Returns:
-        With the standard error of Hanley and McNeil 1982 for as many non-members as the weights
-        are worth, (Σw)²/Σw².
+    Args:
+        weights: how much each non-member counts, float [n] ≥ 0, not all 0; 1 if not given.
     """
     from sklearn.metrics import auc, roc_curve  # takes a second to import
 
@@ -109,21 +105,12 @@ def _interval(successes: float, trials: float) -> tuple[float, float]:
 def separate_alike(
     members: Tensor, classes: Tensor, non_members: Tensor, their_classes: Tensor
 ) -> Separation | None:
-    """`separate`, where non-members count so that classes are as frequent as among the members.
+    """`separate`, with non-members weighted by class; None if no class is in common.
 
     A worker may hold few classes. An attack that knows nothing but which classes these are would
     otherwise seem to know its samples. Members of classes that no non-member has are left out. What
     the AUC would be if the attacked model had seen none of the samples is found by permuting both
     at random within their classes.
-
-    Args:
-        members: scores, float [m].
-        classes: of the members, int64 [m].
-        non_members: scores, float [n].
-        their_classes: of the non-members, int64 [n].
-
-    Returns:
-        None if they have no class in common.
     """
     known = torch.isin(classes, their_classes)
     if not bool(known.any()):
@@ -162,10 +149,6 @@ def _permuted_areas(scores: Tensor, classes: Tensor, members: Tensor, weights: T
 
 def permutations(classes: Tensor, members: Tensor) -> Iterator[Tensor]:
     """Draws which samples are members, at random within their classes; always the same draws.
-
-    Args:
-        classes: of all samples, int64 [n].
-        members: how many of each class are, int64 [classes].
 
     Yields:
         Some draws, bool [some, n].

@@ -67,11 +67,7 @@ class Target:
 
 
 def load_target(path: Path, changes: Mapping[str, str]) -> Target:
-    """Loads a run with all that an insider could have, and with the samples to judge attacks by.
-
-    Raises:
-        BadInput: not a run, not over, or its data or held-out samples are not on this machine.
-    """
+    """Loads a run with all that an insider could have, and with the samples to judge attacks by."""
     trained = load_trained(path)
     recorded = RecordedRun.read(path)
     if recorded.under_way:

@@ -5,10 +5,7 @@ from mdgan.records.audit import FOUND_AT, Audit, Bound, Separation
 from mdgan.records.values import said, said_list
 
 _MOST_ROWS = 20
-_HEADINGS = (
-    *("attack", "against samples of", "members / non-members", "AUC", "±"),
-    *FOUND_AT,
-)
+_HEADINGS = (*("attack", "against samples of", "members / non-members", "AUC", "±"), *FOUND_AT)
 
 
 def audit_in_words(found: Audit) -> str:

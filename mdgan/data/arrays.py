@@ -17,11 +17,7 @@ class Arrays(InMemoryPartitioner):
     which: ClassVar[str] = "train"
 
     def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
-        """Maps the two files into memory.
-
-        Returns:
-            Images [n, C, H, W], uint8 in [0, 255] or float32 in [−1, 1]; labels, int64 [n].
-        """
+        """See `InMemoryPartitioner`; maps the two files into memory."""
         try:
             images, labels = (
                 np.load(data_dir / file, mmap_mode="c") for file in file_names(self.which)

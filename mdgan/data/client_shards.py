@@ -39,11 +39,7 @@ class ClientShards(Mapping[int, Shard]):
 
     @cached_property
     def contents(self) -> Contents:
-        """What all samples of all clients hold; read once, and by no process forked after that.
-
-        Raises:
-            BadInput: one cannot be read.
-        """
+        """What all samples of all clients hold; read once, and by no process forked after that."""
         return Contents.of(*self.values())
 
     def class_counts(self) -> dict[int, list[int]]:

@@ -36,10 +36,6 @@ class Tuner:
     A step up doubles threads and buffer, one down takes that back. If congestion comes back soon
     after a step down, the next one is tried only after twice as many batches; so a storage that is
     always slow does not make training wait again and again.
-
-    Args:
-        threads: how many may read at once.
-        buffer: how many samples may be read ahead for each worker.
     """
 
     def __init__(self, threads: Range, buffer: Range) -> None:
@@ -74,11 +70,7 @@ class Tuner:
         return waited / passed if passed > 0 else 0.0
 
     def note(self, waited_seconds: float, passed_seconds: float) -> None:
-        """One more batch was drawn.
-
-        Args:
-            waited_seconds: how long training waited for it.
-        """
+        """One more batch was drawn."""
         self._window.append((waited_seconds, max(0.0, passed_seconds - waited_seconds)))
         if self._since_down is not None:
             self._since_down += 1

@@ -66,19 +66,11 @@ class DatasetFile:
             raise BadInput(f"{flag} {folder}: --dataset {self.name} reads no files; leave it out")
 
     def open(self, data_dir: Path, *, strict: bool = False) -> Partitioner:
-        """Reads the data; samples that cannot be read are named in the log and left out.
-
-        Raises:
-            BadInput: files are missing or damaged.
-        """
+        """Reads the data; samples that cannot be read are named in the log and left out."""
         return self._open("Partitioner", self.partitioner, data_dir, strict)
 
     def open_held_out(self, data_dir: Path, *, strict: bool = False) -> Partitioner:
-        """Reads the samples that no worker trains on, as `open` reads the others.
-
-        Raises:
-            BadInput: the file defines no HeldOut, or files are missing or damaged.
-        """
+        """Reads the samples that no worker trains on, as `open` reads the others."""
         if self.held_out is None:
             raise BadInput(
                 f"--dataset {self.name}: {self.path} defines no HeldOut, a Partitioner of samples "
@@ -197,11 +189,7 @@ def load_path(path: Path) -> DatasetFile:
 
 
 def check_defaults(dataset: DatasetFile, known: Collection[str]) -> None:
-    """Checks that a dataset file's DEFAULTS are settings.
-
-    Args:
-        known: the names of all settings that must be equal on every rank.
-    """
+    """Checks that a dataset file's DEFAULTS are known settings, equal on every rank."""
     for key in dataset.defaults:
         if key not in known:
             raise BadInput(
@@ -212,10 +200,8 @@ def check_defaults(dataset: DatasetFile, known: Collection[str]) -> None:
 def import_file(path: Path, purpose: str, name: str | None = None) -> ModuleType:
     """Runs one of the user's Python files as a module.
 
-    Args:
-        purpose: a part of the module's name, so that files of equal names do not collide if one is
-            a dataset file and the other an extractor.
-        name: what error messages call the file, if not by its path.
+    The purpose is a part of the module's name, so that a dataset file and an extractor may have
+    equal names; error messages call the file by `name`, or by its path.
     """
     module_name = f"mdgan_{purpose}_{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)

@@ -36,13 +36,7 @@ _FLOAT_BYTES = 4
 
 @dataclass
 class Waits:
-    """How long training waited for its batches.
-
-    Attributes:
-        batches: how many.
-        waited_seconds: for all of them together.
-        longest_seconds: for one of them.
-    """
+    """How long training waited for its batches."""
 
     batches: int = 0
     waited_seconds: float = 0.0
@@ -59,10 +53,6 @@ class Fetcher:
     """The threads of one process that read samples for all its shards.
 
     They start with the first sample that is asked for, so not before a rank has been forked.
-
-    Args:
-        threads: how many may read at once.
-        buffer: how many samples may be read ahead for each shard; 0 to 0 for none.
     """
 
     def __init__(self, threads: Range, buffer: Range) -> None:
@@ -79,12 +69,7 @@ class Fetcher:
     def of(
         cls, settings: DataSettings, batch_size: int, shape: Shape, processes: int, workers: int
     ) -> "Fetcher":
-        """As the user has it; what is `auto` is tuned.
-
-        Args:
-            batch_size: b.
-            shape: (C, H, W).
-        """
+        """As the user has it; what is `auto` is tuned."""
         threads = settings.data_threads
         if threads == "auto":
             most = min(_THREADS_A_CORE * num_cores() // processes, _MOST_THREADS)
@@ -152,11 +137,7 @@ class Fetcher:
 
 
 class Fetched:
-    """The samples of one shard that have been read, or are being read, before they are drawn.
-
-    Args:
-        note: told how many seconds a batch was waited for.
-    """
+    """The samples of one shard that have been read, or are being read, before they are drawn."""
 
     def __init__(
         self,
@@ -174,16 +155,6 @@ class Fetched:
 
         What comes next may change from one call to the next, as when a shard goes back to an
         earlier state. Then other samples are read, and those that are no longer wanted are dropped.
-
-        Args:
-            drawn: int64 [b], positions in the shard.
-            coming: int64 [k], positions in the order in which they will be drawn.
-
-        Returns:
-            As `Readable.samples`.
-
-        Raises:
-            BadInput: as `Readable.samples`.
         """
         now, later = drawn.tolist(), coming.tolist()
         self._read([*now, *later])

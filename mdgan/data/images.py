@@ -27,14 +27,7 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # re
 
 
 def image_to_tensor(image: Image.Image, shape: Shape) -> Tensor:
-    """Turns a picture upright, puts it on white, makes it grey or RGB, crops and resizes it.
-
-    Args:
-        shape: (C, H, W) with C = 1 (grey) or 3 (RGB).
-
-    Returns:
-        float32 [C, H, W] in [−1, 1].
-    """
+    """Turns a picture upright, puts it on white, makes it grey or RGB, crops and resizes it."""
     pixels: Tensor = pil_to_tensor(_fitted(image, shape))
     return pixels_to_float(pixels)
 
@@ -61,11 +54,7 @@ def _fitted(image: Image.Image, shape: Shape) -> Image.Image:
 
 
 def read_image(path: Path, shape: Shape) -> Tensor:
-    """Reads one picture file and converts it as `image_to_tensor` does.
-
-    Raises:
-        BadInput: the file cannot be read as a picture, or claims to be far larger than it is.
-    """
+    """Reads one picture file and converts it as `image_to_tensor` does."""
     try:
         pixels: Tensor = pil_to_tensor(read_fitted(path, shape))
     except Exception as error:  # a decoder may raise anything; the user must learn which file
@@ -79,12 +68,7 @@ def read_image(path: Path, shape: Shape) -> Tensor:
 def read_fitted(path: Path, shape: Shape, *, roughly: bool = False) -> Image.Image:
     """Decodes one picture file and makes it upright, grey or RGB, and of the right size.
 
-    Args:
-        shape: (C, H, W) with C = 1 (grey) or 3 (RGB).
-        roughly: whether a JPEG is read whole but decoded coarsely, which is many times faster.
-
-    Raises:
-        Exception: anything that a decoder may raise.
+    With `roughly` a JPEG is read whole but decoded coarsely, which is many times faster.
     """
     with Image.open(path, formats=_FORMATS) as image:
         _check_size(image.size, path.stat().st_size)

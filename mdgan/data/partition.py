@@ -23,14 +23,7 @@ _MOST_PIECES = 1_000_000
 
 
 def partition(labels: Tensor, scheme: PartitionScheme, num_workers: int, seed: int) -> list[Tensor]:
-    """Divides a data set with these labels, int64 [n], over workers, by any scheme but `none`.
-
-    Returns:
-        For each worker 1..N in turn, int64 indices in increasing order, none empty.
-
-    Raises:
-        BadInput: fewer samples than workers, or a worker that would get nothing.
-    """
+    """Divides a data set with these labels, int64 [n], over workers, by any scheme but `none`."""
     divide = SCHEMES[scheme.name]
     if len(labels) < num_workers and not lets_workers_share(scheme):
         raise BadInput(

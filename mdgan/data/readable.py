@@ -40,12 +40,7 @@ def warn_once(text: str) -> None:
 
 
 class Readable(Partitioner):
-    """Some samples of a data set; one that can no longer be read is replaced by the next here.
-
-    Args:
-        source: the data set; if it is a `Readable`, the one behind it is used.
-        indices: int64 [m], which of its samples.
-    """
+    """Some samples of a data set; one that can no longer be read is replaced by the next here."""
 
     def __init__(self, source: Partitioner, indices: Tensor) -> None:
         self.labels = source.labels[indices]
@@ -71,11 +66,7 @@ class Readable(Partitioner):
         return self._source.contents(self._indices[indices])
 
     def samples(self, indices: Tensor) -> Samples:
-        """The samples at some positions, float32 [k, C, H, W] in [−1, 1], and their classes.
-
-        Raises:
-            BadInput: no sample here can be read any more; the text names no file.
-        """
+        """The samples at some positions, float32 [k, C, H, W] in [−1, 1], and their classes."""
         what = "the worker's next sample stands in for each that cannot be read"
         if (whole := self._all_of(indices, what)) is not None:
             return whole
@@ -129,10 +120,6 @@ def readable(source: Partitioner, data_dir: Path, *, strict: bool) -> Partitione
 
     Every sample is read once, pictures by threads; samples in memory are not. What was found about
     many pictures is kept in the user's cache folder, and holds until a file changes.
-
-    Args:
-        source: the data set, with at least one sample.
-        data_dir: the folder that it was read from, for messages.
     """
     if isinstance(source, InMemoryPartitioner):
         return source

@@ -15,11 +15,7 @@ _FORM = re.compile(
 
 @dataclass(frozen=True)
 class PartitionScheme:
-    """How a data set is divided over workers; `partition.py` does it.
-
-    Attributes:
-        text: as the user wrote it; the random division depends on it.
-    """
+    """How a data set is divided, by `partition.py`; the random division depends on the text."""
 
     text: str
 
@@ -45,11 +41,7 @@ class PartitionScheme:
 
 
 def parse_partition(text: str) -> PartitionScheme:
-    """Reads a `--partition` value.
-
-    Raises:
-        ValueError: not one of the known forms, or a number out of range.
-    """
+    """Reads a `--partition` value."""
     scheme = PartitionScheme(text)
     if not _FORM.fullmatch(text):
         raise ValueError(f"not one of {PARTITION_FORMS}")

@@ -51,12 +51,7 @@ class DataSettings(Settings, group="data"):
         "auto",
         "Threads of each process that read pictures ahead, where the data are picture files; "
         "results do not depend on them.",
-        whole(
-            1,
-            1024,
-            below="at least one thread must read",
-            word="auto",
-        ),
+        whole(1, 1024, below="at least one thread must read", word="auto"),
         metavar="N|auto",
         group="speed",
         has_flag=False,

@@ -19,13 +19,6 @@ class Shard:
     """A view of some samples of a data set; nothing is copied.
 
     A sample that can no longer be read is replaced by the next one of the shard.
-
-    Args:
-        indices: int64 [m], which of its samples.
-        fetcher: reads samples before they are drawn; None to read them when they are.
-
-    Attributes:
-        indices: int64 [m], which samples.
     """
 
     def __init__(
@@ -55,9 +48,6 @@ class Shard:
     def pieces(self, size: int) -> Iterator[Tensor]:
         """Every sample once, in a fixed order; does not change what `next_batch` draws.
 
-        Args:
-            size: the number of samples in a piece; the last piece may have fewer.
-
         Yields:
             float32 [size, C, H, W] in [−1, 1].
         """
@@ -76,28 +66,14 @@ class Shard:
         return counts
 
     def next_batch(self, batch_size: int) -> Samples:
-        """Draws without replacement until the shard is used up, then reshuffles and goes on.
-
-        Args:
-            batch_size: b; if it exceeds the shard, samples occur more than once.
-
-        Returns:
-            float32 [b, C, H, W] in [−1, 1] (X^(r) of Algorithm 1, SAMPLES), with their classes.
-        """
+        """Draws X^(r) without replacement until the shard is used up, then reshuffles."""
         positions = self.next_positions(batch_size)
         if self._fetcher is None or self._fetched is None:
             return self._samples.samples(positions)
         return self._fetched.take(positions, self._coming(min(self._fetcher.buffer, len(self))))
 
     def taken(self, positions: Tensor) -> Samples:
-        """Some samples; changes nothing of what `next_batch` draws, and reads nothing ahead.
-
-        Args:
-            positions: in the shard, int64 [k].
-
-        Returns:
-            float32 [at most k, C, H, W]: one that can no longer be read is left out.
-        """
+        """Those of some samples that can be read; draws nothing, and reads nothing ahead."""
         return self._samples.available(positions)
 
     def next_positions(self, batch_size: int) -> Tensor:
@@ -145,13 +121,7 @@ class Shard:
         return {"left": torch.tensor(left), "generator": state, "size": size}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Draws from now on what another shard of the same samples would have drawn next.
-
-        Args:
-            state: as the other's `state` returned it.
-
-        Returns:
-            Whether the sizes are equal; if not, nothing changed.
+        """Draws what another shard of equal size would have drawn next; False at another size.
 
         Raises:
             KeyError, RuntimeError: the state is malformed; nothing changed.

@@ -41,24 +41,13 @@ class RobustRule(NamedTuple):
 
     def withstands(self, num_answers: int) -> int:
         """How many hostile answers among m the rule is made for, at most its F."""
-        if not self.outvotes:
-            return 0
         most = (num_answers - (3 if self.name == "krum" else 1)) // 2
         if self.name in ("trimmed-mean", "krum"):
             most = min(most, int(self.parameter))
-        return max(most, 0)
+        return max(most, 0) if self.outvotes else 0
 
     def check_enough(self, num_answers: int, *, of: str = "workers", more: str = "more") -> None:
-        """Checks that a run begins with enough answers for what the rule promises.
-
-        Args:
-            num_answers: that are combined, if no worker is lost.
-            of: what they are of.
-            more: what the user can do about it.
-
-        Raises:
-            BadInput: they are too few.
-        """
+        """Refuses a run that begins with too few answers for what the rule promises."""
         if num_answers < self.needs_answers:
             raise BadInput(
                 f"--aggregation {self}: needs at least {self.needs_answers} {of} to outvote "
@@ -70,15 +59,7 @@ MEDIAN = RobustRule("median")
 
 
 def parse_robust_rule(text: str, forms: str = ROBUST_FORMS) -> RobustRule:
-    """Reads a rule.
-
-    Args:
-        text: one of `ROBUST_FORMS`.
-        forms: those that the algorithm has, for the message.
-
-    Raises:
-        ValueError: none of these, or a number out of range.
-    """
+    """Reads a rule, one of `ROBUST_FORMS`; ValueError says that it is none of `forms`."""
     if not _FORM.fullmatch(text):
         raise ValueError(f"not one of {forms}")
     name, _, given = text.partition(":")
@@ -91,14 +72,7 @@ def parse_robust_rule(text: str, forms: str = ROBUST_FORMS) -> RobustRule:
 
 
 def number_above_0(text: str, otherwise: str) -> float:
-    """Reads a number.
-
-    Args:
-        otherwise: the message for anything but a finite number above 0.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Reads a finite number above 0; raises ValueError, with that message, at any other."""
     try:
         number = float(text)
     except ValueError:

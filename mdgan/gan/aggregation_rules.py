@@ -28,19 +28,11 @@ _MOST_TO_EXCHANGE = 32
 
 
 def combine(rule: RobustRule, answers: Tensor) -> Tensor:
-    """Combines m answers, separately for each of s samples.
-
-    Args:
-        rule: if m answers are too few for its F, the largest F that fits is used.
-        answers: [m, s, d], in worker order.
-
-    Returns:
-        [s, d]
-    """
+    """Combines m answers, [m, s, d] in worker order, separately for each of s samples: [s, d]."""
     if rule.name == "mean" or len(answers) < LEAST_TO_VOTE:
         return answers.mean(0)
     if rule.name == "clip":
-        return _clipped_mean(answers, rule.parameter)
+        return _shortened(answers, rule.parameter).mean(0)
     num_hostile = rule.withstands(len(answers))
     return (_krum if rule.name == "krum" else _trimmed_mean)(answers, num_hostile)
 
@@ -72,9 +64,6 @@ def mean_of_trusted(rule: RobustRule, answers: Tensor, records: Tensor) -> Tenso
         answers: [m, d], in worker order. Longer ones are shortened to the median length: a record
             tells the direction of a worker's answers, not the length of this one.
         records: [m, e], by which the m − F workers are chosen.
-
-    Returns:
-        [d], the mean of the answers of the workers chosen.
     """
     chosen = _krum_winners(records.unsqueeze(1), rule.withstands(len(answers)))
     return _shortened(answers.unsqueeze(1), 1.0).squeeze(1)[chosen.squeeze(0)].mean(0)
@@ -105,12 +94,8 @@ def _krum_winners(answers: Tensor, num_hostile: int) -> Tensor:
     return winners.sort(dim=1).values
 
 
-def _clipped_mean(answers: Tensor, factor: float) -> Tensor:
-    """The mean, after answers longer than C times the median norm are shortened to that."""
-    return _shortened(answers, factor).mean(0)
-
-
 def _shortened(answers: Tensor, factor: float) -> Tensor:
+    """The answers; those longer than C times the median norm are shortened to that."""
     norms = torch.linalg.vector_norm(answers, dim=2, keepdim=True)
     limit = factor * _trimmed_mean(norms, (len(answers) - 1) // 2)
     return torch.where(norms > limit, answers * (limit / norms), answers)

@@ -28,12 +28,7 @@ def prepare(
     compiled: bool,
     exact: Sequence[str] = (),
 ) -> nn.Module:
-    """Makes a model, which it returns, compute in a precision and layout; in- and output: float32.
-
-    Args:
-        channels_last: whether images lie in memory pixel by pixel instead of plane by plane.
-        exact: patterns of the names of layers that compute in float32 whatever the precision is.
-    """
+    """Makes a model compute in a precision and layout, but for `exact` layers; float32 in, out."""
     if channels_last:
         model.to(memory_format=torch.channels_last)
     dtype = _DTYPES.get(precision)

@@ -45,11 +45,8 @@ class GeneratorAverage:
     def take_in(self, before: int, iteration: int) -> None:
         """Takes in the generator after an iteration, or after a round of several.
 
-        It counts for all iterations since the last one that was taken in. How much that is depends
-        on the two numbers alone, so a checkpoint holds nothing but the weights.
-
-        Args:
-            before: the last iteration that was taken in; 0 at first.
+        It counts for all iterations since the last one that was taken in, `before`, 0 at first.
+        How much that is depends on the two numbers alone, so a checkpoint holds only the weights.
         """
         share = self._sum(iteration - before) / self._sum(iteration)
         theirs, ours = self._source.state_dict(), self.model.state_dict()
@@ -71,9 +68,5 @@ class GeneratorAverage:
         return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restores what `state` returned.
-
-        Raises:
-            RuntimeError: the state does not fit.
-        """
+        """Restores what `state` returned."""
         self.model.load_state_dict(dict(state))

@@ -54,11 +54,7 @@ def build_model(build: Build, seed: int) -> nn.Module:
 def make_model(
     build: Build, name: str, settings: TrainingSettings, device: torch.device
 ) -> nn.Module:
-    """A model of the run on its device, in the precision and layout that the settings say.
-
-    Args:
-        name: `generator` or `discriminator`; with the seed it decides the initial weights.
-    """
+    """The `generator` or the `discriminator` of a run on its device, as the settings say."""
     model = build_model(build, derive_seed(settings.seed, name)).to(device)
     return _prepared(model, settings, compiled=settings.arithmetic.compile)
 

@@ -16,12 +16,7 @@ _FORM = re.compile(r"fp32|bf16|int8|topk:[0-9.eE+-]+")
 
 @dataclass(frozen=True)
 class CodecForm:
-    """Which codec, with which number.
-
-    Attributes:
-        name: fp32, bf16, int8 or topk.
-        fraction: F of topk, in ]0, 0.5]; 1 for the others.
-    """
+    """Which codec; with topk F in ]0, 0.5] as `fraction`, else 1."""
 
     name: str = "fp32"
     fraction: float = 1.0
@@ -37,14 +32,7 @@ class CodecForm:
 
 
 def parse_codec(text: str, forms: str) -> CodecForm:
-    """Reads a codec.
-
-    Args:
-        forms: `IMAGE_FORMS` or `CODEC_FORMS`, those that are allowed.
-
-    Raises:
-        ValueError: it is none of them.
-    """
+    """Reads a codec; raises ValueError if it is none of the forms, as `CODEC_FORMS` has them."""
     name, _, fraction = text.partition(":")
     if not _FORM.fullmatch(text) or name not in forms.replace(":F", "").split(", "):
         raise ValueError(f"not one of {forms}")
@@ -71,11 +59,7 @@ class WireForm:
 
 
 def wire_kind(forms: Mapping[str, str]) -> Kind:
-    """The kind of `--wire`.
-
-    Args:
-        forms: what the algorithm sends, and the codecs that each may have.
-    """
+    """The kind of `--wire`, by what the algorithm sends: the codecs that each may have."""
 
     def parse(text: str) -> WireForm:
         head, given = parts_of(text)

@@ -30,10 +30,7 @@ class Codec(CodecForm):
         return cls(form.name, form.fraction)
 
     def encode(self, samples: Tensor) -> dict[str, Tensor]:
-        """Encodes samples.
-
-        Args:
-            samples: float32 or float64 [n, b, C, H, W], finite.
+        """Encodes samples, float32 or float64 [n, b, C, H, W], finite.
 
         Returns:
             `values`. With int8 also `scales`, float32 [n, b]. With topk also `places`, int32
@@ -48,13 +45,9 @@ class Codec(CodecForm):
         return {"values": samples}
 
     def decode(self, parts: Mapping[str, Tensor], sample_shape: tuple[int, ...]) -> Tensor:
-        """Decodes what `encode` returned.
+        """Decodes what `encode` returned, of samples of shape (b, C, H, W).
 
         The sender may be broken or hostile, so every part is checked.
-
-        Args:
-            parts: as `encode` returned them.
-            sample_shape: (b, C, H, W).
 
         Returns:
             [n, b, C, H, W]; float32, or float64 if `fp32` encoded that. Holds NaN if `parts` do.
@@ -64,16 +57,14 @@ class Codec(CodecForm):
         """
         values = parts["values"]
         if self.name == "topk":
-            samples = _spread(values, parts["places"], sample_shape)
-        elif self.name == "int8":
-            samples = _from_int8(values, parts["scales"], sample_shape)
-        elif self.name == "bf16":
+            return _spread(values, parts["places"], sample_shape)
+        if self.name == "int8":
+            return _from_int8(values, parts["scales"], sample_shape)
+        if self.name == "bf16":
             _check(values, sample_shape, torch.bfloat16)
-            samples = values.float()
-        else:
-            _check(values, sample_shape, torch.float32, torch.float64)
-            samples = values
-        return samples
+            return values.float()
+        _check(values, sample_shape, torch.float32, torch.float64)
+        return values
 
 
 FP32 = Codec()

@@ -83,20 +83,14 @@ class LearningRules:
     """Whether D judges the real and the generated batch in one pass."""
 
     def loss(self, term: Term, output: DiscriminatorOutput, labels: Tensor | None) -> Tensor:
-        """Ã, B̃ or J_gen of a batch, a scalar, with the auxiliary classifier's if there is one.
-
-        Args:
-            labels: y; None if D is not conditional.
-        """
+        """Ã, B̃ or J_gen of a batch, a scalar, with the auxiliary classifier's if D has one."""
         return with_class_loss(term(output.logits), output, labels, self.class_weight)
 
 
 class DiscriminatorLearner:
     """A discriminator, the private data that it learns from, and its random numbers.
 
-    Args:
-        regularizers: what it calls in each pass; their state belongs to the shard.
-        real_half: makes the real half of gradients; None for a pass over the next batch.
+    Without a `real_half` it takes a pass over the next batch.
     """
 
     def __init__(
@@ -126,12 +120,7 @@ class DiscriminatorLearner:
     def learn(self, fake: Samples, stage: Stage = unobserved) -> Tensor:
         """L local steps of J_disc = Ã(X_r) + B̃(X^(d)) (Algorithm 1, lines 6-8).
 
-        Args:
-            fake: X^(d), [b, C, H, W]; with labels if D is conditional.
-            stage: what the stages `real half`, `fake half` and `local step` run in.
-
-        Returns:
-            J_disc before the last step, a scalar.
+        Returns J_disc before the last step, a scalar. `fake` has labels if D is conditional.
         """
         loss = torch.zeros(())
         for _ in range(self.rules.local_steps):
@@ -239,11 +228,7 @@ class DiscriminatorLearner:
         self._real_loss = loss
 
     def end_local_step(self, fake_loss: Tensor) -> Tensor:
-        """The gradient of both halves is in place; a real half learnt next begins anew.
-
-        Returns:
-            J_disc before the step, a scalar, from B̃ without a graph.
-        """
+        """The gradient of both halves is in place; returns J_disc, from B̃ without a graph."""
         loss = self.real_loss + fake_loss
         self.regularizers.note_real(self._real_logits)
         self._real_loss, self._real = None, None

@@ -24,12 +24,7 @@ AddUp = Callable[[Mapping[int, Tensor], Mapping[int, float]], Tensor]
 
 
 class PartialSum(NamedTuple):
-    """Σ F_n over some workers of one host.
-
-    Attributes:
-        workers: n, two or more.
-        total: float64 [b, C, H, W]; float32 where a codec that loses something gives it back.
-    """
+    """Σ F_n over two or more workers of one host; float32 if a codec that loses sent it."""
 
     workers: tuple[int, ...]
     total: Tensor
@@ -68,11 +63,7 @@ def summed(answers: Mapping[int, Tensor], _weights: Mapping[int, float] | None =
 def summed_in_steps(
     answers: Mapping[int, Tensor], _weights: Mapping[int, float] | None = None
 ) -> Tensor:
-    """Σ F_n of one worker or more as a whole number of steps of 2⁻⁵⁰.
-
-    Returns:
-        int64 [b, C, H, W]; `summed` gives the same sum, where it is below `MOST_EXACT`.
-    """
+    """As `summed`, of one worker or more: int64, the number of steps of 2⁻⁵⁰."""
     first, *others = (a.double().mul_(STEPS_PER_UNIT).round_().long() for a in answers.values())
     for answer in others:
         first += answer
@@ -83,15 +74,7 @@ FEEDBACK = FixedPoint(STEPS_PER_UNIT, MOST_EXACT, summed, summed_in_steps)
 
 
 def put_together(singles: Iterable[Tensor], sums: Iterable[Tensor]) -> Tensor | None:
-    """Σ F_n over all workers whose answers belong together.
-
-    Args:
-        singles: F_n of the workers that answered singly, float32 [b, C, H, W].
-        sums: what `summed` made of the other workers' answers, float64.
-
-    Returns:
-        float64 [b, C, H, W], fresh; None if there is nothing.
-    """
+    """Σ F_n of single answers, float32, and of sums by `summed`: float64; None of nothing."""
     singles, sums = list(singles), list(sums)
     if len(singles) == 1 and not sums:
         return singles[0].double()

@@ -13,11 +13,7 @@ from mdgan.gan.trained_model import TrainedModel
 
 
 class Generator(TrainedModel):
-    """G with its optimizer over w, and the random numbers that they draw.
-
-    Args:
-        noise: draws z, and y if G is conditional.
-    """
+    """G with its optimizer over w, and the random numbers that they draw: `noise` is of z and y."""
 
     def __init__(
         self,
@@ -39,14 +35,7 @@ class Generator(TrainedModel):
         self.random_state = random_state
 
     def draw(self, num_samples: int, weights: Mapping[str, Tensor] | None = None) -> Samples:
-        """X = G(z), z ~ N(0, I), with its graph; G(z, y) if G is conditional.
-
-        Args:
-            weights: used in place of w, by name.
-
-        Returns:
-            [num_samples, C, H, W] in [−1, 1], and y on the same device.
-        """
+        """X = G(z), z ~ N(0, I), with its graph; of y, too, if G is conditional."""
         z, labels = self.draw_inputs(num_samples)
         given = inputs(z, labels)
         with self.random_state.in_place():

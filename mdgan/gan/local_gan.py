@@ -22,9 +22,7 @@ from mdgan.gan.optimizers import weights_replaced
 
 def resolve_kappa(kappa: int | str, num_workers: int) -> int:
     """κ for N live workers: as given, or max(2, ⌊log2 N⌋) (Darmanger and Gombas, section 5.2)."""
-    if isinstance(kappa, int):
-        return kappa
-    return max(2, floor(log2(num_workers)))
+    return kappa if isinstance(kappa, int) else max(2, floor(log2(num_workers)))
 
 
 class Generated(NamedTuple):
@@ -58,15 +56,7 @@ class LocalGAN:
         weights_replaced(self.learner.discriminator.optimizer)
 
     def step(self, stage: Stage = unobserved) -> tuple[Tensor, Tensor]:
-        """One iteration: L discriminator steps, then one generator step.
-
-        Args:
-            stage: what the stages `generate`, `real half`, `fake half`, `local step`, `aggregate`
-                (the backward pass through D and G) and `step` run in.
-
-        Returns:
-            J_disc and J_gen, scalars.
-        """
+        """One iteration: L discriminator steps, then a generator step: J_disc, J_gen."""
         generated = self.generate(stage)
         discriminator_loss = self.learner.learn(generated.fake, stage)
         generator_loss = self.learn_generator(generated.judged, stage)
@@ -95,8 +85,7 @@ class LocalGAN:
         for_learning = self.learner.rules.batch_size
         for_judging = self._judged_size or for_learning
         first = 0 if self._kappa == 1 else for_judging
-        fake = samples[first : first + for_learning]
-        return Generated(samples[:for_judging], fake.detach())
+        return Generated(samples[:for_judging], samples[first : first + for_learning].detach())
 
     def learn_generator(self, judged: Samples, stage: Stage = unobserved) -> Tensor:
         """Puts the gradient of J_gen for G in place, and returns J_gen; the graph is used up."""

@@ -32,14 +32,11 @@ class DiscriminatorOutput(NamedTuple):
 
     def split(self, first: int) -> "tuple[DiscriminatorOutput, DiscriminatorOutput]":
         """What it says of the first samples, and of the others."""
-        parts = (slice(first), slice(first, None))
-        one, other = (
-            DiscriminatorOutput(
-                self.logits[part], None if self.classes is None else self.classes[part]
-            )
-            for part in parts
-        )
-        return one, other
+        logits, others = self.logits[:first], self.logits[first:]
+        if self.classes is None:
+            return DiscriminatorOutput(logits), DiscriminatorOutput(others)
+        classes, of_others = self.classes[:first], self.classes[first:]
+        return DiscriminatorOutput(logits, classes), DiscriminatorOutput(others, of_others)
 
 
 def as_output(returned: Tensor | tuple[Tensor, Tensor]) -> DiscriminatorOutput:
@@ -52,12 +49,7 @@ def as_output(returned: Tensor | tuple[Tensor, Tensor]) -> DiscriminatorOutput:
 def with_class_loss(
     loss: Tensor, output: DiscriminatorOutput, labels: Tensor | None, weight: float
 ) -> Tensor:
-    """Adds the auxiliary classifier's loss, if there is such a classifier.
-
-    Args:
-        labels: y, int64 [b].
-        weight: of the cross-entropy, the mean over the batch.
-    """
+    """Adds the auxiliary classifier's mean cross-entropy, weighted, if D has such a classifier."""
     if output.classes is None or labels is None:
         return loss
     return loss + weight * F.cross_entropy(output.classes, labels)
@@ -113,11 +105,7 @@ GENERATOR_LOSSES: dict[str, Term] = {
 
 
 def check_losses(settings: Any) -> None:
-    """Tries the terms that settings name on a batch of two logits.
-
-    Raises:
-        BadInput: one fails, or gives no number that can be minimised.
-    """
+    """Tries the terms that settings name on two logits; refuses what cannot be minimised."""
     both = DISCRIMINATOR_LOSSES[settings.discriminator_loss]
     named = (
         (f"--generator-loss {settings.generator_loss}", GENERATOR_LOSSES[settings.generator_loss]),
@@ -144,6 +132,5 @@ def finite_means(losses: Tensor) -> Tensor:
     means = losses.mean(dim=0)
     if bool(means.isfinite().all()):
         return means
-    nothing = torch.full_like(losses, torch.nan)
-    finite = torch.where(losses.isfinite(), losses, nothing)
+    finite = torch.where(losses.isfinite(), losses, torch.nan)
     return finite.double().nanmean(dim=0).to(losses.dtype)

@@ -61,14 +61,9 @@ class ModelStack:
         return self._owners[0].device
 
     def rehearse(self, compute: Callable[[Weights], Tensor], *others: Tensor) -> None:
-        """Computes gradients with copies of all weights, to see whether that works.
+        """Computes gradients with copies of all weights, else raises CannotStack.
 
-        Args:
-            compute: from weights to a scalar with its graph, as in training.
-            others: what else the scalar has gradients for.
-
-        Raises:
-            CannotStack: it does not work.
+        Those of a scalar, which `compute` makes of weights, for these weights and some `others`.
         """
         copies = Weights(_tensors(self._parameters.clone()), _tensors(self._buffers.clone()))
         learnt = self.learnt(copies)
@@ -119,14 +114,9 @@ class ModelStack:
         self._optimizer.step()
 
     def outputs(self, weights: Weights, read: Callable[..., Any], *inputs: Tensor) -> Any:
-        """What R models make of inputs of their own; buffers change in place.
+        """What R models make of inputs of their own, [R, …] each; buffers change in place.
 
-        Args:
-            read: takes what one model gives, and its inputs; gives a tensor or a tuple of tensors.
-            inputs: [R, …] each.
-
-        Returns:
-            What `read` gives, [R, …] each, with its graph.
+        `read` takes what one model gives, and its inputs; it gives a tensor or a tuple of them.
 
         Raises:
             CannotStack: the model puts another tensor in a buffer's place.
@@ -171,11 +161,7 @@ class ModelStack:
     def learn(
         self, rows: Sequence[int], weights: Weights, loss: Tensor, *, begin: bool = True
     ) -> None:
-        """Adds the gradient of a loss, a scalar, to that which is there, unless it `begin`s anew.
-
-        Args:
-            weights: of these models, which `learnt` was called with.
-        """
+        """Adds the gradient of a loss, a scalar, to the present one, unless it `begin`s anew."""
         learnt = [weights.parameters[name] for name in self._learnt]
         # backward(), unlike grad(), gives gradients the memory layout of the weights.
         torch.autograd.backward(loss, inputs=learnt)
@@ -278,15 +264,13 @@ def _check_alike(models: Sequence[nn.Module]) -> None:
 
 def _one_for_all(owners: Sequence[TrainedModel]) -> torch.optim.Optimizer:
     """An optimizer of the same kind and settings as each one's own, for all parameters."""
-    optimizers = [owner.optimizer for owner in owners]
-    kinds = {type(optimizer) for optimizer in optimizers}
-    if len(kinds) > 1:
+    first, *others = [owner.optimizer for owner in owners]
+    make: Callable[..., torch.optim.Optimizer] = type(first)
+    if any(type(other) is not make for other in others):
         raise CannotStack("their optimizers differ")
-    if (kind := kinds.pop()) not in _STACKABLE:
-        raise CannotStack(f"{kind.__name__} steps one model at a time")
-    settings = _group_of(optimizers[0])
-    if any(_group_of(one) != settings for one in optimizers):
+    if make not in _STACKABLE:
+        raise CannotStack(f"{type(first).__name__} steps one model at a time")
+    settings = _group_of(first)
+    if any(_group_of(other) != settings for other in others):
         raise CannotStack("their optimizers have several settings")
-    parameters = [p for owner in owners for p in owner.model.parameters()]
-    make: Callable[..., torch.optim.Optimizer] = kind
-    return make([{"params": parameters, **settings}])
+    return make([{"params": [p for o in owners for p in o.model.parameters()], **settings}])

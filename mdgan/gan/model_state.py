@@ -56,11 +56,7 @@ def is_finite(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def check_names(state: Mapping[str, Tensor], *prefixes: str) -> None:
-    """Refuses a state that has parts besides those with the given prefixes.
-
-    Raises:
-        KeyError: a name begins with none of the prefixes.
-    """
+    """Refuses, by KeyError, a state that has parts besides those with the given prefixes."""
     foreign = sorted(name for name in state.keys() if not name.startswith(prefixes))  # noqa: SIM118 - a TensorDict iterates over rows
     if foreign:
         raise KeyError(f"tensors that do not fit: {foreign}")
@@ -95,9 +91,6 @@ def load_model(
 
     A run may go on with another optimizer. Its state then begins anew, unless both keep the same
     things, as with and without Lookahead.
-
-    Args:
-        moments: as `optimizer_tensors` names them.
 
     Raises:
         KeyError, RuntimeError: a tensor is missing or has another shape or type; nothing changed.

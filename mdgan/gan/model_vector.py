@@ -40,21 +40,13 @@ class TensorVector:
 
     @torch.no_grad()
     def read(self) -> Tensor:
-        """The present values of all tensors.
-
-        Returns:
-            float32 `shape`, a copy, on the tensors' device.
-        """
+        """The present values of all tensors, float32 `shape`, a copy, on their device."""
         parts = [flat for tensors in self._groups() for flat in _filled_up(tensors)]
         return torch.cat(parts).view(self.shape) if parts else torch.empty(self.shape)
 
     @torch.no_grad()
     def write(self, *vectors: Tensor) -> None:
-        """Copies a vector into the tensors; values are rounded to what these can hold.
-
-        Args:
-            vectors: float32 or float64 of `shape` if put together; none ends within a group.
-        """
+        """Copies a vector, in one piece or cut between groups, into the tensors, rounded."""
         left, *others = vectors
         for tensors in self._groups():
             count = _num_blocks(tensors)

@@ -74,12 +74,7 @@ OPTIMIZER_KEYS = (
 
 @dataclass(frozen=True)
 class OptimizerForm:
-    """One optimizer, as users write it: `adam:lr=2e-4,beta1=0`.
-
-    Attributes:
-        name: one of `OPTIMIZER_NAMES`, or `lookahead:` and one of them.
-        values: of `_KEYS`, those that are given.
-    """
+    """One optimizer, as users write it: `adam:lr=2e-4,beta1=0`; the values of `_KEYS` given."""
 
     name: str
     values: tuple[tuple[str, float | int | str], ...]
@@ -87,18 +82,12 @@ class OptimizerForm:
     def __str__(self) -> str:
         """As the command line has it, complete enough to mean the same beside any defaults."""
         return joined(
-            self.name,
-            {key: shortest(v) if isinstance(v, float) else v for key, v in self.values},
+            self.name, {key: shortest(v) if isinstance(v, float) else v for key, v in self.values}
         )
 
     @classmethod
     def parse(cls, text: str) -> "OptimizerForm":
-        """Reads `NAME:KEY=VALUE,…`, in which the name or the keys may be missing.
-
-        Raises:
-            ValueError: a name or a key is not known, a value is out of range, or the optimizer has
-                no use for it.
-        """
+        """Reads `NAME:KEY=VALUE,…`, in which the name or the keys may be missing; or ValueError."""
         name, given = parts_of(text)
         name = str(OPTIMIZER_NAMES.setting().convert(name or OPTIMIZERS[0]))
         inner, has_beta2 = name.removeprefix(LOOKAHEAD), "beta2" in given

@@ -123,11 +123,7 @@ def within(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def kept_by_registered(policy: Policy) -> Kept:
-    """What a registered optimizer keeps, found by steps with a few weights.
-
-    Raises:
-        BadInput: it fails, or keeps something that could not move in a swap.
-    """
+    """What a registered optimizer keeps, found by steps; refuses what cannot move in a swap."""
     name = policy.inner
     try:
         with RandomState(0, torch.device("cpu")).in_place():

@@ -18,14 +18,7 @@ SCALING_RULE_NAMES = Names("scaling rule", *_OWN)
 
 
 def rate_factor(rule: str, ratio: float) -> float:
-    """What a rule of `SCALING_RULE_NAMES` multiplies rates by: 1, k, √k, or what the user's gives.
-
-    Args:
-        ratio: k > 0, for k times the samples that rates are given for.
-
-    Raises:
-        BadInput: the user's own rule fails, or gives no number above 0.
-    """
+    """What a rule of `SCALING_RULE_NAMES` multiplies rates by: 1, k, √k, or as the user's says."""
     if rule in _OWN:
         return _OWN[rule](ratio)
     asked = f"--lr-scaling {rule}: for {ratio:.4g} times the samples it"

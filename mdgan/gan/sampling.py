@@ -17,10 +17,8 @@ def sample_pieces(
 ) -> Iterator[Tensor]:
     """Yields samples by 256, on the CPU; leaves the generator and random states as they were.
 
-    Sample i follows from the seed alone: G is in evaluation mode meanwhile.
-
-    Args:
-        labels: y, int64 [n], for a conditional generator; by default each class in turn.
+    Sample i follows from the seed alone: G is in evaluation mode meanwhile. Labels
+    of a conditional G are int64 [n], by default each class in turn.
     """
     device = next(generator.parameters()).device
     num_classes = num_classes_of(generator)

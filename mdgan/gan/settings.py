@@ -188,9 +188,5 @@ class TrainingSettings(Settings, group="models"):
         return form.policy(self.iterations)
 
     def iterations_of(self, epochs: float, mean_shard_size: float) -> int:
-        """mE/b iterations, rounded, at least 1 (Hardy et al. 2019, Algorithm 1, line 11).
-
-        Args:
-            epochs: E.
-        """
+        """mE/b iterations of E epochs, at least 1 (Hardy et al. 2019, Algorithm 1, line 11)."""
         return max(1, round(min(mean_shard_size * epochs / self.batch_size, 2.0**63)))

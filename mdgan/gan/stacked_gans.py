@@ -42,11 +42,7 @@ class StackedGANs:
         self._learners = StackedLearners(learners, [unobserved] * len(gans), FreshStack)
 
     def rehearse(self) -> None:
-        """Sees with copies whether they can be computed at once.
-
-        Raises:
-            CannotStack: they cannot.
-        """
+        """Sees with copies whether they can be computed at once; else raises CannotStack."""
         generator, num_samples = self._gans[0].trained, self._gans[0].num_generated
         z = torch.zeros(len(self._gans), num_samples, generator.z_dim, device=generator.device)
         labels = None

@@ -23,9 +23,6 @@ class StackedLearners:
     masks from the first learner's random state: they are as independent as those that learners draw
     one by one, but not the same.
 
-    Args:
-        learners: with models of the same kind; a row is a place among them.
-
     Raises:
         CannotStack: these learners must be computed one by one; they are unchanged.
     """
@@ -50,14 +47,7 @@ class StackedLearners:
         self._models = kind([learner.discriminator for learner in learners])
 
     def rehearse(self, sample_shape: Sequence[int]) -> None:
-        """Sees with copies whether they can be computed at once.
-
-        Args:
-            sample_shape: of one sample, (C, H, W).
-
-        Raises:
-            CannotStack: they cannot.
-        """
+        """Sees with copies, of samples (C, H, W), whether they can be stacked; else CannotStack."""
         before = self._random_state.tensors()
         shape = (len(self._learners), self._rules.batch_size, *sample_shape)
         images = torch.zeros(shape, device=self._models.device, requires_grad=True)
@@ -88,14 +78,7 @@ class StackedLearners:
         self._models.arrange([learner.discriminator for learner in self._learners])
 
     def learn(self, rows: Sequence[int], fake: Samples) -> Tensor:
-        """L local steps (Hardy et al. 2019, Algorithm 1, lines 6-8).
-
-        Args:
-            fake: X^(d) of each, [R, b, C, H, W]; with labels, [R, b], if D is conditional.
-
-        Returns:
-            J_disc before the last step, [R].
-        """
+        """L local steps on [R, b, C, H, W]; returns J_disc before the last, [R]."""
         losses_before = torch.zeros(len(rows))
         for _ in range(self._rules.local_steps):
             self.learn_real_halves(rows)
@@ -127,14 +110,7 @@ class StackedLearners:
                 learner.keep_real_half(loss, of_real)
 
     def judge(self, rows: Sequence[int], judged: Samples) -> tuple[Tensor, Tensor]:
-        """J_gen of what R learners see, with a graph to the images; the weights are in none.
-
-        Args:
-            judged: X^(g) of each, [R, b, C, H, W]; with labels, [R, b], if D is conditional.
-
-        Returns:
-            The losses, [R], and the logits, [R, b].
-        """
+        """J_gen, [R], and logits, [R, b], of X^(g), with a graph to the images, not the weights."""
         seen = self._seen(rows, judged)
         weights = self._models.chosen(rows)
         with self._random_state.in_place():

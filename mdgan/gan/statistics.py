@@ -24,7 +24,7 @@ def refresh_buffers(
     So means and variances of BatchNorm become those of generated samples, and vectors of spectral
     norm those of the present weights. Weights stay as they are, and no real sample is needed.
     """
-    if not any(True for model in (generator, discriminator) for _ in model.buffers()):
+    if not [*generator.buffers(), *discriminator.buffers()]:
         return
     device = next(generator.parameters()).device
     noise = generator_for(seed, "statistics", iteration)

@@ -84,11 +84,7 @@ WEIGHTED = FixedPoint(STEPS_PER_UNIT, MOST_EXACT, weighted_sum, sum_in_steps)
 
 
 def mean_of_steps(total: Tensor, weight: float) -> Tensor:
-    """What `average` gives for two workers or more, float64, from what `sum_in_steps` gives.
-
-    Args:
-        weight: `total_weight` of all these workers.
-    """
+    """What `average` gives for two workers or more, from `sum_in_steps` and `total_weight`."""
     return _part_by_part(
         torch.float64, [total], lambda part: part.double().div_(STEPS_PER_UNIT).div_(weight)
     )

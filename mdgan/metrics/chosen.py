@@ -59,9 +59,6 @@ def make_extractor(
     Args:
         source: opens labelled data to train on; not called under differential privacy.
         held_out: opens the samples to test on; under differential privacy half of them trains.
-
-    Raises:
-        BadInput: it cannot be had.
     """
     file = own_file(settings.scores)
     if trains_on_held_out(settings):
@@ -82,17 +79,13 @@ def open_held_out(settings: Scored, dataset: DatasetFile, data_dir: Path) -> Par
     """
     if settings.scores.held_out is not None:
         folder = path_of(settings.scores.held_out)
-        if dataset.held_out is None and _is_private(settings):
+        if dataset.held_out is None and settings.privacy.has_dp:
             _check_apart(settings.scores.held_out, folder.resolve(), data_dir.resolve())
         return (dataset.open if dataset.held_out is None else dataset.open_held_out)(folder)
     try:
         return dataset.open_held_out(data_dir)
     except BadInput:
         return None
-
-
-def _is_private(settings: Scored) -> bool:
-    return settings.privacy.has_dp
 
 
 def _check_apart(given: str, folder: Path, data_dir: Path) -> None:
@@ -105,7 +98,7 @@ def _check_apart(given: str, folder: Path, data_dir: Path) -> None:
 
 def trains_on_held_out(settings: Scored) -> bool:
     """Whether the network is a classifier that must not be trained on workers' samples."""
-    return _is_private(settings) and own_file(settings.scores) is None
+    return settings.privacy.has_dp and own_file(settings.scores) is None
 
 
 def judging(settings: Scored, held_out: Partitioner | None) -> Partitioner | None:
@@ -123,9 +116,8 @@ def _classifier_of_held_out(
     if held_out is None or number < _LEAST_HELD_OUT:
         raise BadInput(
             f"--extractor {CLASSIFIER}: with {settings.privacy.dp_flag} it learns from held-out "
-            "samples "
-            f"alone, at least {_LEAST_HELD_OUT}, and there are {number} here; give more with "
-            "--held-out DIR, or another network with --extractor FILE"
+            f"samples alone, at least {_LEAST_HELD_OUT}, and there are {number} here; give more "
+            "with --held-out DIR, or another network with --extractor FILE"
         )
     count_classes(dataset.name, held_out)
     return train_classifier(_half_of(dataset), *_halves(held_out))

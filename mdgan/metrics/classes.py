@@ -21,42 +21,25 @@ NO_HELD_OUT = "no held-out samples that the server may hold; name some with --he
 
 
 def class_histogram(probabilities: Tensor) -> Tensor:
-    """How many samples are predicted to be of each class, int64 [K].
-
-    Args:
-        probabilities: float64 [n, K].
-    """
+    """How many samples are predicted to be of each class, int64 [K]."""
     return torch.bincount(probabilities.argmax(1), minlength=probabilities.shape[1])
 
 
 def classes_covered(generated: Tensor, real: Tensor) -> int:
-    """The number of classes that get at least a tenth of the share they have in the real data.
-
-    Args:
-        generated: int64 [K], predicted classes, at least one sample.
-        real: int64 [K], predicted classes of real samples, at least one sample.
-    """
+    """The number of classes that get at least a tenth of the share they have in the real data."""
     wanted = LEAST_SHARE * real.double() / real.sum()
     return int((generated.double() / generated.sum() >= wanted)[real > 0].sum())
 
 
 def class_divergence(generated: Tensor, real: Tensor) -> float:
-    """KL(generated ‖ real) of two such class histograms in nats; 0 if all shares are equal.
-
-    Returns:
-        Infinity if a class is generated that is never predicted in the real data.
-    """
+    """KL(generated ‖ real) of class histograms in nats; ∞ if a class is not among the real."""
     made, true = generated.double() / generated.sum(), real.double() / real.sum()
     present = generated > 0
     return max(0.0, float((made[present] * (made[present] / true[present]).log()).sum()))
 
 
 def inception_score(probabilities: Tensor) -> float:
-    """The Inception score of all samples together (one split).
-
-    Args:
-        probabilities: float64 [n, K], p(y|x), n ≥ 1.
-    """
+    """The Inception score of all samples, p(y|x) float64 [n, K], together (one split)."""
     negative_entropies = torch.xlogy(probabilities, probabilities)
     return score_from_sums(
         len(probabilities), probabilities.sum(0), float(negative_entropies.sum())
@@ -69,10 +52,6 @@ def score_from_sums(
     """The same score if only sums over the samples are known.
 
     log IS = (1/n) Σ_x Σ_y p(y|x) log p(y|x) − Σ_y p(y) log p(y), p(y) = (1/n) Σ_x p(y|x).
-
-    Args:
-        probability_sum: float64 [K], Σ_x p(y|x).
-        negative_entropy_sum: Σ_x Σ_y p(y|x) log p(y|x).
     """
     marginal = probability_sum / num_samples
     return math.exp(
@@ -111,9 +90,6 @@ def by_class(
 
     Only held-out samples are compared with: workers tell sums over all classes together, and tell
     nothing more for this.
-
-    Args:
-        generated: features of generated samples, with labels in [0, K).
     """
     labels = generated.labels
     assert labels is not None, "samples of a conditional generator have labels"

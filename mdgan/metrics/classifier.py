@@ -42,9 +42,6 @@ class Classifier(nn.Module):
 
     Args:
         shape: (C, H, W), any; sides above 64 are first averaged down, which bounds the cost.
-
-    Attributes:
-        num_multiplications: multiply-adds of one image's forward pass.
     """
 
     def __init__(self, shape: Shape, num_classes: int) -> None:
@@ -102,9 +99,6 @@ def train_classifier(
     Args:
         held_out: what to measure the accuracy on; None keeps back a tenth of `source` for it.
         seed: with the data it decides the weights, up to the rounding of other kinds of machine.
-
-    Raises:
-        BadInput: fewer than two classes.
     """
     num_classes = count_classes(name, source)
     train = torch.arange(len(source))
@@ -125,14 +119,7 @@ def train_classifier(
 def assemble(
     name: str, shape: Shape, num_classes: int, accuracy: float, state: Mapping[str, Tensor]
 ) -> Extractor:
-    """A trained classifier as an extractor, on the CPU.
-
-    Args:
-        accuracy: in [0, 1].
-
-    Raises:
-        RuntimeError: the weights are not of this architecture.
-    """
+    """A trained classifier as an extractor, on the CPU."""
     with RandomState(0, CPU).in_place():
         model = Classifier(shape, num_classes)
     model.load_state_dict(state)

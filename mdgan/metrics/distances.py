@@ -23,12 +23,7 @@ _MOST_IN_SUBSET = 1000
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over samples; the moments of two sets together are the sum of their moments.
-
-    Attributes:
-        total: float64 [d], Σ f(x).
-        outer: float64 [d, d], Σ f(x) f(x)ᵀ.
-    """
+    """Sums over samples, Σ f(x) and Σ f(x) f(x)ᵀ, float64; those of two sets are added."""
 
     num_samples: int
     total: Tensor
@@ -41,9 +36,7 @@ class Moments:
 
     def __add__(self, other: "Moments") -> "Moments":
         return Moments(
-            self.num_samples + other.num_samples,
-            self.total + other.total,
-            self.outer + other.outer,
+            self.num_samples + other.num_samples, self.total + other.total, self.outer + other.outer
         )
 
     @property
@@ -70,9 +63,6 @@ def frechet_distance(a: Moments, b: Moments) -> float:
 
     Returns:
         NaN if the features are so large that products of their sums are not finite.
-
-    Raises:
-        ValueError: fewer than two samples on a side.
     """
     from torchmetrics.image.fid import FrechetInceptionDistance  # takes seconds to import
 
@@ -98,15 +88,8 @@ def frechet_distance(a: Moments, b: Moments) -> float:
 def kernel_distance(real: Tensor, generated: Tensor, seed: int) -> tuple[float, float]:
     """The unbiased squared MMD with the kernel (xᵀy/d + 1)³, by torchmetrics, in float64.
 
-    It is averaged over 100 random subsets of 1,000 samples of each kind. With fewer than 2,000
-    samples a subset has half of them: subsets of all samples would be equal, and have no spread.
-
-    Args:
-        real: float64 [n, d], n ≥ 4.
-        generated: float64 [n, d].
-
-    Returns:
-        Mean, which may be a little below zero, and standard deviation over the subsets.
+    The mean and the deviation are over 100 random subsets of 1,000 samples of each kind. With
+    fewer than 2,000 samples a subset has half of them: subsets of all of them have no spread.
     """
     from torchmetrics.image.kid import KernelInceptionDistance  # takes seconds to import
 
@@ -125,11 +108,7 @@ def kernel_distance(real: Tensor, generated: Tensor, seed: int) -> tuple[float, 
 
 
 class Precomputed(nn.Module):
-    """Given to a metric instead of a network; returns the features that it is called with.
-
-    Attributes:
-        num_features: d, which FrechetInceptionDistance asks for.
-    """
+    """Given to a metric instead of a network; returns the features that it is called with."""
 
     def __init__(self, num_features: int) -> None:
         super().__init__()

@@ -73,18 +73,7 @@ class Extractor:
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Features:
-        """The features of some images; torch's default generators stay as they were.
-
-        Args:
-            images: float32 [n, C, H, W] in [−1, 1], on any device.
-
-        Returns:
-            Features of n samples, on the CPU.
-
-        Raises:
-            BadInput: the images have another shape or pixels that are not finite; or the network
-                fails, gives another shape, or features that are not finite.
-        """
+        """Features, on the CPU, of images in [−1, 1]; random numbers stay as they were."""
         if self.shape is not None and tuple(images.shape[1:]) != self.shape:
             raise BadInput(
                 f"{self.name}: takes images {list(self.shape)}, got {list(images.shape[1:])}"
@@ -147,14 +136,7 @@ def affordable_at_once(shape: Shape) -> int:
 
 
 def run_network(name: str, network: nn.Module, images: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Calls a network and checks that it returns features, or features and logits.
-
-    Returns:
-        Features, floating [n, d]; logits, floating [n, K], or None.
-
-    Raises:
-        BadInput: it fails or returns anything else.
-    """
+    """Calls a network and checks that it returns features, or features and logits."""
     try:
         output = network(images)
     except Exception as error:  # the user's own code may raise anything; show the user what it said

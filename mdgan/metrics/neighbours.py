@@ -35,15 +35,7 @@ class PrecisionRecall(NamedTuple):
 def precision_recall(
     real: Tensor, generated: Tensor, num_neighbours: int = NUM_NEIGHBOURS
 ) -> PrecisionRecall:
-    """Compares two sets by closed balls that reach to each sample's k-th nearest neighbour.
-
-    Args:
-        real: float64 [n, d], n > k.
-        generated: float64 [m, d], m > k.
-
-    Raises:
-        ValueError: too few samples.
-    """
+    """Compares two sets by closed balls that reach to each sample's k-th nearest neighbour."""
     if min(len(real), len(generated)) <= num_neighbours:
         raise ValueError(f"{num_neighbours} neighbours need more than {num_neighbours} samples")
     centre = real.mean(0)  # distances of centred values lose fewer digits
@@ -88,11 +80,7 @@ def _share(yes: Tensor) -> float:
 
 
 class Nearest(NamedTuple):
-    """How near generated samples come to held-out ones.
-
-    Attributes:
-        places: int64 [n], for every generated sample the held-out one that is nearest to it.
-    """
+    """How near generated samples come to held-out ones."""
 
     places: Tensor
     generated: float
@@ -100,13 +88,7 @@ class Nearest(NamedTuple):
 
 
 def nearest(generated: Tensor, held_out: Tensor) -> Nearest:
-    """Finds nearest neighbours by Euclidean distance.
-
-    Args:
-        generated: features, float64 [n, d], n > 0.
-        held_out: features of real samples, float64 [m, d], m > 1; of many some are asked for their
-            own neighbours.
-    """
+    """Finds nearest neighbours by Euclidean distance."""
     distances, places = torch.cdist(generated, held_out).min(dim=1)
     asked = torch.linspace(0, len(held_out) - 1, min(len(held_out), _MOST_ASKED)).long()
     to_others = torch.cdist(held_out[asked], held_out)

@@ -18,11 +18,7 @@ from mdgan.metrics.network_files import digest, from_file, inception, shortened
 
 
 def pack(extractor: Extractor) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """An extractor as JSON fields and tensors for `unpack` on another machine.
-
-    Returns:
-        The fields; and the weights if they are sent, as views of the extractor's own on the CPU.
-    """
+    """An extractor as JSON fields and, if weights are sent, tensors on the CPU for `unpack`."""
     fields: dict[str, Any] = {
         "kind": extractor.kind,
         "name": extractor.name,
@@ -46,10 +42,6 @@ def unpack(
     Args:
         own_file: this machine's `--inception-weights` or `--extractor`, for an extractor that is
             not sent; None if its user agreed to the data set's classifier.
-
-    Raises:
-        BadInput: this machine lacks the file or has another one; or the fields or tensors are
-            damaged, or from another version of mdgan.
     """
     if fields["kind"] == "classifier":
         if own_file is not None:

@@ -40,14 +40,7 @@ class RealStatistics:
         return cls({name: torch.zeros(shape, dtype=kind) for name, (kind, shape) in kinds.items()})
 
     def add(self, features: Features, first_position: int) -> None:
-        """Adds samples of a shard.
-
-        Args:
-            first_position: the position of the first of them; positions decide the halves.
-
-        Raises:
-            BadInput: they are of another extractor.
-        """
+        """Adds samples of a shard; the position of the first of them decides their halves."""
         p = features.probabilities
         if p is None:
             p = torch.zeros(len(features), 0, dtype=torch.float64)
@@ -132,11 +125,7 @@ class RealStatistics:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "RealStatistics":
-        """The statistics from what `tensors` returned; the tensors are copied.
-
-        Raises:
-            BadInput: one is missing, of another type or shape, or does not fit the others.
-        """
+        """The statistics from what `tensors` returned; the tensors are copied."""
         try:
             kinds = _expected(len(tensors["class_histogram"]), len(tensors["first.total"]))
             for name, (dtype, shape) in kinds.items():

@@ -92,9 +92,6 @@ def score(
     Args:
         seed: decides which samples are compared in pairs; torch's default generators stay.
         num_classes: K of a conditional generator, whose samples have labels; None of another.
-
-    Raises:
-        ValueError: no generated sample, or features of different extractors.
     """
     if len(generated) == 0:
         raise ValueError("no generated sample to score")

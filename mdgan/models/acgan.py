@@ -50,11 +50,7 @@ def with_classes(z: Tensor, labels: Tensor, num_classes: int) -> Tensor:
 
 
 class ACGANGenerator(nn.Module):
-    """From z [b, n] and classes y [b] to samples [b, C, H, W] in [−1, 1].
-
-    Args:
-        channels: of the maps, each of which has twice the side of the one before.
-    """
+    """From z [b, n] and classes y [b] to samples [b, C, H, W] in [−1, 1]."""
 
     def __init__(
         self,
@@ -87,18 +83,10 @@ class ACGANDiscriminator(nn.Module):
 
     Every second layer halves the side, but pictures of less than three doublings are halved to the
     square that they grow from: then the last map of 28·28 pixels has 7·7, as MD-GAN's counts say.
-
-    Args:
-        sees_batch: whether there is mini-batch discrimination before the last layer.
     """
 
     def __init__(
-        self,
-        shape: tuple[int, int, int],
-        num_classes: int,
-        width: int,
-        *,
-        sees_batch: bool = False,
+        self, shape: tuple[int, int, int], num_classes: int, width: int, *, sees_batch: bool = False
     ) -> None:
         super().__init__()
         self.num_classes = num_classes

@@ -78,20 +78,10 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
 
 
 class BigGANGenerator(nn.Module):
-    """From z [b, 20 (k + 1)] and classes y [b] to samples [b, C, H, W] in [−1, 1].
-
-    Args:
-        channels: of the first map, and after each of k blocks, all of which double the side.
-        attends_at: after how many blocks there is self-attention.
-    """
+    """From z [b, 20 (k + 1)] and classes y [b] to samples [b, C, H, W] in [−1, 1]."""
 
     def __init__(
-        self,
-        side: int,
-        channels: list[int],
-        attends_at: int,
-        image_channels: int,
-        num_classes: int,
+        self, side: int, channels: list[int], attends_at: int, image_channels: int, num_classes: int
     ) -> None:
         super().__init__()
         self.num_classes = num_classes
@@ -128,10 +118,6 @@ class BigGANDiscriminator(nn.Module):
 
     The logit is that of the features alone plus their inner product with the embedding of the class
     (Miyato and Koyama 2018).
-
-    Args:
-        down: channels that the blocks make which halve the side.
-        attends_at: after how many blocks there is self-attention.
     """
 
     def __init__(

@@ -14,11 +14,7 @@ _KEY_SHARE, _VALUE_SHARE = 8, 2
 
 
 class UpBlock(nn.Module):
-    """From [b, c, h, w] to [b, c', 2h, 2w]: norm, ReLU, twice the side, conv, norm, ReLU, conv.
-
-    Args:
-        norm: makes a norm for a number of channels; it is called with the map and the condition.
-    """
+    """From [b, c, h, w] to [b, c', 2h, 2w]: norm, ReLU, twice the side, conv, norm, ReLU, conv."""
 
     def __init__(
         self, before: int, after: int, norm: Callable[[int], nn.Module] = nn.BatchNorm2d
@@ -74,11 +70,7 @@ def _halved(maps: Tensor) -> Tensor:
 
 
 def down_blocks(image_channels: int, down: Sequence[int], flat: Sequence[int]) -> nn.Sequential:
-    """The blocks of a discriminator, the first of which sees the picture.
-
-    Args:
-        down: channels that the blocks make which halve the side.
-    """
+    """The blocks of a discriminator, the first of which sees the picture."""
     pairs = pairwise([image_channels, *down, *flat])
     return nn.Sequential(
         *(

@@ -17,15 +17,7 @@ _NUM_WEIGHTS = 8
 
 @torch.no_grad()
 def check_models(models: Models, num_classes: int | None = None) -> None:
-    """Runs both models once on a batch of two; warns of a discriminator that gives no logits.
-
-    Args:
-        num_classes: K of the data; None if that is not known.
-
-    Raises:
-        BadInput: a model fails, or its output is not of SHAPE, or not one logit a sample; or only
-            one is conditional, or they are of other classes than the data.
-    """
+    """Runs both models once on a batch of two; warns of a discriminator that gives no logits."""
     generator = _build(models, "Generator", models.generator)
     discriminator = _build(models, "Discriminator", models.discriminator)
     labels = _labels_for(models, generator, discriminator, num_classes)

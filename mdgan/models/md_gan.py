@@ -10,12 +10,7 @@ from math import prod
 from torch import Tensor, nn
 
 from mdgan.gan.build import Models
-from mdgan.models.acgan import (
-    ACGANDiscriminator,
-    ACGANGenerator,
-    first_and_others,
-    with_classes,
-)
+from mdgan.models.acgan import ACGANDiscriminator, ACGANGenerator, first_and_others, with_classes
 from mdgan.models.shapes import growth_of
 
 _INPUT_SIZE = 100

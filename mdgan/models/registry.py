@@ -74,11 +74,7 @@ def architectures() -> tuple[Architecture, ...]:
 
 
 def architecture(name: object) -> Architecture:
-    """One architecture by its name.
-
-    Raises:
-        BadInput: there is none of that name.
-    """
+    """One architecture by its name."""
     if not isinstance(name, str) or name not in _ARCHITECTURES:
         known = (FILE, *_ARCHITECTURES)
         raise BadInput(

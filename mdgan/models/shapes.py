@@ -14,11 +14,7 @@ class Growth(NamedTuple):
 
 
 def growth_of(shape: tuple[int, int, int]) -> Growth:
-    """How pictures of a shape grow.
-
-    Raises:
-        ValueError: it is no square with sides of 4·2ᵏ or 7·2ᵏ pixels, k ≥ 1.
-    """
+    """How pictures of a shape grow."""
     _, height, width = shape
     for side in SMALLEST:
         doublings = (height // side).bit_length() - 1

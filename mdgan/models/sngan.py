@@ -47,11 +47,7 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
 
 
 class SNGANGenerator(nn.Module):
-    """From z [b, 128] to samples [b, C, H, W] in [−1, 1].
-
-    Args:
-        channels: that the blocks make, each doubling the side.
-    """
+    """From z [b, 128] to samples [b, C, H, W] in [−1, 1]."""
 
     def __init__(self, side: int, channels: list[int], image_channels: int) -> None:
         super().__init__()
@@ -71,11 +67,7 @@ class SNGANGenerator(nn.Module):
 
 
 class SNGANDiscriminator(nn.Module):
-    """From samples [b, C, H, W] to logits [b, 1], with spectral norm on every layer.
-
-    Args:
-        down: channels that the blocks make which halve the side.
-    """
+    """From samples [b, C, H, W] to logits [b, 1], with spectral norm on every layer."""
 
     def __init__(self, image_channels: int, down: list[int], flat: list[int]) -> None:
         super().__init__()

@@ -25,12 +25,7 @@ _NO_ANSWER = (ArithmeticError, RuntimeError, ValueError, MemoryError)
 
 
 class PrivacyCharge(NamedTuple):
-    """Steps that are alike.
-
-    Attributes:
-        noise: σ, in units of the bound C.
-        rate: q, the probability with which each sample is in a batch.
-    """
+    """Steps that are alike: noise σ in units of C, and q, the probability of each sample."""
 
     noise: float
     rate: float
@@ -101,19 +96,15 @@ def _divergence(order: float, charges: Iterable[PrivacyCharge]) -> float:
     return float(sum(_renyi_of_a_step(c.noise, c.rate, (order,))[0] * c.steps for c in charges))
 
 
-def _divergence_of(history: PrivacyHistory) -> float:
-    return _divergence(history.order, history.charges)
-
-
 @lru_cache(maxsize=16)
 def _worst(earlier: tuple[PrivacyHistory, ...]) -> Mapping[float, float]:
     """For each Rényi order, the divergence of the history that costs most."""
-    return {history.order: _divergence_of(history) for history in worst_of(earlier)}
+    return {each.order: _divergence(*each) for each in worst_of(earlier)}
 
 
 def worst_of(earlier: Iterable[PrivacyHistory]) -> tuple[PrivacyHistory, ...]:
     """Of each order that some histories have, the one that costs most: `epsilon_of` is the same."""
-    worst = {history.order: history for history in sorted(earlier, key=_divergence_of)}
+    worst = {history.order: history for history in sorted(earlier, key=lambda e: _divergence(*e))}
     return tuple(worst.values())
 
 
@@ -161,9 +152,6 @@ def epsilon_of(
     Args:
         earlier: what different samples have been through before; empty for a first plan. A history
             without charges has the order of `charge` fixed.
-
-    Raises:
-        BadInput: Opacus is not there, or its accountant cannot say.
     """
     if not charge.steps:
         return epsilon_of_histories(earlier, delta)
@@ -223,11 +211,7 @@ def noise_for(
     earlier: tuple[PrivacyHistory, ...],
     kind: str,
 ) -> float:
-    """The least σ with which steps can be taken, to a thousandth; see `epsilon_of`.
-
-    Raises:
-        BadInput: no noise is enough.
-    """
+    """The least σ with which steps can be taken, to a thousandth; see `epsilon_of`."""
 
     def cost(noise: float) -> float:
         return epsilon_of(PrivacyCharge(noise, rate, steps), delta, kind, earlier)

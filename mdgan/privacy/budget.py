@@ -113,11 +113,7 @@ class Budget:
         )
 
     def spent(self, *, exactly: bool = True) -> Spent:
-        """What is spent up to now.
-
-        Args:
-            exactly: of all steps; else possibly of some fewer, which takes no time.
-        """
+        """What is spent up to now; unless `exactly`, possibly of some fewer steps, in no time."""
         (steps, spent), taken = self._computed, self._ledger.taken
         begin = time.monotonic()
         if taken != steps and (exactly or begin >= self._due):
@@ -161,11 +157,7 @@ def known_to_all(seed: int, rank: int, *stream: int) -> bytes:
 
 
 def open_budget(
-    rank: int,
-    num_samples: int,
-    settings: Private,
-    folder: Path,
-    contents: Callable[[], Contents],
+    rank: int, num_samples: int, settings: Private, folder: Path, contents: Callable[[], Contents]
 ) -> Budget | None:
     """What the samples of a worker may spend in a run; None if there is no noise."""
     if not settings.privacy.hides_samples or settings.privacy.dp_noise == 0:
@@ -189,13 +181,6 @@ def open_clients_budget(
     """What clients as wholes may spend in a run, by what the server knows.
 
     A round is reserved by itself: it is long.
-
-    Args:
-        contents: of their samples, or what stands for them.
-        taken: how many rounds the run knows of.
-
-    Raises:
-        BadInput: it is too small for a round, or the ledger cannot be had, or is not the run's.
     """
 
     def make_plan(known: LedgerView) -> Plan:

@@ -40,11 +40,7 @@ _EVERY, _LOOKED_EVERY = 64, 8
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker's file holds: a secret as long as the run goes on.
-
-    Attributes:
-        scores: the log likelihood ratio of what was released, with the canary and without.
-    """
+    """What a worker's file holds, secret during the run: coins, and log likelihood ratios."""
 
     coins: list[bool]
     scores: list[Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]]
@@ -72,11 +68,7 @@ def most_canaries(num_weights: int) -> int:
 
 @dataclass(frozen=True)
 class Planted:
-    """The planted samples, as a step's discriminator sees them: drawn, judged and cut as real ones.
-
-    Attributes:
-        like: some real samples, perhaps none, [.., C, H, W]; decide shape and device.
-    """
+    """The planted samples, drawn, judged and cut as real ones, of which `like` are some."""
 
     model: nn.Module
     rules: LearningRules
@@ -97,15 +89,9 @@ class Planted:
         return seen.of(self.regularizers.see(seen.images)) if made else seen
 
     def summed(self, places: Tensor) -> Tensor:
-        """The sum of some of their gradients, made and cut as those of real samples are.
+        """The sum of some of their gradients, made and cut as of real samples, float64 [d], CPU.
 
-        D's buffers are the same after any places.
-
-        Args:
-            places: int64 [n]; n may be 0.
-
-        Returns:
-            float64 [d], on the CPU.
+        D's buffers are the same after any places, int64 [n]; n may be 0.
         """
         samples = self._samples(places).padded(max(1, len(places)))
         total, _ = clipped_sum(
@@ -114,11 +100,7 @@ class Planted:
         return torch.cat([each.detach().double().flatten().cpu() for each in total.values()])
 
     def directions(self, number: int) -> Tensor:
-        """What the gradient of each would be, but for dropout and augmentation, cut to norm C.
-
-        Returns:
-            float32 [number, d], on the CPU.
-        """
+        """Their gradients without dropout and augmentation, cut to norm C: [number, d], CPU."""
         with still(self.model):
             found, _ = per_sample_gradients(
                 self.model,
@@ -141,13 +123,7 @@ class Canaries:
     """
 
     def __init__(
-        self,
-        number: int,
-        rate: float,
-        clip: float,
-        noise: float,
-        *,
-        num_planted: int | None = None,
+        self, number: int, rate: float, clip: float, noise: float, *, num_planted: int | None = None
     ) -> None:
         bits = secrets.randbits(number)
         self._coins = torch.tensor([bool(bits >> n & 1) for n in range(number)])
@@ -170,11 +146,7 @@ class Canaries:
         return Watched(coins=coins, scores=scores, planted=self._planted, steps=self._steps)
 
     def open(self, path: Path) -> None:
-        """Goes on with the file of a worker, or begins it; comes before the first step.
-
-        Raises:
-            BadInput: it is damaged, of another number of canaries, or cannot be written.
-        """
+        """Goes on with the file of a worker, or begins it; comes before the first step."""
         if self._path == path:  # the host is back at its server
             return
         found = read_watched(path)
@@ -191,12 +163,7 @@ class Canaries:
         self._write()
 
     def add_to(self, total: Tensor, key: bytes, planted: Planted | None = None) -> None:
-        """Adds the gradients of the included canaries that this step draws.
-
-        Args:
-            total: the clipped sum, float64 [d], on the CPU; is changed.
-            planted: what the discriminator makes of planted samples, if there are some.
-        """
+        """Adds the gradients of the canaries that this step draws to the clipped sum, [d], CPU."""
         number, gradients = len(self._coins), len(self._signs)
         drawn, signs = uniform(key, 2 * number).view(2, number)
         self._signs = torch.where(signs[:gradients] > 0.5, 1.0, -1.0).double()

@@ -35,12 +35,7 @@ _MOST_HISTORIES = 256
 
 
 class RoundNotice(msgspec.Struct, frozen=True):
-    """What the server tells hosts before a round.
-
-    Attributes:
-        run: what names the run's plan, and tells nothing else.
-        rounds: how many may still come, this one among them.
-    """
+    """What the server tells hosts before a round: its plan, and how many may still come with it."""
 
     run: str
     noise: float

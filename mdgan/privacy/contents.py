@@ -19,12 +19,7 @@ class HasContents(Protocol):
 
 
 class Contents(NamedTuple):
-    """What some samples hold.
-
-    Attributes:
-        digests: SHA-256 of each content, each once, in increasing order.
-        num_repeats: samples whose content others of them have, too.
-    """
+    """What some samples hold: SHA-256 of each content once, in order; and how many repeat one."""
 
     digests: tuple[bytes, ...]
     num_repeats: int = 0

@@ -62,10 +62,6 @@ def clipped_sum_by_layer(
     """As `per_sample.clipped_sum`; None if a layer is not met once by each sample.
 
     What it computes, and for how long, does not depend on what the samples are.
-
-    Args:
-        rules: Ã, which is a mean over the batch; no penalty.
-        real: [b, C, H, W], b ≥ 1.
     """
     layers = layers_with_weights(model) or []
     met: list[_Met] = []
@@ -107,22 +103,13 @@ def clipped_sum_by_layer(
 
 
 def factors_of(norms: Tensor, count: int, clip: float) -> Tensor:
-    """What each sample's gradient is multiplied by, [b]: 0 for those that do not count.
-
-    Args:
-        norms: [b]; a sample without a finite one counts as 0.
-    """
+    """What each gradient is multiplied by, [b]: 0 for norms not finite, or not to be counted."""
     counts = norms.isfinite() & (torch.arange(len(norms), device=norms.device) < count)
     return torch.where(counts, clip / norms.clamp(min=clip), 0.0)
 
 
 def zero(values: Tensor, left_out: Tensor) -> Tensor:
-    """Puts zeros, in place, where samples do not count: 0 × NaN would be NaN.
-
-    Args:
-        values: [b, …].
-        left_out: which, bool [b].
-    """
+    """Puts zeros, in place, where samples do not count: 0 × NaN would be NaN."""
     return values.masked_fill_(_beside(left_out, values), 0.0)
 
 

@@ -120,9 +120,6 @@ def most_steps(earlier: Iterable[PrivacyHistory]) -> int:
 class Ledger:
     """Some samples' account, held by one process at a time.
 
-    Args:
-        make_plan: says from what is known of them what they may spend.
-
     Attributes:
         run: as it was when this process began.
         earlier: what the samples have been through before it.
@@ -177,11 +174,7 @@ class Ledger:
             return known, last or _enter(db, known, plan, number, len(contents.digests))
 
     def key(self, use: str) -> bytes:
-        """The key of one use of random numbers in the next step; reserved on the disk before.
-
-        Raises:
-            BadInput: that cannot be done.
-        """
+        """The key of one use of random numbers in the next step; reserved on the disk before."""
         if self.taken >= self._reserved:
             steps = max(self.taken + 1, min(self.taken + self._block, self.run.plan.until))
             with opened(self._folder) as db, written(db):

@@ -34,11 +34,7 @@ _TABLES = f"""
 
 
 def begun(folder: Path, *, only_looks: bool = False) -> bool:
-    """Makes a ledger where there is none; a file without tables is a damaged one.
-
-    Returns:
-        Whether there is one now.
-    """
+    """Makes a ledger where there is none; returns whether there is one now."""
     path = folder / FILE
     try:
         _refuse_old(folder)

@@ -34,11 +34,7 @@ _WORD_BITS, _WORD_BYTES, _ANGLE_BITS = 64, 8, 53
 
 
 def lattice_step(clip: float, count: int) -> float:
-    """The distance between neighbouring values: the largest power of two ≤ C · 2⁻¹¹ / √d.
-
-    Args:
-        count: d, how many numbers the sum has.
-    """
+    """The distance between neighbouring values: the largest power of two ≤ C · 2⁻¹¹ / √d."""
     _, exponent = frexp(clip * _SHARE / sqrt(max(1, count)))
     return ldexp(1.0, exponent - 1)
 
@@ -55,9 +51,6 @@ def with_noise(total: Tensor, clip: float, noise: float, key: bytes, scale: floa
             it is written to.
         key: of the step, 32 bytes.
         scale: what the result is multiplied by, which is known to all: 1 / b.
-
-    Returns:
-        Of the dtype of `total`, [d], on the CPU.
     """
     own = total.detach().cpu().contiguous()
     step, first = lattice_step(clip, len(own)), 0

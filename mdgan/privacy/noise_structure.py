@@ -72,11 +72,7 @@ class Structure(NamedTuple):
     concentration: float
 
     def told(self, rest: Tensor) -> Tensor:
-        """The log likelihood of rests, less that of Gaussian noise and a constant, [...].
-
-        Args:
-            rest: in units of the deviation, [..., 2, w].
-        """
+        """The log likelihood of rests, in deviations, less that of Gaussian noise, [...]."""
         return self.concentration * _near(self.view(rest * self.scale), self.bits).sum(-1)
 
 

@@ -15,12 +15,7 @@ from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples, inputs
 from mdgan.gan.losses import as_output
 from mdgan.gan.regularizers.contract import Penalty
-from mdgan.privacy.layer_norms import (
-    clipped_sum_by_layer,
-    factors_of,
-    layers_with_weights,
-    zero,
-)
+from mdgan.privacy.layer_norms import clipped_sum_by_layer, factors_of, layers_with_weights, zero
 
 _MOST_BYTES = 256 << 20
 _MOST_AT_ONCE = 64
@@ -82,11 +77,7 @@ def clipped_sum(
 def per_sample_gradients(
     model: nn.Module, rules: LearningRules, real: Samples, penalties: Sequence[Penalty] = ()
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """g_i of each sample, by name: [b, *shape of the parameter]; and Ã of each, [b].
-
-    Args:
-        real: [b, C, H, W], b ≥ 1.
-    """
+    """g_i of each sample, by name: [b, *shape of the parameter]; and Ã of each, [b]."""
     gradients = grad(_loss_of_one(model, rules, penalties), has_aux=True)
     labels = () if real.labels is None else (real.labels,)
     over = (None, *(0 for _ in range(1 + len(labels))))
@@ -130,11 +121,7 @@ def _loss_of_one(
 
 
 def add_clipped(total: Mapping[str, Tensor], gradients: Gradients, count: int, clip: float) -> None:
-    """Adds gradients of single samples to a sum, each cut to the norm C over all parameters.
-
-    Args:
-        gradients: [b, *shape of the parameter].
-    """
+    """Adds gradients of single samples to a sum, each cut to the norm C over all parameters."""
     squares = [each.reshape(len(each), -1).square().sum(1) for each in gradients.values()]
     factors = factors_of(torch.stack(squares).sum(0).sqrt(), count, clip)
     for name, each in gradients.items():

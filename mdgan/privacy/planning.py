@@ -27,13 +27,7 @@ MOST_STEPS = 1 << 40
 
 
 class StepSchedule(NamedTuple):
-    """The steps of a run.
-
-    Attributes:
-        whose: the owner of the steps, as messages name it: `the samples of rank 3`.
-        num_units: how many iterations, or rounds, are planned.
-        hides: what the noise hides, a `SAMPLE` or a `CLIENT`.
-    """
+    """The iterations or rounds of a run, what noise hides, and `whose` they are, in messages."""
 
     whose: str
     rate: float
@@ -77,11 +71,7 @@ def plan_of(
     ledger: Path,
     disclosed: tuple[PrivacyHistory, ...] = (),
 ) -> Plan:
-    """What steps may be taken, by their ledger: it goes on with the last plan if that is the same.
-
-    Args:
-        disclosed: more that the same units have been through, as hosts say.
-    """
+    """What steps may be taken, by their ledger; the last plan goes on if it is the same."""
     asked = json.dumps(
         [
             *(settings.dp_epsilon, settings.dp_delta, settings.dp_noise, settings.dp_accountant),

@@ -25,11 +25,7 @@ _STATE_BEGINS, _STATE_WORDS = 24, 624
 
 
 def step_key(secret: bytes, step: int, use: str) -> bytes:
-    """The key of one use of random numbers in one step, 32 bytes.
-
-    Args:
-        use: what is drawn; each use has numbers of its own.
-    """
+    """The key of one use of random numbers in one step, 32 bytes."""
     return derived(secret, f"{use}/{step}".encode())
 
 

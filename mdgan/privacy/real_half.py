@@ -54,11 +54,7 @@ class Steps(Protocol):
         """What a checkpoint has to know."""
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continues where `state` was taken.
-
-        Raises:
-            KeyError, RuntimeError: the state is malformed; nothing changed.
-        """
+        """Continues where `state` was taken; nothing changes at KeyError, RuntimeError."""
 
 
 class SeededSteps:
@@ -156,11 +152,7 @@ class PoissonHalf:
     def learn(
         self, discriminator: Discriminator, rules: LearningRules, regularizers: Regularizers
     ) -> Tensor:
-        """Puts the real half of a local step's gradient in place.
-
-        Returns:
-            Ã of the batch, a scalar; 0 if it may not be told.
-        """
+        """Puts the real half in place, and returns its Ã, a scalar; 0 if it may not be told."""
         learn = self._learn_batch if isinf(self._clip) else self._learn_samples
         discriminator.zero_grad()
         loss = learn(discriminator, rules, regularizers)

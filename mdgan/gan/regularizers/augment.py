@@ -68,9 +68,7 @@ class AugmentationSettings(Settings, group="models"):
 class Augmentation(Regularizer):
     """What a shard's samples, and the generated ones beside them, go through.
 
-    Args:
-        target: of ADA, what E[sign D(x)] on real samples shall be; None for DiffAugment's p = 1.
-        samples: real samples in which ADA's p can rise from 0 to 1.
+    With ADA, E[sign D(x)] on real samples shall be a target; None is for DiffAugment's p = 1.
     """
 
     name = "augmentation"

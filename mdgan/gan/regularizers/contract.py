@@ -79,12 +79,7 @@ class Penalty(Regularizer):
     """`REAL`, `FAKE` or `BETWEEN`."""
 
     def of_samples(self, logits: Tensor, slopes: Tensor) -> Tensor:
-        """The penalty, a mean over b samples.
-
-        Args:
-            logits: D(x), [.., b].
-            slopes: ∇D(x) of each, [.., b, C, H, W]; both with their graph.
-        """
+        """The penalty, a mean over b samples, of D(x) and ∇D(x) of each; both with their graph."""
         raise NotImplementedError
 
 
@@ -146,11 +141,7 @@ class Regularizers:
 def regularized(
     build: Callable[[], nn.Module], those: Iterable[Regularizer], source: str
 ) -> nn.Module:
-    """Builds a discriminator, and has regularisers change it.
-
-    Raises:
-        BadInput: one of them cannot; `source` says where the discriminator is defined.
-    """
+    """Builds a discriminator, which `source` defines, and has regularisers change it."""
     model = build()
     for each in those:
         try:

@@ -14,10 +14,7 @@ REGULARIZERS: tuple[type[Regularizer], ...] = (SpectralNorm, Augmentation, R1, G
 
 
 class RegularizerSettings(
-    AugmentationSettings,
-    SpectralNormSettings,
-    GradientPenaltySettings,
-    R1Settings,
+    AugmentationSettings, SpectralNormSettings, GradientPenaltySettings, R1Settings
 ):
     """What keeps discriminators from learning their samples by heart; all of it off by default.
 

@@ -45,12 +45,6 @@ def add_spectral_norm(model: nn.Module) -> None:
 
     As Miyato et al. 2018 (Algorithm 1): one step of power iteration whenever the model computes in
     training. The vectors of the iteration are buffers, which move in swaps and are saved.
-
-    Args:
-        model: any; layers that are parametrized already, by their own code, stay as they are.
-
-    Raises:
-        ValueError: there is no layer to put it on.
     """
     from torch.nn.utils.parametrizations import spectral_norm
     from torch.nn.utils.parametrize import is_parametrized

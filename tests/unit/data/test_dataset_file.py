@@ -9,10 +9,7 @@ import torch
 from scipy import stats
 from sklearn.datasets import load_digits
 
-from mdgan.data.dataset_file import (
-    check_defaults,
-    load,
-)
+from mdgan.data.dataset_file import DatasetFile, check_defaults, load
 from mdgan.data.find import find_all
 from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
@@ -239,6 +236,12 @@ def test_a_discriminator_that_ends_in_a_sigmoid(
         assert "remove its last sigmoid" in caplog.text
 
 
+def reading(statement: str, tmp_path: Path) -> DatasetFile:
+    """The recipe, whose `read` begins with a statement."""
+    signature = "def read(self, data_dir):\n"
+    return load_text(changed(signature, f"{signature}        {statement}\n"), tmp_path)
+
+
 def test_the_hash_follows_the_text(tmp_path: Path) -> None:
     first, again = load_text(RECIPE, tmp_path), load_text(RECIPE, tmp_path)
     other = load_text(RECIPE + "\n", tmp_path)
@@ -267,8 +270,7 @@ def test_weights_depend_on_the_seed_alone(tmp_path: Path) -> None:
     ],
 )
 def test_data_that_cannot_be_read(statement: str, reason: str, tmp_path: Path) -> None:
-    signature = "def read(self, data_dir):\n"
-    bars = load_text(changed(signature, f"{signature}        {statement}\n"), tmp_path)
+    bars = reading(statement, tmp_path)
     with pytest.raises(BadInput) as caught:
         bars.open(tmp_path / "data")
     message = str(caught.value)
@@ -279,9 +281,8 @@ def test_data_that_cannot_be_read(statement: str, reason: str, tmp_path: Path) -
 
 
 def test_bad_input_of_a_partitioner_passes_unchanged(tmp_path: Path) -> None:
-    signature = "def read(self, data_dir):\n"
     statement = "from mdgan.errors import BadInput; raise BadInput('my own words')"
-    bars = load_text(changed(signature, f"{signature}        {statement}\n"), tmp_path)
+    bars = reading(statement, tmp_path)
     with pytest.raises(BadInput, match=r"^my own words$"):
         bars.open(tmp_path)
 
@@ -295,10 +296,8 @@ def test_bad_input_of_a_partitioner_passes_unchanged(tmp_path: Path) -> None:
     ],
 )
 def test_a_read_without_labels(given: str, found: str, tmp_path: Path) -> None:
-    signature = "def read(self, data_dir):\n"
-    bars = load_text(changed(signature, f"{signature}        return {given}\n"), tmp_path)
     with pytest.raises(BadInput) as caught:
-        bars.open(tmp_path)
+        reading(f"return {given}", tmp_path).open(tmp_path)
     assert found in str(caught.value)
 
 

@@ -149,8 +149,7 @@ def test_folder_without_pictures(content: list[str], folder: DatasetFile, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "shape",
-    [(3, 64, 32), (3, 48, 48), (3, 4, 4), (3, 2, 2), (2, 64, 64), (4, 64, 64), (3, 65, 65)],
+    "shape", [(3, 64, 32), (3, 48, 48), (3, 4, 4), (3, 2, 2), (2, 64, 64), (4, 64, 64), (3, 65, 65)]
 )
 def test_a_shape_that_the_models_cannot_have(shape: tuple[int, ...], tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"ValueError: SHAPE = .* must be") as caught:

@@ -80,10 +80,7 @@ class LabelledData(small.RealData):
 
 
 def make_worker(
-    kind: type[nn.Module],
-    seed: int = 0,
-    regularizers: Iterable[Regularizer] = (),
-    **rules: float,
+    kind: type[nn.Module], seed: int = 0, regularizers: Iterable[Regularizer] = (), **rules: float
 ) -> Worker:
     model = make(kind, seed)
     own = small.make_worker(seed)
@@ -97,15 +94,7 @@ def make_worker(
 
 
 def make_learner(seed: int = 0) -> GeneratorLearner:
-    generator = make(ConditionalGenerator, seed)
-    return GeneratorLearner(
-        generator,
-        small.adam(generator),
-        z_dim=small.Z_DIM,
-        batch_size=small.BATCH_SIZE,
-        noise=generator_for(seed, "noise"),
-        random_state=RandomState(seed + 1000, small.CPU),
-    )
+    return small.make_learner(seed, model=make(ConditionalGenerator, seed))
 
 
 def samples(seed: int, num: int = small.BATCH_SIZE) -> Samples:

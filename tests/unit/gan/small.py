@@ -52,8 +52,10 @@ def adam(model: nn.Module, lr: float = 2e-3) -> torch.optim.Adam:
     return torch.optim.Adam(model.parameters(), lr=lr, betas=(0.5, 0.999), fused=True)
 
 
-def make_learner(seed: int = 0, policy: Policy | None = None) -> GeneratorLearner:
-    generator = make_generator(seed)
+def make_learner(
+    seed: int = 0, policy: Policy | None = None, model: nn.Module | None = None
+) -> GeneratorLearner:
+    generator = model or make_generator(seed)
     return GeneratorLearner(
         generator,
         adam(generator) if policy is None else make_optimizer(generator, policy),

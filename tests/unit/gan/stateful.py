@@ -47,11 +47,7 @@ SOURCE = Images(Path())
 
 
 def make_worker(
-    rank: int,
-    *,
-    local_steps: int = 1,
-    shard_size: int = SHARD_SIZE,
-    policy: Policy | None = None,
+    rank: int, *, local_steps: int = 1, shard_size: int = SHARD_SIZE, policy: Policy | None = None
 ) -> Worker:
     model = make_model()
     optimizer = adam(model) if policy is None else make_optimizer(model, policy)
@@ -61,10 +57,7 @@ def make_worker(
         Shard(SOURCE, indices, generator_for(0, "shard", rank)),
         RandomState(100 + rank, CPU),
         LearningRules(
-            BATCH_SIZE,
-            local_steps,
-            DISCRIMINATOR_LOSSES["bce"],
-            GENERATOR_LOSSES["non-saturating"],
+            BATCH_SIZE, local_steps, DISCRIMINATOR_LOSSES["bce"], GENERATOR_LOSSES["non-saturating"]
         ),
     )
 

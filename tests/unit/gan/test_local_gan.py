@@ -8,13 +8,7 @@ from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.losses import GENERATOR_LOSSES
-from tests.unit.gan.small import (
-    all_bits,
-    equal_bits,
-    make_learner,
-    make_worker,
-    same_bits,
-)
+from tests.unit.gan.small import all_bits, equal_bits, make_learner, make_worker, same_bits
 from tests.unit.gan.stateful import make_standalone
 
 ITERATIONS = 30

@@ -15,14 +15,7 @@ from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.model_state import part_of
 from mdgan.gan.randomness import RandomState
-from tests.unit.gan.small import (
-    CPU,
-    adam,
-    equal_bits,
-    images,
-    make_learner,
-    same_bits,
-)
+from tests.unit.gan.small import CPU, adam, equal_bits, images, make_learner, same_bits
 from tests.unit.gan.stateful import (
     SHARD_SIZE,
     Run,

@@ -76,10 +76,7 @@ def normal(num_samples: int, num_features: int = 6, seed: int = 0, shift: float 
     """Correlated normal features, float64 [n, d]."""
     random = torch.Generator().manual_seed(seed)
     mixing = torch.randn(
-        num_features,
-        num_features,
-        generator=torch.Generator().manual_seed(99),
-        dtype=torch.float64,
+        num_features, num_features, generator=torch.Generator().manual_seed(99), dtype=torch.float64
     )
     drawn = torch.randn(num_samples, num_features, generator=random, dtype=torch.float64)
     return drawn @ mixing + shift

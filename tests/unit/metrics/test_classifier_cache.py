@@ -126,10 +126,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
 
 @pytest.mark.parametrize("cache_home", ["xdg", "relative", ""])
 def test_where_the_cache_is(
-    cache_home: str,
-    dataset: DatasetFile,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    cache_home: str, dataset: DatasetFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -62,13 +62,7 @@ def reference(real: Tensor, generated: Tensor, k: int) -> PrecisionRecall:
 )
 @settings(max_examples=25, deadline=None)
 def test_against_the_definitions(
-    num_real: int,
-    num_generated: int,
-    num_features: int,
-    shift: float,
-    seed: int,
-    rows: int,
-    k: int,
+    num_real: int, num_generated: int, num_features: int, shift: float, seed: int, rows: int, k: int
 ) -> None:
     real = normal(num_real, num_features, seed)
     generated = normal(num_generated, num_features, seed + 1, shift)

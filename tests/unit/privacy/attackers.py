@@ -50,11 +50,7 @@ def on_a_lattice(rest: Tensor, target: Tensor) -> float:
     return _strangest(multiples(rest)) - _strangest(multiples(rest - target))
 
 
-ATTACKS: dict[str, Attack] = {
-    "likelihood": likelihood,
-    "rays": on_rays,
-    "lattice": on_a_lattice,
-}
+ATTACKS: dict[str, Attack] = {"likelihood": likelihood, "rays": on_rays, "lattice": on_a_lattice}
 
 
 def rays(values: Tensor) -> Iterator[Tensor]:
