@@ -48,7 +48,7 @@ NOT_OURS = {
         "--riders",
         "--partitions",
     ),
-    "--backend",  # the changelog says that it is gone
+    "--r2",  # a recipe of extending.md adds it
 }
 
 
@@ -99,14 +99,15 @@ def test_commands_have_the_flags_that_a_page_gives_them(page: Path) -> None:
             if word in ("&&", "|"):
                 break
             if word.startswith("-"):
-                assert word.partition("=")[0] in options_of(command), line
+                assert word.partition("=")[0] in options_of(command) | NOT_OURS, line
 
 
 @EACH_PAGE
 def test_what_a_page_names_is_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     flags = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text))
-    assert flags <= all_options(cli) | NOT_OURS
+    if page.name != "CHANGELOG.md":  # that names what was there in earlier versions
+        assert flags <= all_options(cli) | NOT_OURS
     makefile = (REPOSITORY / "Makefile").read_text()
     for target in re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
