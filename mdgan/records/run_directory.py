@@ -180,7 +180,7 @@ class RunDirectory:
         iteration: int,
         average: "Mapping[str, Tensor] | None" = None,
     ) -> None:
-        """Writes the generator after an iteration, and its `average`; without one, no file of it stays."""
+        """Writes the generator after an iteration, and its `average`; if None, an old one goes."""
         if average is not None:
             self.write_tensors(AVERAGE_FILE, average, {"iteration": iteration})
         else:
