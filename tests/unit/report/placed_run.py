@@ -26,18 +26,9 @@ def placed_run(
     every: int = 1,
     seed: int = 0,
 ) -> Path:
-    """Writes a run in which clients of very different sizes train in slots.
+    """Writes a run in which clients of very different sizes train in slots of some kinds.
 
-    Args:
-        path: a new folder.
-        hosts: the kind of slot of each host; a kind that is not in `KINDS` is odd.
-        strategy: `rr` is used in the first two rounds of all.
-        most_slots: of a host.
-        climbs: whether hosts begin with one slot and search for the best number.
-        rounds: how many.
-        clients: in each round.
-        every: every so-many-th round says which client trained when; the others are brief.
-        seed: of sizes and noise.
+    In the first two rounds `rr` places them. If it `climbs`, hosts begin with one slot each.
     """
     federated_run(path, rounds=rounds)
     draw = random.Random(seed)

@@ -179,12 +179,9 @@ def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
 
 def test_what_comes_out_of_files_stays_text(tmp_path: Path) -> None:
     texts = {"dataset": HOSTILE, "partition": HOSTILE, HOSTILE: HOSTILE}
-    paths = [
-        FakeRun(workers=3, iterations=20, state=HOSTILE, config=texts).write(tmp_path / "<b>1"),
-        FakeRun(workers=3, iterations=20, config={"partition": "$a_{1}$ #1b2229"}).write(
-            tmp_path / "2"
-        ),
-    ]
+    odd = FakeRun(workers=3, iterations=20, state=HOSTILE, config=texts)
+    other = FakeRun(workers=3, iterations=20, config={"partition": "$a_{1}$ #1b2229"})
+    paths = [odd.write(tmp_path / "<b>1"), other.write(tmp_path / "2")]
     with (paths[0] / "metrics.jsonl").open("a") as metrics:
         metrics.write(
             '{"event": "lost", "iteration": 3, "workers": [1], "reason": "<script>x</script>"}\n'
