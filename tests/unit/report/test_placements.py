@@ -121,8 +121,7 @@ def test_a_climb_is_told_by_stretches_with_the_same_number_of_slots() -> None:
 
 
 def test_a_run_with_slots_has_all_figures(tmp_path: Path) -> None:
-    path = placed_run(tmp_path / "run", {1: FAST, 2: SLOW}, rounds=16, most_slots=2, climbs=True)
-    recorded = RecordedRun.read(path)
+    recorded = RecordedRun.read(placed_run(tmp_path / "run", {1: FAST, 2: SLOW}))
     assert recorded.damage == ()
     drawn = pictures(recorded)
     assert [*drawn] == ["placement", "predictions", "curves", "idle", "concurrency"]
