@@ -146,7 +146,11 @@ def test_runs_without_slots_or_predictions_do_not_mention_them() -> None:
 @pytest.mark.slow
 def test_more_slots_kinds_and_clients_than_fit_are_thinned_out() -> None:
     many, ones = list(range(65)), [1.0] * 65
-    told = {"clients": many, "batches": [n + 1 for n in many], "begin": [float(n) for n in many]}
+    told: dict[str, Any] = {
+        "clients": many,
+        "batches": [n + 1 for n in many],
+        "begin": [float(n) for n in many],
+    }
     told |= {"seconds": ones, "predicted": ones}
     slots = [slot(1 + n, kind=f"kind {n}", **told) for n in range(70)]
     curves = {f"kind {n}": [1.0, 0.0, 0.0] for n in range(70)}

@@ -71,7 +71,8 @@ def test_records_of_any_shape_are_survived() -> None:
 
 
 def test_warnings_and_reasons_are_told_once() -> None:
-    event = {"warnings": ["too few samples"], "left_out": {"recall": "no held-out data"}}
+    left_out = {"recall": "no held-out data"}
+    event: dict[str, Any] = {"warnings": ["too few samples"], "left_out": left_out}
     unscored = {"event": "unscored", "iteration": 0, "reason": "no classes"}
     found = run_of(scores(10, **event), scores(20, **event), unscored)
     assert remarks(found) == [
