@@ -36,12 +36,7 @@ _NO_MATTER = frozenset(
 
 @dataclass(frozen=True)
 class Configuration:
-    """One of the configurations that are compared.
-
-    Attributes:
-        settings: from the file and the flags, as `--config` takes them.
-        resolved: every setting, as a run's `config.json` will hold it.
-    """
+    """A configuration of a comparison: settings as `--config` takes them, and all as resolved."""
 
     name: str
     settings: Mapping[str, Any]
@@ -74,16 +69,13 @@ class Training:
 def read_configurations(
     files: Sequence[Path], flags: Mapping[str, Any], seed: int, *, paper_scale: bool = False
 ) -> list[Configuration]:
-    """Reads and checks the files; nothing is written.
+    """Reads and checks `--config` files, or folders of them; nothing is written.
 
     Args:
-        files: each as `mdgan train --config` takes it, or a folder of such `*.json` files.
         flags: settings that override every file's; None for a flag that was not given.
-        paper_scale: whether to use the files' settings for the scale of the papers.
 
     Raises:
-        BadInput: a file or a setting cannot be used, two files have the same name, or their data
-            differs.
+        BadInput: a file or setting cannot be used, two files share a name, or data differ.
     """
     found: list[Configuration] = []
     files = [file for path in files for file in _files_in(path)]

@@ -60,10 +60,6 @@ def run_comparison(
 ) -> int:
     """Trains every configuration with every seed, and compares them.
 
-    Args:
-        jobs: how many trainings run at once; None for as many as the cores allow.
-        paper_scale: whether to use the files' settings for the scale of the papers.
-
     Returns:
         The exit status: 0 done, 1 some training failed, 130 a user or a signal stopped it.
 
@@ -118,11 +114,7 @@ _LINES_SHOWN = 8
 
 
 class TrainingQueue:
-    """Starts trainings in order, and follows each until it ends.
-
-    Attributes:
-        failed: the trainings that ended before they were finished.
-    """
+    """Starts trainings in order, and follows each until it ends; `failed` did not finish."""
 
     def __init__(self, trainings: Sequence[Training], configs: Path, jobs: int) -> None:
         self.failed: list[Training] = []
@@ -135,11 +127,7 @@ class TrainingQueue:
         self._stopped = False
 
     def run(self) -> bool:
-        """Runs all trainings; one that fails does not hold up the others.
-
-        Returns:
-            Whether all had their turn: False if a user or a signal asked to stop.
-        """
+        """Runs all trainings, failed ones too; False if a user or a signal asked to stop."""
         with self._stop_signals():
             try:
                 end_with_input()
@@ -184,7 +172,8 @@ class TrainingQueue:
             self.failed.append(training)
             how = f"signal {-status}" if status < 0 else f"exit status {status}"
             self._tell(training, f"failed with {how} after {took}; the end of {training.log}:")
-            for line in _last_lines(training.log):
+            lines = training.log.read_bytes().decode(errors="replace").splitlines()
+            for line in [line for line in lines if line.strip()][-_LINES_SHOWN:]:
                 _say("    %s", line)
 
     def _goes_on_after_fault(self, training: Training) -> bool:
@@ -235,6 +224,8 @@ class _Process:
 
     def __init__(self, command: Sequence[str], log: Path, faults: str) -> None:
         self._began = time.monotonic()
+        environment = {**os.environ, FAULTS: faults} if faults else {**os.environ}
+        environment.pop(ENDS_WITH_INPUT, None)  # it holds for this process alone
         try:
             with log.open("ab") as output:
                 self._process = subprocess.Popen(
@@ -243,10 +234,10 @@ class _Process:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    env=_environment(faults),
+                    env=environment,
                 )
         except OSError as error:
-            raise BadInput(cannot_write(f"{log}", error)) from error
+            raise BadInput(cannot_write(str(log), error)) from error
 
     def seconds(self) -> float:
         """Since it was started."""
@@ -272,12 +263,6 @@ class _Process:
             self._process.wait()
 
 
-def _environment(faults: str) -> dict[str, str]:
-    """This process's, but for what holds for it alone: its input."""
-    kept = {name: value for name, value in os.environ.items() if name != ENDS_WITH_INPUT}
-    return {**kept, FAULTS: faults} if faults else kept
-
-
 def _remove(folder: Path) -> None:
     try:
         shutil.rmtree(folder)
@@ -291,8 +276,3 @@ def _last_fid(training: Training) -> str:
     except BadInput:
         return ""
     return f", FID {said(score.value)}" if score else ", not scored"
-
-
-def _last_lines(log: Path) -> list[str]:
-    text = log.read_bytes().decode(errors="replace")
-    return [line for line in text.splitlines() if line.strip()][-_LINES_SHOWN:]

@@ -52,8 +52,8 @@ _LEAST_LOGGED = 3
 def measure(trainings: Sequence[Training]) -> dict[str, Any]:
     """The content of `comparison.json` about the configurations, by name.
 
-    Only finished runs count in means; a number that a run does not have is null, and so is the mean
-    of scores of different yardsticks.
+    Only finished runs count in means; a number that a run lacks is null, and so is a mean of scores
+    of different yardsticks.
     """
     found: dict[str, Any] = {}
     for training in trainings:
@@ -109,11 +109,7 @@ def _deviation(losses: list[float | None]) -> float | None:
 
 
 def as_table(found: Mapping[str, Any]) -> str:
-    """The means as a table, without the columns in which no configuration has a number.
-
-    Returns:
-        The table; below it the yardstick of the scores, each one's if there are several.
-    """
+    """The means as a table, without empty columns; below it the yardsticks of the scores."""
     finished = {
         name: [run for run in entry["runs"].values() if run["state"] == "finished"]
         for name, entry in found.items()

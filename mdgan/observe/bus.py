@@ -17,11 +17,9 @@ EventKind = TypeVar("EventKind")
 
 @dataclass(frozen=True)
 class Advanced:
-    """An iteration is done.
+    """Iteration `number` is done, from 1 on; `before` was the last done before it.
 
     Attributes:
-        number: i, from 1.
-        before: the last one that was done before it; training may have advanced by many at once.
         losses: float32 [N, 2], J_disc and J_gen of each worker that answered; [0, 2] if untold.
         measures: name in the row → worker → JSON value, of what else the algorithm records.
     """

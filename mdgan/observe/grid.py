@@ -19,15 +19,7 @@ _MOST_ROWS, _OF_A_CLASS = 16, 10
 
 
 def grid_png(images: Tensor, columns: int | None = None) -> bytes:
-    """Draws a grid; small images are enlarged without smoothing so that people can see them.
-
-    Args:
-        images: float [n, C, H, W] in [−1, 1].
-        columns: images in a row; None for a square.
-
-    Returns:
-        A PNG file.
-    """
+    """A grid of float [n, C, H, W] in [−1, 1] as PNG, small images enlarged without smoothing."""
     factor = max(1, ceil(_LEAST_SIDE_PIXELS / max(images.shape[-2:])))
     pixels = float_to_pixels(images)
     pixels = pixels.repeat_interleave(factor, dim=-2).repeat_interleave(factor, dim=-1)
@@ -40,15 +32,7 @@ def grid_png(images: Tensor, columns: int | None = None) -> bytes:
 
 
 def class_grid_png(images: Tensor, labels: Tensor) -> bytes:
-    """Draws a grid with a row for each class, the lowest above.
-
-    Args:
-        images: float [n, C, H, W] in [−1, 1].
-        labels: y, int64 [n]; classes with fewer images than others leave places empty.
-
-    Returns:
-        A PNG file.
-    """
+    """Draws a grid with a row for each class of `labels`, int64 [n], the lowest above."""
     counts = torch.bincount(labels)
     columns = int(counts.max())
     empty = torch.full_like(images[:1], _BACKGROUND / 127.5 - 1).expand(columns, *images.shape[1:])
@@ -59,11 +43,9 @@ def class_grid_png(images: Tensor, labels: Tensor) -> bytes:
 
 
 def usual_grid(generator: nn.Module, z_dim: int, seed: int) -> tuple[bytes, int]:
-    """Draws what is shown of a generator unless the user asks for something else.
+    """A PNG file of what is shown of a generator by default, and how many samples are in it.
 
-    Returns:
-        A PNG file, and how many samples are in it: 64, or 10 of each class if G is conditional. Of
-        more than 16 classes 16 are shown, evenly spread.
+    These are 64, or 10 of each class if G is conditional; of more than 16 classes 16 are shown.
     """
     num_classes = num_classes_of(generator)
     if num_classes is None:

@@ -68,11 +68,7 @@ _NEWS_STYLES = {LOST: "bold red", SHUT_OUT: "bold red", JOINED: "bold green"}
 def follow(
     path: Path, interval_seconds: float, declared: Sequence[WorkerNumbers] = (), *, once: bool
 ) -> None:
-    """Shows a run until it ends: rewritten in place on a terminal, else a frame for each change.
-
-    Raises:
-        BadInput: not a run.
-    """
+    """Shows a run until it ends: rewritten in place on a terminal, else a frame for each change."""
     run = WatchedRun(path)
     plain = not sys.stdout.isatty()
     console = Console(

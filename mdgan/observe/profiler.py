@@ -40,11 +40,7 @@ _BETWEEN: Operators = "between operators"
 
 
 class OperatorEvent(Protocol):
-    """One run of an operator, as torch's profiler tells of it.
-
-    Attributes:
-        self_cpu_time_total: microseconds, without those of operators that ran in it.
-    """
+    """One run of an operator, as torch's profiler tells of it; times in microseconds, its own."""
 
     name: str
     self_cpu_time_total: float
@@ -70,11 +66,7 @@ def kind_of(event: OperatorEvent) -> Operators:
 
 
 def seconds_by_kind(events: Iterable[OperatorEvent], *, on_gpu: bool) -> dict[Operators, float]:
-    """How long operators of each kind ran.
-
-    Args:
-        on_gpu: whether a GPU computes; then its time counts, but for what is sent and waited for.
-    """
+    """How long operators of each kind ran; on a GPU its time counts, but for what is sent."""
     found: Counter[Operators] = Counter()
     for event in events:
         is_span = event.name.startswith(_OURS)
@@ -87,11 +79,8 @@ def seconds_by_kind(events: Iterable[OperatorEvent], *, on_gpu: bool) -> dict[Op
 class Profiler:
     """Profiles one process from the first phase of some iterations to the first one after them.
 
-    While it reads what torch has recorded, about 0.1 ms an event, training waits.
-
-    Args:
-        all_threads: whether the threads of several roles compute in this process. Then operators of
-            all of them count, and nothing is told of waiting.
+    While it reads what torch has recorded, about 0.1 ms an event, training waits. With
+    `all_threads` operators of all roles in this process count, and nothing is told of waiting.
     """
 
     def __init__(

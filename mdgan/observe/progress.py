@@ -49,11 +49,7 @@ class Progress:
         return time.monotonic() - self._last_shown >= self._every_seconds
 
     def show(self, iteration: int, losses: Sequence[float] = ()) -> None:
-        """Shows iteration, iterations/s, losses and the time left.
-
-        Args:
-            losses: of the generator and the discriminators, where they are known.
-        """
+        """Shows iteration, iterations/s, the losses of G and D if known, and the time left."""
         self._last_shown = now = time.monotonic()
         self._marks.append((now, iteration))
         rate = self.rate()
@@ -77,11 +73,7 @@ class Progress:
 
 
 def fitting(pieces: Sequence[tuple[int, str]], columns: int) -> str:
-    """One line no wider than a terminal; what matters least is left out first.
-
-    Args:
-        pieces: of the line, in order; the higher the number, the sooner it is left out.
-    """
+    """One line no wider than a terminal; what has the highest number is left out first."""
     for most in sorted({number for number, _ in pieces}, reverse=True):
         line = _BETWEEN.join(text for number, text in pieces if number <= most)
         if len(line) <= columns:

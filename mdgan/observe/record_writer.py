@@ -15,9 +15,8 @@ class RecordWriter:
     Args:
         may_write: called before each write; raises OSError if the folder is not there, and any
             other error if another process has taken over the run.
-        at_begin: takes over a folder with records of a run that goes on. It is called when training
-            begins; until then all writes wait, as what fails before must leave the folder as it
-            was. None for a new folder, into which everything is written at once.
+        at_begin: takes over, when training begins, a folder with records of a run that goes on;
+            until then all writes wait. None for a new folder.
 
     Attributes:
         trouble: one line on the last write that failed; empty if none has.
@@ -38,10 +37,7 @@ class RecordWriter:
         self._is_known = False
 
     def __call__(self, write: Callable[[], object]) -> bool:
-        """Writes now, or when training begins.
-
-        Returns:
-            Whether that did not fail.
+        """Writes now, or when training begins; whether that did not fail.
 
         Raises:
             NotSaved: it failed, and `is_strict`.

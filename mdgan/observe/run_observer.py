@@ -29,12 +29,7 @@ _MOST_OF_A_NOTE = 4000
 
 
 class Rhythm(NamedTuple):
-    """How often something is recorded.
-
-    Attributes:
-        sample_interval: iterations between two grids; 0 for none but the last.
-        log_interval: iterations between two metrics, besides the first and last iteration.
-    """
+    """How often grids (0: only the last) and metrics are recorded, in iterations."""
 
     iterations: int
     sample_interval: int
@@ -58,12 +53,7 @@ class Launched(NamedTuple):
 
 
 class RunObserver:
-    """Records one run: hands what it is told to the observers that listen, and writes rows.
-
-    Args:
-        write: writes into the run's folder; by default at once and whatever happens.
-        tracer: of the process with the generator; by default one that records all.
-    """
+    """Records one run: hands what it is told to the observers that listen, and writes rows."""
 
     def __init__(
         self,
@@ -160,14 +150,7 @@ class RunObserver:
         received_bytes: Mapping[str, int] | None = None,
         memory_bytes: int = 0,
     ) -> int:
-        """Records what a role did when, and what it has moved so far.
-
-        Args:
-            sent_bytes: since the start, by kind of message; None if nothing is sent.
-
-        Returns:
-            How many bytes were written.
-        """
+        """Records what a role did when and has moved since its start; returns the bytes written."""
         lines = [{**row, "start": round(row["start"] - self._began, 6)} for row in rows]
         counts: dict[str, Any] = {}
         if sent_bytes is not None and received_bytes is not None:
@@ -182,11 +165,7 @@ class RunObserver:
         return sum(written)
 
     def of_process(self, role: str, iteration: int, told: Mapping[str, Any]) -> None:
-        """Records what a process says of itself now and then.
-
-        Args:
-            told: `fetching`, from `Fetcher.tell`, and `profile`, from `Profiler.tell`; either may
-                be missing or None.
+        """Records what a process says of itself, from `Fetcher.tell` and `Profiler.tell`.
 
         Raises:
             ValueError: that makes no sense.
@@ -216,9 +195,6 @@ class RunObserver:
 
     def end(self, state: str, iteration: int, saved: int | None) -> None:
         """Saves the generator and a last grid, and says where everything is.
-
-        Args:
-            saved: the iteration of the newest checkpoint; None if there is none.
 
         Raises:
             NotSaved: training has finished, and its generator is not in the run's folder.

@@ -21,11 +21,7 @@ class Iterations(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Iterations":
-        """Reads `FROM..TO`.
-
-        Raises:
-            ValueError: it is something else, or too much for the profiler.
-        """
+        """Reads `FROM..TO`, or raises ValueError: it is something else, or too much to profile."""
         match = re.fullmatch(r"([0-9]{1,15})\.\.([0-9]{1,15})", text)
         if match is None:
             raise ValueError("must be FROM..TO, two iterations such as 101..110")

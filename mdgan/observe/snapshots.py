@@ -15,11 +15,7 @@ from mdgan.records.run_directory import AVERAGE_FILE, GENERATOR_FILE, RunDirecto
 
 
 class Sampled(NamedTuple):
-    """What is sampled and saved.
-
-    Attributes:
-        average: G with the mean of its weights; then this one is sampled, and saved beside G.
-    """
+    """What is sampled and saved; of `average`, which has the mean of G's weights, if given."""
 
     generator: nn.Module
     z_dim: int

@@ -17,11 +17,7 @@ def text_table(
     right: Collection[int] = (),
     indent: int = 0,
 ) -> str:
-    """Puts cells into columns; on a terminal, cells that do not fit are continued below.
-
-    Returns:
-        Lines without spaces at their ends and without a last line break.
-    """
+    """Puts cells into columns; on a terminal, cells that do not fit are continued below."""
     rows = list(rows)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=bool(headings))
     for number in range(max(map(len, (headings, *rows)))):

@@ -1,8 +1,7 @@
 """Records what a role did when: spans of time, and the bytes that moved in them.
 
-A run may be long and its workers many. So hosts record windows of `WINDOW` iterations in a row, and
-of a long run not all windows: its traces stay within some tens of megabytes. Rounds are recorded
-all.
+Hosts record windows of `WINDOW` iterations in a row, and of a long run not all windows: its traces
+stay within some tens of megabytes. Rounds are recorded all.
 """
 
 import threading
@@ -36,10 +35,7 @@ def traced_every(iterations: int, num_workers: int) -> int:
 
 
 def memory_bytes() -> int:
-    """What this process holds in memory; 0 in a thread beside the main one, which shares it.
-
-    It is 0, too, if the system does not tell, as where this process may open no more files.
-    """
+    """Bytes of this process; 0 beside the main thread, or if the system does not tell."""
     if threading.current_thread() is not threading.main_thread():
         return 0
     try:
@@ -84,8 +80,7 @@ class Tracer:
 
     Args:
         every: record one window in this many; see `traced_every`. 0 records none.
-        on_phase: called at the beginning of every span and by `reach`; None costs nothing.
-        profiler: of the role's process; None costs nothing.
+        on_phase: called at the beginning of every span and by `reach`.
 
     Attributes:
         clock_offset_seconds: added to the time of this machine's clock, it gives the server's.
@@ -137,12 +132,10 @@ class Tracer:
         return None if self.profiler is None else self.profiler.tell(at_end=at_end)
 
     def take(self) -> list[dict[str, Any]]:
-        """Hands out what was collected since the last call.
+        """Hands out what was collected since the last call, as rows for `trace/<role>.jsonl`.
 
-        Returns:
-            Rows for `trace/<role>.jsonl`, one an iteration: `iteration`, `start` (seconds by the
-            server's clock) and `spans`, each [name, worker, microseconds after start, duration in
-            microseconds, bytes].
+        There is one an iteration: `iteration`, `start` (seconds by the server's clock) and `spans`,
+        each [name, worker, microseconds after start, duration in microseconds, bytes].
         """
         spans, self._spans = self._spans, []
         self._taken = time.monotonic()
@@ -152,9 +145,7 @@ class Tracer:
                 start = round(span.start + self.clock_offset_seconds, 6)
                 rows.append({"iteration": span.iteration, "start": start, "spans": []})
                 first = span.start
-            after, duration = (
-                round(1e6 * (span.start - first)),
-                round(1e6 * (span.end - span.start)),
-            )
+            after = round(1e6 * (span.start - first))
+            duration = round(1e6 * (span.end - span.start))
             rows[-1]["spans"].append([span.name, span.worker, after, duration, span.num_bytes])
         return rows

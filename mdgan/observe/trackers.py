@@ -1,9 +1,8 @@
 """Programs that take a run's scalars and pictures while it trains: TensorBoard, W&B, MLflow.
 
-A tracker has three methods (`Tracker`) and a line in `TRACKERS`. It is told losses, scores, the
-settings that all ranks share, and grids of generated samples: nothing of the data, of machines or
-of paths. W&B stays offline, and MLflow writes into the run's folder, unless the user's environment
-says otherwise (`WANDB_MODE=online`, `MLFLOW_TRACKING_URI`).
+They are told losses, scores, the settings that all ranks share, and grids of generated samples:
+nothing of the data, of machines or of paths. W&B stays offline, and MLflow writes into the run's
+folder, unless `WANDB_MODE=online` or `MLFLOW_TRACKING_URI` is set.
 """
 
 import io
@@ -32,10 +31,7 @@ _CLOSING_SECONDS = 15.0
 
 
 class Tracker(Protocol):
-    """What a tracker does. It is made with the run's folder and the settings that it is told.
-
-    Whatever it raises, training goes on without it.
-    """
+    """What a tracker does; whatever it raises, training goes on without it."""
 
     def scalars(self, iteration: int, values: Mapping[str, float]) -> None:
         """Takes finite numbers by name, such as `loss/generator`."""
@@ -171,11 +167,7 @@ class TrackerNames(tuple[str, ...]):
 
     @classmethod
     def parse(cls, text: str) -> "TrackerNames":
-        """Reads names with commas between them.
-
-        Raises:
-            ValueError: one is not known.
-        """
+        """Reads names with commas between them, or raises ValueError if one is not known."""
         names = cls(text.split(","))
         for name in names:
             if name not in TRACKERS:
@@ -187,11 +179,7 @@ class TrackerNames(tuple[str, ...]):
 
 
 def check_trackers(names: Iterable[str]) -> None:
-    """Checks, without importing or creating anything, whether trackers can be made.
-
-    Raises:
-        BadInput: a package is missing.
-    """
+    """Raises BadInput if the package of a tracker is missing; imports and creates nothing."""
     for name in names:
         if find_spec(TRACKERS[name].package) is None:
             package = TRACKERS[name].package

@@ -25,11 +25,7 @@ _TRAFFIC_SECONDS = 5.0
 
 
 class RoleNow:
-    """What one role does.
-
-    Attributes:
-        work: seconds of work by worker, then by iteration; of the last recorded iterations.
-    """
+    """What one role does; `work` are seconds by worker, then by iteration, of the last ones."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -43,11 +39,7 @@ class RoleNow:
         self._traffic: deque[TrafficCount] = deque()
 
     def take(self, record: Mapping[str, Any]) -> None:
-        """Takes in one row.
-
-        Raises:
-            ValueError: it makes no sense.
-        """
+        """Takes in one row, or raises ValueError if it makes no sense."""
         row = Trace(self.name)
         row.add(record)
         for traffic in row.traffic:
@@ -105,11 +97,9 @@ class WorkerRow(NamedTuple):
 
     Attributes:
         state: alive, late, lost, left, out (shut out), or done once the run has ended.
-        iteration: the last one that its process recorded; in a run with rounds, the end of the last
-            round in which the worker took part.
-        step_seconds: mean time of its work in one iteration or round, of the last recorded ones.
-        received_per_second: bytes that its process received, recently or over an ended run.
-        sent_per_second: bytes that its process sent, over the same time.
+        iteration: the last one that its process recorded, or the end of its last round.
+        step_seconds: mean time of its work in one of the last recorded iterations or rounds.
+        received_per_second: bytes of its process, recently or over an ended run.
         rounds: in how many it took part; None if placed clients do.
     """
 
@@ -126,11 +116,7 @@ class WorkerRow(NamedTuple):
 
 
 class WatchedRun:
-    """A run that is being watched; `update` brings it up to date.
-
-    Raises:
-        BadInput: not a run.
-    """
+    """A run that is being watched; `update` brings it up to date."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -145,11 +131,7 @@ class WatchedRun:
         self.update()
 
     def update(self) -> None:
-        """Takes in everything that was written since the last call.
-
-        Raises:
-            BadInput: the run is gone.
-        """
+        """Takes in everything that was written since; raises BadInput if the run is gone."""
         self.status = RunDirectory.open(self.path).read_status()
         for name, anew, records in self._tail.read():
             taker: RunState | RoleNow

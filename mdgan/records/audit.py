@@ -29,14 +29,10 @@ _Finite = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
 class MembersFound(Struct, frozen=True, kw_only=True):
-    """The share of members that an attack finds with few false alarms.
+    """The share of members that an attack finds with few false alarms, at most `alarms`.
 
     The threshold was chosen by half of the others, and its false alarms counted among the rest.
     Intervals are those of Clopper and Pearson 1934, with 95 % confidence.
-
-    Attributes:
-        alarms: the share of the others that were to be taken for members, at most.
-        real_alarms: the interval of the share of the others that were taken for members.
     """
 
     alarms: _Share
@@ -51,17 +47,14 @@ class MembersFound(Struct, frozen=True, kw_only=True):
 
 
 class Separation(Struct, frozen=True, kw_only=True):
-    """How well an attack's score tells members from others.
+    """How well an attack's score tells members, which were trained on, from others.
 
     Attributes:
-        members: how many samples it was told that were trained on.
-        auc: area under the ROC curve, the chance that a member scores higher than another sample;
-            0.5 is guessing.
+        auc: the chance that a member scores higher than another sample; 0.5 is guessing.
         error: the standard error of `auc`; where classes are known, how far it scatters when
             members and others change places at random within their classes.
         chance: the mean AUC then; None where classes are not known.
         place: the share of these AUCs that are as high as `auc`; it is small if the attack works.
-        found: one for each of `FALSE_ALARMS` that there are enough others for.
         curve: points (false positive rate, true positive rate) of the ROC curve, in order.
     """
 
@@ -86,7 +79,6 @@ class Judged(Struct, frozen=True, kw_only=True):
     Attributes:
         worker: where it was at the end; 0 for the one that is the server's.
         last: the worker that it was trained by last; 0 for all.
-        iterations: worker → the iterations that it was trained by that one.
         of_all: the samples of all workers that it was trained by against others.
     """
 
@@ -98,15 +90,14 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 
 class Copying(Struct, frozen=True, kw_only=True):
-    """Attacks against the generator by distances between samples.
+    """Attacks against the generator by distances between samples, in `features` or `pixels`.
 
     Attributes:
-        space: where distances are measured: `features` or `pixels`.
         membership: samples trained on against others, by their distance to what is generated.
         ratio: the median over generated samples of the distance to the nearest sample trained on,
             by that to the nearest of as many held-out ones; 1 if it copies nothing, 0 if all.
         nearer: the share of generated samples that lie nearer to one trained on; 0.5 is chance.
-        error: how far that scatters when both change places at random within their classes.
+        error: how far that scatters when both change place at random within their classes.
     """
 
     space: str
@@ -121,15 +112,13 @@ class Copying(Struct, frozen=True, kw_only=True):
 
 
 class Inversion(Struct, frozen=True, kw_only=True):
-    """What a single answer of a worker tells of the real batch that it learnt from.
+    """What an `update` or a `feedback` of a worker tells of the real batch that it learnt from.
 
     Attributes:
-        answer: `update`, the gradient of its discriminator; or `feedback`.
-        found: the samples of batches against others of the shard, by how well each explains the
-            answer.
+        found: the samples of batches against others of the shard, by how well each explains it.
         blind: of feedback, without knowing the discriminator: a shard's samples against others.
-        psnr: how like the samples of a batch are the nearest of those that explain the answer,
-            in dB; the mean over the samples.
+        psnr: how like the samples of a batch are the nearest that explain the answer, in dB; a
+            mean.
         ssim: the same as structural similarity; None where pictures are too small.
         control_psnr: as `psnr`, of samples of the shard that were in no batch.
     """
@@ -150,10 +139,9 @@ class Inversion(Struct, frozen=True, kw_only=True):
 
 
 class Bound(Struct, frozen=True, kw_only=True):
-    """What canaries say of a run's own ε.
+    """What canaries, `gradients` or planted `samples`, say of a run's own ε.
 
     Attributes:
-        kind: of the canaries that say most: `gradients` or planted `samples`.
         guesses: r, of how many the attacker guessed whether they were among the samples.
         confidence: with which the run is not (ε, δ)-private for any ε below `epsilon`.
     """
@@ -179,14 +167,7 @@ class Bound(Struct, frozen=True, kw_only=True):
 
 
 class Audit(Struct, frozen=True, kw_only=True):
-    """All that was found out.
-
-    Attributes:
-        checkpoint: the iteration of the discriminators; None without any.
-        extractor: the network that features are of; empty if there was none.
-        epsilon: worker → ε that its samples have spent; empty without differential privacy.
-        bound: of ε from below, by canaries; None without any.
-    """
+    """All that was found out; `checkpoint` is the iteration of the discriminators."""
 
     iteration: Count
     checkpoint: Count | None = None

@@ -47,11 +47,7 @@ class Finding(NamedTuple):
 def diagnose(
     losses: Sequence[Losses], scores: Sequence[ScoresRow], config: Mapping[str, Any]
 ) -> Finding | None:
-    """What a run looks like now, if something seems to go wrong.
-
-    Args:
-        losses: the logged iterations in order; the last `LOSSES_NEEDED` are enough.
-    """
+    """What a run looks like now, from its last logged iterations, if something seems wrong."""
     fids = [(row.iteration, value) for row in scores if (value := row.scores.get("fid"))]
     trend = [fid for _, fid in fids]
     last = losses[-1] if losses else None

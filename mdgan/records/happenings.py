@@ -23,11 +23,7 @@ class Holding(Struct, frozen=True):
 
 
 class Happening(RecordedRow, frozen=True):
-    """One thing that happened to some workers.
-
-    Attributes:
-        named: the workers; at the beginning of training also what each of them holds.
-    """
+    """What happened to some workers; `named` says at the beginning also what each holds."""
 
     kind: str = field(name="event")
     time: float | None = None

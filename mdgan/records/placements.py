@@ -76,10 +76,9 @@ _Part = Annotated[float, Meta(ge=0, lt=1e12)]
 
 
 class Placed(RecordedRow, frozen=True):
-    """Where the clients of one round trained.
+    """Where the clients of one round trained, as `rr`, `bb`, `lb` or `pull` placed them.
 
     Attributes:
-        strategy: by which they were placed: `rr`, `bb`, `lb` or `pull`.
         makespan: seconds from the beginning of the round until the last slot was done.
         slots: all slots that were there, also those without a client.
         num_slots: host → how many slots it used.

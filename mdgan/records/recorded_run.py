@@ -26,15 +26,7 @@ _Worker = Annotated[int, Meta(ge=0, lt=10**9)]
 
 
 class RecordedSpan(NamedTuple):
-    """What a role did in one stretch of time.
-
-    Attributes:
-        name: the operation, such as generate, send, wait, aggregate, step or checkpoint on the
-            server, and receive, real half, local step, feedback or train on a host.
-        worker: the one of a host's workers that it was for; 0 if it was for the whole role.
-        start: seconds since training began, by the server's clock.
-        num_bytes: how many bytes the role sent or received meanwhile.
-    """
+    """What a role did for a worker (0: for all) in a stretch of time, since training began."""
 
     name: str
     worker: int
@@ -49,13 +41,7 @@ class RecordedSpan(NamedTuple):
 
 
 class TrafficCount(Struct, frozen=True):
-    """Bytes that a role had sent and received at some time.
-
-    Attributes:
-        sent: bytes since the start, by kind of message.
-        received: bytes since the start, by kind of message.
-        memory: bytes that its process holds; 0 in records of versions before 0.7.
-    """
+    """Bytes sent and received since the start, by kind of message; `memory` 0: not known."""
 
     iteration: Count
     seconds: Seconds
@@ -78,12 +64,7 @@ class _Done(Struct, frozen=True):
 
 
 class Trace(Struct):
-    """What one role recorded.
-
-    Attributes:
-        traffic: in time order; empty if nothing is sent.
-        memory: bytes that its process held at one time after another.
-    """
+    """What one role recorded; `traffic` is in time order."""
 
     role: str
     spans: dict[int, list[RecordedSpan]] = {}
@@ -97,11 +78,7 @@ class Trace(Struct):
         return {span.worker for spans in self.spans.values() for span in spans} - {0}
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Adds one row of the role's file.
-
-        Raises:
-            ValueError: the row is not one of a trace.
-        """
+        """Adds one row of the role's file, or raises ValueError if it is not one of a trace."""
         if "spans" not in row:
             counts = typed(row, TrafficCount)
             if counts.sent or counts.received:
@@ -122,11 +99,7 @@ class Trace(Struct):
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One run.
-
-    Attributes:
-        records: the rows of `metrics.jsonl` as they stand there; `state` and `of` give typed ones.
-    """
+    """One run; of the rows in `records`, `state` and `of` give typed ones."""
 
     path: Path
     config: Mapping[str, Any]

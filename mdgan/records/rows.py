@@ -28,10 +28,9 @@ _MAY_BE_NO_TEXT = (b"\\u", b"\xed", b"\xef\xbf", b"\xc2", b"\x7f")
 
 
 def json_object(text: bytes) -> dict[str, Any]:
-    """Reads a JSON object; characters that no page, drawing or terminal can hold are replaced.
+    """Reads a JSON object, or raises ValueError if the text is not one.
 
-    Raises:
-        ValueError: the text is not one.
+    Characters that no page, drawing or terminal can hold are replaced.
     """
     try:
         content = json.loads(text)
@@ -53,11 +52,7 @@ def _presentable(value: Any) -> Any:
 
 
 def typed(record: object, kind: type[Kind]) -> Kind:
-    """Converts JSON values to a type.
-
-    Raises:
-        ValueError: they do not fit it.
-    """
+    """Converts JSON values to a type, or raises ValueError if they do not fit it."""
     return msgspec.convert(record, kind, str_keys=True)
 
 
@@ -69,10 +64,9 @@ class RecordedRow(Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Losses(RecordedRow, frozen=True):
-    """A logged iteration; a loss is None where it was not finite.
+    """A logged iteration; a loss is None where it was not finite, a mean is over what is.
 
     Attributes:
-        generator_loss: mean over the workers that answered and whose own is finite.
         by_worker: worker → J_disc and J_gen; empty in records of versions before 0.7.
         numbers: key → worker → one or more numbers, of all other keys of the row that have such
             values. What they mean, families declare; see `records.declared`.
@@ -86,11 +80,7 @@ class Losses(RecordedRow, frozen=True):
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Losses":
-        """Reads a row.
-
-        Raises:
-            ValueError: it makes no sense.
-        """
+        """Reads a row, or raises ValueError if it makes no sense."""
         numbers: dict[str, dict[int, tuple[float, ...]]] = {}
         for key in record.keys() - set(cls.__struct_fields__):
             with suppress(ValueError):
@@ -101,12 +91,7 @@ class Losses(RecordedRow, frozen=True):
 
 
 class Neighbours(Struct, frozen=True):
-    """How near samples come to real ones that the server may hold, by the extractor's features.
-
-    Attributes:
-        generated: the median distance of a generated sample to the nearest of them.
-        real: the median distance of one of them to the nearest other.
-    """
+    """Median distances of generated and of real samples to the nearest held-out real one."""
 
     n: int
     generated: float
@@ -122,11 +107,7 @@ class FeatureNetwork(Struct, frozen=True):
 
 
 class ClassScores(Struct, frozen=True):
-    """What samples of each class are worth, of a conditional generator.
-
-    Attributes:
-        right: the share of them that the extractor predicts to be of that class.
-    """
+    """What samples of each class are worth; `right`: the share predicted to be of it."""
 
     asked: list[Count] = []
     right: list[float | None] = []
@@ -137,14 +118,7 @@ Values = dict[str, float | list[int] | None]
 
 
 class ScoresRow(RecordedRow, frozen=True):
-    """The scores of one generator.
-
-    Attributes:
-        by: the command that scored it; None for training itself.
-        floor: the scores of one half of the real data against the other, by name.
-        neighbours: how near samples come to held-out ones; None without any.
-        by_class: None unless the generator is conditional.
-    """
+    """The scores of one generator; `floor` are those of half of the real data against the other."""
 
     scores: dict[str, float | None] = {}
     left_out: dict[str, str] = {}
@@ -166,7 +140,6 @@ class Swap(RecordedRow, frozen=True):
     """One swap of discriminators.
 
     Attributes:
-        pairs: (giver, taker) of every discriminator that was to move.
         taken: taker → digest of what arrived; None in records of old versions.
     """
 
@@ -207,15 +180,7 @@ class Swap(RecordedRow, frozen=True):
 
 
 class RoundRow(RecordedRow, frozen=True):
-    """One round.
-
-    Attributes:
-        iteration: the local iterations that a worker could have done by the end of the round.
-        number: its number, from 0.
-        took_part: the workers that took part, in increasing order.
-        shares: their weights in the average, in the same order; they sum to 1.
-        asked: the workers that were asked, in increasing order.
-    """
+    """One round, the last of whose local iterations is `iteration`; `number` counts from 0."""
 
     number: Count
     took_part: tuple[Rank, ...]
@@ -248,11 +213,7 @@ class Attended(RecordedRow, frozen=True):
 
 
 class Fetching(RecordedRow, frozen=True):
-    """How a process waited for data that its threads read ahead, since the row before.
-
-    Attributes:
-        buffer: how many samples were read ahead for each worker at the end.
-    """
+    """How a process waited for data that its threads read ahead, since the row before."""
 
     role: str
     batches: Annotated[int, Meta(gt=0, lt=1 << 53)]
@@ -283,12 +244,10 @@ OPERATORS: tuple[Operators, ...] = get_args(Operators)
 
 
 class Profile(RecordedRow, frozen=True):
-    """What a process computed in some iterations.
+    """What a process computed in the iterations from `first` to `last`.
 
     Attributes:
         role: of the process; the server's stands for all roles if they share a process.
-        profiled_seconds: how long the iterations from `first` to `last` took together.
-        busy_cores: how many cores the process kept busy, on average.
         gpu: the share of the time in which its GPU was busy, in [0, 1]; None if that is not known.
     """
 
@@ -314,12 +273,9 @@ EVERY_CLIENT = 0
 
 
 class Epsilon(RecordedRow, frozen=True):
-    """What the samples of some workers have spent under differential privacy.
+    """Worker → ε that its samples have spent in all runs; `EVERY_CLIENT`: each client as a whole.
 
-    Attributes:
-        epsilon: worker → ε of all its steps up to now, in all runs; of `EVERY_CLIENT`, where each
-            is hidden as a whole.
-        replaced: the same, where a sample may be another one instead of one without a gradient.
+    `replaced` is the same where a sample may be another one instead of one without a gradient.
     """
 
     epsilon: dict[Count, Seconds] = {}
@@ -329,15 +285,7 @@ class Epsilon(RecordedRow, frozen=True):
 def spent_in_words(
     epsilon: Mapping[int, float], replaced: Mapping[int, float], delta: float | None = None
 ) -> tuple[str, str]:
-    """The largest ε of any worker, and what is to be said beside it.
-
-    Args:
-        epsilon: see `Epsilon`; not empty.
-        replaced: the same; perhaps empty.
-
-    Returns:
-        Such as `7.99`, and `at most (rank 1), 17.30 if a sample is replaced`.
-    """
+    """The largest ε of any worker: `7.99`, `at most (rank 1), 17.30 if a sample is replaced`."""
     most = max(epsilon, key=epsilon.__getitem__)
     whose, unit = ("each client", "client") if most == EVERY_CLIENT else (f"rank {most}", "sample")
     beside = "" if delta is None else f", δ = {delta:g}"

@@ -26,7 +26,6 @@ ENDED = ("finished", "stopped", "failed")
 """The states of a run that is over."""
 _LONGEST_NUMBER = 10
 
-
 _Text = Annotated[str, Meta(pattern=r"\A[^\0]*\Z")]
 
 
@@ -35,11 +34,9 @@ class Status(TypedDict, total=False):
 
     Attributes:
         dataset_file: its path, from the run's folder if it lies there.
-        machine: the name of the machine on which the server runs.
-        process_began: when that process began, in seconds from the start of the system.
+        process_began: when the server's process began, in seconds from the start of the system.
         listens: address and port for hosts of other machines; empty if there are none.
         socket: where hosts of this machine find the server; empty if it has none.
-        system: what the server's machine is: processor, system, versions; in words.
         other_defaults: setting → its default, of those that the user gave another value.
         unit: what the run is counted in, `iteration` or `round`.
         state: `starting`, `running`, `finished`, `stopped` or `failed`.
@@ -152,19 +149,11 @@ class RunDirectory:
         self._write_json(_STATUS_FILE, status)
 
     def read_config(self) -> dict[str, Any]:
-        """Reads `config.json`.
-
-        Raises:
-            BadInput: it is damaged.
-        """
+        """Reads `config.json`; raises BadInput if it is damaged."""
         return self._read_json(_CONFIG_FILE, dict[str, Any])
 
     def read_status(self) -> Status:
-        """Reads `run.json`.
-
-        Raises:
-            BadInput: it is damaged.
-        """
+        """Reads `run.json`; raises BadInput if it is damaged."""
         return self._read_json(_STATUS_FILE, Status)
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
@@ -191,12 +180,7 @@ class RunDirectory:
         iteration: int,
         average: "Mapping[str, Tensor] | None" = None,
     ) -> None:
-        """Writes `generator.safetensors`, the generator after an iteration, and its average.
-
-        Args:
-            average: the state with its mean weights; None if there is none, and then the file of a
-                run that had one until now goes.
-        """
+        """Writes the generator after an iteration, and its `average`; if None, an old one goes."""
         if average is not None:
             self.write_tensors(AVERAGE_FILE, average, {"iteration": iteration})
         else:
@@ -204,10 +188,7 @@ class RunDirectory:
         self.write_tensors(GENERATOR_FILE, state, {"iteration": iteration})
 
     def read_generator(self, *, raw: bool = False) -> "tuple[dict[str, Tensor], int]":
-        """The newest generator, with its average weights if the run has them.
-
-        Returns:
-            Its state, and the iteration it is from.
+        """The newest generator, averaged if the run has that and not `raw`, and its iteration.
 
         Raises:
             BadInput: none is there yet, or it is damaged.
@@ -227,24 +208,13 @@ class RunDirectory:
         write_tensors(self.path / name, tensors, fields)
 
     def read_tensors(self, name: str) -> "tuple[dict[str, Tensor], dict[str, Any]]":
-        """Reads what `write_tensors` wrote.
-
-        Raises:
-            BadInput: it is not there, or damaged.
-        """
+        """Reads what `write_tensors` wrote; raises BadInput if it is not there, or damaged."""
         from mdgan.storage.tensor_file import read_tensors
 
         return read_tensors(self.path / name)
 
     def contents(self, dataset: str) -> dict[str, bytes | None]:
-        """What the files hold that a new server writes before training begins.
-
-        Returns:
-            By their names in the folder; None for one that is not there.
-
-        Raises:
-            OSError: one cannot be read.
-        """
+        """What the files hold that a new server writes before training; None: not there."""
         kept = str(self.dataset_file(dataset).relative_to(self.path))
         found: dict[str, bytes | None] = {}
         for name in (_STATUS_FILE, _CONFIG_FILE, kept):
@@ -253,11 +223,7 @@ class RunDirectory:
         return found
 
     def put_back(self, contents: Mapping[str, bytes | None]) -> None:
-        """Gives files the contents that they had, where they have others now.
-
-        Raises:
-            OSError: one cannot be written.
-        """
+        """Gives files the contents that they had, where they have others now."""
         for name, content in contents.items():
             path = self.path / name
             if content is None:

@@ -63,11 +63,7 @@ _KINDS: dict[str, type[RecordedRow]] = {
 
 
 def typed_row(record: Mapping[str, Any]) -> RecordedRow:
-    """A row of `metrics.jsonl` as a value of its type.
-
-    Raises:
-        ValueError: it makes no sense.
-    """
+    """A row of `metrics.jsonl` as its type, or ValueError if it makes no sense."""
     if "event" not in record:
         return Losses.of(record)
     return typed(record, _KINDS.get(str(record["event"]), RecordedRow))
@@ -129,11 +125,7 @@ class WorkerState:
             training; None unless it is late now.
         stays: the iterations after `begin`, up to and including `end`, of former stays.
         missed: the iterations from the first to the last that went on without it, of former times.
-        refused: the iterations in which its answer could not be used.
-        counts: how often it answered, was late, was refused and was lost, as far as it is counted.
-        samples: how many it holds; None if that is not known.
-        classes: how many samples of each class it holds; None if that is not known.
-        round_end: the iteration with which the last of these rounds ended.
+        round_end: the iteration with which the last of its rounds ended.
         numbers: the last of its numbers by key; see `records.declared`.
     """
 
@@ -172,22 +164,16 @@ class WorkerState:
 
 
 class RunState:
-    """A run as far as its rows have been taken in.
-
-    Args:
-        most_rows: of each kind but scores so many are kept; None for all.
+    """A run as far as its rows have been taken in; of each kind `most_rows` are kept, or all.
 
     Attributes:
-        scores: those that training has made, without those of `mdgan evaluate`.
+        scores: all that training has made, without those of `mdgan evaluate`.
         losses: the iterations that were logged, J_gen and J_disc.
-        num_rounds: how many rounds there were; 0 where there are none.
         workers: by number, all that were ever named, except in rounds of clients.
         seconds: of training, at the last row that is not a score.
         started: when training would have begun had it never stopped, in seconds since 1970.
         happened_until: the last iteration in which anything happened to a worker.
         pace: of the logged iterations, and of the rounds that were not aborted.
-        epsilon: worker → ε that its samples have spent; empty without differential privacy.
-        replaced: the same, where a sample may be another one; see `Epsilon`.
     """
 
     def __init__(self, most_rows: int | None = None) -> None:
@@ -210,11 +196,7 @@ class RunState:
         self._resumed = False
 
     def take(self, record: Mapping[str, Any]) -> RecordedRow:
-        """Takes in one row of `metrics.jsonl`.
-
-        Raises:
-            ValueError: it makes no sense, and changes nothing.
-        """
+        """Takes in one row, or raises ValueError and changes nothing if it makes no sense."""
         row = typed_row(record)
         same = self._by_kind.setdefault(type(row), [])
         same.append(row)

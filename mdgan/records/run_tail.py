@@ -15,11 +15,7 @@ _REMEMBERED_BYTES = 64
 
 
 class News(NamedTuple):
-    """What is new in one file.
-
-    Attributes:
-        anew: whether the file has been replaced, so that what was read before is void.
-    """
+    """What is new in one file; `anew` if it was replaced: what was read before is void."""
 
     name: str
     anew: bool
@@ -27,14 +23,9 @@ class News(NamedTuple):
 
 
 class RunTail:
-    """All files of a run that grow.
+    """All files of a run that grow; of a long timeline only the last part, and nothing twice.
 
-    A run may be long, so only the last part of a timeline that exists already is read, and nothing
-    is read twice.
-
-    Attributes:
-        modified: when each of them, and `run.json`, was last written to, by the file system's clock
-            and by path; without those that are not there.
+    `modified` says when each of them, and `run.json`, was last written to.
     """
 
     def __init__(self, folder: Path) -> None:

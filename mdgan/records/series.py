@@ -14,13 +14,9 @@ _NOTHING = " "
 def sparkline(
     points: Sequence[tuple[int, float | None]], width: int, until: int, *, logarithmic: bool = False
 ) -> str:
-    """Draws the mean over equal stretches of iterations, from the lowest to the highest.
+    """Draws the mean over equal stretches of iterations, from the first to `until`.
 
     A stretch without a point looks like the one before it; × is for what is not finite.
-
-    Args:
-        points: iterations, and values; None for one that was not finite.
-        until: the iteration at the right end; the left end is the beginning of training.
     """
     values = np.array([nan if value is None else value for _, value in points], float)
     places = (np.array([i for i, _ in points], np.int64) - 1) * width // max(1, until)

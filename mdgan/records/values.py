@@ -27,11 +27,7 @@ def number_in(record: Mapping[str, Any], *path: str) -> float | None:
 
 
 def passed(interval: int, before: int, now: int) -> bool:
-    """Whether a multiple of an interval has been reached or passed.
-
-    Args:
-        now: the last that is done; training may have advanced by many iterations at once.
-    """
+    """Whether a multiple of an interval was passed since `before`, perhaps many iterations ago."""
     return interval > 0 and now // interval > before // interval
 
 

@@ -21,12 +21,7 @@ PAGE_NAME = "report.html"
 
 @dataclass(frozen=True)
 class Report:
-    """What was written.
-
-    Attributes:
-        missing: name → why, of the figures that are for these runs but could not.
-        running: whether one of the runs goes on, so that the page may be written again.
-    """
+    """What was written; `missing` says why figures that are for these runs are not in it."""
 
     path: Path
     num_figures: int
@@ -36,11 +31,7 @@ class Report:
 
 
 def check_plots_extra() -> None:
-    """Makes sure that figures can be drawn and the page can be written.
-
-    Raises:
-        BadInput: matplotlib or jinja2 is not installed.
-    """
+    """Raises BadInput unless figures can be drawn and the page can be written."""
     for library, module in (("matplotlib", "matplotlib.figure"), ("jinja2", "jinja2")):
         try:
             import_module(module)
@@ -55,18 +46,14 @@ def write_report(
     *,
     refresh_seconds: float | None = None,
 ) -> Report:
-    """Writes the report of some runs, which may still be going on.
-
-    It may be called again and again while they do. Each time the page is replaced in one step.
+    """Writes the report of some runs; while they go on, it may be called again and again.
 
     Args:
         output: the page; by default `report.html` in the folder of the only path, or here.
-        refresh_seconds: how often a browser that shows the page reads it again as long as a run
-            goes on; None for never.
+        refresh_seconds: how often a browser reads the page again while a run goes on; None: never.
 
     Raises:
-        BadInput: matplotlib or jinja2 is not installed, a folder is no run and has none in it, a
-            run is given twice, or a file cannot be written.
+        BadInput: a library is missing, a folder is no run, or a file cannot be written.
     """
     check_plots_extra()
     from mdgan.report.compose import compose

@@ -28,11 +28,7 @@ _ABOUT_THE_RUN = ("version", "dataset_file", "dataset_sha256", "machine")
 
 
 class Drawn(NamedTuple):
-    """One view of a figure as it stands in the page.
-
-    Attributes:
-        paper: the numbers of the same figures in the paper; empty for none.
-    """
+    """One view of a figure as it stands in the page; `paper` numbers the same figures there."""
 
     name: str
     caption: str
@@ -68,15 +64,8 @@ def compose(
 ) -> tuple[str, int, dict[str, str]]:
     """The page of some runs: one HTML document that loads nothing.
 
-    Args:
-        refresh_seconds: how often a browser reads the page again while a run goes on; None: never.
-
     Returns:
-        The HTML, the number of figures in it, and name → reason for those that are not though they
-        are for these runs.
-
-    Raises:
-        OSError: a drawing cannot be written.
+        The HTML, the number of figures in it, and name → reason for those that are missing.
     """
     named = subjects(runs)
     with styled():
@@ -119,8 +108,11 @@ def _blocks(entry: Entry, named: Sequence[Subject]) -> Iterator[Block]:
 def _draw(view: View[Any, Any], named: Sequence[Subject]) -> Picture | str:
     """Makes a picture, or says why there is none; says nothing if it is not for these runs."""
     fitting = [subject for subject in named if view.fits(subject)]
-    grouped = isinstance(view, GroupedView)
-    every: Sequence[Any] = groups(fitting) if grouped else _one_a_configuration(fitting)
+    every: Sequence[Any] = fitting
+    if isinstance(view, GroupedView):
+        every = groups(fitting)
+    elif len(fitting) > MOST_RUNS:  # more than can be told apart
+        every = [group.first for group in groups(fitting)]
     found = [(one, numbers) for one in every if (numbers := view.of(one))]
     return view.draw(found) if found else view.missing if fitting else ""
 
@@ -139,11 +131,6 @@ def _drawn(
     is_counted = view.of_rounds or "unit}" in view.name + view.caption
     paper = "" if in_rounds and is_counted else view.paper  # it has no figures of rounds
     return Drawn(view.name.format(**words), " ".join(filter(None, caption)), paper, picture)
-
-
-def _one_a_configuration(every: Sequence[Subject]) -> Sequence[Subject]:
-    """All runs, or where these are more than can be told apart the first of each configuration."""
-    return every if len(every) <= MOST_RUNS else [group.first for group in groups(every)]
 
 
 def _write_figures(block: Block, figures: Path) -> None:

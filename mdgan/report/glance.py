@@ -20,7 +20,10 @@ Fact = tuple[str, str, str]
 
 def facts(subject: Subject) -> list[Fact]:
     """How far a run is, and how good its generator."""
-    return [*_quality(subject), *_privacy(subject), *_progress(subject)]
+    state = subject.run.state
+    delta = number_in(subject.run.config, "dp_delta")
+    spent = [("ε", *spent_in_words(state.epsilon, state.replaced, delta))] if state.epsilon else []
+    return [*_quality(subject), *spent, *_progress(subject)]
 
 
 def _progress(subject: Subject) -> list[Fact]:
@@ -52,19 +55,10 @@ def _quality(subject: Subject) -> list[Fact]:
     return [(name, said(score.value), more) for score, name, more in last if score is not None]
 
 
-def _privacy(subject: Subject) -> list[Fact]:
-    """What the samples of the worker that has spent most have spent."""
-    state = subject.run.state
-    if not state.epsilon:
-        return []
-    delta = number_in(subject.run.config, "dp_delta")
-    return [("ε", *spent_in_words(state.epsilon, state.replaced, delta))]
-
-
 def _disclosed(subject: Subject) -> str:
     """What workers told without noise; older runs call it otherwise."""
     config = subject.run.config
-    return str(config.get("dp_disclose") or config.get("dp_disclose") or "")
+    return str(config.get("dp_disclose") or config.get("dp_tell") or "")
 
 
 def _untold(subject: Subject) -> list[str]:

@@ -1,8 +1,7 @@
 """A page that is written again while its runs go on, and a server for it on this machine alone.
 
-A browser that shows the page reads it again by itself, and stops after the last one. The server
-listens on 127.0.0.1 and knows one page. It answers only requests that name this machine as host:
-else a web page from elsewhere could point its own name here and read the report (DNS rebinding).
+The server answers only requests that name this machine as host: else a web page from elsewhere
+could point its own name here and read the report (DNS rebinding).
 """
 
 import contextlib
@@ -34,15 +33,11 @@ def keep_writing(
 ) -> None:
     """Writes a report again and again until its runs are over, or the user presses Ctrl-C.
 
-    If no run is under way from the beginning, it is written once; with a port it is then served
-    until Ctrl-C.
+    If no run is under way, it is written once; with a port it is then served until Ctrl-C.
 
     Args:
         every_seconds: least time between two pages, and how often browsers read the page again.
         port: to serve the page at; 0 for one that the system chooses; None not to serve it.
-
-    Raises:
-        BadInput: the port cannot be used, or a page cannot be written.
     """
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as resources:
         page, took = _timed(write)
@@ -73,11 +68,9 @@ def _timed(write: Callable[[], Report]) -> tuple[Report, float]:
 
 def _stamp(paths: Sequence[Path]) -> list[int]:
     """When the runs last wrote what a page shows; differs if there is something new."""
-    files = [run / name for path in paths for run in runs_in(path) for name in _WRITTEN]
+    names = ("run.json", "metrics.jsonl")
+    files = [run / name for path in paths for run in runs_in(path) for name in names]
     return [file.stat().st_mtime_ns for file in files if file.exists()]
-
-
-_WRITTEN = ("run.json", "metrics.jsonl")
 
 
 @contextlib.contextmanager

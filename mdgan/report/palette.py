@@ -11,11 +11,7 @@ from typing import NamedTuple
 
 
 class Colour(NamedTuple):
-    """One colour.
-
-    Attributes:
-        light: `#rrggbb` on the light page, and in the exported figures.
-    """
+    """One colour, `#rrggbb` on the light page, as in the exported figures, and on the dark one."""
 
     light: str
     dark: str

@@ -9,6 +9,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from mdgan.records.happenings import JOINED, LATE, LEFT, LOST, REFUSED, RESUMED, SHUT_OUT
 from mdgan.records.rows import RoundRow
@@ -227,7 +228,8 @@ def samples_seen(found: Sequence[tuple[Group, BandedLine]]) -> Picture:
     if len(found) > 1:
         charts.legend(figure)
     axes.axhline(SEEN_OFTEN, color=SOFT, linestyle=DASHED, linewidth=1.1)
-    charts.count_axis(axes, "samples of a class seen")
+    axes.set(ylim=(0, None), ylabel="samples of a class seen")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
     rows = []
     for group, _ in found:
         every = [seen_numbers.rounds_until_seen(subject.run) for subject in group.members]

@@ -84,18 +84,6 @@ def iteration_axis(axes: Axes, label: str = "iteration", most_ticks: int = 6) ->
     axes.set_xlabel(label)
 
 
-def unit_axis(axes: Axes, name: str, unit: str) -> None:
-    """Names what stands along x, and its unit."""
-    axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.set_xlabel(f"{name} [{unit}]")
-
-
-def count_axis(axes: Axes, label: str) -> None:
-    """Numbers with separators along y, from 0 on."""
-    axes.set(ylim=(0, None), ylabel=label)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
-
-
 def log_if_wide(
     axes: Axes, values: Sequence[float], ratio: float = _LOG_FROM_RATIO, which: str = "y"
 ) -> bool:
@@ -167,9 +155,8 @@ def bar_chart(
     for place, total in zip(places, lefts, strict=True):
         axes.text(total + max(lefts) / 60, place, measured(total), va="center", color=INK)
     axes.set_yticks(places, [name for _, members in groups for name, _ in members])
-    axes.set(
-        ylim=(places[-1] + 0.5, -0.5), xlim=(0, _ROOM_FOR_VALUES * max(lefts) or 1), xlabel=label
-    )
+    axes.set(ylim=(places[-1] + 0.5, -0.5), xlabel=label)
+    axes.set_xlim(0, _ROOM_FOR_VALUES * max(lefts) or 1)
     axes.grid(axis="x")
     axes.grid(visible=False, axis="y")
     if with_legend:
@@ -182,17 +169,12 @@ def lane_chart(
 ) -> tuple[Figure, Axes]:
     """An empty figure with a lane for each name, the first at the top."""
     figure, axes = new_axes(height, wide)
-    make_lanes(axes, names, length, wide)
-    return figure, axes
-
-
-def make_lanes(axes: Axes, names: Sequence[str], length: tuple[float, float], wide: bool) -> None:
-    """Gives axes a lane for each name, as `lane_chart` does."""
     axes.set(xlim=length, ylim=(len(names) - 0.5, -0.5))
     axes.set_yticks(range(len(names)), names)
     axes.xaxis.set_major_locator(MaxNLocator(10 if wide else 5))
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
+    return figure, axes
 
 
 def some_names(set_ticks: Callable[..., Any], names: Sequence[Any], most: int = MOST_TICKS) -> None:

@@ -57,11 +57,7 @@ def class_histogram(found: Sequence[tuple[Subject, Histograms]]) -> Picture | st
 def of_each_class(
     name: str, unit: str, factor: float = 1.0
 ) -> Callable[[Sequence[tuple[Subject, Classwise]]], Picture | str]:
-    """Draws a number of each class that a conditional generator was asked for.
-
-    Args:
-        unit: written behind it; may be empty.
-    """
+    """Draws a number of each class that a conditional generator was asked for, with its unit."""
 
     def draw(found: Sequence[tuple[Subject, Classwise]]) -> Picture | str:
         num_classes = max(len(values) for _, (_, values) in found)
@@ -70,9 +66,8 @@ def of_each_class(
         figure, axes = new_axes()
         for subject, (_, values) in found:
             known = [(c, factor * value) for c, value in enumerate(values) if value is not None]
-            axes.plot(
-                *zip(*known, strict=True), **dot_style(subject), label=subject.label, clip_on=False
-            )
+            x, y = zip(*known, strict=True)
+            axes.plot(x, y, **dot_style(subject), label=subject.label, clip_on=False)
         some_names(axes.set_xticks, range(num_classes))
         axes.set(xlabel="class", ylabel=f"{name} [{unit}]" if unit else name, ylim=(0, None))
         if len(found) > 1:

@@ -142,12 +142,8 @@ def _bytes(had: Of[Rate], kinds: Sequence[str], a_unit: str) -> Figure:
         seen = {kind: way[kind] / factor for kind in shown if kind in way}
         return {**seen, _SMALL: sum(way.values()) / factor - sum(seen.values())}
 
-    groups = [
-        (
-            subject.label if len(had) > 1 else "",
-            [(name, parts(way)) for name, way in zip(_WAYS, rate, strict=True)],
-        )
-        for subject, rate in had
-    ]
-    label = f"{unit} {a_unit}"
-    return bar_chart(groups, [*shown, _SMALL], kind_style, label, with_legend=True)
+    groups = []
+    for subject, rate in had:
+        bars = [(name, parts(way)) for name, way in zip(_WAYS, rate, strict=True)]
+        groups.append((subject.label if len(had) > 1 else "", bars))
+    return bar_chart(groups, [*shown, _SMALL], kind_style, f"{unit} {a_unit}", with_legend=True)

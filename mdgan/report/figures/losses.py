@@ -130,13 +130,11 @@ def drawn(numbers: WorkerNumbers) -> Callable[[Sequence[tuple[Subject, OfWorkers
 
     def draw(_subject: Subject, workers: OfWorkers) -> Figure:
         figure, axes = new_axes(2.6)
-        draw_each(
-            axes,
-            {
-                f"worker {worker}": {i: values[0] for i, values in series.items()}
-                for worker, series in workers.items()
-            },
-        )
+        first = {
+            f"worker {worker}": {i: values[0] for i, values in series.items()}
+            for worker, series in workers.items()
+        }
+        draw_each(axes, first)
         if isfinite(numbers.alarm):
             axes.axhline(numbers.alarm, color=INK, linestyle="dashed", linewidth=1)
         axes.set(ylabel=numbers.label, ylim=(0, None))

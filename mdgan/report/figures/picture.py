@@ -22,12 +22,7 @@ class Table(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One drawing.
-
-    Attributes:
-        label: of what it shows, such as a run; empty if it shows all.
-        narrow: the same for a narrow screen, if `figure` is as wide as the page.
-    """
+    """One drawing, of `label` (empty: of all); `narrow` is the same for a narrow screen."""
 
     label: str
     figure: Figure
@@ -45,12 +40,7 @@ class PictureFile(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """Pictures side by side, which can be enlarged.
-
-    Attributes:
-        stills: the pictures; of each what it is of, and what stands beneath.
-        subject: the run that they are of; None if they are of several.
-    """
+    """Pictures of a run, or of several, side by side: each, what it is of, what stands beneath."""
 
     what: str
     stills: Sequence[tuple[PictureFile, str, str]]
@@ -59,13 +49,7 @@ class Strip(NamedTuple):
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure of the report, or one view of it.
-
-    Attributes:
-        panels: its drawings, one below the other; none if the numbers say everything.
-        seen: one sentence or two: what these runs show, in numbers.
-        strips: what stands in the page instead of the drawings; none for most figures.
-    """
+    """A figure of the report, or a view of it; `strips` replace its drawings in the page."""
 
     panels: Sequence[Panel]
     seen: str
@@ -96,12 +80,7 @@ def one_each(
     table: Table,
     draw_narrow: Callable[[Subject, Numbers], Figure] | None = None,
 ) -> Picture:
-    """A drawing for every run.
-
-    Args:
-        told: says what they show, in a few words; empty for nothing.
-        draw_narrow: makes the same drawing for a narrow screen, if `draw` makes a wide one.
-    """
+    """A drawing for every run, of which `told` says in a few words what it shows."""
     several = len(found) > 1
     panels = [
         Panel(
@@ -122,11 +101,7 @@ def one_strip_each(
     table: Table,
     strip: Callable[[Subject, Numbers], tuple[str, Sequence[tuple[PictureFile, str, str]]]],
 ) -> Picture:
-    """As `one_each`, with pictures in the page and drawings in files only.
-
-    Args:
-        strip: what a run's pictures are, and the pictures as a `Strip` has them.
-    """
+    """As `one_each`, with pictures in the page, which `strip` names, and drawings in files."""
     strips = [Strip(*strip(subject, numbers), subject) for subject, numbers in found]
     return replace(one_each(found, draw, told, table), strips=strips)
 
@@ -141,15 +116,12 @@ def recorded(numbers: Callable[[RecordedRun], Numbers]) -> Callable[[Subject], N
 
 @dataclass(frozen=True, kw_only=True)
 class View(Generic[Drawn, Numbers]):
-    """One way to look at a figure.
-
-    In all words stands `{unit}` for what the runs are counted in.
+    """One way to look at a figure; in all words `{unit}` stands for what the runs are counted in.
 
     Attributes:
         paper: the figures of Darmanger and Gombas (2024) that show the same; empty for none.
         fits: for which runs it is; the page does not mention it if there is none.
-        of: the numbers that are drawn, of a run or of a configuration; None, or something empty,
-            if it recorded none.
+        of: the numbers of a run or a configuration; None, or something empty, if it recorded none.
         missing: what is said if no run recorded any; empty: the page does not mention it.
         draw: makes the picture of what recorded some, or says in one line why there is none.
     """
@@ -169,11 +141,10 @@ class GroupedView(View[Group, Numbers]):
 
 
 class Entry(NamedTuple):
-    """One figure, or numbers that stand in a table alone.
+    """One figure, or numbers that stand in a table alone; the page shows the first of its views.
 
     Attributes:
         name: its file name, and `fig-<name>` in the page; views after the first add theirs.
-        views: at least one; the page shows the first, and a switch.
         counted: whether runs in iterations and runs in rounds have a figure each.
     """
 

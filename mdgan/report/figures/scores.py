@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from mdgan.records.values import chosen_evenly, said, said_seconds, size_unit, time_unit
 from mdgan.report.figures import charts
@@ -34,11 +35,7 @@ Found: TypeAlias = Sequence[tuple[Group, Lines]]
 
 
 class Against(NamedTuple):
-    """What scores are held against.
-
-    Attributes:
-        unit: the length and the name of the unit in which the greatest reads best.
-    """
+    """What scores are held against, and what gives the unit in which the greatest reads best."""
 
     name: str
     of: Cost
@@ -119,7 +116,8 @@ def _draw(found: Found, against: Against, columns: int) -> Figure:
             axes.set_title(METRICS[metric])
         is_last = place + columns >= len(metrics)
         if against.unit:
-            charts.unit_axis(axes, against.name if is_last else "", unit)
+            axes.xaxis.set_major_locator(MaxNLocator(6))
+            axes.set_xlabel(f"{against.name if is_last else ''} [{unit}]")
         else:
             charts.iteration_axis(axes, against.name if is_last else "", most_ticks=6 // columns)
     for axes in grid[len(metrics) :]:

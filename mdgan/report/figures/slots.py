@@ -60,8 +60,7 @@ def _said_round(_subject: Subject, row: Placed) -> str:
 def _draw_round(_subject: Subject, row: Placed, wide: bool) -> Figure:
     slots, seconds = numbers.lanes(row), numbers.round_seconds(row)
     factor, unit = time_unit([seconds])
-    figure, axes = charts.new_axes(0.75 + _lanes_height(len(slots)), wide)
-    _make_lanes(axes, [slot.place for slot in slots], (0, seconds / factor), wide)
+    figure, axes = _new_lanes([slot.place for slot in slots], seconds / factor, wide)
     tops, names = _shades(row)
     boxes: list[list[charts.Rectangle]] = [[] for _ in names]
     for y, slot in enumerate(slots):
@@ -107,27 +106,23 @@ def name_of(place: Place) -> str:
     return f"host {place.host}, slot {place.number}"
 
 
-def _lanes_height(number: int) -> float:
-    return max(0.1, min(0.3, 4 / number)) * number
-
-
-def _make_lanes(
-    axes: Axes, places: Sequence[Place], length: tuple[float, float], wide: bool
-) -> None:
+def _new_lanes(places: Sequence[Place], length: float, wide: bool) -> tuple[Figure, Axes]:
     """A lane for each slot; if there are several kinds, a line between them, and their names."""
     names = [name_of(place) for place in places]
-    charts.make_lanes(axes, names, length, wide)
+    height = 0.75 + max(0.1, min(0.3, 4 / len(names))) * len(names)
+    figure, axes = charts.lane_chart(height, names, (0, length), wide)
     charts.some_names(axes.set_yticks, names)
     kinds = [(kind, len([*group])) for kind, group in groupby(place.kind for place in places)]
     ends = [sum(size for _, size in kinds[: n + 1]) - 0.5 for n in range(len(kinds))]
     if len(kinds) <= _MOST_KINDS:
-        axes.hlines(ends[:-1], *length, color=AXIS, linewidth=0.8)
+        axes.hlines(ends[:-1], 0, length, color=AXIS, linewidth=0.8)
     if wide and len(kinds) > 1:
         middles = [(end - size / 2, kind) for end, (kind, size) in zip(ends, kinds, strict=True)]
         shown = chosen_evenly(middles, _MOST_KINDS)
         right = axes.secondary_yaxis("right")
         right.set_yticks([y for y, _ in shown], [short(kind) for _, kind in shown])
         right.spines["right"].set_visible(False)
+    return figure, axes
 
 
 def percent(share: float) -> str:

@@ -18,11 +18,7 @@ _MOST_ROWS = 400
 
 
 class Swaps(NamedTuple):
-    """The swaps of a run.
-
-    Attributes:
-        workers: all that took part or swapped, in increasing order.
-    """
+    """The swaps of a run, and all workers that took part or swapped, in increasing order."""
 
     swaps: Sequence[Swap]
     workers: Sequence[int]

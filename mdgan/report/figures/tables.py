@@ -84,12 +84,7 @@ def waits(found: Sequence[tuple[Subject, dict[str, list[Fetching]]]]) -> Picture
 
 
 class Profiled(NamedTuple):
-    """Where the time of a process went, or of the hosts in the mean.
-
-    Attributes:
-        shares: by what it was spent on, in [0, 1]; they sum to 1.
-        gpu: the share of the time in which its GPU was busy; None if that is not known.
-    """
+    """Where the time of a process went, or of the hosts in the mean; shares are in [0, 1]."""
 
     shares: Mapping[str, float]
     busy_cores: float

@@ -23,12 +23,7 @@ FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 
 class MissedShare(NamedTuple):
-    """How much a worker missed of some iterations in a row.
-
-    Attributes:
-        late: the share of them in which the server went on without the worker's answer.
-        refused: the share of them in which the server could not use the answer.
-    """
+    """The shares of some iterations in which a worker's answer was late, or could not be used."""
 
     begin: float
     end: float
@@ -38,13 +33,7 @@ class MissedShare(NamedTuple):
 
 @dataclass(frozen=True)
 class Presence:
-    """When one worker took part; stretches are of the iterations after their beginning.
-
-    Attributes:
-        missed: the iterations in which the server went on without its answer, in order.
-        refused: the iterations in which the server could not use its answer, in order.
-        counts: how often it answered, was late, was refused and was lost.
-    """
+    """When one worker took part, was late or refused, in iterations after each beginning."""
 
     worker: int
     stays: list[Stretch] = field(default_factory=list)
@@ -70,10 +59,7 @@ class Presence:
 
 
 def presences(run: RecordedRun, done: int) -> list[Presence]:
-    """When each worker of a run was there, and what it missed, by its number.
-
-    A worker that is not asked in a round misses nothing.
-    """
+    """When each worker was there, and what it missed; in rounds, only if it was asked."""
     rounds = run.of(RoundRow)
     ends = sorted({one.iteration for one in rounds})
     took_part = Counter(number for one in rounds for number in one.took_part)

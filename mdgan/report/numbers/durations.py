@@ -33,13 +33,10 @@ def role_operations(
 def worker_operations(
     hosts: Sequence[Trace], iterations: Collection[int]
 ) -> tuple[dict[str, float], int]:
-    """Seconds an iteration by operation, mean over the workers.
+    """Seconds an iteration by operation, mean over the workers, and the number of iterations.
 
     What a host does once for all its workers (receive, send, swap) is averaged over the hosts. What
     it does for each of them is averaged over the workers for which it did something.
-
-    Returns:
-        Seconds by operation, and the number of iterations that any host recorded.
     """
     recorded = [(i, host.spans[i]) for host in hosts for i in iterations if i in host.spans]
     num_by_workers = len({(i, s.worker) for i, spans in recorded for s in spans if s.worker})
@@ -103,11 +100,7 @@ OUTLIERS_ARE = (
 
 
 def iteration_durations(spans: Mapping[int, Sequence[RecordedSpan]]) -> dict[int, float]:
-    """Seconds from the first start to the last end of every complete iteration.
-
-    Returns:
-        Seconds by iteration, without the time for scoring and checkpoints in between.
-    """
+    """Seconds by complete iteration, first start to last end, without scoring and checkpoints."""
     durations = {}
     for iteration, done in sorted(spans.items()):
         if iteration < 1 or all(span.name != _LAST_OPERATION for span in done):
@@ -148,11 +141,7 @@ class BandedLine(NamedTuple):
 
 
 def envelope(series: Mapping[int, float], most: int) -> BandedLine:
-    """The medians of a long series by stretches of equal length, with the extremes of each.
-
-    Args:
-        most: the greatest number of stretches; a series with no more points is kept whole.
-    """
+    """The medians of a long series by at most `most` stretches, with the extremes of each."""
     points = list(series.items())
     size = -(-len(points) // most) if points else 1
     thin = BandedLine([], [], [], [])

@@ -14,11 +14,7 @@ Cost = Callable[[Subject, Score], float | None]
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one configuration.
-
-    Attributes:
-        label: what it is called, different for every configuration of the report.
-    """
+    """The runs of one configuration; every configuration of the report has another label."""
 
     label: str
     members: tuple[Subject, ...]
@@ -51,13 +47,9 @@ def groups(subjects: Sequence[Subject]) -> list[Group]:
 def curve(group: Group, metric: str, cost: Cost) -> BandedLine:
     """A metric of a configuration against what it took, one point an iteration that was scored.
 
-    Args:
-        group: its runs. If they were scored after different iterations, the iterations that all
-            have in common are taken, or all of them if there are none in common.
-
-    Returns:
-        The mean over the runs, and a band from the least to the greatest; of a single run it is
-        the score's standard deviation, where it has one.
+    Of the iterations those that all runs have in common, or all if there are none. It is the mean
+    over the runs with a band from the least to the greatest, or of a single run its standard
+    deviation.
     """
     found: list[dict[int, tuple[float, Score]]] = []
     for subject in group.members:

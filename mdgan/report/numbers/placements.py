@@ -49,12 +49,7 @@ def predicted_of(slot: InSlot) -> float | None:
 
 
 def bars(slot: InSlot, least: float) -> Iterator[Trained]:
-    """The clients of a slot one after another; short ones in a row become one.
-
-    Args:
-        least: seconds. Clients are joined until they are as long together; the batches of a joined
-            bar are the mean, and its number is that of the first client.
-    """
+    """The clients of a slot in order, joined until they are `least` seconds long together."""
     joined: list[Trained] = []
     for one in slot.trained:
         joined.append(one)
@@ -123,24 +118,15 @@ def predicted_by_kind(run: RecordedRun) -> dict[str, list[tuple[float, float]]]:
 
 
 class Fit(NamedTuple):
-    """A curve and what it was fitted to.
-
-    Attributes:
-        curve: a, b, d of a·x + b·log(x) + d seconds, as fitted last.
-        points: batches (≥ 1) and seconds of clients.
-    """
+    """A curve a·x + b·log(x) + d, as fitted last, and batches and seconds of its clients."""
 
     curve: Curve
     points: list[tuple[float, float]]
 
-    def at(self, x: float) -> float:
-        """Seconds on the curve, x ≥ 1."""
-        a, b, d = self.curve
-        return a * x + b * log(x) + d
-
     def residuals(self) -> list[float]:
         """Measured seconds minus those on the curve."""
-        return [seconds - self.at(x) for x, seconds in self.points]
+        a, b, d = self.curve
+        return [seconds - (a * x + b * log(x) + d) for x, seconds in self.points]
 
 
 def fits(run: RecordedRun) -> dict[str, Fit]:
@@ -162,11 +148,7 @@ def fits(run: RecordedRun) -> dict[str, Fit]:
 
 
 class Tried(NamedTuple):
-    """How a host used a number of slots for some rounds in a row.
-
-    Attributes:
-        rounds: the numbers of the rounds, from 1.
-    """
+    """How a host used a number of slots for some rounds in a row; rounds count from 1."""
 
     num_slots: int
     rounds: list[int]

@@ -1,8 +1,7 @@
 """The rounds of a run: who took part, and what the server has seen through them.
 
-"Seen" is what Guerraoui et al. (2020, figures 10 and 14) count: a worker that takes part in a round
-shows the server all the samples that it holds, and again in every other round that it takes part
-in.
+As Guerraoui et al. (2020, figures 10 and 14) count: in every round that it takes part in, a worker
+shows the server all the samples that it holds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,10 +35,7 @@ def real_counts(held: Mapping[int, Sequence[int]]) -> list[int]:
 
 
 def seen_of(run: RecordedRun) -> tuple[list[list[int]], list[int]]:
-    """Samples of each class seen after every round of a run, and those that there are.
-
-    Classes of which no worker holds a sample are left out of both.
-    """
+    """Samples of each class seen after every round, and in all; of classes that are held."""
     held = holdings(run)
     real = real_counts(held)
     there = [c for c, amount in enumerate(real) if amount > 0]
@@ -53,11 +49,7 @@ def seen_of(run: RecordedRun) -> tuple[list[list[int]], list[int]]:
 
 
 def kl_divergence(p: Sequence[float], q: Sequence[float]) -> float:
-    """KL(p ‖ q) = Σ p ln(p / q) of two histograms, each divided by its sum first.
-
-    Returns:
-        Nats; infinite where p is above 0 and q is 0.
-    """
+    """KL(p ‖ q) = Σ p ln(p / q) of two histograms, in nats; infinite where only q is 0."""
     if any(a > 0 >= b for a, b in zip(p, q, strict=True)):
         return inf
     there = np.asarray(p) > 0

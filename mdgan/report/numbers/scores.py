@@ -25,11 +25,7 @@ METRICS = {
 
 
 class Score(NamedTuple):
-    """One score at one time.
-
-    Attributes:
-        seconds: since training began; None if it was not recorded.
-    """
+    """One score; `seconds` since training began, None if not recorded."""
 
     iteration: int
     seconds: float | None
@@ -38,11 +34,9 @@ class Score(NamedTuple):
 
 
 def score_events(run: RecordedRun) -> list[ScoresRow]:
-    """The scores that may be compared with one another, by iteration.
+    """The newest scores of each iteration that may be compared with one another.
 
-    Returns:
-        Of each iteration the newest, from the extractor and number of samples that most of them
-        have (the newest of those with equally many).
+    They have the extractor and number of samples that most have, the newest of equally many.
     """
     groups: dict[tuple[str | None, int | None], dict[int, ScoresRow]] = {}
     for event in run.of(ScoresRow):
@@ -106,9 +100,8 @@ def remarks(run: RecordedRun) -> list[str]:
 def _said_apart(event: ScoresRow, newest: ScoresRow) -> str:
     """Which score is not drawn beside the newest one, and why."""
     if _extractor_of(event) != _extractor_of(newest):
-        why = (
-            f"its extractor was {_extractor_of(event)}, that of the others {_extractor_of(newest)}"
-        )
+        mine, theirs = _extractor_of(event), _extractor_of(newest)
+        why = f"its extractor was {mine}, that of the others {theirs}"
     elif event.n != newest.n:
         why = f"it is from {event.n or 0:,} samples, the others from {newest.n or 0:,}"
     else:
@@ -119,10 +112,7 @@ def _said_apart(event: ScoresRow, newest: ScoresRow) -> str:
 
 
 def yardstick(run: RecordedRun) -> tuple[str, str]:
-    """What a run was scored with, in words, and what tells its real samples from others.
-
-    ScoresRow compare only where both are equal.
-    """
+    """What a run was scored with, in words, and what tells its real samples from others."""
     events = score_events(run)
     if not events:
         return "not scored", ""

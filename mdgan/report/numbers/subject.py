@@ -39,13 +39,7 @@ MOST_RUNS = 8
 
 @dataclass(frozen=True)
 class Subject:
-    """One run of a report.
-
-    Attributes:
-        position: its place in the report, from 0; in a report of many runs, the place of its
-            configuration. It decides the colour and the marker.
-        label: what it is called, different for every run of the report.
-    """
+    """One run of a report; the place of its configuration decides its colour and marker."""
 
     position: int
     label: str

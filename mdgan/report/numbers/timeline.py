@@ -1,7 +1,4 @@
-"""What every role did in a few iterations or rounds, as lanes.
-
-Rounds are named by the iteration with which they end.
-"""
+"""What every role did in a few iterations or rounds, named by their last iteration, as lanes."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,11 +15,7 @@ MOST_LANES = 24
 
 
 class Lane(NamedTuple):
-    """One row of a timeline.
-
-    Attributes:
-        spans: operation, start and duration; seconds since the beginning of the timeline.
-    """
+    """One row of a timeline: operation, start and duration of each span, in seconds."""
 
     label: str
     spans: list[tuple[str, float, float]]
@@ -37,11 +30,7 @@ class Lane(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """Lanes over the same stretch of time.
-
-    Attributes:
-        first: its first iteration, or the number of its first round.
-    """
+    """Lanes over the same stretch of time, from the first iteration, or number of a round, on."""
 
     first: int
     last: int
@@ -51,18 +40,12 @@ class Timeline(NamedTuple):
 
 
 def typical_window(subject: Subject) -> tuple[int, int] | None:
-    """Ten iterations or rounds in a row that all roles recorded and that took as long as most do.
-
-    Returns:
-        The first and the last; fewer than ten if there are no ten in a row; None if there is none.
-    """
+    """The first and last of at most ten iterations or rounds in a row of a usual duration."""
     at, recorded = _recorded(subject)
     windows = [[*range(first, first + WINDOW)] for first in recorded if first % WINDOW == 1]
     windows = [window for window in windows if recorded >= {*window}]
     if len(windows) > 1:
-        windows = [
-            window for window in windows if window[0] > 1
-        ]  # in the first ten caches are still cold
+        windows = [w for w in windows if w[0] > 1]  # in the first ten caches are still cold
     windows = [w for w in windows if not _pauses(subject, [at[i] for i in w])] or windows
     if windows:
         lengths = {w[0]: sum(subject.durations[at[i]] for i in w) for w in windows}
@@ -88,11 +71,7 @@ def typical_iteration(subject: Subject) -> int | None:
 
 
 def timeline(subject: Subject, first: int, last: int) -> Timeline:
-    """What every role did from the start of one iteration or round to the end of another.
-
-    Args:
-        first: the first iteration, or the one with which the first round ends.
-    """
+    """What every role did from the start of one iteration or round to the end of another."""
     main = subject.main_trace
     assert main is not None
     begin = min(span.start for span in main.spans[first])

@@ -33,10 +33,7 @@ def server_rate(run: RecordedRun) -> Rate | None:
 
 
 def worker_rate(run: RecordedRun) -> Rate | None:
-    """What one worker moves in an average iteration or round, mean over the workers.
-
-    The average is over all rounds, also those in which a worker takes no part.
-    """
+    """What one worker moves in an average iteration, or of all rounds; mean over the workers."""
     rates = [(host, role_rate(host.traffic, len(run.of(RoundRow)))) for host in run.hosts]
     known = [(host, rate) for host, rate in rates if rate is not None]
     workers = sum(max(1, len(host.workers)) for host, _ in known)
@@ -45,15 +42,10 @@ def worker_rate(run: RecordedRun) -> Rate | None:
 
 
 def role_rate(traffic: Sequence[TrafficCount], num_rounds: int = 0) -> Rate | None:
-    """Bytes an iteration by kind, from counts since the start; or bytes a round.
+    """Bytes an iteration by kind, from counts since the start in time order; or bytes a round.
 
-    Args:
-        traffic: in time order. Where a count is below the one before, the role has started again.
-
-    Returns:
-        The mean over the iterations between the first and the last count of every start, or
-        over all iterations where a start has one count only; None if there was no iteration.
-        With rounds, everything that moved, divided by their number.
+    The mean over the iterations between the first and the last count of every start, or over all
+    where a start has one count only. With rounds, everything that moved, divided by their number.
     """
     sent: Counter[str] = Counter()
     received: Counter[str] = Counter()
@@ -72,9 +64,8 @@ def role_rate(traffic: Sequence[TrafficCount], num_rounds: int = 0) -> Rate | No
     times = num_rounds or iterations
     if not times or not traffic:
         return None
-    return Rate(
-        *({kind.lower(): moved[kind] / times for kind in moved} for moved in (sent, received))
-    )
+    both = (sent, received)
+    return Rate(*({kind.lower(): moved[kind] / times for kind in moved} for moved in both))
 
 
 def server_bytes(subject: Subject, iteration: float) -> float | None:
@@ -84,10 +75,7 @@ def server_bytes(subject: Subject, iteration: float) -> float | None:
 
 
 def worker_bytes(subject: Subject, iteration: float) -> float | None:
-    """Bytes that a worker had sent and received after an iteration, mean over the workers.
-
-    What one worker sends to another counts for both.
-    """
+    """As `server_bytes`, mean over the workers; what one sends to another counts for both."""
     counted = [bytes_until(host.traffic, iteration) for host in subject.run.hosts]
     known = [size for size in counted if size is not None]
     # A worker that was never asked may have recorded nothing; the settings count it all the same.
@@ -96,15 +84,7 @@ def worker_bytes(subject: Subject, iteration: float) -> float | None:
 
 
 def bytes_until(traffic: Sequence[TrafficCount], iteration: float) -> float | None:
-    """Bytes sent and received until an iteration, interpolated between two counts.
-
-    Args:
-        traffic: counts since the start, in time order. Where a count is below the one before, the
-            role has started again; its counts are added to those of the starts before.
-
-    Returns:
-        The bytes; all of them for an iteration after the last count; None without a count.
-    """
+    """Bytes sent and received until an iteration in all starts, interpolated between two counts."""
     if not traffic:
         return None
     iterations, moved = [0], [0]
@@ -118,9 +98,8 @@ def bytes_until(traffic: Sequence[TrafficCount], iteration: float) -> float | No
 def samples_processed(subject: Subject) -> float | None:
     """Real samples that discriminators were trained on and whose result went into the model.
 
-    In rounds that were not aborted these are the batches of all local iterations of the workers
-    that took part, elsewhere b · L for every answer of a worker, or where one role does everything
-    b · L an iteration. A sample counts as often as it was used.
+    Those of workers that took part in a round that was not aborted, or elsewhere b · L for every
+    answer or, without workers, every iteration. A sample counts as often as it was used.
     """
     config = subject.run.config
     steps = number_in(config, "local_steps") or 1.0

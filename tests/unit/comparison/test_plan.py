@@ -144,11 +144,7 @@ def test_what_is_left_to_be_done(tmp_path: Path) -> None:
     leave(out / "small-seed1", {**settings, "seed": 1}, state="stopped")
     trainings = list_trainings(found, [0, 1, 2], out, resume=True)
     assert [training.standing for training in trainings] == [DONE, AGAIN, NEW]
-    assert [training.folder.name for training in trainings] == [
-        "small-seed0",
-        "small-seed1",
-        "small-seed2",
-    ]
+    assert [training.folder.name for training in trainings] == [f"small-seed{n}" for n in range(3)]
     with pytest.raises(BadInput, match="has files in it; add --resume to go on"):
         list_trainings(found, [3], out, resume=False)
 

@@ -32,22 +32,12 @@ def test_means_are_over_the_finished_runs(tmp_path: Path) -> None:
         fake = FakeRun(workers=3, iterations=60, seed=seed, state=state, swap_interval=0)
         fake.write(tmp_path / f"ours-seed{seed}")
     found = measure(trainings)["ours"]
-    assert [found["runs"][str(n)]["state"] for n in range(4)] == [
-        "finished",
-        "finished",
-        "failed",
-        "missing",
-    ]
+    states = [found["runs"][str(n)]["state"] for n in range(4)]
+    assert states == ["finished", "finished", "failed", "missing"]
     fids = [last_fid(tmp_path / f"ours-seed{seed}") for seed in (0, 1)]
-    assert found["summary"]["fid"] == pytest.approx(
-        {
-            "mean": fmean(fids),
-            "deviation": stdev(fids),
-            "least": min(fids),
-            "greatest": max(fids),
-            "runs": 2,
-        }
-    )
+    middle = {"mean": fmean(fids), "deviation": stdev(fids), "runs": 2}
+    ends = {"least": min(fids), "greatest": max(fids)}
+    assert found["summary"]["fid"] == pytest.approx({**middle, **ends})
     assert found["runs"]["3"]["fid"] is None
     assert found["summary"]["samples_processed"]["mean"] == 3 * 60 * 10
     a_worker = 60 * (3 * 10 * IMAGE_BYTES + 328)

@@ -26,19 +26,12 @@ ALONE = (
 
 @dataclass
 class FakeRun:
-    """What happened.
+    """What happened; without workers, in the standalone baseline.
 
     Attributes:
-        workers: N; 0 for the standalone baseline.
-        iterations: I.
-        done: the last complete iteration; all of them by default.
-        swap_interval: iterations between swaps; 0 for never.
-        score_interval: iterations between scores; 0 for never.
-        workers_per_host: W.
         lost: worker → the iteration in which it is lost.
         slow: iterations in which sending takes a hundred times as long.
         inexact: swaps, counted from 0, that do not arrive bit for bit.
-        config: other settings.
         faults: other events, each written before the first iteration after its own.
     """
 
@@ -111,16 +104,12 @@ class _Writer:
         if role.startswith("host") and iteration not in self.recorded:
             return
         start = min(span[2] for span in spans)
-        self.rows.setdefault(role, []).append(
-            {
-                "iteration": iteration,
-                "start": round(start, 6),
-                "spans": [
-                    [name, worker, round(1e6 * (begin - start)), round(1e6 * seconds), 0]
-                    for name, worker, begin, seconds in sorted(spans, key=lambda span: span[2])
-                ],
-            }
-        )
+        told = [
+            [name, worker, round(1e6 * (begin - start)), round(1e6 * seconds), 0]
+            for name, worker, begin, seconds in sorted(spans, key=lambda span: span[2])
+        ]
+        row = {"iteration": iteration, "start": round(start, 6), "spans": told}
+        self.rows.setdefault(role, []).append(row)
 
     def _move(self, giver: str, taker: str, kind: str, size: int) -> None:
         self.sent.setdefault(giver, Counter())[kind] += size
@@ -128,11 +117,10 @@ class _Writer:
 
     def _distributed_iteration(self, i: int) -> None:
         alive = self._alive(i)
-        for worker in self.run.lost:
-            if self.run.lost[worker] == i:
-                reason = "connection closed by peer"
-                event = {"event": "lost", "iteration": i, "workers": [worker], "reason": reason}
-                self.metrics.append(event)
+        for worker in (worker for worker, end in self.run.lost.items() if end == i):
+            reason = "connection closed by peer"
+            event = {"event": "lost", "iteration": i, "workers": [worker], "reason": reason}
+            self.metrics.append(event)
         w = self.run.workers_per_host
         hosts = [[n for n in alive if (n - 1) // w == h] for h in range(-(-self.run.workers // w))]
         generate = self._took(0.0012)
@@ -214,9 +202,6 @@ class _Writer:
         held = {}
         for worker in range(1, self.run.workers + 1):
             counts = [self.random.randint(20, 50) for _ in range(self.run.classes)]
-            if self.run.config.get("partition") == "sorted":
-                first = (worker - 1) * self.run.classes // self.run.workers
-                counts = [c if abs(k - first) < 2 else 0 for k, c in enumerate(counts)]
             held[str(worker)] = {"samples": sum(counts), "classes": counts}
         self.metrics.append({"event": "holdings", "iteration": 0, "workers": held})
 

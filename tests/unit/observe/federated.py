@@ -27,18 +27,8 @@ def federated_run(
 ) -> Path:
     """Writes a run of rounds of five local iterations each and returns its folder.
 
-    Args:
-        path: a new folder.
-        workers: n_d.
-        rounds: how many.
-        participants: in each.
-        balanced: by FeGAN's sampling (section 3.3), or drawn at random.
-        seed: of the choice of workers; what they hold is the same for all seeds.
-        aborted: the numbers of rounds that are aborted.
-        away: the numbers of rounds in which the last worker that is asked does not answer.
-        classes_each: how many of the ten classes each worker holds.
-        algorithm: in the settings.
-        config: other settings.
+    Workers are chosen by FeGAN's sampling (section 3.3) if `balanced`, else at random. `aborted`
+    rounds are aborted; in those of `away` the last worker that is asked does not answer.
     """
     draw = random.Random(7)
     held = {}

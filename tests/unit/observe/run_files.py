@@ -9,14 +9,7 @@ from typing import Any
 
 
 class RunFiles:
-    """The files of a run, written as the program does.
-
-    Args:
-        path: a new folder.
-        num_workers: N; 0 for the standalone baseline.
-        iterations: I.
-        config: other settings.
-    """
+    """The files of a run, written as the program does."""
 
     def __init__(
         self, path: Path, num_workers: int = 2, iterations: int = 1000, **config: Any

@@ -46,9 +46,8 @@ def test_one_image_is_a_grid_too() -> None:
     height, width, _ = pixels.shape
     assert 48 <= height <= 52
     assert 48 <= width <= 52
-    assert (
-        pixels[height // 2 - 20 : height // 2 + 20, width // 2 - 20 : width // 2 + 20] == 10
-    ).all()
+    y, x = height // 2, width // 2
+    assert (pixels[y - 20 : y + 20, x - 20 : x + 20] == 10).all()
 
 
 def test_pixels_keep_their_places_and_colours() -> None:

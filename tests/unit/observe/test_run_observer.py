@@ -36,6 +36,12 @@ def make_observer(
     )
 
 
+def begun(tmp_path: Path, **options: Any) -> RunObserver:
+    observer = make_observer(tmp_path / "run", **options)
+    observer.begin({}, 0)
+    return observer
+
+
 def losses(*values: float) -> torch.Tensor:
     return torch.tensor([[value, 2 * value] for value in values])
 
@@ -46,12 +52,8 @@ def test_a_new_run_tells_who_holds_what(tmp_path: Path, clock: Clock) -> None:
     (event,) = processes.read_records(tmp_path / "run")
     assert (event["event"], event["iteration"]) == ("holdings", 0)
     assert event["workers"] == {"1": {"samples": 3}}
-    assert processes.read_status(tmp_path / "run") == {
-        "machine": "here",
-        "state": "running",
-        "iteration": 0,
-        "seconds": 0.0,
-    }
+    about = {"machine": "here", "state": "running", "iteration": 0, "seconds": 0.0}
+    assert processes.read_status(tmp_path / "run") == about
     assert RunDirectory(tmp_path / "run").read_generator()[1] == 0
 
 
@@ -74,8 +76,7 @@ def test_a_run_that_goes_on_says_so_and_its_time_goes_on(
 
 
 def test_the_losses_are_means_over_who_answered(tmp_path: Path, clock: Clock) -> None:
-    observer = make_observer(tmp_path / "run")
-    observer.begin({}, 0)
+    observer = begun(tmp_path)
     observer.iteration(1, losses(1.0, 3.0), [2, 7], {"riding": {2: 0.5}, "staleness": {}})
     observer.iteration(2, losses(9.0))
     observer.iteration(5, losses(float("nan"), 3.0))
@@ -88,8 +89,7 @@ def test_the_losses_are_means_over_who_answered(tmp_path: Path, clock: Clock) ->
 
 
 def test_memory_is_recorded_beside_bytes_and_without_them(tmp_path: Path, clock: Clock) -> None:
-    observer = make_observer(tmp_path / "run")
-    observer.begin({}, 0)
+    observer = begun(tmp_path)
     observer.spans("server", 5, [], {"BATCHES": 9}, {}, 1000)
     observer.spans("server", 6, [], memory_bytes=2000)
     observer.spans("server", 7, [])
@@ -136,8 +136,7 @@ def test_a_full_disk_costs_records_and_nothing_else(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    observer = make_observer(tmp_path / "run", sample_interval=5)
-    observer.begin({}, 0)
+    observer = begun(tmp_path, sample_interval=5)
     capsys.readouterr()
 
     def full(*_: Any) -> None:
@@ -189,8 +188,7 @@ def test_a_generator_that_cannot_be_saved_is_saved_elsewhere(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     folder = Folder()
-    observer = make_observer(tmp_path / "run", may_write=folder.look)
-    observer.begin({}, 0)
+    observer = begun(tmp_path, may_write=folder.look)
     capsys.readouterr()
     folder.is_there = False
     with pytest.raises(NotSaved, match=r"run: cannot write there \(No such file") as told:
@@ -219,8 +217,7 @@ def test_a_disk_that_comes_back_is_told_and_so_is_its_next_loss(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = Folder()
-    observer = make_observer(tmp_path / "run", sample_interval=5, may_write=folder.look)
-    observer.begin({}, 0)
+    observer = begun(tmp_path, sample_interval=5, may_write=folder.look)
     capsys.readouterr()
     for number in range(1, 21):
         folder.is_there = number in range(6, 11) or number > 15
@@ -256,8 +253,7 @@ def test_a_run_that_was_to_go_on_and_did_not_begin_leaves_nothing(tmp_path: Path
 def test_what_the_end_says_is_where_things_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    observer = make_observer(tmp_path / "run")
-    observer.begin({}, 0)
+    observer = begun(tmp_path)
     observer.end("stopped", 7, 5)
     said = capsys.readouterr().out
     assert "stopped when asked to: 7 of 20 iterations" in said
@@ -271,8 +267,7 @@ def test_a_run_that_went_wrong_says_so_in_its_log_and_at_its_end(
     tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="mdgan")
-    observer = make_observer(tmp_path / "run", iterations=40)
-    observer.begin({}, 0)
+    observer = begun(tmp_path, iterations=40)
     for number in range(1, 41):
         clock.now += 100
         observer.iteration(number, torch.tensor([[0.001 if number > 9 else 1.2, 11.0]]))
@@ -288,8 +283,7 @@ def test_a_run_that_went_wrong_says_so_in_its_log_and_at_its_end(
 def test_one_worker_whose_loss_is_no_number_does_not_hide_those_of_the_others(
     tmp_path: Path,
 ) -> None:
-    observer = make_observer(tmp_path / "run")
-    observer.begin({}, 0)
+    observer = begun(tmp_path)
     nan, inf = float("nan"), float("inf")
     for number, odd in ((5, nan), (10, inf), (15, -inf)):
         observer.iteration(number, losses(1.0, odd, 3.0), (1, 2, 3))

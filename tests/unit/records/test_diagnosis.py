@@ -27,13 +27,9 @@ def scored(
 ) -> list[ScoresRow]:
     covered: list[dict[str, float | None]] = [{"classes_covered": n} for n in classes]
     covered = covered or [{}] * len(fids)
+    about: dict[str, Any] = {"floor": {"fid": floor}, "real": {"classes": 10}}
     return [
-        ScoresRow(
-            iteration=500 * n,
-            scores={"fid": fid, **more},
-            floor={"fid": floor},
-            real={"classes": 10},
-        )
+        ScoresRow(iteration=500 * n, scores={"fid": fid, **more}, **about)
         for n, (fid, more) in enumerate(zip(fids, covered, strict=True), start=1)
     ]
 

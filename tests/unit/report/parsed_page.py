@@ -13,14 +13,10 @@ class ParsedPage(HTMLParser):
     """Collects what there is in a page.
 
     Attributes:
-        ids: of all elements, in order.
         loads: what the page would fetch.
         references: ids that something within the page refers to.
-        figures: the ids of all figures.
         drawn: the ids of the figures with a drawing or pictures in them.
         text: all text outside styles and scripts.
-        styles: all style attributes.
-        scripts: how many scripts there are.
         unclosed: elements that were closed out of order or never.
     """
 

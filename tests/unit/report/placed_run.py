@@ -12,43 +12,21 @@ from tests.unit.observe.federated import federated_run
 
 KINDS = {"Xeon @ 2.5 GHz": 0.02, "Xeon @ 2.5 GHz, 2 slots on 1 core": 0.042}
 """Seconds a batch."""
+_ROUNDS, _CLIENTS = 16, 30
 
 
-def placed_run(
-    path: Path,
-    hosts: Mapping[int, str],
-    *,
-    strategy: Strategy = "lb",
-    most_slots: int = 4,
-    climbs: bool = False,
-    rounds: int = 30,
-    clients: int = 30,
-    every: int = 1,
-    seed: int = 0,
-) -> Path:
-    """Writes a run in which clients of very different sizes train in slots.
+def placed_run(path: Path, hosts: Mapping[int, str]) -> Path:
+    """Writes a run of 16 rounds in which clients of very different sizes train in slots.
 
-    Args:
-        path: a new folder.
-        hosts: the kind of slot of each host; a kind that is not in `KINDS` is odd.
-        strategy: `rr` is used in the first two rounds of all.
-        most_slots: of a host.
-        climbs: whether hosts begin with one slot and search for the best number.
-        rounds: how many.
-        clients: in each round.
-        every: every so-many-th round says which client trained when; the others are brief.
-        seed: of sizes and noise.
+    In the first two rounds `rr` places them, then `lb`. Hosts, each with its kind of slot, begin
+    with one slot of two.
     """
-    federated_run(path, rounds=rounds)
-    draw = random.Random(seed)
-    times, start = TrainingTimes(), 1 if climbs else most_slots
-    searches = {host: ConcurrencyEstimator(most_slots, start) for host in hosts}
+    federated_run(path, rounds=_ROUNDS)
+    draw, times = random.Random(0), TrainingTimes()
+    searches = {host: ConcurrencyEstimator(2, 1) for host in hosts}
     with (path / "metrics.jsonl").open("a") as file:
-        for number in range(rounds):
-            row = _round(number, hosts, searches, times, strategy, clients, draw)
-            if number % every:
-                _shorten(row)
-            file.write(json.dumps(row) + "\n")
+        for number in range(_ROUNDS):
+            file.write(json.dumps(_round(number, hosts, searches, times, draw)) + "\n")
     return path
 
 
@@ -57,15 +35,13 @@ def _round(
     hosts: Mapping[int, str],
     searches: Mapping[int, ConcurrencyEstimator],
     times: TrainingTimes,
-    strategy: Strategy,
-    clients: int,
     draw: random.Random,
 ) -> dict[str, Any]:
     used = {host: search.num_slots for host, search in searches.items()}
     slots = [Slot(host, n, kind) for host, kind in hosts.items() for n in range(used[host])]
-    sampled = draw.sample(range(1, 20 * clients), clients)
+    sampled = draw.sample(range(1, 20 * _CLIENTS), _CLIENTS)
     sizes = {n: max(1, round(draw.lognormvariate(3, 1))) for n in sampled}
-    now: Strategy = strategy if number > 1 else "rr"
+    now: Strategy = "lb" if number > 1 else "rr"
     times.fit(number - 2)
     told: list[dict[str, Any]] = []
     for slot, own in place(now, sampled, sizes, slots, times.prediction.seconds).items():
@@ -94,9 +70,3 @@ def _round(
         **{"strategy": now, "makespan": makespan, "slots": told, "num_slots": used},
         "fits": times.prediction.curves,
     }
-
-
-def _shorten(row: dict[str, Any]) -> None:
-    for slot in row["slots"]:
-        for name in ("clients", "batches", "begin", "seconds", "predicted"):
-            slot[name] = []

@@ -95,37 +95,29 @@ def test_workers_that_take_part_come_first_where_lanes_are_too_many(tmp_path: Pa
     assert lines.num_left_out == 61 - MOST_LANES
 
 
-def test_a_worker_that_was_lost_has_no_lane_afterwards(tmp_path: Path) -> None:
-    path = federated_run(tmp_path / "run", workers=4, rounds=8, participants=2)
+def with_one_lost(path: Path) -> Path:
+    federated_run(path, workers=4, rounds=8, participants=2)
     with (path / "metrics.jsonl").open("a") as metrics:
         metrics.write('{"event": "lost", "iteration": 10, "workers": [3], "reason": "closed"}\n')
+    return path
+
+
+def test_a_worker_that_was_lost_has_no_lane_afterwards(tmp_path: Path) -> None:
+    path = with_one_lost(tmp_path / "run")
     names = [lane.label for lane in timeline(read_unscored(path), 30, 40).lanes]
     assert names == ["server", "worker 1", "worker 2", "worker 4"]
 
 
 def test_waiting_for_a_round_begins_with_it() -> None:
     server = Trace("server", {30: [span("send", 10.0, 1.0), span("wait", 11.0, 4.0)]})
-    host = Trace(
-        "host-1",
-        {
-            0: [span("receive", 0.0, 1.0)],
-            30: [
-                span("receive", 1.0, 10.0),
-                span("train", 11.0, 3.0, 1),
-                span("receive", 14.0, 60.0),
-                span("receive", 80.0, 2.0),
-                span("checkpoint", 90.0, 1.0),
-            ],
-        },
-    )
+    train, checkpoint = span("train", 11.0, 3.0, 1), span("checkpoint", 90.0, 1.0)
+    early, late = span("receive", 1.0, 10.0), span("receive", 14.0, 60.0)
+    in_round = [early, train, late, span("receive", 80.0, 2.0), checkpoint]
+    host = Trace("host-1", {0: [span("receive", 0.0, 1.0)], 30: in_round})
     found = within_rounds(host, server).spans
     assert found[0] == []
-    assert [(s.name, s.start, s.seconds) for s in found[30]] == [
-        ("receive", 10.0, 1.0),
-        ("train", 11.0, 3.0),
-        ("receive", 14.0, 1.0),
-        ("checkpoint", 90.0, 1.0),
-    ]
+    clipped = span("receive", 10.0, 1.0), span("receive", 14.0, 1.0)
+    assert found[30] == [clipped[0], train, clipped[1], checkpoint]
 
 
 def test_a_worker_counts_in_the_rounds_in_which_it_trained() -> None:
@@ -178,18 +170,12 @@ def test_a_worker_that_is_late_or_refused_misses_whole_rounds(tmp_path: Path) ->
 def test_the_page_of_a_federated_run_speaks_of_rounds(tmp_path: Path) -> None:
     path = federated_run(tmp_path / "run", rounds=30, participants=4)
     page, missing = page_of(path)
-    for words_ in (
-        "Round duration",
-        "ten rounds",
-        "one round",
-        "Bytes a round",
-        "Mean time of each operation in a round",
-        "mean time in a round",
-        "mean of 30 rounds",
-        "outliers among 30 rounds",
-        f"{4 * MODELS // 1000} KB sent",
+    for words in (
+        *("Round duration", "ten rounds", "one round", "Bytes a round", "mean time in a round"),
+        *("Mean time of each operation in a round", "mean of 30 rounds"),
+        *("outliers among 30 rounds", f"{4 * MODELS // 1000} KB sent"),
     ):
-        assert words_ in page.text, words_
+        assert words in page.text, words
     assert re.search(r"Rounds (11 to 20|21 to 30), ", page.text)
     for wrong in ("MD-GAN", "an iteration", "ten iterations", "Figure 7.11"):
         assert wrong not in page.text, wrong
@@ -220,9 +206,6 @@ def test_a_page_without_rounds_does_not_mention_them_where_it_counts(tmp_path: P
 
 @pytest.mark.slow
 def test_what_happened_to_a_worker_is_told_by_the_end_of_the_round(tmp_path: Path) -> None:
-    path = federated_run(tmp_path / "run", workers=4, rounds=6, participants=2)
-    with (path / "metrics.jsonl").open("a") as metrics:
-        metrics.write('{"event": "lost", "iteration": 10, "workers": [3], "reason": "closed"}\n')
-    page, _ = page_of(path)
+    page, _ = page_of(with_one_lost(tmp_path / "run"))
     assert "fig-attendance" in page.drawn
     assert "Worker 3 was lost in the round that ends at iteration 10: closed" in page.text

@@ -111,8 +111,7 @@ def test_federated_runs_of_many_rounds_and_of_few_are_drawn(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_run_with_slots_shows_where_clients_trained(tmp_path: Path) -> None:
     hosts = dict(enumerate([*KINDS, HOSTILE], start=1))
-    path = placed_run(tmp_path / "run", hosts, rounds=16, most_slots=2, climbs=True)
-    html, missing = html_of(path)
+    html, missing = html_of(placed_run(tmp_path / "run", hosts))
     page = check(html, missing)
     assert page.drawn >= {f"fig-{name}" for name in SLOTS}
     assert {"table-idle", "table-concurrency"} <= {*page.ids}
@@ -179,12 +178,9 @@ def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
 
 def test_what_comes_out_of_files_stays_text(tmp_path: Path) -> None:
     texts = {"dataset": HOSTILE, "partition": HOSTILE, HOSTILE: HOSTILE}
-    paths = [
-        FakeRun(workers=3, iterations=20, state=HOSTILE, config=texts).write(tmp_path / "<b>1"),
-        FakeRun(workers=3, iterations=20, config={"partition": "$a_{1}$ #1b2229"}).write(
-            tmp_path / "2"
-        ),
-    ]
+    odd = FakeRun(workers=3, iterations=20, state=HOSTILE, config=texts)
+    other = FakeRun(workers=3, iterations=20, config={"partition": "$a_{1}$ #1b2229"})
+    paths = [odd.write(tmp_path / "<b>1"), other.write(tmp_path / "2")]
     with (paths[0] / "metrics.jsonl").open("a") as metrics:
         metrics.write(
             '{"event": "lost", "iteration": 3, "workers": [1], "reason": "<script>x</script>"}\n'

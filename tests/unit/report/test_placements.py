@@ -121,13 +121,10 @@ def test_a_climb_is_told_by_stretches_with_the_same_number_of_slots() -> None:
 
 
 def test_a_run_with_slots_has_all_figures(tmp_path: Path) -> None:
-    path = placed_run(tmp_path / "run", {1: FAST, 2: SLOW}, rounds=16, most_slots=2, climbs=True)
-    recorded = RecordedRun.read(path)
+    recorded = RecordedRun.read(placed_run(tmp_path / "run", {1: FAST, 2: SLOW}))
     assert recorded.damage == ()
     drawn = pictures(recorded)
-    assert [*drawn] == [
-        *("placement", "predictions", "curves", "idle", "concurrency"),
-    ]
+    assert [*drawn] == ["placement", "predictions", "curves", "idle", "concurrency"]
     batches = drawn["placement"]
     lanes = [label.get_text() for label in batches.panels[0].figure.axes[0].get_yticklabels()]
     assert lanes == ["host 1, slot 0", "host 1, slot 1", "host 2, slot 0", "host 2, slot 1"]
@@ -148,16 +145,14 @@ def test_runs_without_slots_or_predictions_do_not_mention_them() -> None:
 
 @pytest.mark.slow
 def test_more_slots_kinds_and_clients_than_fit_are_thinned_out() -> None:
-    many = list(range(65))
+    many, ones = list(range(65)), [1.0] * 65
     told: dict[str, Any] = {
         "clients": many,
         "batches": [n + 1 for n in many],
         "begin": [float(n) for n in many],
     }
-    slots = [
-        slot(1 + n, kind=f"kind {n}", **told, seconds=[1.0] * 65, predicted=[1.0] * 65)
-        for n in range(70)
-    ]
+    told |= {"seconds": ones, "predicted": ones}
+    slots = [slot(1 + n, kind=f"kind {n}", **told) for n in range(70)]
     curves = {f"kind {n}": [1.0, 0.0, 0.0] for n in range(70)}
     drawn = pictures(run_of(placement(0, *slots, makespan=65, fits=curves)), render=False)
     assert "4,550 clients in 70 slots" in drawn["placement"].seen

@@ -13,14 +13,9 @@ from tests.unit.records.made_up import run_of
 
 
 def scores(iteration: int, sha256: str = "a", n: int = 100, **more: Any) -> dict[str, Any]:
-    return {
-        "event": "scores",
-        "iteration": iteration,
-        "seconds": iteration / 2,
-        "n": n,
-        "extractor": {"name": "net", "sha256": sha256},
-        **more,
-    }
+    extractor = {"name": "net", "sha256": sha256}
+    about = {"event": "scores", "iteration": iteration, "seconds": iteration / 2, "n": n}
+    return {**about, "extractor": extractor, **more}
 
 
 def test_scores_are_in_the_order_of_iterations() -> None:
@@ -76,10 +71,8 @@ def test_records_of_any_shape_are_survived() -> None:
 
 
 def test_warnings_and_reasons_are_told_once() -> None:
-    event: dict[str, Any] = {
-        "warnings": ["too few samples"],
-        "left_out": {"recall": "no held-out data"},
-    }
+    left_out = {"recall": "no held-out data"}
+    event: dict[str, Any] = {"warnings": ["too few samples"], "left_out": left_out}
     unscored = {"event": "unscored", "iteration": 0, "reason": "no classes"}
     found = run_of(scores(10, **event), scores(20, **event), unscored)
     assert remarks(found) == [
@@ -98,13 +91,8 @@ def test_runs_scored_differently_have_other_yardsticks() -> None:
 
 
 def test_a_score_that_is_not_drawn_is_named_with_the_reason() -> None:
-    again = run_of(
-        scores(10, scores={"fid": 4.25}),
-        scores(10),
-        scores(20),
-        scores(20, n=50),
-        scores(5, sha256="b"),
-    )
+    first = scores(10, scores={"fid": 4.25})
+    again = run_of(first, scores(10), scores(20), scores(20, n=50), scores(5, sha256="b"))
     assert remarks(again) == [
         "FID 4.25 of iteration 10 is not drawn: that iteration was scored again.",
         "A score of iteration 20 is not drawn: it is from 50 samples, the others from 100.",

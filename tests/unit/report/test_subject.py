@@ -7,6 +7,7 @@ from mdgan.records.recorded_run import RecordedRun, Trace
 from mdgan.report.numbers.subject import differing_settings, labels
 from tests.unit.observe.fake_run import FakeRun
 from tests.unit.records.made_up import run_of
+from tests.unit.report.parsed_page import subject_of
 
 MDGAN = {"algorithm": "mdgan", "world_size": 5, "seed": 0}
 
@@ -69,10 +70,8 @@ def test_settings_that_differ_are_found_in_order() -> None:
 
 
 def test_outliers_are_the_slow_iterations(tmp_path: Path) -> None:
-    from mdgan.report.numbers.subject import subjects
-
     fake = FakeRun(workers=4, iterations=200, slow=frozenset({50, 151}))
-    (subject,) = subjects([RecordedRun.read(fake.write(tmp_path / "run"))])
+    subject = subject_of(fake.write(tmp_path / "run"))
     assert subject.outliers == {50, 151}
     assert len(subject.ordinary) == 198
     assert subject.num_workers == 4

@@ -48,27 +48,11 @@ def test_bytes_an_iteration(traffic: list[TrafficCount], rate: object) -> None:
     assert role_rate(traffic) == rate
 
 
-def test_the_server_sends_two_batches_a_worker_and_receives_one(tmp_path: Path) -> None:
-    fake = FakeRun(workers=3, iterations=40, batch_size=8, swap_interval=0)
-    rate = server_rate(RecordedRun.read(fake.write(tmp_path / "run")))
-    assert rate is not None
-    batch = 8 * IMAGE_BYTES
-    assert rate.sent == {"batches": 3 * (2 * batch + 200)}
-    assert rate.received == {"feedback": 3 * (batch + 8 + 120)}
-
-
 @pytest.mark.parametrize("workers", [2, 6])
 def test_what_a_worker_moves_does_not_grow_with_their_number(tmp_path: Path, workers: int) -> None:
     fake = FakeRun(workers=workers, iterations=40, batch_size=8, swap_interval=0)
     rate = worker_rate(RecordedRun.read(fake.write(tmp_path / "run")))
     assert rate == ({"feedback": 8 * IMAGE_BYTES + 128}, {"batches": 2 * 8 * IMAGE_BYTES + 200})
-
-
-def test_workers_that_share_a_host_share_what_it_moves(tmp_path: Path) -> None:
-    fake = FakeRun(workers=4, workers_per_host=2, iterations=40, swap_interval=0)
-    rate = worker_rate(RecordedRun.read(fake.write(tmp_path / "run")))
-    assert rate is not None
-    assert rate.received == {"batches": (2 * 10 * IMAGE_BYTES + 200) / 2}
 
 
 def test_bytes_between_two_counts_lie_on_a_straight_line() -> None:
@@ -82,7 +66,9 @@ def test_bytes_between_two_counts_lie_on_a_straight_line() -> None:
 
 def test_the_server_and_a_worker_of_mdgan(tmp_path: Path) -> None:
     fake = FakeRun(workers=3, iterations=40, batch_size=8, swap_interval=0)
-    found = subject_of(fake.write(tmp_path / "run"))
+    found, batch = subject_of(fake.write(tmp_path / "run")), 8 * IMAGE_BYTES
+    moved = {"batches": 3 * (2 * batch + 200)}, {"feedback": 3 * (batch + 8 + 120)}
+    assert server_rate(found.run) == moved
     a_worker = 3 * 8 * IMAGE_BYTES + 328  # two batches there and one back, and their headers
     assert worker_bytes(found, 40) == 40 * a_worker
     assert server_bytes(found, 40) == 3 * 40 * a_worker
@@ -93,6 +79,9 @@ def test_the_server_and_a_worker_of_mdgan(tmp_path: Path) -> None:
 def test_workers_of_one_host_share_what_it_moves(tmp_path: Path) -> None:
     fake = FakeRun(workers=4, workers_per_host=2, iterations=20, swap_interval=0)
     found = subject_of(fake.write(tmp_path / "run"))
+    rate = worker_rate(found.run)
+    assert rate is not None
+    assert rate.received == {"batches": (2 * 10 * IMAGE_BYTES + 200) / 2}
     hosts = found.run.traces["host-1"].traffic, found.run.traces["host-3"].traffic
     assert worker_bytes(found, 20) == sum(bytes_until(host, 20) or 0 for host in hosts) / 4
 
