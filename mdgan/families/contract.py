@@ -268,11 +268,7 @@ class Builder(ABC, Generic[S]):
 
     @abstractmethod
     def server(
-        self,
-        settings: S,
-        models: "Models",
-        device: "torch.device",
-        shards: "Mapping[int, Shard]",
+        self, settings: S, models: "Models", device: "torch.device", shards: "Mapping[int, Shard]"
     ) -> "ServerPart":
         """The server's part.
 

@@ -25,11 +25,7 @@ from mdgan.families.data_parallel.scaling import BatchSizes
 from mdgan.gan.discriminator_learner import Stage, unobserved
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.local_gan import Generated, LocalGAN
-from mdgan.gan.model_state import (
-    check_names,
-    part_of,
-    under,
-)
+from mdgan.gan.model_state import check_names, part_of, under
 from mdgan.gan.model_vector import TensorVector, buffers_of, gradients_of, weights_of
 
 ALL = GENERATOR, DISCRIMINATOR, BUFFERS = "generator", "discriminator", "buffers"
@@ -145,11 +141,7 @@ class Replica:
             self._generated = None
 
     def gradients(
-        self,
-        reduction: Reduction,
-        batch_sizes: BatchSizes,
-        lag: int = 0,
-        stage: Stage = unobserved,
+        self, reduction: Reduction, batch_sizes: BatchSizes, lag: int = 0, stage: Stage = unobserved
     ) -> tuple[Tensor, Tensor]:
         """One worker's share of a reduction.
 
@@ -175,10 +167,7 @@ class Replica:
         return self._read(reduction), torch.stack([self._discriminator_loss, generator_loss])
 
     def generator_alone(
-        self,
-        num_images: int,
-        label_counts: Tensor | None = None,
-        stage: Stage = unobserved,
+        self, num_images: int, label_counts: Tensor | None = None, stage: Stage = unobserved
     ) -> tuple[Tensor, Tensor, Samples]:
         """The share of a worker that trains the generator alone, through D as it is.
 

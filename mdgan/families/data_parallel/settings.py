@@ -24,14 +24,10 @@ _MOST_BUFFERED = 1000
 
 _ALWAYS = Condition(f"--algorithm {NAME}", lambda _run: True, lambda _run: NAME)
 _LAGS = Condition(
-    "--updates async",
-    lambda run: run.asynchrony.lag_at(1) > 0,
-    lambda _run: "--updates async",
+    "--updates async", lambda run: run.asynchrony.lag_at(1) > 0, lambda _run: "--updates async"
 )
 _KAPPA = Condition(
-    "--kappa 2",
-    lambda run: run.kappa not in ("auto", 1),
-    lambda run: f"--kappa {run.kappa}",
+    "--kappa 2", lambda run: run.kappa not in ("auto", 1), lambda run: f"--kappa {run.kappa}"
 )
 
 

@@ -80,10 +80,7 @@ class PlacedCohort(Cohort):
     """Clients that train wherever there is room."""
 
     def __init__(
-        self,
-        class_counts: Mapping[int, list[int]],
-        form: AnswerForm,
-        settings: FederatedSettings,
+        self, class_counts: Mapping[int, list[int]], form: AnswerForm, settings: FederatedSettings
     ) -> None:
         self.form = form
         self._counts = dict(class_counts)

@@ -34,14 +34,7 @@ from mdgan.families.federated.messages import (
     report_message,
     sum_message,
 )
-from mdgan.families.federated.placement import (
-    Curve,
-    Slot,
-    Strategy,
-    curve_at,
-    fit_curve,
-    place,
-)
+from mdgan.families.federated.placement import Curve, Slot, Strategy, curve_at, fit_curve, place
 from mdgan.families.federated.settings import PULL, FederatedSettings
 from mdgan.families.federated.training_load import Load, choose_loads
 from mdgan.gan.build import Models, build_model, num_parameters

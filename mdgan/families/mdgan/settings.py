@@ -226,10 +226,7 @@ class MDGANSettings(RunSettings):
         return num_participants(self.participation, self.num_workers)
 
     def swap_every(
-        self,
-        mean_shard_size: float,
-        class_counts: ClassCounts = (),
-        num_weights: int = 0,
+        self, mean_shard_size: float, class_counts: ClassCounts = (), num_weights: int = 0
     ) -> int:
         """The number of iterations between two swaps.
 

@@ -70,9 +70,7 @@ class Played(EnginePlayed):
 
 
 def generator_after(
-    answered: Sequence[Sequence[int]],
-    asked: Sequence[Sequence[int]] | None = None,
-    kappa: int = 2,
+    answered: Sequence[Sequence[int]], asked: Sequence[Sequence[int]] | None = None, kappa: int = 2
 ) -> Tensor:
     """The generator if in each iteration these workers answered, of those who were asked.
 

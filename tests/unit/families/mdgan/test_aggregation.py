@@ -25,14 +25,7 @@ from mdgan.families.mdgan.settings import (
     parse_aggregation,
 )
 from mdgan.gan.randomness import generator_for
-from tests.unit.gan.small import (
-    BATCH_SIZE,
-    SHAPE,
-    equal_bits,
-    images,
-    make_learner,
-    same_bits,
-)
+from tests.unit.gan.small import BATCH_SIZE, SHAPE, equal_bits, images, make_learner, same_bits
 
 ROBUST = ["median", "trimmed-mean:1", "trimmed-mean:3", "krum:1", "krum:3", "clip:1", "clip:2.5"]
 

@@ -166,11 +166,7 @@ def test_of_equally_forgiving_judges_f2u_hears_the_lowest_rank(order: list[int])
     outputs = {1: torch.zeros(BATCH_SIZE), 2: torch.ones(BATCH_SIZE), 3: torch.ones(BATCH_SIZE)}
     outputs[3][-1] = 2.0
     found = combine_judges(
-        rule_of("f2u"),
-        {n: images(n) for n in order},
-        {n: outputs[n] for n in order},
-        assignment,
-        1,
+        rule_of("f2u"), {n: images(n) for n in order}, {n: outputs[n] for n in order}, assignment, 1
     )[0]
     assert torch.equal(found[:-1], images(2)[:-1])
     assert torch.equal(found[-1], images(3)[-1])

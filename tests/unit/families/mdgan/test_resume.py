@@ -62,9 +62,7 @@ class Outcome:
 
 
 def start(
-    made: Stage,
-    groups: tuple[tuple[int, ...], ...],
-    disks: Callable[[int], Path] | None = None,
+    made: Stage, groups: tuple[tuple[int, ...], ...], disks: Callable[[int], Path] | None = None
 ) -> dict[int, Worker]:
     steps = made.settings.training.local_steps
     workers = {n: make_worker(n, local_steps=steps) for group in groups for n in group}
@@ -78,9 +76,7 @@ def start(
 
 
 def run(
-    made: Stage,
-    groups: tuple[tuple[int, ...], ...],
-    disks: Callable[[int], Path] | None = None,
+    made: Stage, groups: tuple[tuple[int, ...], ...], disks: Callable[[int], Path] | None = None
 ) -> Outcome:
     workers = start(made, groups, disks)
     made.finished()
