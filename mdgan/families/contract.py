@@ -1,8 +1,7 @@
 """What an algorithm must supply; everything else then works with it.
 
-An algorithm is a folder in `families/` and one entry in `registry.py`. The entry is light, so that
-the command line starts quickly: it names the algorithm, its settings and its phases. What needs
-torch is in a `Builder`, which is imported when a run begins.
+The entry in `registry.py` is light, so that the command line starts quickly. What needs torch is in
+a `Builder`, which is imported when a run begins.
 """
 
 import importlib
@@ -84,10 +83,7 @@ class Algorithm(Generic[S]):
         )
 
     def opens_links(self, settings: S) -> str:
-        """The flag, with its value, by which processes talk without encryption beside their links.
-
-        Empty if they do not.
-        """
+        """The flag by which processes talk without encryption beside their links; empty if not."""
         del settings
         return ""
 
@@ -102,7 +98,6 @@ class HostNeeds(Generic[S]):
     """What a host's part is built from.
 
     Attributes:
-        shards: of the workers that the host carries, by rank.
         own_process: whether the host has a process of its own, so that its part may change how many
             compute threads there are.
         num_workers_here: how many workers this machine carries, on all hosts together.
@@ -110,7 +105,6 @@ class HostNeeds(Generic[S]):
         cores: of one process that the host forks after another; empty if they may use all.
         budgets: what the samples of the workers may spend, by rank; empty without noise.
         account: of the workers' samples, where the server adds the noise.
-        keys: of the host, for other hosts; None where it needs none.
         least_parties: how many hosts' answers a sum must have, as the user of this machine says.
     """
 
@@ -149,10 +143,7 @@ class Exchange(Generic[S]):
 
 
 class PlannedHost(NamedTuple):
-    """A host of a planned run that trains clients without a home, in slots.
-
-    The speed is that of each slot; 1 as those of this machine.
-    """
+    """A host that trains placed clients in slots, and the speed of each: 1 as on this machine."""
 
     slots: int
     speed: float
@@ -270,12 +261,7 @@ class Builder(ABC, Generic[S]):
     def server(
         self, settings: S, models: "Models", device: "torch.device", shards: "Mapping[int, Shard]"
     ) -> "ServerPart":
-        """The server's part.
-
-        Args:
-            device: where models live.
-            shards: the data, if no host has it, or those of clients without a home; else empty.
-        """
+        """The server's part; `shards` are data of no host, or of clients without a home."""
 
     def host(self, needs: HostNeeds[S]) -> "HostPart":
         """A host's part, if there are hosts."""
@@ -291,11 +277,7 @@ class Builder(ABC, Generic[S]):
         return shard.class_counts()
 
     def check_holdings(self, settings: S, class_counts: Mapping[int, Sequence[int]]) -> None:
-        """Checks what workers hold, where all of it is known before training.
-
-        Raises:
-            BadInput: the algorithm cannot train on it.
-        """
+        """Refuses what the algorithm cannot train on, where all is known before training."""
 
     def describe(
         self, settings: S, models: "Models", class_counts: ClassCounts
@@ -309,11 +291,8 @@ class Builder(ABC, Generic[S]):
     ) -> Planning[S]:
         """What `mdgan plan` must know of the algorithm; the default fits if steps are alike.
 
-        Args:
-            class_counts: of each worker or client; None if they are not known.
-
         Raises:
-            BadInput: without them nothing can be said.
+            BadInput: nothing can be said without the counts of each worker or client.
         """
         del models, class_counts
         return Planning(settings)

@@ -126,14 +126,7 @@ class AsynchronySettings(Settings):
     )
 
     def lag_at(self, iteration: int) -> int:
-        """How many iterations ago the images were made that discriminators learn from.
-
-        Args:
-            iteration: i; the first is 1.
-
-        Returns:
-            0 where updates are synchronous.
-        """
+        """How many iterations before i the images were made that discriminators learn from."""
         is_over = self.sync_after is not None and iteration > self.sync_after
         if self.updates == "sync" or is_over:
             return 0

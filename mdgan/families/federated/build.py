@@ -200,11 +200,8 @@ def make_client(
 ) -> Client:
     """The client of one number; its models are the server's from the first round on.
 
-    Args:
-        shard: what it owns.
-        device: where its models live.
-        stream: more that decides its random numbers: the round, if it begins each one anew.
-        after: a client that trains no more, whose models this one takes over.
+    `stream` decides its random numbers, too: the round, if it begins each one anew. It takes over
+    the models of a client that it comes `after`, which trains no more.
     """
     half = make_half(shard, rank, settings, budget, *stream)
     gan = make_local_gan(

@@ -49,10 +49,8 @@ class Client:
     ) -> tuple[Tensor, Tensor]:
         """Trains both models, beginning with the server's, float32 `vector.shape`.
 
-        Args:
-            batch_size: B; a client with fewer samples trains on batches of all that it has.
-            last: the number of the last of these iterations in the run, which decides learning
-                rates; they are the first of the run if not given.
+        A client with fewer samples than B trains on batches of all that it has. The number of the
+        `last` of these iterations in the run decides learning rates; without it they are the first.
 
         Returns:
             The models after training, float32 `vector.shape`, and the mean J_disc and J_gen, [2].
@@ -122,10 +120,8 @@ def _no_span(_client: int) -> AbstractContextManager[None]:
 class LocalTraining:
     """Trains clients, wherever they are: in a host, or in one of its slots.
 
-    Args:
-        device: where models live.
-        begin: makes the client of a number, at a place of its group, for the round that ends with
-            an iteration.
+    `begin` makes the client of a number, at a place of its group, for the round that ends with an
+    iteration.
     """
 
     def __init__(

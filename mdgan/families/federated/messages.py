@@ -52,11 +52,7 @@ Lists = Sequence[Sequence[ClientTask]]
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """The slots that a host offers for the next round.
-
-    Attributes:
-        kinds: what each of them is, such as a processor's name; slots of one kind are equally fast.
-    """
+    """The slots for the next round, by kind, such as a processor's name: equally fast ones."""
 
     kinds: Annotated[list[_Kind], msgspec.Meta(min_length=1, max_length=MOST_SLOTS)]
 
@@ -105,10 +101,6 @@ def order(
 
     `sums` is what the stages of the answers want to say. If models are masked, the list has the
     tasks of all workers of the sum, so that hosts see that each of them is told the same.
-
-    Returns:
-        fields `lists`: for each slot [client, iterations, batch size, weight] in order; `sums` if
-        models are masked; tensor `models`.
     """
     told = [[[n, load.iterations, load.batch_size, w] for n, load, w in own] for own in lists]
     fields = {"lists": told, **(sums or {})}
@@ -118,11 +110,7 @@ def order(
 def read_order(
     message: Message, shape: tuple[int, ...], num_clients: int | None = None
 ) -> tuple[Tensor, list[list[ClientTask]]]:
-    """Reads the models, of this shape, and the lists of a ROUND message, which may be anything.
-
-    Raises:
-        ValueError: it is malformed.
-    """
+    """Reads the models and lists of a ROUND message; `ValueError` if it is malformed."""
     models = message.tensors.get("models", torch.empty(0))
     if models.shape != shape or models.dtype != torch.float32:
         raise ValueError(f"models of shape {list(models.shape)}, {models.dtype}")
@@ -152,11 +140,7 @@ def report_message(iteration: int, report: HostReport) -> Message:
 
 
 def read_report(message: Message) -> HostReport:
-    """Reads a TRAINED message, which may be anything.
-
-    Raises:
-        ValueError: it is malformed.
-    """
+    """Reads a TRAINED message; `ValueError` if it is malformed."""
     return _convert(dict(message.fields), HostReport)
 
 

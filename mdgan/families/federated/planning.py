@@ -1,8 +1,7 @@
 """What `mdgan plan` must know of FL-GAN and FeGAN: how to play short rounds, and their costs.
 
-With placed clients also what clients take, and where they are placed. The strategies are those of a
-run. What they expect of a client is what it takes, so that a plan's rounds are those of a run whose
-predictions have settled.
+The strategies of placement are those of a run. What they expect of a client is what it takes, as
+in a run whose predictions have settled.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,11 +60,7 @@ _KIND = "Some Processor v4 @ 2.50GHz: 16 slot(s) on 16 core(s)"
 def planning(
     settings: FederatedSettings, models: Models, class_counts: ClassCounts | None
 ) -> Planning[FederatedSettings]:
-    """See `Builder.planning`; a short run has rounds of a few iterations.
-
-    Raises:
-        BadInput: how long a round is depends on m, which the user has not said.
-    """
+    """See `Builder.planning`; a short run has rounds of a few iterations."""
     if class_counts is None and settings.rounds.round_iterations is None:
         raise BadInput(
             f"--round-epochs {settings.rounds.round_epochs or 1:g}: how long a round is depends on "

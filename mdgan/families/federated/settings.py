@@ -1,7 +1,6 @@
 """The settings of FL-GAN and FeGAN, and their entries in the registry.
 
-It is one implementation with different defaults. With `--sampling random --weighting uniform` FeGAN
-is FL-GAN bit for bit (Guerraoui et al. 2020, section 4).
+With `--sampling random --weighting uniform` FeGAN is FL-GAN bit for bit (Guerraoui et al. 2020).
 """
 
 from collections.abc import Mapping

@@ -68,10 +68,9 @@ _Floats = NDArray[np.float64]
 class Handovers:
     """Counts, for each worker, the hosts that took from it what it had just been given.
 
-    After every swap hosts report digests of what they gave and what they took. A worker that trains
-    gives away something else than it took in its swap before. What it took is what its giver says,
-    and what it gave is what its taker says: a free rider's own word is not needed. One host could
-    say anything, so the others are counted that tell the same of a worker.
+    A worker that trains gives away something else than it took in its swap before. What it took is
+    what its giver says, and what it gave is what its taker says: a free rider's own word is not
+    needed. One host could say anything, so the others are counted that tell the same of a worker.
     """
 
     def __init__(self) -> None:
@@ -87,8 +86,7 @@ class Handovers:
     ) -> None:
         """Takes in one swap: its moves, what givers and takers report, each worker's host.
 
-        Where most workers hand on what they took, discriminators are not meant to change, and none
-        is blamed.
+        Where most workers hand on what they took, none is blamed.
         """
         handed_on = {
             giver: host_of[taker]
@@ -108,11 +106,7 @@ class Handovers:
 
 
 class Evidence:
-    """That a worker's figures lie below the usual one by a share of it.
-
-    Args:
-        share: how far below it those of a free rider lie; 1 if they are 0 in the mean.
-    """
+    """That a worker's figures lie below the usual one, by a share of it: 1 if they are 0."""
 
     def __init__(self, share: float, least_deviation: float, most_at_once: float) -> None:
         self._share = share
@@ -159,10 +153,6 @@ class _Look(NamedTuple):
 class FreeRiders:
     """Scores workers by their answers; draws no random number and changes nothing.
 
-    Args:
-        batch_size: b.
-        handovers: which workers give away what they were given.
-
     Attributes:
         scores: by worker, how sure it is that it rides for free, in standard deviations from 0.
             Evidence h is as strong as that of a normal variable √(2h) standard deviations off.
@@ -195,14 +185,7 @@ class FreeRiders:
         *,
         swap_follows: bool,
     ) -> None:
-        """Looks at the answers of one iteration.
-
-        Args:
-            generated: X, [κ, b, C, H, W].
-            assignment: which batch each worker judged.
-            feedbacks: F_n of every worker whose answer the server has, each [b, C, H, W], finite.
-            swap_follows: whether discriminators are swapped after this iteration.
-        """
+        """Looks at the answers of one iteration, F_n by worker, to X, [κ, b, C, H, W]."""
         if self._batch_size < LEAST_SAMPLES or len(feedbacks) < LEAST_WORKERS:
             self._last, self._since, self._num_since = None, {}, _LONGEST
             return

@@ -54,16 +54,7 @@ class Stepping(Protocol):
 class MDGANServer(ServerPart):
     """The server's side of Algorithm 1 (Hardy et al. 2019), with server-drawn swaps.
 
-    Args:
-        learner: G.
-        stepping: when G steps.
-        num_weights: |θ|; decides how often discriminators are swapped if workers hold different
-            classes.
-
-    Attributes:
-        learner: G.
-        aggregation: makes its gradient.
-        path: of feedback.
+    |θ| (`num_weights`) decides how often workers that hold different classes swap.
     """
 
     copied = COPIED
@@ -250,11 +241,7 @@ class MDGANServer(ServerPart):
 
 
 class InStep:
-    """G steps with the answers of all workers (Algorithm 1).
-
-    Args:
-        ahead: whether the next batches leave before the answers are in.
-    """
+    """G steps with the answers of all workers (Algorithm 1); the next batches may leave `ahead`."""
 
     def __init__(self, *, ahead: bool = False) -> None:
         self.ahead = ahead
