@@ -76,11 +76,8 @@ class Algorithm(Generic[S]):
         saves = settings.makes_checkpoints
         server = self.server_phases + ("checkpoint", "write", "manifest") * saves
         host = self.host_phases + ("checkpoint", "write", "report") * saves
-        return (
-            (_merged(server), _merged(host))
-            if settings.training.arithmetic.merge_halves
-            else (server, host)
-        )
+        merges = settings.training.arithmetic.merge_halves
+        return (_merged(server), _merged(host)) if merges else (server, host)
 
     def opens_links(self, settings: S) -> str:
         """The flag by which processes talk without encryption beside their links; empty if not."""

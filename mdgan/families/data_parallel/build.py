@@ -47,19 +47,15 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
     ) -> DataParallelServer | ApartServer:
         """The server's part, with both networks drawn from the seed."""
         del shards
+        training, ranks = settings.training, settings.asynchrony.generator_ranks
         networks = {
-            GENERATOR: make_model(models.generator, GENERATOR, settings.training, device),
-            DISCRIMINATOR: make_model(
-                models.discriminator, DISCRIMINATOR, settings.training, device
-            ),
+            GENERATOR: make_model(models.generator, GENERATOR, training, device),
+            DISCRIMINATOR: make_model(models.discriminator, DISCRIMINATOR, training, device),
         }
-        policies = {name: settings.training.policy(name) for name in networks}
-        replica = ReferenceReplica(networks, policies)
+        replica = ReferenceReplica(networks, {name: training.policy(name) for name in networks})
         sent = SentWeights(replica)
-        if settings.asynchrony.generator_ranks is not None:
-            return ApartServer(
-                replica, settings, sent, settings.asynchrony.generator_ranks, models.shape
-            )
+        if ranks is not None:
+            return ApartServer(replica, settings, sent, ranks, models.shape)
         reducer = Star(replica, sent)
         if settings.all_reduce != STAR:
             reducer = Ring(replica, sent, Sums(settings.all_reduce))

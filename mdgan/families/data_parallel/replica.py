@@ -69,14 +69,14 @@ ALONE = {name: Reduction((name,), (name,)) for name in (DISCRIMINATOR, GENERATOR
 
 
 def reductions(lag: int, local_steps: int = 1) -> list[Reduction]:
-    """An iteration: L steps of the discriminators, then the generator's; with a lag both at once."""
+    """An iteration: L steps of the discriminators, then G's; with a lag both at once."""
     return [OF_BOTH] if lag else [*[OF_DISCRIMINATOR] * local_steps, OF_GENERATOR]
 
 
 class GradientVector(TensorVector):
     """Gradients of some models as one tensor, and buffers of some, which follow them.
 
-    Whole numbers, such as BatchNorm's count of batches, are scaled down: they would drown gradients.
+    Whole numbers, such as BatchNorm's count of batches, are scaled down, or drown gradients.
     """
 
     def __init__(self, trained: list[nn.Module], buffered: list[nn.Module]) -> None:
@@ -111,10 +111,7 @@ def weight_vectors(models: Mapping[str, nn.Module]) -> dict[str, TensorVector]:
 
 
 class Replica:
-    """A worker's copies of both networks, its data and its random numbers.
-
-    Networks are the server's, which come with the next question.
-    """
+    """A worker's copies of both networks, its data and its random numbers."""
 
     def __init__(self, gan: LocalGAN, shape: Sequence[int]) -> None:
         self._gan = gan
@@ -136,10 +133,7 @@ class Replica:
     def gradients(
         self, reduction: Reduction, batch_sizes: BatchSizes, lag: int = 0, stage: Stage = unobserved
     ) -> tuple[Tensor, Tensor]:
-        """One worker's share of a reduction: what is averaged, and J_disc and J_gen, [2].
-
-        J_gen is 0 as long as the iteration has not come to it.
-        """
+        """A worker's share of a reduction, and J_disc and J_gen, [2]; J_gen is 0 before its turn."""
         if self._generated is None:
             self._gan.use_batch_size(batch_sizes.discriminator, batch_sizes.generator)
             made = self._gan.generate(stage)

@@ -28,10 +28,7 @@ from mdgan.transport.host_end import HostTransport
 
 
 class RingMember(StarEnd):
-    """A host's part in the ring; it sends gradients to the server where it is asked for them.
-
-    The networks of the first replica step, and the others follow them.
-    """
+    """A host's part in the ring; its first replica's networks step, and the others follow them."""
 
     def __init__(
         self,

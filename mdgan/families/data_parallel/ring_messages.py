@@ -66,7 +66,7 @@ def add_up(iteration: int, weights: Mapping[int, float], *, wants_digest: bool) 
 
 
 def member(iteration: int, **report: Any) -> Message:
-    """Host → server, before DONE: its `place`, whether it `connected`, or the replica's `digest`."""
+    """Host → server, before DONE: its `place`, whether `connected`, or the replica's `digest`."""
     return Message(MEMBER, iteration, report)
 
 

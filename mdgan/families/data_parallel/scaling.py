@@ -11,10 +11,7 @@ from mdgan.gan.rate_scaling import rate_factor
 
 
 class BatchSizes(NamedTuple):
-    """How many samples the networks of a worker learn from in an iteration.
-
-    Of the discriminator's, as many are real, and as many generated.
-    """
+    """How many samples the networks of a worker learn from; D from as many real and generated ones."""
 
     discriminator: int
     generator: int
@@ -71,5 +68,5 @@ class Scaling:
         }
 
     def rate_factor(self, num_samples: int) -> float:
-        """What a rate is multiplied by for so many samples; `BadInput` if the user's rule gives none."""
+        """What a rate is multiplied by for so many samples; `BadInput` if the user's rule fails."""
         return rate_factor(self.rule, num_samples / self.reference_batch_size)

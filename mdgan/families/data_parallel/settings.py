@@ -211,18 +211,13 @@ class DataParallelSettings(RunSettings):
 
     def groups(self) -> list[list[int]]:
         """The workers that train a network together, at the start: all, or two groups."""
-        workers = list(range(1, self.world_size))
-        return (
-            [workers]
-            if self.asynchrony.generator_ranks is None
-            else [*self.asynchrony.generator_ranks.groups(workers)]
-        )
+        workers, ranks = list(range(1, self.world_size)), self.asynchrony.generator_ranks
+        return [workers] if ranks is None else [*ranks.groups(workers)]
 
     def holds_data(self, worker: int) -> bool:
         """See `RunSettings`; the generator alone needs no data."""
-        return (
-            self.asynchrony.generator_ranks is None or worker not in self.asynchrony.generator_ranks
-        )
+        ranks = self.asynchrony.generator_ranks
+        return ranks is None or worker not in ranks
 
     def scaling(self) -> Scaling:
         """The batch sizes and learning rates of any number of workers."""

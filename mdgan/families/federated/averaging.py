@@ -94,17 +94,14 @@ class WeightedAveraging(Averaging):
     def __init__(self, settings: FederatedSettings, vector: ModelVector) -> None:
         self._settings = settings
         self._vector = vector
-        self.sampling = new_sampling(
-            settings.rounds.sampling, settings.participation, settings.training.seed
-        )
+        seed = settings.training.seed
+        self.sampling = new_sampling(settings.rounds.sampling, settings.participation, seed)
 
     def begin(self, num_rounds: int, class_counts: ClassCounts, engine: "Engine") -> None:
         """See `Averaging`."""
         del num_rounds, engine
-        settings = self._settings
-        check_classes(
-            settings.rounds.sampling, class_counts, clustered=settings.rounds.clusters.number > 0
-        )
+        rounds = self._settings.rounds
+        check_classes(rounds.sampling, class_counts, clustered=rounds.clusters.number > 0)
 
     def choose(self, round_number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
         """See `Averaging`; clients whose models have no weight are chosen if none have any."""

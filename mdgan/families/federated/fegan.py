@@ -97,10 +97,7 @@ def missing_classes(class_counts: ClassCounts) -> list[int]:
 
 
 def check_classes(sampling: str, class_counts: ClassCounts, *, clustered: bool) -> None:
-    """Refuses balanced sampling without classes, or with one of which no client has a sample.
-
-    Clustered clients have found groups of samples that count as classes.
-    """
+    """Refuses balanced sampling where some class has no sample; clusters count as classes."""
     if sampling != "balanced":
         return
     if not clustered and _longest(class_counts.values()) < 2:
@@ -145,10 +142,7 @@ class Sampling(ABC):
 
 
 class RandomSampling(Sampling):
-    """Of the live clients, drawn without replacement (McMahan et al. 2017).
-
-    Seed, round and live clients decide.
-    """
+    """Of the live clients, drawn without replacement (McMahan et al. 2017)."""
 
     def __init__(self, fraction: float, seed: int) -> None:
         super().__init__(fraction)

@@ -113,10 +113,6 @@ def _numbers(iterations: int, last: int | None) -> range:
     return range(done + 1, done + iterations + 1)
 
 
-def _no_span(_client: int) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
 class LocalTraining:
     """Trains clients, wherever they are: in a host, or in one of its slots.
 
@@ -130,7 +126,7 @@ class LocalTraining:
         device: torch.device,
         begin: Callable[[int, int, int], Client],
         num_samples: Callable[[int], int],
-        span: Callable[[int], AbstractContextManager[object]] = _no_span,
+        span: Callable[[int], AbstractContextManager[object]] = lambda _client: nullcontext(),
     ) -> None:
         self._settings = settings
         self._device = device
@@ -183,9 +179,8 @@ class LocalTraining:
     ) -> list[tuple[Tensor, Tensor]]:
         if len(clients) > 1 and self._most > 1:
             try:
-                found = Client.train_at_once(
-                    clients, models, load, last, rehearses=not self._worked
-                )
+                rehearses = not self._worked
+                found = Client.train_at_once(clients, models, load, last, rehearses=rehearses)
             except CannotStack as reason:
                 self._train_singly(str(reason))
             else:
@@ -212,10 +207,8 @@ def _why_not_at_once(settings: FederatedSettings) -> str:
     """Why no models can be trained at once with these settings; empty if they may be."""
     if settings.training.arithmetic.compile:
         return "compiled models are called one by one"
-    if any(
-        settings.training.policy(who).clip_norm is not None
-        for who in ("generator", "discriminator")
-    ):
+    policies = map(settings.training.policy, ("generator", "discriminator"))
+    if any(policy.clip_norm is not None for policy in policies):
         return "gradients are clipped one client at a time"
     return ""
 

@@ -60,8 +60,7 @@ class Offer(msgspec.Struct, frozen=True):
 class ClientReport(msgspec.Struct, frozen=True):
     """One client has been trained in a slot, from so many seconds after the round began.
 
-    Its losses are the means of J_disc and J_gen. If its models are not finite, they are in no sum,
-    and its losses are 0.
+    Models that are not finite are in no sum, and have losses of 0.
     """
 
     client: int

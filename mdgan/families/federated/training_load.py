@@ -45,13 +45,9 @@ _Bytes = Annotated[int, msgspec.Meta(ge=1, le=2**60)]
 
 
 class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client has measured of itself.
+    """What a client has measured of itself: batch sizes, and the seconds of an iteration with each.
 
-    Attributes:
-        seconds: batch sizes, and how long one iteration with each took; at least one pair.
-        memory_bytes: how much training may use.
-        fixed_bytes: how much the models and optimizers take with any batch size.
-        bytes_per_sample: how much each sample of a batch takes in addition.
+    `fixed_bytes` are those of models and optimizers with any batch size.
     """
 
     seconds: Annotated[
@@ -132,10 +128,7 @@ def weak_loads(num_clients: int, fraction: float, what: str, full: Load) -> dict
 
 
 def loads_by_samples(class_counts: Mapping[int, Sequence[int]], full: Load) -> dict[int, Load]:
-    """Loads in proportion to what clients hold: with `--round-epochs E` each trains E epochs.
-
-    The full load is that of a client with the mean number of samples.
-    """
+    """Loads in proportion to what clients hold, full for the mean: each trains as many epochs."""
     sizes = {client: sum(counts) for client, counts in class_counts.items()}
     mean = fmean(sizes.values())
     return {

@@ -96,7 +96,7 @@ class Aggregation:
         Args:
             feedbacks: F_n of workers that answered, each [b, C, H, W], finite.
             sums: of the feedback of others; only for `mean`. There is at least one feedback or sum.
-            outputs: for f2u and f2a, D_n(X^(g)) of every worker in `feedbacks`, float32 [b], finite.
+            outputs: for f2u and f2a, D_n(X^(g)) of each worker in `feedbacks`, float32 [b], finite.
         """
         rule = self._rule
         if rule.needs_verdicts:
@@ -195,10 +195,7 @@ def combine_judges(
     assignment: Mapping[int, Assignment],
     kappa: int,
 ) -> Tensor:
-    """As `aggregate`, but f2u or f2a weighs the judges of each sample by their outputs, [b] each.
-
-    If every batch has one judge it is what `aggregate` gives, bit for bit.
-    """
+    """As `aggregate`, but f2u or f2a weighs the judges of each sample by their outputs, [b] each."""
     first = next(iter(feedbacks.values()))
     total = torch.zeros((kappa, *first.shape), dtype=first.dtype, device=first.device)
     for batch, judges in _groups(feedbacks, assignment).items():
@@ -214,10 +211,7 @@ def gradient_of_each(
     assignment: Mapping[int, Assignment],
     kappa: int,
 ) -> dict[int, Tensor]:
-    """The gradient of w, [number of weights], that each worker's feedback alone gives.
-
-    It takes one backward pass a worker. Their mean is the gradient that `mean` gives.
-    """
+    """The gradient of w that each worker's feedback alone gives, by a backward pass each."""
     workers = sorted(feedbacks)
     found = {}
     for worker in workers:

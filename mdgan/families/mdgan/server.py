@@ -52,10 +52,7 @@ class Stepping(Protocol):
 
 
 class MDGANServer(ServerPart):
-    """The server's side of Algorithm 1 (Hardy et al. 2019), with server-drawn swaps.
-
-    |θ| (`num_weights`) decides how often workers that hold different classes swap.
-    """
+    """The server's side of Algorithm 1 (Hardy et al. 2019), with server-drawn swaps."""
 
     copied = COPIED
 

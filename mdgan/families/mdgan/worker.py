@@ -73,10 +73,7 @@ class Worker(DiscriminatorLearner):
         }
 
     def feedback(self, judged: Samples) -> Judgement:
-        """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g), J_gen a mean over the batch (Algorithm 1, line 9).
-
-        Only the gradient with respect to the input, [b, C, H, W], is computed, none for θ_n.
-        """
+        """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g), and none for θ_n (Algorithm 1, line 9)."""
         images = judged.images.detach().requires_grad_()
         with self.random_state.in_place():
             verdict = self.judge(judged.of(images))
@@ -133,10 +130,7 @@ class WorkerAnswers(NamedTuple):
 
 
 class WorkerGroup(Protocol):
-    """What a host asks of all its workers at once.
-
-    Between two calls every worker is whole: its state may be taken, loaded and swapped.
-    """
+    """What a host asks of all its workers at once; between two calls every worker is whole."""
 
     def learn_real_halves(self) -> None:
         """`Worker.learn_real_half` of all workers."""
