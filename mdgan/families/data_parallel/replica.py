@@ -133,7 +133,7 @@ class Replica:
     def gradients(
         self, reduction: Reduction, batch_sizes: BatchSizes, lag: int = 0, stage: Stage = unobserved
     ) -> tuple[Tensor, Tensor]:
-        """A worker's share of a reduction, and J_disc and J_gen, [2]; J_gen is 0 before its turn."""
+        """A worker's share of a reduction, and J_disc and J_gen, [2]; J_gen is 0 before then."""
         if self._generated is None:
             self._gan.use_batch_size(batch_sizes.discriminator, batch_sizes.generator)
             made = self._gan.generate(stage)

@@ -11,7 +11,7 @@ from mdgan.gan.rate_scaling import rate_factor
 
 
 class BatchSizes(NamedTuple):
-    """How many samples the networks of a worker learn from; D from as many real and generated ones."""
+    """How many samples a worker's networks learn from; D from as many real and generated."""
 
     discriminator: int
     generator: int

@@ -150,7 +150,7 @@ class TrainingTimes:
 
 
 def fit_curve(points: Iterable[Point]) -> Curve:
-    """Fits a curve by non-negative least squares; one number of batches gives a line through zero."""
+    """Fits a curve by non-negative least squares; of one number of batches it is a line."""
     from scipy.optimize import nnls  # takes a third of a second to import; only `lb` fits
 
     x, count, seconds = (np.array(part, dtype=np.float64) for part in zip(*points, strict=True))

@@ -195,7 +195,7 @@ def combine_judges(
     assignment: Mapping[int, Assignment],
     kappa: int,
 ) -> Tensor:
-    """As `aggregate`, but f2u or f2a weighs the judges of each sample by their outputs, [b] each."""
+    """As `aggregate`, but f2u or f2a weighs each sample's judges by their outputs, [b] each."""
     first = next(iter(feedbacks.values()))
     total = torch.zeros((kappa, *first.shape), dtype=first.dtype, device=first.device)
     for batch, judges in _groups(feedbacks, assignment).items():

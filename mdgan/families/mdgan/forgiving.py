@@ -43,7 +43,7 @@ def weights(rule: AggregationRule, outputs: Tensor) -> Tensor:
 def weighted(
     rule: AggregationRule, feedbacks: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> Tensor:
-    """The feedback of all judges of a batch, weighed and summed, float64; of a single one its F_n."""
+    """The feedback of all judges of a batch, weighed and summed; of a single one its F_n."""
     shares = weights(rule, torch.stack(list(outputs)))[:, :, None, None, None]
     total = shares[0] * feedbacks[0]
     for share, feedback in zip(shares[1:], feedbacks[1:], strict=True):
