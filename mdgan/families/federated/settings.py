@@ -263,7 +263,7 @@ class FederatedSettings(RunSettings):
 
     @classmethod
     def defaults_beside(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """With `--clients` one host trains them; to pull, each slot is a host. Sums weigh all alike."""
+        """With `--clients` one host trains them; to pull, each slot is a host."""
         adds_up = given.get("dp_unit") == "client" or given.get("sampling") == "poisson"
         alike = {"sampling": "poisson", "weighting": "uniform"} if adds_up else {}
         return {**alike, **cls._hosts_beside(given)}

@@ -20,15 +20,12 @@ from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan import small
 from tests.unit.gan.small import BATCH_SIZE, CPU, images, same_bits
 
+rule_of = parse_aggregation
 RULES = ["f2u", "f2a", "f2a:0.3", "f2a:25"]
 quick = settings(deadline=None, max_examples=60)
 logits = st.floats(-30, 30, width=32)
 any_logits = st.floats(width=32, allow_nan=False, allow_infinity=False)
 any_lambda = st.floats(0, exclude_min=True, allow_infinity=False)
-
-
-def rule_of(text: str) -> AggregationRule:
-    return parse_aggregation(text)
 
 
 def outputs_of(workers: list[int], seed: int = 0) -> dict[int, Tensor]:
