@@ -43,12 +43,11 @@ class Algorithm(Generic[S]):
     """One entry of the registry.
 
     Attributes:
-        name: what `--algorithm` says; `about`: what trains, in a few words for `--help`.
+        about: what trains, in a few words for `--help`.
         builder: `module:attribute` of a `Builder`.
         defaults: settings that have other defaults here than in `settings`.
         unit: what training advances by, in one word for users: an iteration, a round.
-        has_hosts: whether there are processes beside the server's that carry workers. If not, the
-            server's part has the data itself.
+        has_hosts: whether there are hosts; if not, the server has the data itself.
         lets_batches_repeat: whether a worker with fewer samples than a batch repeats some.
         server_phases: what the server's tracer calls the phases that every iteration has;
             `host_phases`: a host's.
@@ -122,10 +121,9 @@ class HostNeeds(Generic[S]):
 
 @dataclass(frozen=True)
 class Exchange(Generic[S]):
-    """What hosts hand to each other now and then, for `mdgan plan`.
+    """What hosts hand to each other now and then, for `mdgan plan`: `name` and `thing` in one word.
 
     Attributes:
-        name: of the event, in one word: a swap; `thing`: what one worker hands over.
         settings: of a short run in which it happens after every second step.
         every: steps between two; 0 for never, None where only `remedy`, flags, make it known.
         moved: from the workers of each host to how many things change their host, on average.
@@ -147,12 +145,9 @@ class PlannedHost(NamedTuple):
 
 
 class PlannedShare(NamedTuple):
-    """What such a host does in a step.
+    """What such a host does in a step: how many clients it trains, and for how many seconds.
 
-    Attributes:
-        clients: how many it trains, for `seconds` until its last slot is done; a slot of it trains
-            for `busy` seconds meanwhile, on average.
-        out: bytes that the server sends it; it answers with `back`.
+    A slot is `busy` so many seconds meanwhile, on average; bytes come `out` of the server and `back`.
     """
 
     clients: int
@@ -164,15 +159,13 @@ class PlannedShare(NamedTuple):
 
 @dataclass(frozen=True)
 class Placing:
-    """Clients without a home, for `mdgan plan`.
+    """Placed clients, for `mdgan plan`: how many, how many train in a step, and the slots of a host.
 
     Attributes:
-        a_step: how many of the run's clients train in a step; `slots`: of a host.
         about: what is known of the clients, for people.
         seconds: from what a short run recorded, how long a client takes on this machine, by the
             number of its batches: those that were measured.
-        shares: from that, all hosts and how many clients train in a step, what each host does in a
-            usual step.
+        shares: from that, all hosts and how many clients train in a step, what each host does.
     """
 
     clients: int
@@ -181,10 +174,6 @@ class Placing:
     about: str
     seconds: "Callable[[Sequence[Placed]], Mapping[int, float]]"
     shares: "Callable[[Sequence[Placed], Sequence[PlannedHost], int], Sequence[PlannedShare]]"
-
-
-def _as_they_are(settings: S, _counts: Sequence[int]) -> S:
-    return settings
 
 
 @dataclass(frozen=True)
@@ -196,7 +185,6 @@ class Planning(Generic[S]):
     Attributes:
         settings: of the short run. With fewer workers, but at least `enough_workers`, a process
             must have as much to do in a step as in the planned run.
-        enough_workers: with fewer, the server would have less to do.
         enough_in_a_host: from so many workers of a host on, each further one adds as many bytes to
             its messages as the one before.
         iterations: by which a step of the planned run advances training; `played_iterations`: one
@@ -208,16 +196,12 @@ class Planning(Generic[S]):
         by_arrival: whether the server asks and goes on from each worker by itself. A step is then
             as many answers as there are workers.
         groups: the workers that do the same, by what people call one of them; empty if all do.
-        with_groups: settings, of which only those workers take part that are given: so many of each
-            group, numbered group by group.
-        exchange: what hosts hand to each other; None if nothing.
-        placing: how clients without a home are placed; None if there are none. Of the short run,
-            clients are then what takes time on hosts, and no worker.
+        with_groups: settings with so many workers of each group alone, numbered group by group.
+        placing: of placed clients. Those of the short run are then what takes time on hosts.
         remedies: by bottleneck (`link`, `latency`, `server`, `workers`, `cores`), changes of
             settings that may help.
         labels: what people call a phase of a step, if not by its name; equal labels are one stage.
-        notes: by row of the plan, what stands beside it: a text, and the bytes that stand for {}
-            in it. For what a paper says.
+        notes: by row of the plan, what a paper says: a text, and the bytes that stand for {} in it.
     """
 
     settings: S
@@ -230,7 +214,7 @@ class Planning(Generic[S]):
     overlaps: bool = False
     by_arrival: bool = False
     groups: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    with_groups: Callable[[S, Sequence[int]], S] = _as_they_are
+    with_groups: Callable[[S, Sequence[int]], S] = lambda settings, _counts: settings
     exchange: Exchange[S] | None = None
     placing: Placing | None = None
     remedies: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)

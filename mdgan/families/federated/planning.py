@@ -64,17 +64,14 @@ def planning(
     if class_counts is None and settings.rounds.round_iterations is None:
         raise BadInput(
             f"--round-epochs {settings.rounds.round_epochs or 1:g}: how long a round is depends on "
-            "how "
-            "many samples a worker has; say --shard-size or --round-iterations"
+            "how many samples a worker has; say --shard-size or --round-iterations"
         )
     both = [build_model(kind, 0) for kind in (models.generator, models.discriminator)]
-    length = min(
-        settings.round_length(mean_size(class_counts or [[]])), settings.training.iterations
-    )
+    training = settings.training
+    length = min(settings.round_length(mean_size(class_counts or [[]])), training.iterations)
     played = min(length, _PLAYED_ITERATIONS)
-    short = settings.but(
-        round_iterations=played, round_epochs=None, clusters=ClusterForm()
-    )  # noise has labels, and no groups
+    # Noise has labels, and no groups.
+    short = settings.but(round_iterations=played, round_epochs=None, clusters=ClusterForm())
     fewer_bytes = [{"wire": "models=int8"}] if str(settings.wire.models) == "fp32" else []
     usual = Planning(
         short,
@@ -82,8 +79,7 @@ def planning(
         iterations=length,
         played_iterations=played,
         worker_bytes=training_bytes(
-            (both[0], settings.training.policy("generator")),
-            (both[1], settings.training.policy("discriminator")),
+            (both[0], training.policy("generator")), (both[1], training.policy("discriminator"))
         ),
         remedies={"link": fewer_bytes},
         notes=_notes(settings, _FLOAT_BYTES * sum(map(num_parameters, both))),
@@ -221,10 +217,8 @@ def _shares(
         return sum(seconds(slot.kind, batches[client]) for client in clients)
 
     strategy: Strategy = settings.placing.placement  # type: ignore[assignment] # `pull` is refused before
-    rounds = [
-        place(strategy, chosen, batches, slots, seconds)
-        for chosen in _drawn(settings, counts, a_step)
-    ]
+    drawn = _drawn(settings, counts, a_step)
+    rounds = [place(strategy, chosen, batches, slots, seconds) for chosen in drawn]
     makespans = [max(taken(*each) for each in placement.items()) for placement in rounds]
     mean = fmean(makespans)
     usual = min(range(len(rounds)), key=lambda n: abs(makespans[n] - mean))

@@ -4,17 +4,15 @@ The server draws two figures from every answer and compares them with those of t
 
 Heed: do samples that are alike get answers that are alike? It is the correlation, over all pairs of
 samples of a batch, of the cosine of two samples with the cosine of their two answers, all without
-their mean over the batch. Samples are drawn independently. So a worker that answers without looking
-at them (a constant, noise, an answer to another batch) has 0 in the mean, whatever its batch.
+their mean over the batch. A worker that answers without looking at samples has 0 in the mean.
 
 Motion: how far a worker's mean answer has moved since an earlier iteration, beside how far it would
 move because the samples are others: ln(‖F̄(i) − F̄(j)‖² / (s²(i) + s²(j))), where s² is the
-variance of a mean over a batch. From one swap to the next the discriminator of a worker that learns
-moves; one that is frozen, or a formula in its place, moves only as far as the generator makes it. j
-is the last iteration before the swap, in which another worker had the discriminator. The motion is
-the lesser of those from that worker's answer and from its own, so that it does not help to ignore
-swaps. So WEF-Defense (Chen et al. 2022) looks at how weights evolve, and STD-DAGMM (Fraboni et al.
-2021) at the spread of an update.
+variance of a mean over a batch. j is the last iteration before a swap, in which another worker had
+the discriminator. The motion is the lesser of those from that worker's answer and from its own, so
+that it does not help to ignore swaps. A frozen discriminator, or a formula in its place, moves only
+as far as the generator makes it. So WEF-Defense (Chen et al. 2022) looks at how weights evolve, and
+STD-DAGMM (Fraboni et al. 2021) at the spread of an update.
 
 Besides, discriminators that a worker gives away as they came have not learnt with it; see
 `Handovers`. Each host that says so counts as much as one discriminator does.

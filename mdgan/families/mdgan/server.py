@@ -263,12 +263,8 @@ class InStep:
         # 5. One optimizer step from all feedback; most rules need a single backward pass.
         with engine.span("aggregate"):
             server.aggregation.update_gradient(
-                server.learner,
-                answers.singles,
-                sent.assignment,
-                sent.kappa,
-                answers.sums,
-                answers.beside.get(OUTPUTS, {}),
+                *(server.learner, answers.singles, sent.assignment, sent.kappa),
+                *(answers.sums, answers.beside.get(OUTPUTS, {})),
             )
         with engine.span("step"):
             server.learner.at(i)
