@@ -147,7 +147,7 @@ class PlannedHost(NamedTuple):
 class PlannedShare(NamedTuple):
     """What such a host does in a step: how many clients it trains, and for how many seconds.
 
-    A slot is `busy` so many seconds meanwhile, on average; bytes come `out` of the server and `back`.
+    A slot is `busy` so many seconds meanwhile, on average; bytes go `out` to it and come `back`.
     """
 
     clients: int
@@ -159,7 +159,7 @@ class PlannedShare(NamedTuple):
 
 @dataclass(frozen=True)
 class Placing:
-    """Placed clients, for `mdgan plan`: how many, how many train in a step, and the slots of a host.
+    """Placed clients, for `mdgan plan`: how many, how many in a step, and the slots of a host.
 
     Attributes:
         about: what is known of the clients, for people.

@@ -149,7 +149,7 @@ class Replica:
         return self._read(reduction), torch.stack([self._discriminator_loss, generator_loss])
 
     def generator_alone(
-        self, num_images: int, label_counts: Tensor | None = None, stage: Stage = unobserved
+        self, num_images: int, label_counts: Tensor | None, stage: Stage
     ) -> tuple[Tensor, Tensor, Samples]:
         """The share of a worker that trains G alone: gradients, J_gen, and its images."""
         self._gan.use_batch_size(num_images)
@@ -159,9 +159,7 @@ class Replica:
         loss = self._gan.learn_generator(made.judged, stage)
         return self._read(ALONE[GENERATOR]), loss, made.judged.detach()
 
-    def discriminator_alone(
-        self, fake: Samples, stage: Stage = unobserved
-    ) -> tuple[Tensor, Tensor]:
+    def discriminator_alone(self, fake: Samples, stage: Stage) -> tuple[Tensor, Tensor]:
         """The share of a worker that trains D alone on others' images: the gradient, and J_disc."""
         self._gan.use_batch_size(len(fake))
         loss = self._gan.learner.learn_both_halves(fake, stage)

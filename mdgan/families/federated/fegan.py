@@ -18,10 +18,7 @@ from mdgan.errors import BadInput
 from mdgan.gan.randomness import generator_for
 
 ClassCounts = Mapping[int, Sequence[int]]
-"""Client → how many samples of class 0, 1, … it holds, and none of the classes beyond the end.
-
-They are checked on arrival from clients: not negative, and not beyond any real data set.
-"""
+"""Client → how many samples of class 0, 1, … it holds; checked on arrival."""
 
 _NEVER = -1
 

@@ -51,9 +51,8 @@ iterations, and from then on in every fourth: evidence comes quickly by then."""
 _MEMORY = 25
 """Figures of how many iterations say what is usual, and how far honest workers differ."""
 _MOST_OF_ONE = 8.0
-"""Evidence that one discriminator gives against a worker that was given it. A quarter of what it
-takes: a worker that gives away broken ones must do so again and again to have another one
-blamed."""
+"""Evidence that one discriminator gives against a worker that was given it, a quarter of what it
+takes: to have another one blamed, a worker must give away broken ones again and again."""
 _LEAST_DEVIATION = 0.3
 """Of motions, which are logarithms."""
 
@@ -246,11 +245,7 @@ class FreeRiders:
         return heeds
 
     def _likeness(self, products: _Floats) -> _Floats:
-        """By batch, the cosines of all pairs of samples less their mean, [.., pairs], of length 1.
-
-        The samples, of which the products [.., b, b] are given, are taken without their mean. All 0
-        where none differs from it.
-        """
+        """By batch, from products of samples, the cosines of all pairs less their mean."""
         spread = self._centring @ products @ self._centring
         lengths = np.sqrt(spread.diagonal(axis1=1, axis2=2).clip(_TINY))
         spread /= lengths[:, :, None] * lengths[:, None, :]

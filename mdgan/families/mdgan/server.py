@@ -240,7 +240,7 @@ class MDGANServer(ServerPart):
 class InStep:
     """G steps with the answers of all workers (Algorithm 1); the next batches may leave `ahead`."""
 
-    def __init__(self, *, ahead: bool = False) -> None:
+    def __init__(self, *, ahead: bool) -> None:
         self.ahead = ahead
         self._next: Sent | None = None
 

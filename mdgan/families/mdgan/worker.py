@@ -27,7 +27,6 @@ class Judgement(NamedTuple):
 class Worker(DiscriminatorLearner):
     """Trains D_n on private data, then judges a batch (Algorithm 1, WORKER).
 
-    A swap moves the discriminator. The data and the random state stay with the worker.
     The half of a gradient that needs only real data may be learnt while the worker waits for X^(d).
     It can be undone, since a swap or a checkpoint may come first.
     """
