@@ -1,8 +1,7 @@
 """What an algorithm must supply; everything else then works with it.
 
-An algorithm is a folder in `families/` and one entry in `registry.py`. The entry is light, so that
-the command line starts quickly: it names the algorithm, its settings and its phases. What needs
-torch is in a `Builder`, which is imported when a run begins.
+The entry in `registry.py` is light, so that the command line starts quickly. What needs torch is in
+a `Builder`, which is imported when a run begins.
 """
 
 import importlib
@@ -44,12 +43,11 @@ class Algorithm(Generic[S]):
     """One entry of the registry.
 
     Attributes:
-        name: what `--algorithm` says; `about`: what trains, in a few words for `--help`.
+        about: what trains, in a few words for `--help`.
         builder: `module:attribute` of a `Builder`.
         defaults: settings that have other defaults here than in `settings`.
         unit: what training advances by, in one word for users: an iteration, a round.
-        has_hosts: whether there are processes beside the server's that carry workers. If not, the
-            server's part has the data itself.
+        has_hosts: whether there are hosts; if not, the server has the data itself.
         lets_batches_repeat: whether a worker with fewer samples than a batch repeats some.
         server_phases: what the server's tracer calls the phases that every iteration has;
             `host_phases`: a host's.
@@ -77,17 +75,11 @@ class Algorithm(Generic[S]):
         saves = settings.makes_checkpoints
         server = self.server_phases + ("checkpoint", "write", "manifest") * saves
         host = self.host_phases + ("checkpoint", "write", "report") * saves
-        return (
-            (_merged(server), _merged(host))
-            if settings.training.arithmetic.merge_halves
-            else (server, host)
-        )
+        merges = settings.training.arithmetic.merge_halves
+        return (_merged(server), _merged(host)) if merges else (server, host)
 
     def opens_links(self, settings: S) -> str:
-        """The flag, with its value, by which processes talk without encryption beside their links.
-
-        Empty if they do not.
-        """
+        """The flag by which processes talk without encryption beside their links; empty if not."""
         del settings
         return ""
 
@@ -102,7 +94,6 @@ class HostNeeds(Generic[S]):
     """What a host's part is built from.
 
     Attributes:
-        shards: of the workers that the host carries, by rank.
         own_process: whether the host has a process of its own, so that its part may change how many
             compute threads there are.
         num_workers_here: how many workers this machine carries, on all hosts together.
@@ -110,7 +101,6 @@ class HostNeeds(Generic[S]):
         cores: of one process that the host forks after another; empty if they may use all.
         budgets: what the samples of the workers may spend, by rank; empty without noise.
         account: of the workers' samples, where the server adds the noise.
-        keys: of the host, for other hosts; None where it needs none.
         least_parties: how many hosts' answers a sum must have, as the user of this machine says.
     """
 
@@ -131,10 +121,9 @@ class HostNeeds(Generic[S]):
 
 @dataclass(frozen=True)
 class Exchange(Generic[S]):
-    """What hosts hand to each other now and then, for `mdgan plan`.
+    """What hosts hand to each other now and then, for `mdgan plan`: `name` and `thing` in one word.
 
     Attributes:
-        name: of the event, in one word: a swap; `thing`: what one worker hands over.
         settings: of a short run in which it happens after every second step.
         every: steps between two; 0 for never, None where only `remedy`, flags, make it known.
         moved: from the workers of each host to how many things change their host, on average.
@@ -149,22 +138,16 @@ class Exchange(Generic[S]):
 
 
 class PlannedHost(NamedTuple):
-    """A host of a planned run that trains clients without a home, in slots.
-
-    The speed is that of each slot; 1 as those of this machine.
-    """
+    """A host that trains placed clients in slots, and the speed of each: 1 as on this machine."""
 
     slots: int
     speed: float
 
 
 class PlannedShare(NamedTuple):
-    """What such a host does in a step.
+    """What such a host does in a step: how many clients it trains, and for how many seconds.
 
-    Attributes:
-        clients: how many it trains, for `seconds` until its last slot is done; a slot of it trains
-            for `busy` seconds meanwhile, on average.
-        out: bytes that the server sends it; it answers with `back`.
+    A slot is `busy` so many seconds meanwhile, on average; bytes go `out` to it and come `back`.
     """
 
     clients: int
@@ -176,15 +159,13 @@ class PlannedShare(NamedTuple):
 
 @dataclass(frozen=True)
 class Placing:
-    """Clients without a home, for `mdgan plan`.
+    """Placed clients, for `mdgan plan`: how many, how many in a step, and the slots of a host.
 
     Attributes:
-        a_step: how many of the run's clients train in a step; `slots`: of a host.
         about: what is known of the clients, for people.
         seconds: from what a short run recorded, how long a client takes on this machine, by the
             number of its batches: those that were measured.
-        shares: from that, all hosts and how many clients train in a step, what each host does in a
-            usual step.
+        shares: from that, all hosts and how many clients train in a step, what each host does.
     """
 
     clients: int
@@ -193,10 +174,6 @@ class Placing:
     about: str
     seconds: "Callable[[Sequence[Placed]], Mapping[int, float]]"
     shares: "Callable[[Sequence[Placed], Sequence[PlannedHost], int], Sequence[PlannedShare]]"
-
-
-def _as_they_are(settings: S, _counts: Sequence[int]) -> S:
-    return settings
 
 
 @dataclass(frozen=True)
@@ -208,7 +185,6 @@ class Planning(Generic[S]):
     Attributes:
         settings: of the short run. With fewer workers, but at least `enough_workers`, a process
             must have as much to do in a step as in the planned run.
-        enough_workers: with fewer, the server would have less to do.
         enough_in_a_host: from so many workers of a host on, each further one adds as many bytes to
             its messages as the one before.
         iterations: by which a step of the planned run advances training; `played_iterations`: one
@@ -220,16 +196,12 @@ class Planning(Generic[S]):
         by_arrival: whether the server asks and goes on from each worker by itself. A step is then
             as many answers as there are workers.
         groups: the workers that do the same, by what people call one of them; empty if all do.
-        with_groups: settings, of which only those workers take part that are given: so many of each
-            group, numbered group by group.
-        exchange: what hosts hand to each other; None if nothing.
-        placing: how clients without a home are placed; None if there are none. Of the short run,
-            clients are then what takes time on hosts, and no worker.
+        with_groups: settings with so many workers of each group alone, numbered group by group.
+        placing: of placed clients. Those of the short run are then what takes time on hosts.
         remedies: by bottleneck (`link`, `latency`, `server`, `workers`, `cores`), changes of
             settings that may help.
         labels: what people call a phase of a step, if not by its name; equal labels are one stage.
-        notes: by row of the plan, what stands beside it: a text, and the bytes that stand for {}
-            in it. For what a paper says.
+        notes: by row of the plan, what a paper says: a text, and the bytes that stand for {} in it.
     """
 
     settings: S
@@ -242,7 +214,7 @@ class Planning(Generic[S]):
     overlaps: bool = False
     by_arrival: bool = False
     groups: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    with_groups: Callable[[S, Sequence[int]], S] = _as_they_are
+    with_groups: Callable[[S, Sequence[int]], S] = lambda settings, _counts: settings
     exchange: Exchange[S] | None = None
     placing: Placing | None = None
     remedies: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
@@ -268,18 +240,9 @@ class Builder(ABC, Generic[S]):
 
     @abstractmethod
     def server(
-        self,
-        settings: S,
-        models: "Models",
-        device: "torch.device",
-        shards: "Mapping[int, Shard]",
+        self, settings: S, models: "Models", device: "torch.device", shards: "Mapping[int, Shard]"
     ) -> "ServerPart":
-        """The server's part.
-
-        Args:
-            device: where models live.
-            shards: the data, if no host has it, or those of clients without a home; else empty.
-        """
+        """The server's part; `shards` are data of no host, or of clients without a home."""
 
     def host(self, needs: HostNeeds[S]) -> "HostPart":
         """A host's part, if there are hosts."""
@@ -295,11 +258,7 @@ class Builder(ABC, Generic[S]):
         return shard.class_counts()
 
     def check_holdings(self, settings: S, class_counts: Mapping[int, Sequence[int]]) -> None:
-        """Checks what workers hold, where all of it is known before training.
-
-        Raises:
-            BadInput: the algorithm cannot train on it.
-        """
+        """Refuses what the algorithm cannot train on, where all is known before training."""
 
     def describe(
         self, settings: S, models: "Models", class_counts: ClassCounts
@@ -313,11 +272,8 @@ class Builder(ABC, Generic[S]):
     ) -> Planning[S]:
         """What `mdgan plan` must know of the algorithm; the default fits if steps are alike.
 
-        Args:
-            class_counts: of each worker or client; None if they are not known.
-
         Raises:
-            BadInput: without them nothing can be said.
+            BadInput: nothing can be said without the counts of each worker or client.
         """
         del models, class_counts
         return Planning(settings)

@@ -23,7 +23,7 @@ BASELINE = STANDALONE.name
 
 
 def register(entry: Algorithm[Any]) -> None:
-    """Adds an algorithm from outside the package; comes before the command line is built.
+    """Adds an algorithm from outside the package, before the command line is built.
 
     Raises:
         ValueError: another algorithm has that name.
@@ -44,11 +44,7 @@ def command(name: str) -> str:
 
 
 def algorithm(name: str) -> Algorithm[Any]:
-    """One algorithm by its name.
-
-    Raises:
-        BadInput: there is none of that name.
-    """
+    """One algorithm by its name, or `BadInput`."""
     if not isinstance(name, str) or name not in _ALGORITHMS:
         near = suggest(str(name), names())
         raise BadInput(f"--algorithm {name}: must be one of {', '.join(names())}{near}")
@@ -89,16 +85,10 @@ def chosen_algorithm(layers: Sequence[Mapping[str, Any]]) -> Algorithm[Any]:
 def read_settings(
     layers: Sequence[Mapping[str, Any]], dataset_defaults: Mapping[str, Any] | None = None
 ) -> RunSettings:
-    """The settings of a run, checked.
+    """The settings of a run, checked; layers are flags, then the config file.
 
-    Args:
-        layers: flags, then the config file; None stands for a value that was not given.
-        dataset_defaults: what holds where neither the user nor the algorithm has a value. None
-            before the dataset file is loaded: names that it may register are passed over then, or
-            others stand in for them.
-
-    Raises:
-        BadInput: a value cannot be used, or the algorithm does not have the setting.
+    None stands for a value that was not given. `dataset_defaults` hold where neither the user nor
+    the algorithm has a value; without them, the dataset file may still register names to come.
     """
     layers = [modern(layer, "settings") for layer in layers]
     entry = chosen_algorithm(layers)

@@ -1,8 +1,4 @@
-"""The messages of workers in two groups: images travel from the generator's to the discriminator's.
-
-The server is between them: images come to it with the gradients of the generator, and leave it with
-a later question to the discriminator's group.
-"""
+"""The messages of workers in two groups: the server passes images from G's group to D's."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,12 +38,7 @@ def alone_form(
 
 
 def read_images(beside: Mapping[str, Mapping[int, Tensor]], num_classes: int | None) -> Samples:
-    """What the generator's group has made, in increasing worker; a label becomes a class.
-
-    Args:
-        beside: name → worker → float32, of the shapes of `alone_form`, finite; at least one worker.
-        num_classes: K of conditional models; None for others.
-    """
+    """What the generator's group has made, in increasing worker; a label becomes a class."""
     workers = sorted(beside[IMAGES])
     images = torch.cat([beside[IMAGES][worker] for worker in workers])
     if num_classes is None:
@@ -75,10 +66,7 @@ class ApartQuestion:
 def train_apart(iteration: int, question: ApartQuestion) -> Message:
     """Server → host: find the gradients of one network with these weights.
 
-    Returns:
-        fields `generated` and `learnt`: worker → b; `weights`: worker → weight. Tensors: the
-        weights of networks by name; `images`, float32 [Σ b, C, H, W], and `labels`, int64 [Σ b], of
-        the workers in `learnt` in that order; `label_counts`.
+    Images and labels are of the workers in `learnt`, in that order.
     """
     batches, tensors = list(question.learnt.values()), dict(question.tensors)
     if batches:
@@ -119,12 +107,7 @@ def read_train_apart(message: Message, device: torch.device) -> ApartQuestion:
 def apart_sizes(
     state_bytes: int, weights: int, gradients: Mapping[str, int], images: Mapping[str, int]
 ) -> MessageSizes:
-    """How large messages can be.
-
-    Args:
-        gradients: by network, bytes of one worker's.
-        images: by network, bytes of one worker's batch of images.
-    """
+    """How large messages can be; one worker's gradients and images have these bytes by network."""
 
     def from_host(count: int) -> dict[str, int]:
         kinds = {

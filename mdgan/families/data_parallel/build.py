@@ -47,19 +47,15 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
     ) -> DataParallelServer | ApartServer:
         """The server's part, with both networks drawn from the seed."""
         del shards
+        training, ranks = settings.training, settings.asynchrony.generator_ranks
         networks = {
-            GENERATOR: make_model(models.generator, GENERATOR, settings.training, device),
-            DISCRIMINATOR: make_model(
-                models.discriminator, DISCRIMINATOR, settings.training, device
-            ),
+            GENERATOR: make_model(models.generator, GENERATOR, training, device),
+            DISCRIMINATOR: make_model(models.discriminator, DISCRIMINATOR, training, device),
         }
-        policies = {name: settings.training.policy(name) for name in networks}
-        replica = ReferenceReplica(networks, policies)
+        replica = ReferenceReplica(networks, {name: training.policy(name) for name in networks})
         sent = SentWeights(replica)
-        if settings.asynchrony.generator_ranks is not None:
-            return ApartServer(
-                replica, settings, sent, settings.asynchrony.generator_ranks, models.shape
-            )
+        if ranks is not None:
+            return ApartServer(replica, settings, sent, ranks, models.shape)
         reducer = Star(replica, sent)
         if settings.all_reduce != STAR:
             reducer = Ring(replica, sent, Sums(settings.all_reduce))
@@ -144,39 +140,29 @@ def _sharing(
 
 def _kappa(settings: DataParallelSettings) -> int:
     """How many batches a worker generates, if it does; the groups share the only one."""
-    return (
-        1 if settings.asynchrony.generator_ranks is not None else resolve_kappa(settings.kappa, 1)
-    )
+    is_apart = settings.asynchrony.generator_ranks is not None
+    return 1 if is_apart else resolve_kappa(settings.kappa, 1)
 
 
 def _images_bytes(settings: DataParallelSettings, models: Models, network: str) -> int:
     """Of a worker's generated batch for a network; a global batch may all become one worker's."""
-    own = settings.scaling().own.of(network)
-    batch_size = (
-        own if settings.batches.global_batch_size is None else settings.batches.global_batch_size
-    )
+    scaling = settings.scaling()
+    batch_size = scaling.global_batch_size or scaling.own.of(network)
     return batch_size * (4 * prod(models.shape) + _LABEL_BYTES) + small_bytes(0)
 
 
 def make_replica(rank: int, needs: HostNeeds[DataParallelSettings]) -> Replica:
     """The replica of one rank; that of rank 1 draws what a single process would draw."""
-    settings, shard = needs.settings, needs.shards[rank]
+    training, shard = needs.settings.training, needs.shards[rank]
     stream = () if rank == 1 else (rank,)
-    return Replica(
-        make_local_gan(
-            rank,
-            needs.models,
-            settings.training,
-            shard,
-            kappa=_kappa(settings),
-            noise=generator_for(settings.training.seed, "noise", *stream),
-            random_state=RandomState(
-                derive_seed(settings.training.seed, "server", *stream), needs.device
-            ),
-            class_counts=shard.class_counts(),
-        ),
-        needs.models.shape,
+    gan = make_local_gan(
+        *(rank, needs.models, training, shard),
+        kappa=_kappa(needs.settings),
+        noise=generator_for(training.seed, "noise", *stream),
+        random_state=RandomState(derive_seed(training.seed, "server", *stream), needs.device),
+        class_counts=shard.class_counts(),
     )
+    return Replica(gan, needs.models.shape)
 
 
 BUILDER = _ParaGANBuilder()

@@ -37,11 +37,7 @@ class GeneratorRanks:
 
 
 def parse_generator_ranks(text: str) -> GeneratorRanks:
-    """Reads `--generator-ranks`.
-
-    Raises:
-        ValueError: no range of workers.
-    """
+    """Reads `--generator-ranks`, or raises `ValueError`."""
     match = _RANGE.fullmatch(text)
     if match is None:
         raise ValueError("must be a range of ranks such as 1..2")

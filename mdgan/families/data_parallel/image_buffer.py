@@ -13,8 +13,7 @@ _LABELS = "labels."
 def deal(images: Samples, sizes: Mapping[int, int]) -> dict[int, Samples]:
     """Deals generated images out to workers, like cards: each gets as many as `sizes` says.
 
-    After the last image comes the first again. So each is given out as often as any other, or once
-    more; if there are more than all workers get, the last ones are left out.
+    After the last image comes the first again; if there are too many, the last ones are left out.
     """
     dealt, first = {}, 0
     for worker, size in sizes.items():
@@ -25,11 +24,7 @@ def deal(images: Samples, sizes: Mapping[int, int]) -> dict[int, Samples]:
 
 
 class ImageBuffer:
-    """The newest generated batches, of one worker or of several together, without their graphs.
-
-    Args:
-        num_classes: K of conditional models; None for others.
-    """
+    """The newest generated batches, of one worker or of several together, without their graphs."""
 
     def __init__(self, shape: Sequence[int], num_classes: int | None) -> None:
         self._shape = torch.Size(shape)
@@ -64,11 +59,7 @@ class ImageBuffer:
         return state
 
     def load_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
-        """Continues on a device where `state` was taken.
-
-        Raises:
-            KeyError, RuntimeError: these are no batches of such samples; nothing changed.
-        """
+        """Continues on a device where `state` was taken, or raises `KeyError` or `RuntimeError`."""
         labelled = self._num_classes is not None
         numbers = [str(number) for number in range(len(state) // (2 if labelled else 1))]
         expected = {*numbers, *(f"{_LABELS}{number}" for number in numbers if labelled)}

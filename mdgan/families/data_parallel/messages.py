@@ -21,11 +21,7 @@ _MOMENTS = "moments."
 
 
 def gradient_form(reduction: Reduction, shape: tuple[int, ...]) -> AnswerForm:
-    """How gradients travel back.
-
-    Args:
-        shape: of `GradientVector`.
-    """
+    """How gradients of a shape, that of `GradientVector`, travel back."""
     return AnswerForm(KIND_OF[reduction], shape, arithmetic=WEIGHTED)
 
 
@@ -53,13 +49,7 @@ class TrainQuestion:
 
 
 def train(iteration: int, question: TrainQuestion) -> Message:
-    """Server → host: find gradients with these weights.
-
-    Returns:
-        fields `answer`: the kind of the answer; `lag`; `shares`: worker → [b of the
-        discriminator, b of the generator, weight]; `again`; where hosts step, `rates` and
-        `moments`: of which networks they come. Tensors: the weights by name, and `moments.…`.
-    """
+    """Server → host: find gradients with these weights."""
     fields = {
         "answer": KIND_OF[question.reduction],
         "lag": question.lag,

@@ -87,11 +87,7 @@ class ReferenceReplica:
         load_moments(self._networks[name].model, self._networks[name].optimizer, moments)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restores what `state` returned.
-
-        Raises:
-            KeyError, RuntimeError: the state does not fit these networks.
-        """
+        """Restores what `state` returned, or raises `KeyError` or `RuntimeError`."""
         prefixes = [f"{name}{end}" for name in self._networks for end in (".", "_moments.")]
         check_names(state, *prefixes)
         for name, network in self._networks.items():

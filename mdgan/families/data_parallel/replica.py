@@ -1,9 +1,8 @@
 """What workers and the server compute in data-parallel training (ParaGAN, section 2).
 
 All replicas of a network are equal whenever a gradient is taken, and all take the same step: with
-the mean of the gradients that workers find on their own batches. Only the server has optimizers:
-what it steps is its reference replica, whose weights are then the workers'. In a ring hosts have
-optimizers, too, and step as the server does.
+the mean of the gradients that workers find on their own batches. Only the server, and in a ring
+each host, has optimizers: what it steps is its reference replica.
 
 Synchronous updates take one step after the other: θ' = opt_D(θ; x, G_w(z)), then
 w' = opt_G(w; D_θ'(G_w(z'))). Asynchronous ones (section 5.1, figure 5) take both at once, and
@@ -25,11 +24,7 @@ from mdgan.families.data_parallel.scaling import BatchSizes
 from mdgan.gan.discriminator_learner import Stage, unobserved
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.local_gan import Generated, LocalGAN
-from mdgan.gan.model_state import (
-    check_names,
-    part_of,
-    under,
-)
+from mdgan.gan.model_state import check_names, part_of, under
 from mdgan.gan.model_vector import TensorVector, buffers_of, gradients_of, weights_of
 
 ALL = GENERATOR, DISCRIMINATOR, BUFFERS = "generator", "discriminator", "buffers"
@@ -74,19 +69,14 @@ ALONE = {name: Reduction((name,), (name,)) for name in (DISCRIMINATOR, GENERATOR
 
 
 def reductions(lag: int, local_steps: int = 1) -> list[Reduction]:
-    """What an iteration consists of: L steps of the discriminators, then one of the generator.
-
-    Args:
-        lag: 0 for synchronous updates; else both networks take one step at once.
-    """
+    """An iteration: L steps of the discriminators, then G's; with a lag both at once."""
     return [OF_BOTH] if lag else [*[OF_DISCRIMINATOR] * local_steps, OF_GENERATOR]
 
 
 class GradientVector(TensorVector):
     """Gradients of some models as one tensor, and buffers of some, which follow them.
 
-    Whole numbers, such as BatchNorm's count of batches, are scaled down so that they do not drown
-    gradients where the server looks at how long answers are.
+    Whole numbers, such as BatchNorm's count of batches, are scaled down, or drown gradients.
     """
 
     def __init__(self, trained: list[nn.Module], buffered: list[nn.Module]) -> None:
@@ -121,11 +111,7 @@ def weight_vectors(models: Mapping[str, nn.Module]) -> dict[str, TensorVector]:
 
 
 class Replica:
-    """A worker's copies of both networks, its data and its random numbers.
-
-    Between two iterations it keeps its positions in data, noise and other random numbers. Its
-    networks are the server's, which come with the next question.
-    """
+    """A worker's copies of both networks, its data and its random numbers."""
 
     def __init__(self, gan: LocalGAN, shape: Sequence[int]) -> None:
         self._gan = gan
@@ -145,21 +131,9 @@ class Replica:
             self._generated = None
 
     def gradients(
-        self,
-        reduction: Reduction,
-        batch_sizes: BatchSizes,
-        lag: int = 0,
-        stage: Stage = unobserved,
+        self, reduction: Reduction, batch_sizes: BatchSizes, lag: int = 0, stage: Stage = unobserved
     ) -> tuple[Tensor, Tensor]:
-        """One worker's share of a reduction.
-
-        Args:
-            stage: what the stages of `LocalGAN.step` run in, but for the steps themselves.
-
-        Returns:
-            What is averaged, float32 of `GradientVector.shape`; and J_disc and J_gen, [2], J_gen
-            being 0 as long as the iteration has not come to it.
-        """
+        """A worker's share of a reduction, and J_disc and J_gen, [2]; J_gen is 0 before then."""
         if self._generated is None:
             self._gan.use_batch_size(batch_sizes.discriminator, batch_sizes.generator)
             made = self._gan.generate(stage)
@@ -175,17 +149,9 @@ class Replica:
         return self._read(reduction), torch.stack([self._discriminator_loss, generator_loss])
 
     def generator_alone(
-        self,
-        num_images: int,
-        label_counts: Tensor | None = None,
-        stage: Stage = unobserved,
+        self, num_images: int, label_counts: Tensor | None, stage: Stage
     ) -> tuple[Tensor, Tensor, Samples]:
-        """The share of a worker that trains the generator alone, through D as it is.
-
-        Returns:
-            What is averaged, as `gradients`; J_gen, a scalar; and the images that it learnt from,
-            without their graph.
-        """
+        """The share of a worker that trains G alone: gradients, J_gen, and its images."""
         self._gan.use_batch_size(num_images)
         if label_counts is not None:
             self._gan.use_label_counts(label_counts)
@@ -193,9 +159,7 @@ class Replica:
         loss = self._gan.learn_generator(made.judged, stage)
         return self._read(ALONE[GENERATOR]), loss, made.judged.detach()
 
-    def discriminator_alone(
-        self, fake: Samples, stage: Stage = unobserved
-    ) -> tuple[Tensor, Tensor]:
+    def discriminator_alone(self, fake: Samples, stage: Stage) -> tuple[Tensor, Tensor]:
         """The share of a worker that trains D alone on others' images: the gradient, and J_disc."""
         self._gan.use_batch_size(len(fake))
         loss = self._gan.learner.learn_both_halves(fake, stage)
@@ -211,10 +175,7 @@ class Replica:
         return {**kept, **under(_IMAGES, self._images.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Continues where `state` was taken.
-
-        Returns:
-            Whether there are as many samples; if not, batches are drawn from the beginning.
+        """Continues where `state` was taken; False if there are not as many samples.
 
         Raises:
             KeyError, RuntimeError: the state does not fit; nothing changed.

@@ -28,12 +28,7 @@ from mdgan.transport.host_end import HostTransport
 
 
 class RingMember(StarEnd):
-    """A host's part in the ring; it sends gradients to the server where it is asked for them.
-
-    Args:
-        replicas: of the host's workers, at least one; the first one's networks step, and the
-            others follow them.
-    """
+    """A host's part in the ring; its first replica's networks step, and the others follow them."""
 
     def __init__(
         self,

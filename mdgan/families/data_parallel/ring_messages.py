@@ -34,14 +34,9 @@ def norms(
     gradients: Mapping[int, Tensor],
     losses: Mapping[int, Tensor],
 ) -> Message:
-    """Host → server: how long the gradients of its workers are, and what is largest in each.
+    """Host → server: how long its workers' gradients are, and the largest absolute value in each.
 
-    Args:
-        gradients: by worker, float32 of `GradientVector.shape`.
-
-    Returns:
-        As `pack_answers`: the norm, and beside it `largest`, the largest absolute value; 0 where
-        that is not finite, since the norm says it.
+    That is 0 where it is not finite, since the norm says it.
     """
     lengths = {n: torch.linalg.vector_norm(vector).view(1) for n, vector in gradients.items()}
     largest = {n: v.abs().max().nan_to_num(0, 0, 0).view(1) for n, v in gradients.items()}
@@ -49,12 +44,9 @@ def norms(
 
 
 def ring(iteration: int, rank: int, size: int, num_threads: int) -> Message:
-    """Server → host: be a member of a ring.
+    """Server → host: be the member of a rank; the server is 0.
 
-    Args:
-        rank: of the host in it; the server is 0.
-        num_threads: with which the server computes. Hosts step with as many: sums over a whole
-            tensor, as in clipping, depend on it.
+    Hosts step with as many threads as the server: sums over a tensor, as in clipping, depend on it.
     """
     return Message(RING, iteration, {"rank": rank, "size": size, "threads": num_threads})
 
@@ -67,22 +59,14 @@ def places(iteration: int, by_rank: Sequence[bytes]) -> Message:
 def add_up(iteration: int, weights: Mapping[int, float], *, wants_digest: bool) -> Message:
     """Server → host: add up the gradients that you have found, and step with the mean.
 
-    Args:
-        weights: of the workers whose gradients count, all hosts' together.
-        wants_digest: whether to answer with the digest of the replica after the step; else
-            the host answers nothing.
+    `weights` are of all hosts' workers. The host answers only with the digest, if it is wanted.
     """
     by_worker = {str(worker): weight for worker, weight in weights.items()}
     return Message(SUM, iteration, {"weights": by_worker, "digest": wants_digest})
 
 
 def member(iteration: int, **report: Any) -> Message:
-    """Host → server, before DONE: what became of it.
-
-    Args:
-        report: `place`, where it listens, in hexadecimal digits; or `connected`; or the `digest` of
-            its replica, if it has stepped.
-    """
+    """Host → server, before DONE: its `place`, whether `connected`, or the replica's `digest`."""
     return Message(MEMBER, iteration, report)
 
 
@@ -97,11 +81,7 @@ def done(iteration: int) -> Message:
 
 
 def with_ring(sizes: MessageSizes, replica_bytes: int, num_workers: int) -> MessageSizes:
-    """The message sizes of a run whose hosts add gradients up in a ring.
-
-    Args:
-        num_workers: N at the start; twice as many may have come.
-    """
+    """The message sizes with a ring of N workers at the start; twice as many may have come."""
     most = 2 * num_workers + 2
     a_place = 2 * most_place_bytes(most) + 8
 

@@ -1,9 +1,8 @@
 """The server in a ring of hosts: it adds nothing, and so has the mean that they have.
 
 Before gradients are added up, hosts tell how long they are. So the server refuses what no mean can
-use, as it does in a star, and knows that every host is ready: then a sum takes only as long as its
-bytes. Nothing is asked after it: a host that missed the sum says so when the next question comes.
-What cannot be added up in whole steps, and whatever a broken ring leaves undone, the server
+use, and knows that every host is ready. A host that missed the sum says so when the next question
+comes. What cannot be added up in whole steps, and whatever a broken ring leaves undone, the server
 asks for once more and adds up itself.
 """
 

@@ -1,7 +1,6 @@
 """The scaling manager (ParaGAN, section 3.1.1): batch sizes and learning rates for N workers.
 
-Both are functions of the workers that train now. Nothing is remembered, so they are right at once
-when workers come or go, and a run that is resumed needs nothing from before.
+Both are functions of the workers that train now; nothing is remembered.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +11,7 @@ from mdgan.gan.rate_scaling import rate_factor
 
 
 class BatchSizes(NamedTuple):
-    """How many samples the networks of a worker learn from in an iteration.
-
-    Of the discriminator's, as many are real, and as many generated.
-    """
+    """How many samples a worker's networks learn from; D from as many real and generated."""
 
     discriminator: int
     generator: int
@@ -46,11 +42,9 @@ class Scaling:
     """The samples of an iteration for which the learning rates are given."""
 
     def batch_sizes(self, workers: Sequence[int]) -> dict[int, BatchSizes]:
-        """b_n of the workers that train, given in increasing order.
+        """b_n of the workers that train, given in increasing order: B / N each.
 
-        Returns:
-            B / N each, and one more for each of the first ones until the remainder of the division
-            is dealt out. Workers beyond the B-th are left out.
+        The first ones get one more until the remainder is dealt out; any beyond the B-th get none.
         """
         if self.global_batch_size is None:
             return dict.fromkeys(workers, self.own)
@@ -74,9 +68,5 @@ class Scaling:
         }
 
     def rate_factor(self, num_samples: int) -> float:
-        """What the rate of a network is multiplied by that learns from so many samples.
-
-        Raises:
-            BadInput: the user's own rule gives no number above 0.
-        """
+        """What a rate is multiplied by for so many samples; `BadInput` if the user's rule fails."""
         return rate_factor(self.rule, num_samples / self.reference_batch_size)

@@ -24,14 +24,10 @@ _MOST_BUFFERED = 1000
 
 _ALWAYS = Condition(f"--algorithm {NAME}", lambda _run: True, lambda _run: NAME)
 _LAGS = Condition(
-    "--updates async",
-    lambda run: run.asynchrony.lag_at(1) > 0,
-    lambda _run: "--updates async",
+    "--updates async", lambda run: run.asynchrony.lag_at(1) > 0, lambda _run: "--updates async"
 )
 _KAPPA = Condition(
-    "--kappa 2",
-    lambda run: run.kappa not in ("auto", 1),
-    lambda run: f"--kappa {run.kappa}",
+    "--kappa 2", lambda run: run.kappa not in ("auto", 1), lambda run: f"--kappa {run.kappa}"
 )
 
 
@@ -130,14 +126,7 @@ class AsynchronySettings(Settings):
     )
 
     def lag_at(self, iteration: int) -> int:
-        """How many iterations ago the images were made that discriminators learn from.
-
-        Args:
-            iteration: i; the first is 1.
-
-        Returns:
-            0 where updates are synchronous.
-        """
+        """How many iterations before i the images were made that discriminators learn from."""
         is_over = self.sync_after is not None and iteration > self.sync_after
         if self.updates == "sync" or is_over:
             return 0
@@ -222,18 +211,13 @@ class DataParallelSettings(RunSettings):
 
     def groups(self) -> list[list[int]]:
         """The workers that train a network together, at the start: all, or two groups."""
-        workers = list(range(1, self.world_size))
-        return (
-            [workers]
-            if self.asynchrony.generator_ranks is None
-            else [*self.asynchrony.generator_ranks.groups(workers)]
-        )
+        workers, ranks = list(range(1, self.world_size)), self.asynchrony.generator_ranks
+        return [workers] if ranks is None else [*ranks.groups(workers)]
 
     def holds_data(self, worker: int) -> bool:
         """See `RunSettings`; the generator alone needs no data."""
-        return (
-            self.asynchrony.generator_ranks is None or worker not in self.asynchrony.generator_ranks
-        )
+        ranks = self.asynchrony.generator_ranks
+        return ranks is None or worker not in ranks
 
     def scaling(self) -> Scaling:
         """The batch sizes and learning rates of any number of workers."""

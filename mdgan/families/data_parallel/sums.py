@@ -1,7 +1,6 @@
-"""What members of a ring add up, and how it becomes the mean: exactly, or rounded.
+"""What members of a ring add up, and how it becomes the mean: in whole steps, or rounded.
 
-Exact sums are those of `weighted_mean.py`, in whole steps. Rough ones are of gradients alone;
-buffers are averaged exactly whatever becomes of gradients.
+Rough sums are of gradients alone; buffers are averaged exactly whatever becomes of gradients.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,16 +25,7 @@ class Sums:
     def addends(
         self, like: GradientVector, vectors: Mapping[int, Tensor], weights: Mapping[int, float]
     ) -> list[Tensor]:
-        """What one member adds.
-
-        Args:
-            vectors: of the member's workers, float32 of its shape; the server has none.
-            weights: of each worker in the mean.
-
-        Returns:
-            On the CPU: the rough part, float32 or bfloat16, which may be empty; the exact one,
-            int64, which may be empty, too.
-        """
+        """What one member adds: the rough part and the exact one, int64, either maybe empty."""
         cut = 0 if self._rough is None else like.num_gradient_blocks
         dtype = self._rough or torch.float32
         blocks, width = like.shape
@@ -50,15 +40,7 @@ class Sums:
         return [rough.to(dtype).cpu(), exact.cpu()]
 
     def mean(self, sums: Sequence[Tensor], weights: Mapping[int, float]) -> list[Tensor] | None:
-        """The mean over all workers.
-
-        Args:
-            sums: of what `addends` gives.
-
-        Returns:
-            On the CPU: the rough part, float32, and the exact one, float64; None if a rough sum is
-            beyond its type.
-        """
+        """The mean of what `addends` gives; None if a rough sum is beyond its type."""
         rough, exact = sums
         total = total_weight(weights)
         mean = rough.float().div_(total)

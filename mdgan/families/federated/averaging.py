@@ -33,21 +33,13 @@ if TYPE_CHECKING:
 
 
 class Averaging(ABC):
-    """What a round does with clients beside having them trained.
-
-    Attributes:
-        needs_answers: whether a round without any client is tried again.
-    """
+    """What a round does with clients beside having them trained."""
 
     needs_answers = True
 
     @abstractmethod
     def begin(self, num_rounds: int, class_counts: ClassCounts, engine: "Engine") -> None:
-        """Comes before the first of so many rounds.
-
-        Raises:
-            BadInput: there can be no round.
-        """
+        """Comes before the first of so many rounds; raises `BadInput` if there can be none."""
 
     def announce(self, iteration: int, engine: "Engine") -> None:
         """Tells hosts what they must know before the round that ends with this iteration."""
@@ -102,17 +94,14 @@ class WeightedAveraging(Averaging):
     def __init__(self, settings: FederatedSettings, vector: ModelVector) -> None:
         self._settings = settings
         self._vector = vector
-        self.sampling = new_sampling(
-            settings.rounds.sampling, settings.participation, settings.training.seed
-        )
+        seed = settings.training.seed
+        self.sampling = new_sampling(settings.rounds.sampling, settings.participation, seed)
 
     def begin(self, num_rounds: int, class_counts: ClassCounts, engine: "Engine") -> None:
         """See `Averaging`."""
         del num_rounds, engine
-        settings = self._settings
-        check_classes(
-            settings.rounds.sampling, class_counts, clustered=settings.rounds.clusters.number > 0
-        )
+        rounds = self._settings.rounds
+        check_classes(rounds.sampling, class_counts, clustered=rounds.clusters.number > 0)
 
     def choose(self, round_number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
         """See `Averaging`; clients whose models have no weight are chosen if none have any."""
@@ -163,21 +152,14 @@ def combine_models(
 ) -> Tensor:
     """The server's next models, float64 `vector.shape`, even if some clients lie.
 
-    `mean` is the papers' weighted mean. The other rules (`gan/aggregation_rules.py`) give each
-    client one vote and combine differences between what came back and what was sent. With fewer
-    than three answers no rule can tell which one lies, and the mean is used. Both models of a
-    client are one vector, as they are one object in FL-GAN (Hardy et al. 2019, section III-c): a
-    client that lies about one of them is judged for both.
+    `mean` is the papers' weighted mean of models, or of `as_differences`. The other rules
+    (`gan/aggregation_rules.py`) give each client one vote. With fewer than three answers no rule
+    can tell which one lies, and the mean is used. Both models of a client are one vector, so that
+    a client that lies about one of them is judged for both.
 
-    Rules look at weights alone. Buffers are no place for distances: BatchNorm counts batches, and a
-    count that grows by 30 a round is farther from the one before than all weights together. So
-    buffers have their median, which a minority cannot move beyond what honest clients say.
-
-    Args:
-        sent: the models that clients began with, float32 `vector.shape`.
-        answers: theirs, at least one; no sums unless the rule is `mean`.
-        weights: of the clients that answered; rules other than `mean` need equal ones.
-        as_differences: whether clients sent what training has changed, not the models.
+    Rules look at weights alone: BatchNorm's count of batches is farther from the one before than
+    all weights together. Buffers have their median, which a minority cannot move beyond what
+    honest clients say.
     """
     singles = answers.singles
     if rule.name == "mean" or len(singles) < LEAST_TO_VOTE:
@@ -204,14 +186,7 @@ def check_weights(
 ) -> None:
     """Checks that no worker of a host weighs so much that the sum is almost its answer alone.
 
-    With weights of 1 for one worker and 0 for all others, the sum would be that worker's answer.
-    As hosts may drop out, only those that weigh least count, of as many as must survive.
-
-    Args:
-        weights: by worker, those of all workers of the sum.
-        carried: by host of the sum, its workers.
-        least: how many hosts a sum must have.
-        uniform: whether all weights of the run are equal.
+    As hosts may drop out, only those that weigh least count, of as many as must survive (`least`).
 
     Raises:
         NotMasked: a weight is none, or of a worker that no host of the sum has; or one worker of

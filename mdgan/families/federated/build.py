@@ -125,11 +125,8 @@ class _Federated(Builder[FederatedSettings]):
         in_a_round = num_participants(settings.participation, settings.placing.clients or 0)
         shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
         placed = OF_A_CLIENT_BYTES * in_a_round if settings.placing.clients else 0
-        of_g, of_d = (
-            settings.training.policy("generator"),
-            settings.training.policy("discriminator"),
-        )
-        networks = (generator, of_g), (discriminator, of_d)
+        policy = settings.training.policy
+        networks = (generator, policy("generator")), (discriminator, policy("discriminator"))
         return MessageSizes(
             state_bytes(*networks),
             # The codecs' places and scales come on top of values.
@@ -158,9 +155,8 @@ class _Federated(Builder[FederatedSettings]):
         self, settings: FederatedSettings, class_counts: Mapping[int, Sequence[int]]
     ) -> None:
         """Checks that balanced sampling has something to balance."""
-        check_classes(
-            settings.rounds.sampling, class_counts, clustered=settings.rounds.clusters.number > 0
-        )
+        rounds = settings.rounds
+        check_classes(rounds.sampling, class_counts, clustered=rounds.clusters.number > 0)
 
     def planning(
         self, settings: FederatedSettings, models: Models, class_counts: ClassCounts | None
@@ -200,11 +196,7 @@ def make_client(
 ) -> Client:
     """The client of one number; its models are the server's from the first round on.
 
-    Args:
-        shard: what it owns.
-        device: where its models live.
-        stream: more that decides its random numbers: the round, if it begins each one anew.
-        after: a client that trains no more, whose models this one takes over.
+    `stream` decides its random numbers, too. It takes over the models of the client `after`.
     """
     half = make_half(shard, rank, settings, budget, *stream)
     gan = make_local_gan(
@@ -233,9 +225,8 @@ def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> 
     networks = build_model(models.generator, 0), build_model(models.discriminator, 0)
     shape = ModelVector(*networks).shape
     pulls, gives_all = settings.placing.placement == PULL, not settings.adds_up
-    given = (
-        1 if pulls else settings.placing.slots if isinstance(settings.placing.slots, int) else None
-    )
+    asked = settings.placing.slots
+    given = 1 if pulls else asked if isinstance(asked, int) else None
 
     def make_train() -> Train:
         earlier = dict[int, Client]()  # those that train no more; their models are used again

@@ -1,8 +1,4 @@
-"""Counts of clusters instead of counts of classes, for clients whose data have no labels.
-
-Guerraoui et al. 2020, "FeGAN: Scaling Distributed GANs", section 3.1: such clients
-group their data by k-means or a mixture of Gaussians, and send the server the sizes of the groups.
-"""
+"""Counts of clusters instead of classes, where data have no labels (FeGAN, section 3.1)."""
 
 import threading
 import warnings
@@ -31,20 +27,12 @@ _one_at_a_time = threading.Lock()
 
 
 def cluster_counts(images: Iterable[Tensor], method: str, k: int, seed: int) -> list[int]:
-    """Groups images and counts the groups; a pure function of its arguments.
+    """Groups images, float32 [n, C, H, W] in pieces, and counts the groups; zeros come last.
 
     Clusters have no names that clients share. They are therefore put in order of the means of their
     samples along one random direction, the same for all clients. So clients that hold all k kinds
     agree on the order, except for kinds that happen to lie close together. Clients that hold only
     some kinds do not: their counts tell how uneven their data are, not of which kinds they are.
-
-    Args:
-        images: in pieces, float32 [n, C, H, W] each, all images of one shape.
-        method: `kmeans`, or `gmm` for Gaussians with diagonal covariances.
-        k: number of clusters ≥ 1; as many as there are images if those are fewer.
-
-    Returns:
-        k counts that add up to the number of images; zeros last if there are fewer clusters.
 
     Raises:
         BadInput: k < 1.

@@ -1,8 +1,4 @@
-"""Who trains in a round, as a federated algorithm's server sees it: clients at home, or placed.
-
-Where clients train changes no bit of what they find, and the mathematics of a round knows nothing
-of it.
-"""
+"""Who trains in a round: clients at home, or placed. Where they train changes no bit of a round."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -24,14 +20,7 @@ from mdgan.families.federated.messages import ClientTask, order
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """What is to be trained.
-
-    Attributes:
-        number: counted from 0.
-        iteration: i after the round.
-        models: float32 `ModelVector.shape`.
-        tasks: by client, of those that were chosen.
-    """
+    """What is to be trained: chosen clients' tasks, on models of `ModelVector.shape`, until i."""
 
     number: int
     iteration: int
@@ -59,11 +48,7 @@ class Cohort(ABC):
 
     @abstractmethod
     def train(self, plan: RoundPlan, hosts: Hosts, engine: Engine) -> Answers | None:
-        """Has clients trained by hosts, those given being free, and waits for what they find.
-
-        Returns:
-            By client, the answers that came; None if the round has to begin again.
-        """
+        """Has clients trained by these free hosts; None if the round has to begin again."""
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         """By kind of message, what takes it in; answers in `form` are not among them."""

@@ -32,12 +32,7 @@ _MEMORY_SHARE = 0.9
 
 
 class ConcurrencyEstimator:
-    """The search for the number of slots of one machine.
-
-    Args:
-        most: slots that the machine can hold, ≥ 1: W_max.
-        start: slots to begin with, ≥ 1; at `most` or above there is nothing to search.
-    """
+    """The search for the number of slots of one machine, which can hold at `most` W_max."""
 
     def __init__(self, most: int, start: int = 1) -> None:
         self._climber = HillClimber(range(min(start, most), most + 1), gain=_ENOUGH)
@@ -75,13 +70,10 @@ def most_slots(free_bytes: int, bytes_each: int) -> int:
 
 
 class SlotCount:
-    """The slots that one host offers for the next round.
+    """The slots that one host offers for the next round: those given, or as many as train fastest.
 
-    Args:
-        given: `--slots`; None for as many as train fastest.
-        device: where clients train.
-        about: what decides how many train fastest besides the machine, such as models and batches.
-        cores: of each slot in turn, as pinned by the user; empty if slots may use all.
+    `about` is what decides how many that are besides the machine, such as models and batches.
+    `cores`, of each slot in turn, are pinned by the user; empty if slots may use all.
     """
 
     def __init__(
@@ -111,11 +103,7 @@ class SlotCount:
         return Offer([f"{self._name}: {sharing[at]} slot(s) on {len(at)} core(s)" for at in own])
 
     def note(self, work: float, seconds: float, measure: Callable[[], int]) -> None:
-        """A round with the slots that were offered is done.
-
-        Args:
-            measure: gives the memory that one slot takes; 0 if it is not known.
-        """
+        """A round with these slots is done; `measure` gives the memory of one, or 0."""
         if self._given is not None:
             return
         if self._search is None:  # clients were trained and measured; this round does not count

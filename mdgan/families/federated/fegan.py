@@ -18,10 +18,7 @@ from mdgan.errors import BadInput
 from mdgan.gan.randomness import generator_for
 
 ClassCounts = Mapping[int, Sequence[int]]
-"""Client → how many samples of class 0, 1, … it holds, and none of the classes beyond the end.
-
-They are checked on arrival from clients: not negative, and not beyond any real data set.
-"""
+"""Client → how many samples of class 0, 1, … it holds; checked on arrival."""
 
 _NEVER = -1
 
@@ -46,10 +43,7 @@ def divergence_scores(
 ) -> dict[int, float]:
     """How far each client's data are from all data: s_k = n_k/n · KL(P_k‖Q) (section 3.2).
 
-    Q is what all known clients hold together; scores are those of some of them, or of all.
-
-    Returns:
-        Client → its score in [0, 1/e]; 0 for a client without samples.
+    Q is what all known clients hold together. Scores are in [0, 1/e]; 0 without samples.
     """
     total = _sum_of(class_counts.values())
     num_samples = sum(total) or 1
@@ -62,7 +56,7 @@ def divergence_scores(
 def participant_weights(
     rule: str, participants: Iterable[int], class_counts: ClassCounts, loads: Mapping[int, float]
 ) -> dict[int, float]:
-    """How much each participant's model weighs in the mean of a round; not normalised.
+    """How much each participant's model weighs in the mean of a round; not normalised, not all 0.
 
     Args:
         rule: `uniform`: 1, whatever the loads, as in FL-GAN. `samples`: n_k, as in FedAvg (McMahan
@@ -71,9 +65,6 @@ def participant_weights(
         participants: the clients that took part, at least one.
         class_counts: of all known clients, since the scores compare with the data of all.
         loads: client → iterations times batch size that it was given, 1 = full; 1 if not named.
-
-    Returns:
-        Participant → its weight ≥ 0, at least one above 0.
 
     Raises:
         BadInput: all weights are zero.
@@ -103,13 +94,7 @@ def missing_classes(class_counts: ClassCounts) -> list[int]:
 
 
 def check_classes(sampling: str, class_counts: ClassCounts, *, clustered: bool) -> None:
-    """Refuses balanced sampling where it has nothing to balance.
-
-    Clustered clients have found groups of samples that count as classes.
-
-    Raises:
-        BadInput: no client has labels, or some class has no sample at any client.
-    """
+    """Refuses balanced sampling where some class has no sample; clusters count as classes."""
     if sampling != "balanced":
         return
     if not clustered and _longest(class_counts.values()) < 2:
@@ -135,40 +120,26 @@ class Sampling(ABC):
     def choose(
         self, round_number: int, class_counts: ClassCounts, num_live: int | None = None
     ) -> list[int]:
-        """Chooses the clients of a round, in increasing order; `state` stays as it is.
+        """The clients of a round, counted from 0, in increasing order; `state` stays as it is.
 
-        Args:
-            round_number: counted from 0.
-            class_counts: of the clients that can take part; they may come and go between rounds.
-            num_live: n, of which C is a fraction, if more clients live than can take part now.
+        Those in `class_counts` can take part; if more live, C is a fraction of `num_live`.
         """
 
     def took_part(self, round_number: int, clients: Iterable[int]) -> None:
-        """Records which clients really took part; called once after a round (section 3.4).
-
-        Args:
-            clients: each was in `class_counts` at some `choose` of this object.
-        """
+        """Records which clients really took part; called once after a round (section 3.4)."""
 
     def state(self) -> dict[str, Tensor]:
         """A copy of what the next choices depend on, for a checkpoint; empty if on nothing."""
         return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restores what `state` returned.
-
-        Raises:
-            KeyError, RuntimeError: the state does not fit; nothing changed.
-        """
+        """Restores what `state` returned, or raises `KeyError` or `RuntimeError`."""
         if state:
             raise KeyError(f"tensors that do not fit: {sorted(state)}")
 
 
 class RandomSampling(Sampling):
-    """Of the live clients, drawn without replacement (McMahan et al. 2017).
-
-    Seed, round and live clients decide.
-    """
+    """Of the live clients, drawn without replacement (McMahan et al. 2017)."""
 
     def __init__(self, fraction: float, seed: int) -> None:
         super().__init__(fraction)
@@ -194,9 +165,8 @@ class BalancedSampling(Sampling):
     Classes seen equally little count as one, so that nothing depends on how classes are numbered:
     this gives figure 3, whose first client is the one with most samples.
 
-    Fewer than C·n are chosen if fewer hold any sample. As in the paper the class comes first:
-    where few clients hold a rare class they take part round after round, and a client whose
-    classes are all plentiful elsewhere waits meanwhile, perhaps for ever.
+    Fewer than C·n are chosen if fewer hold any sample. A client whose classes are all plentiful
+    elsewhere may wait for ever, since the class comes first.
     """
 
     def __init__(self, fraction: float) -> None:
@@ -238,12 +208,7 @@ class BalancedSampling(Sampling):
             self._last_seen[client] = round_number
 
     def state(self) -> dict[str, Tensor]:
-        """See `Sampling`.
-
-        Returns:
-            int64: `accumulated` [number of classes], samples seen of each; `clients` [m],
-            those that ever took part, in increasing order, and `last_seen` [m], their last rounds.
-        """
+        """See `Sampling`; of each class the samples seen, and of each client its last round."""
         clients = sorted(self._last_seen)
         return {
             "accumulated": torch.tensor(self._accumulated, dtype=torch.int64),

@@ -49,10 +49,8 @@ class Client:
     ) -> tuple[Tensor, Tensor]:
         """Trains both models, beginning with the server's, float32 `vector.shape`.
 
-        Args:
-            batch_size: B; a client with fewer samples trains on batches of all that it has.
-            last: the number of the last of these iterations in the run, which decides learning
-                rates; they are the first of the run if not given.
+        A client with fewer samples than B trains on batches of all that it has. The number of the
+        `last` of these iterations in the run decides learning rates; without it they are the first.
 
         Returns:
             The models after training, float32 `vector.shape`, and the mean J_disc and J_gen, [2].
@@ -115,17 +113,11 @@ def _numbers(iterations: int, last: int | None) -> range:
     return range(done + 1, done + iterations + 1)
 
 
-def _no_span(_client: int) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
 class LocalTraining:
     """Trains clients, wherever they are: in a host, or in one of its slots.
 
-    Args:
-        device: where models live.
-        begin: makes the client of a number, at a place of its group, for the round that ends with
-            an iteration.
+    `begin` makes the client of a number, at a place of its group, for the round that ends with an
+    iteration.
     """
 
     def __init__(
@@ -134,7 +126,7 @@ class LocalTraining:
         device: torch.device,
         begin: Callable[[int, int, int], Client],
         num_samples: Callable[[int], int],
-        span: Callable[[int], AbstractContextManager[object]] = _no_span,
+        span: Callable[[int], AbstractContextManager[object]] = lambda _client: nullcontext(),
     ) -> None:
         self._settings = settings
         self._device = device
@@ -187,9 +179,8 @@ class LocalTraining:
     ) -> list[tuple[Tensor, Tensor]]:
         if len(clients) > 1 and self._most > 1:
             try:
-                found = Client.train_at_once(
-                    clients, models, load, last, rehearses=not self._worked
-                )
+                rehearses = not self._worked
+                found = Client.train_at_once(clients, models, load, last, rehearses=rehearses)
             except CannotStack as reason:
                 self._train_singly(str(reason))
             else:
@@ -216,10 +207,8 @@ def _why_not_at_once(settings: FederatedSettings) -> str:
     """Why no models can be trained at once with these settings; empty if they may be."""
     if settings.training.arithmetic.compile:
         return "compiled models are called one by one"
-    if any(
-        settings.training.policy(who).clip_norm is not None
-        for who in ("generator", "discriminator")
-    ):
+    policies = map(settings.training.policy, ("generator", "discriminator"))
+    if any(policy.clip_norm is not None for policy in policies):
         return "gradients are clipped one client at a time"
     return ""
 

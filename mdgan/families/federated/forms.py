@@ -14,13 +14,7 @@ _MOST_CLUSTERS = 1000
 
 @dataclass(frozen=True)
 class LoadForm:
-    """How the server decides how much each client trains in a round.
-
-    Attributes:
-        name: equal, samples, measured, or weak.
-        fraction: of the clients, how many are weak; 0 for none.
-        what: memory or speed: the weak clients have half of it; empty unless some are weak.
-    """
+    """How much clients train in a round: a fraction may be weak and have half of `what`."""
 
     name: str
     fraction: float = 0.0
@@ -32,11 +26,7 @@ class LoadForm:
 
 
 def parse_load(text: str) -> LoadForm:
-    """Reads a `--training-load` value.
-
-    Raises:
-        ValueError: not one of the forms, or a fraction out of range.
-    """
+    """Reads a `--training-load` value, or raises `ValueError`."""
     match = _LOAD.fullmatch(text)
     if match is None:
         raise ValueError(f"not one of {LOAD_FORMS}")
@@ -53,12 +43,7 @@ def parse_load(text: str) -> LoadForm:
 
 @dataclass(frozen=True)
 class ClusterForm:
-    """How clients group samples that have no labels.
-
-    Attributes:
-        method: none, kmeans or gmm.
-        number: K, how many groups; 0 with none.
-    """
+    """How clients group samples that have no labels, and in how many groups: K, 0 with none."""
 
     method: str = "none"
     number: int = 0
@@ -69,11 +54,7 @@ class ClusterForm:
 
 
 def parse_clusters(text: str) -> ClusterForm:
-    """Reads a `--clusters` value.
-
-    Raises:
-        ValueError: not one of the forms, or K out of range.
-    """
+    """Reads a `--clusters` value, or raises `ValueError`."""
     if not _CLUSTERS.fullmatch(text):
         raise ValueError(f"not one of {CLUSTER_FORMS}")
     method, _, number = text.partition(":")

@@ -1,8 +1,4 @@
-"""The hosts' share of a federated algorithm: clients train, and what they find goes back.
-
-Clients live on their host (`FederatedHost`), or train in its slots wherever there is room
-(`PlacedHost`; Sani et al. 2024, "Pollen", figure 6b).
-"""
+"""The hosts' share: clients train at home, or in slots wherever there is room (Pollen, 6b)."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -53,13 +49,7 @@ def _read(
 
 
 class FederatedHost(HostPart):
-    """The devices of FL-GAN and FeGAN (Guerraoui et al. 2020, section 3.2) on one host.
-
-    Args:
-        needs: see `HostNeeds`.
-        clients: by rank.
-        path: of the models that travel back.
-    """
+    """The devices of FL-GAN and FeGAN (Guerraoui et al. 2020, section 3.2) on one host."""
 
     begins = ROUND
 
@@ -155,24 +145,14 @@ class NothingKept:
         return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Takes nothing.
-
-        Raises:
-            KeyError: there is something.
-        """
+        """Takes nothing, or raises `KeyError`."""
         if state:
             raise KeyError(f"tensors that do not fit: {sorted(state)[:3]}")
         return True
 
 
 class PlacedHost(HostPart):
-    """Trains lists of any clients in its slots, and sends their sum.
-
-    Args:
-        slots: where they are trained.
-        count: how many slots it offers.
-        tracer: records what the host does when.
-    """
+    """Trains lists of any clients in its slots, and sends their sum."""
 
     begins = ROUND
 

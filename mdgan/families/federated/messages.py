@@ -52,11 +52,7 @@ Lists = Sequence[Sequence[ClientTask]]
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """The slots that a host offers for the next round.
-
-    Attributes:
-        kinds: what each of them is, such as a processor's name; slots of one kind are equally fast.
-    """
+    """The slots for the next round, by kind, such as a processor's name: equally fast ones."""
 
     kinds: Annotated[list[_Kind], msgspec.Meta(min_length=1, max_length=MOST_SLOTS)]
 
@@ -64,8 +60,7 @@ class Offer(msgspec.Struct, frozen=True):
 class ClientReport(msgspec.Struct, frozen=True):
     """One client has been trained in a slot, from so many seconds after the round began.
 
-    Its losses are the means of J_disc and J_gen. If its models are not finite, they are in no sum,
-    and its losses are 0.
+    Models that are not finite are in no sum, and have losses of 0.
     """
 
     client: int
@@ -105,10 +100,6 @@ def order(
 
     `sums` is what the stages of the answers want to say. If models are masked, the list has the
     tasks of all workers of the sum, so that hosts see that each of them is told the same.
-
-    Returns:
-        fields `lists`: for each slot [client, iterations, batch size, weight] in order; `sums` if
-        models are masked; tensor `models`.
     """
     told = [[[n, load.iterations, load.batch_size, w] for n, load, w in own] for own in lists]
     fields = {"lists": told, **(sums or {})}
@@ -118,11 +109,7 @@ def order(
 def read_order(
     message: Message, shape: tuple[int, ...], num_clients: int | None = None
 ) -> tuple[Tensor, list[list[ClientTask]]]:
-    """Reads the models, of this shape, and the lists of a ROUND message, which may be anything.
-
-    Raises:
-        ValueError: it is malformed.
-    """
+    """Reads the models and lists of a ROUND message; `ValueError` if it is malformed."""
     models = message.tensors.get("models", torch.empty(0))
     if models.shape != shape or models.dtype != torch.float32:
         raise ValueError(f"models of shape {list(models.shape)}, {models.dtype}")
@@ -152,11 +139,7 @@ def report_message(iteration: int, report: HostReport) -> Message:
 
 
 def read_report(message: Message) -> HostReport:
-    """Reads a TRAINED message, which may be anything.
-
-    Raises:
-        ValueError: it is malformed.
-    """
+    """Reads a TRAINED message; `ValueError` if it is malformed."""
     return _convert(dict(message.fields), HostReport)
 
 

@@ -1,8 +1,7 @@
-"""Placed clients: each round the server says which slot of which host trains which of them.
+"""Placed clients: each round the server says which slot trains which of them (Pollen, 3.1 and 4).
 
-Sani et al. 2024, "Pollen: High-throughput Federated Learning Simulation via Resource-Aware Client
-Placement", sections 3.1 and 4. Where clients train changes no bit of what they find: they keep
-nothing between rounds, and sums do not depend on who adds up what.
+Where clients train changes no bit of what they find: they keep nothing between rounds, and sums
+do not depend on who adds up what.
 """
 
 import time
@@ -80,10 +79,7 @@ class PlacedCohort(Cohort):
     """Clients that train wherever there is room."""
 
     def __init__(
-        self,
-        class_counts: Mapping[int, list[int]],
-        form: AnswerForm,
-        settings: FederatedSettings,
+        self, class_counts: Mapping[int, list[int]], form: AnswerForm, settings: FederatedSettings
     ) -> None:
         self.form = form
         self._counts = dict(class_counts)
@@ -105,11 +101,7 @@ class PlacedCohort(Cohort):
         return self._counts
 
     def able(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
-        """See `Cohort`; wherever there is a host, all but those whose models were often refused.
-
-        Raises:
-            AllWorkersLost: every client's models are refused.
-        """
+        """See `Cohort`; all but those whose models were often refused."""
         del hosts, engine
         able = [client for client in self._counts if not self._conduct.is_out(client)]
         if not able or self._in_vain >= self._settings.faults.strikes:

@@ -1,8 +1,6 @@
-"""Which slot trains which clients in a round, and how long each is expected to take.
+"""Which slot trains which clients, and how long each is expected to take (Pollen, section 4).
 
-Sani et al. 2024, "Pollen: High-throughput Federated Learning Simulation via Resource-Aware Client
-Placement", section 4. Seconds are measured by other processes, which may lie; they decide where
-clients train and nothing else.
+Seconds are measured by other processes, which may lie; they decide where clients train alone.
 """
 
 import heapq
@@ -31,8 +29,7 @@ _LEAST_SECONDS, _MOST_SECONDS = 1e-9, 1e6
 class Slot(NamedTuple):
     """A place on a machine where one client trains at a time: one of those of a host.
 
-    Its kind is what the host tells of it, such as "Xeon @ 2.5 GHz, 2 slots on 1 core"; slots of the
-    same kind are expected to be equally fast.
+    Slots of a kind, such as "Xeon @ 2.5 GHz, 2 slots on 1 core", are expected to be equally fast.
     """
 
     host: int
@@ -51,7 +48,7 @@ def place(
     slots: Iterable[Slot],
     seconds: Seconds,
 ) -> Placement:
-    """Gives every client of a round to one slot.
+    """Gives every client of a round, in the order drawn, to one slot of at least one.
 
     Args:
         strategy: `rr`: as many clients for every slot; the first slots take the remainder (section
@@ -59,13 +56,7 @@ def place(
             `lb`: the largest client first, always to the slot that is predicted to be done with it
             first; of those that are done at once to the fastest kind (4.2, but for a difference
             that `docs/decisions.md` explains).
-        clients: in the order in which they were drawn.
-        num_batches: by client, x ≥ 1; `rr` does not read it.
-        slots: at least one, in any order; the lower host, then the lower number comes first.
         seconds: predicted; only `lb` asks for them, once for each kind and x.
-
-    Returns:
-        Every slot, maybe with nothing to do, and every client once.
     """
     ordered = sorted(slots)
     if strategy == "rr":
@@ -109,22 +100,15 @@ def _merge(into: _Sums, others: _Sums) -> None:
 
 
 class Prediction(NamedTuple):
-    """What clients are expected to take.
-
-    Attributes:
-        curves: by kind of slot.
-        lately: by kind and number of batches, what clients took on average in the last round.
-    """
+    """What clients take: curves by kind of slot, and the last round's means by kind and batches."""
 
     curves: dict[str, Curve]
     lately: dict[tuple[str, int], float]
 
     def seconds(self, kind: str, x: int) -> float:
-        """Predicts how long a client of x ≥ 1 batches takes: g(x) of equation 4, finite, ≥ 0.
+        """How long a client of x ≥ 1 batches takes: g(x) of equation 4, finite, ≥ 0.
 
-        That is the mean of f(x) and of what clients with x batches took lately; f(x) if there were
-        none. A kind without a curve gets the mean of the other kinds, and x before any curve is
-        fitted.
+        A kind without a curve gets the mean of the other kinds, and x before any curve is fitted.
         """
         if kind in self.curves:
             predicted = curve_at(self.curves[kind], x)
@@ -135,12 +119,8 @@ class Prediction(NamedTuple):
 class TrainingTimes:
     """The seconds that clients took, and the curves through them (sections 4.2 and 4.2.1).
 
-    For every kind, round and number of batches the count and the sum are kept, and no client. Those
-    of older rounds are added up: memory does not grow with rounds. No round is ever forgotten: the
-    speed of a slot hardly changes, and where it does, equation 4 follows the last round.
-
-    Attributes:
-        prediction: as fitted last.
+    Counts and sums of older rounds are added up: memory does not grow with rounds. No round is
+    forgotten: a slot's speed hardly changes, and where it does, equation 4 follows the last round.
     """
 
     def __init__(self) -> None:
@@ -170,11 +150,7 @@ class TrainingTimes:
 
 
 def fit_curve(points: Iterable[Point]) -> Curve:
-    """Fits a curve by non-negative least squares, every client counting the same.
-
-    Args:
-        points: at least one. With one number of batches the curve is a line through zero.
-    """
+    """Fits a curve by non-negative least squares; of one number of batches it is a line."""
     from scipy.optimize import nnls  # takes a third of a second to import; only `lb` fits
 
     x, count, seconds = (np.array(part, dtype=np.float64) for part in zip(*points, strict=True))

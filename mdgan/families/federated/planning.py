@@ -1,8 +1,7 @@
 """What `mdgan plan` must know of FL-GAN and FeGAN: how to play short rounds, and their costs.
 
-With placed clients also what clients take, and where they are placed. The strategies are those of a
-run. What they expect of a client is what it takes, so that a plan's rounds are those of a run whose
-predictions have settled.
+The strategies of placement are those of a run. What they expect of a client is what it takes, as
+in a run whose predictions have settled.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,14 +33,7 @@ from mdgan.families.federated.messages import (
     report_message,
     sum_message,
 )
-from mdgan.families.federated.placement import (
-    Curve,
-    Slot,
-    Strategy,
-    curve_at,
-    fit_curve,
-    place,
-)
+from mdgan.families.federated.placement import Curve, Slot, Strategy, curve_at, fit_curve, place
 from mdgan.families.federated.settings import PULL, FederatedSettings
 from mdgan.families.federated.training_load import Load, choose_loads
 from mdgan.gan.build import Models, build_model, num_parameters
@@ -68,25 +60,18 @@ _KIND = "Some Processor v4 @ 2.50GHz: 16 slot(s) on 16 core(s)"
 def planning(
     settings: FederatedSettings, models: Models, class_counts: ClassCounts | None
 ) -> Planning[FederatedSettings]:
-    """See `Builder.planning`; a short run has rounds of a few iterations.
-
-    Raises:
-        BadInput: how long a round is depends on m, which the user has not said.
-    """
+    """See `Builder.planning`; a short run has rounds of a few iterations."""
     if class_counts is None and settings.rounds.round_iterations is None:
         raise BadInput(
             f"--round-epochs {settings.rounds.round_epochs or 1:g}: how long a round is depends on "
-            "how "
-            "many samples a worker has; say --shard-size or --round-iterations"
+            "how many samples a worker has; say --shard-size or --round-iterations"
         )
     both = [build_model(kind, 0) for kind in (models.generator, models.discriminator)]
-    length = min(
-        settings.round_length(mean_size(class_counts or [[]])), settings.training.iterations
-    )
+    training = settings.training
+    length = min(settings.round_length(mean_size(class_counts or [[]])), training.iterations)
     played = min(length, _PLAYED_ITERATIONS)
-    short = settings.but(
-        round_iterations=played, round_epochs=None, clusters=ClusterForm()
-    )  # noise has labels, and no groups
+    # Noise has labels, and no groups.
+    short = settings.but(round_iterations=played, round_epochs=None, clusters=ClusterForm())
     fewer_bytes = [{"wire": "models=int8"}] if str(settings.wire.models) == "fp32" else []
     usual = Planning(
         short,
@@ -94,8 +79,7 @@ def planning(
         iterations=length,
         played_iterations=played,
         worker_bytes=training_bytes(
-            (both[0], settings.training.policy("generator")),
-            (both[1], settings.training.policy("discriminator")),
+            (both[0], training.policy("generator")), (both[1], training.policy("discriminator"))
         ),
         remedies={"link": fewer_bytes},
         notes=_notes(settings, _FLOAT_BYTES * sum(map(num_parameters, both))),
@@ -233,10 +217,8 @@ def _shares(
         return sum(seconds(slot.kind, batches[client]) for client in clients)
 
     strategy: Strategy = settings.placing.placement  # type: ignore[assignment] # `pull` is refused before
-    rounds = [
-        place(strategy, chosen, batches, slots, seconds)
-        for chosen in _drawn(settings, counts, a_step)
-    ]
+    drawn = _drawn(settings, counts, a_step)
+    rounds = [place(strategy, chosen, batches, slots, seconds) for chosen in drawn]
     makespans = [max(taken(*each) for each in placement.items()) for placement in rounds]
     mean = fmean(makespans)
     usual = min(range(len(rounds)), key=lambda n: abs(makespans[n] - mean))

@@ -1,8 +1,7 @@
 """Rounds in which each client takes part with the same probability, and updates are added up.
 
 DP-FedAvg with a fixed denominator: McMahan et al. 2018, "Learning Differentially Private Recurrent
-Language Models", Algorithm 1. Without a bound and without noise it is the same algorithm. Here are
-the client's half, which cuts updates, and the server's, which adds noise to their sum once.
+Language Models", Algorithm 1. Clients cut updates; the server adds noise to their sum once.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -37,15 +36,10 @@ _A_HAIR = 2.0**-20
 
 
 def update(begun: Tensor, found: Tensor, num_weight_blocks: int, clip: float) -> Tensor:
-    """What training has changed in the weights, cut to a norm (Algorithm 1).
+    """What training has changed in the weights, cut to the norm C (Algorithm 1).
 
     Buffers stay as they were: those that count batches would outweigh everything else, and noise
     would make variances negative. The server finds its own; see `statistics.py`.
-
-    Args:
-        begun: the models that the client began with, float32 `ModelVector.shape`.
-        num_weight_blocks: see `ModelVector`.
-        clip: C; infinite to cut nothing.
     """
     changed = torch.zeros_like(found)
     weights = slice(num_weight_blocks)
@@ -72,8 +66,7 @@ class PoissonRounds(Averaging):
 
     Args:
         num_weight_blocks: see `ModelVector`; there is no noise on buffers.
-        refresh: finds the buffers of the server's models anew, after a round that ends with the
-            iteration given.
+        refresh: finds the buffers of the server's models anew after the round of an iteration.
         contents: gives those of all clients' samples, if the server can read them.
 
     Attributes:
@@ -101,11 +94,7 @@ class PoissonRounds(Averaging):
         self.weight = 1 / (settings.participation * settings.num_clients)
 
     def begin(self, num_rounds: int, class_counts: ClassCounts, engine: Engine) -> None:
-        """See `Averaging`: finds out what clients may spend.
-
-        Raises:
-            BadInput: too little for a round, or the ledger cannot be had.
-        """
+        """See `Averaging`: finds out what clients may spend."""
         del class_counts
         given = self._settings
         if not given.privacy.keeps_ledger or not given.privacy.hides_clients:

@@ -30,13 +30,7 @@ and the file would grow with the clients of a round."""
 
 
 class FederatedServer(ServerPart):
-    """The server of FL-GAN and FeGAN (Guerraoui et al. 2020, section 3.2).
-
-    Args:
-        cohort: the clients, and where they train.
-        averaging: who takes part in a round, and what becomes of their models.
-        device: where the models live.
-    """
+    """The server of FL-GAN and FeGAN (Guerraoui et al. 2020, section 3.2)."""
 
     counts_busy = False
 

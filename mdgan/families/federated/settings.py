@@ -1,7 +1,6 @@
 """The settings of FL-GAN and FeGAN, and their entries in the registry.
 
-It is one implementation with different defaults. With `--sampling random --weighting uniform` FeGAN
-is FL-GAN bit for bit (Guerraoui et al. 2020, section 4).
+With `--sampling random --weighting uniform` FeGAN is FL-GAN bit for bit (Guerraoui et al. 2020).
 """
 
 from collections.abc import Mapping
@@ -264,10 +263,7 @@ class FederatedSettings(RunSettings):
 
     @classmethod
     def defaults_beside(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """With `--clients`, one host trains them in its slots; to pull, each slot is a host.
-
-        Where updates are added up, clients weigh the same.
-        """
+        """With `--clients` one host trains them; to pull, each slot is a host."""
         adds_up = given.get("dp_unit") == "client" or given.get("sampling") == "poisson"
         alike = {"sampling": "poisson", "weighting": "uniform"} if adds_up else {}
         return {**alike, **cls._hosts_beside(given)}

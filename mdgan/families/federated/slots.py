@@ -43,13 +43,7 @@ class SlotsDied(RuntimeError):
 
 
 class SlotWork(NamedTuple):
-    """What slots have done.
-
-    Attributes:
-        trained: all clients.
-        total: Σ w_k · x_k over those whose models are usable, float64 `shape`.
-        models: x_k by client, float32 `shape`, of the same; empty unless asked for.
-    """
+    """What slots trained: Σ w_k · x_k, float64, of usable models, and each x_k if asked for."""
 
     trained: list[ClientReport]
     total: Tensor
@@ -66,10 +60,6 @@ class Slots(ABC):
     @abstractmethod
     def train(self, lists: Lists, models: Tensor, iteration: int) -> SlotWork:
         """Trains clients; none is counted twice, however many slots die meanwhile.
-
-        Args:
-            models: to begin with, float32 `shape`.
-            iteration: the last of the round.
 
         Raises:
             SlotsDied: slots keep dying.
@@ -110,14 +100,7 @@ class SlotsInside(Slots):
 
 
 class SlotProcesses(Slots):
-    """Slots as processes.
-
-    Args:
-        shape: of the models as one vector.
-        make_train: called once in each slot; gives what trains clients there.
-        prepare: called first in each slot, with its number; sets its threads and cores.
-        gives_all: see `Slots`.
-    """
+    """Slots as processes, which `prepare` first, with their number, and then `make_train`."""
 
     def __init__(
         self,

@@ -45,13 +45,9 @@ _Bytes = Annotated[int, msgspec.Meta(ge=1, le=2**60)]
 
 
 class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client has measured of itself.
+    """What a client has measured of itself: batch sizes, and the seconds of an iteration with each.
 
-    Attributes:
-        seconds: batch sizes, and how long one iteration with each took; at least one pair.
-        memory_bytes: how much training may use.
-        fixed_bytes: how much the models and optimizers take with any batch size.
-        bytes_per_sample: how much each sample of a batch takes in addition.
+    `fixed_bytes` are those of models and optimizers with any batch size.
     """
 
     seconds: Annotated[
@@ -81,15 +77,7 @@ def choose_loads(
     told: Mapping[int, Mapping[str, Any]],
     class_counts: Mapping[int, Sequence[int]],
 ) -> dict[int, Load]:
-    """The server's choice of training loads (section 3.4).
-
-    Args:
-        form: `--training-load`.
-        num_clients: N at the start; of these a fraction may be weak.
-        full: what a strong client does.
-        told: by host, what it said of its clients when it arrived.
-        class_counts: by client, of all clients.
-    """
+    """The server's choice of training loads (section 3.4); N counts the clients at the start."""
     found: dict[int, Load] = {}
     if form.name == "measured":
         found = training_loads(_capabilities(told), full)
@@ -103,10 +91,9 @@ def choose_loads(
 def training_loads(capabilities: Mapping[int, Capability], full: Load) -> dict[int, Load]:
     """The load of each client that has measured itself, from the measurements of all.
 
-    Memory is a hard limit: a client that cannot hold a batch of B gets the largest that fits, at
-    least 1. A client that would then take longer for E iterations than the median client gets as
-    many as the median client's time allows, but never fewer than half (the paper's weak devices get
-    up to half). Up to a tenth more than the median client's time is allowed.
+    A client that cannot hold a batch of B gets the largest that fits, at least 1. One that would
+    then take over a tenth longer than the median client gets as many iterations as the median
+    client's time allows, but at least half (the paper's weak devices get up to half).
     """
     if not capabilities:
         return {}
@@ -128,13 +115,9 @@ def training_loads(capabilities: Mapping[int, Capability], full: Load) -> dict[i
 
 
 def weak_loads(num_clients: int, fraction: float, what: str, full: Load) -> dict[int, Load]:
-    """The loads of the paper's trial in which some clients are weak (figure 16).
+    """The loads of the paper's trial in which the last ⌊fraction·N⌋ clients are weak (figure 16).
 
-    Args:
-        num_clients: N; the last ⌊fraction·N⌋ are weak.
-        fraction: in [0, 1].
-        what: the weak ones get half of the batch size (`memory`) or of the iterations (`speed`),
-            rounded up.
+    They get half of the batch size (`memory`) or of the iterations (`speed`), rounded up.
     """
     num_weak = floor(round(fraction * num_clients, 9))  # 0.29 · 100 is 28.999999999999996
     weak = Load(full.iterations, _half(full.batch_size))
@@ -145,10 +128,7 @@ def weak_loads(num_clients: int, fraction: float, what: str, full: Load) -> dict
 
 
 def loads_by_samples(class_counts: Mapping[int, Sequence[int]], full: Load) -> dict[int, Load]:
-    """Loads in proportion to what clients hold: with `--round-epochs E` each trains E epochs.
-
-    The full load is that of a client with the mean number of samples.
-    """
+    """Loads in proportion to what clients hold, full for the mean: each trains as many epochs."""
     sizes = {client: sum(counts) for client, counts in class_counts.items()}
     mean = fmean(sizes.values())
     return {
@@ -167,12 +147,6 @@ def fit_line(points: Points) -> Line:
 
     Noise can make the best line fall, or begin below zero. Then the best level line, or the best
     that begins at zero, is the best non-negative one.
-
-    Args:
-        points: at least one; the line is level if all have the same batch size.
-
-    Returns:
-        See `Line`; above 0 at every batch size ≥ 1, as all measurements are.
     """
     sizes = np.array([size for size, _ in points], dtype=np.float64)
     seconds = np.array([second for _, second in points], dtype=np.float64)
@@ -213,11 +187,7 @@ def capabilities(
     models: Models,
     num_clients_here: int,
 ) -> dict[str, Any]:
-    """What this host's clients tell the server when they arrive; they are the same after it.
-
-    Returns:
-        Field `capabilities`, by rank; empty unless `--training-load measured`.
-    """
+    """What this host's clients tell the server of themselves, by rank, if loads are measured."""
     if settings.rounds.training_load.name != "measured":
         return {}
     fixed, per_sample = _bytes_needed(models, settings)

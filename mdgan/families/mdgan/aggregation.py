@@ -2,26 +2,21 @@
 
 `mean` is MD-GAN's own rule and takes one backward pass. So do `f2u` and `f2a`, which weigh the
 judges and outvote none (`forgiving.py`). The other rules (`gan/aggregation_rules.py`) come in two
-forms.
+forms: the answers to one batch are combined sample by sample, and one backward pass follows; or
+every worker's feedback becomes a gradient of w by a backward pass of its own, and the rule combines
+these N gradients.
 
-Per sample: the answers to one batch are combined sample by sample, and one backward pass follows.
-On gradients: every worker's feedback becomes a gradient of w by a backward pass of its own, and the
-rule combines these N gradients. That costs N backward passes and N times the memory of w.
-
-Which form is used decides how many hostile workers a rule withstands. Worker n always judges batch
-n mod κ, so all hostile workers may be in the same group: with N = 10 and κ = 3 the groups have 4, 3
-and 3 members, and three hostile workers can be one whole group. No rule that sees only that group
-can detect it, and the three would decide a third of all samples. A rule therefore works per sample
-only if its smallest group withstands as many hostile workers as all N answers together would: then
-it does not matter which groups they are in. Otherwise it works on gradients, where all N vote:
+Worker n always judges batch n mod κ, so all hostile workers may be in the same group. No rule that
+sees only that group can detect it. A rule therefore works per sample only if its smallest group
+withstands as many hostile workers as all N answers together would. Otherwise all N gradients vote:
 
     rule            withstands, of m     per sample if every group has
     trimmed-mean:F  F if m ≥ 2F + 1      at least 2F + 1 answers (and 3)
     krum:F          F if m ≥ 2F + 3      at least 2F + 3 answers
     median, clip    ⌊(m − 1) / 2⌋        as many answers as all: κ = 1
 
-On gradients, krum chooses workers by their records (`TrackRecord`) and not by one answer each:
-single gradients of honest workers are too far apart for that.
+On gradients, krum chooses workers by their records (`TrackRecord`): single gradients of honest
+workers are too far apart for that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,13 +38,11 @@ Chosen in trials against constant lies on digits: a shorter memory now and then 
 class TrackRecord:
     """Running means of the directions of every worker's gradients.
 
-    Feedback on a few samples gives a noisy gradient: those of honest workers on digits are nearly
-    at right angles to one another. Three workers that agree on a lie are then nearer to each other
-    than any honest ones are, and Krum, which prefers near neighbours, trusts them. The mean over
-    many iterations tells them apart: the noise averages out, and what is left of honest workers
-    points the same way (Karimireddy et al. 2021, "Learning from History for Byzantine Robust
-    Optimization", who aggregate such means; here they only decide which workers' gradients count).
-    The mean is over directions, so that one iteration with long gradients cannot dominate.
+    Feedback on a few samples gives a noisy gradient. Workers that agree on a lie are then nearer to
+    each other than any honest ones are, and Krum trusts them. The mean over many iterations tells
+    them apart: noise averages out, and what is left of honest workers points the same way
+    (Karimireddy et al. 2021, "Learning from History for Byzantine Robust Optimization", who
+    aggregate such means; here they only decide which workers' gradients count).
 
     A record begins with the first direction itself, which is longer than a mean of many: a
     newcomer is not trusted until it has a record.
@@ -75,11 +68,7 @@ class TrackRecord:
         return {str(worker): mean.clone() for worker, mean in self._means.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restores what `state` returned.
-
-        Raises:
-            KeyError: a name is not a worker's number; nothing changed.
-        """
+        """Restores what `state` returned, or raises `KeyError`."""
         foreign = sorted(name for name in state if not name.isdecimal())
         if foreign:
             raise KeyError(f"tensors that do not fit: {foreign}")
@@ -105,13 +94,9 @@ class Aggregation:
         """Puts the generator's gradient in place; `learner.step()` comes next.
 
         Args:
-            feedbacks: F_n of every worker that answered, each [b, C, H, W], finite.
-            assignment: which batch each worker judged.
-            kappa: κ.
-            sums: of the feedback of workers that are not in `feedbacks`; only for `mean`. There
-                must be at least one feedback or sum.
-            outputs: D_n(X^(g)) of every worker in `feedbacks`, float32 [b], finite; for the rules
-                that need them.
+            feedbacks: F_n of workers that answered, each [b, C, H, W], finite.
+            sums: of the feedback of others; only for `mean`. There is at least one feedback or sum.
+            outputs: for f2u and f2a, D_n(X^(g)) of each worker in `feedbacks`, float32 [b], finite.
         """
         rule = self._rule
         if rule.needs_verdicts:
@@ -150,19 +135,10 @@ def aggregate(
     kappa: int,
     sums: Sequence[PartialSum] = (),
 ) -> Tensor:
-    """Turns all feedback into the gradient of the mean loss with respect to X.
+    """Turns all feedback, or sums of it, into the gradient of the mean loss with respect to X.
 
-    C^(j) = (1/N) Σ_{n : n judged j} F_n, over the N workers that answered. The order of arrival
-    and the feedback that a host has already added up do not change one bit of it.
-
-    Args:
-        feedbacks: F_n of workers that answered, each [b, C, H, W].
-        assignment: which batch each worker judged.
-        kappa: κ.
-        sums: of the feedback of other workers; there must be at least one feedback or sum.
-
-    Returns:
-        C, [κ, b, C, H, W]; batch j weighs (number of its answers) / N.
+    C^(j) = (1/N) Σ_{n : n judged j} F_n, [κ, b, C, H, W], over the N workers that answered. The
+    order of arrival and what a host has already added up do not change one bit of it.
     """
     some = next(iter(feedbacks.values())) if feedbacks else sums[0].total.float()
     num_answers = len(feedbacks) + sum(len(part.workers) for part in sums)
@@ -219,10 +195,7 @@ def combine_judges(
     assignment: Mapping[int, Assignment],
     kappa: int,
 ) -> Tensor:
-    """As `aggregate`, but f2u or f2a weighs the judges of each sample by their outputs, [b] each.
-
-    If every batch has one judge it is what `aggregate` gives, bit for bit.
-    """
+    """As `aggregate`, but f2u or f2a weighs each sample's judges by their outputs, [b] each."""
     first = next(iter(feedbacks.values()))
     total = torch.zeros((kappa, *first.shape), dtype=first.dtype, device=first.device)
     for batch, judges in _groups(feedbacks, assignment).items():
@@ -238,10 +211,7 @@ def gradient_of_each(
     assignment: Mapping[int, Assignment],
     kappa: int,
 ) -> dict[int, Tensor]:
-    """The gradient of w, [number of weights], that each worker's feedback alone gives.
-
-    It takes one backward pass a worker. Their mean is the gradient that `mean` gives.
-    """
+    """The gradient of w that each worker's feedback alone gives, by a backward pass each."""
     workers = sorted(feedbacks)
     found = {}
     for worker in workers:

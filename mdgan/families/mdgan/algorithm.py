@@ -25,11 +25,7 @@ class Assignment(NamedTuple):
 
 
 def assign(workers: Sequence[int], kappa: int) -> dict[int, Assignment]:
-    """Gives every live worker its two batches: n is its place among all in increasing order.
-
-    Returns:
-        X^(n mod κ) to judge and X^((n+1) mod κ) to train on (Hardy et al., section IV-B1).
-    """
+    """Gives each of the live workers, in increasing order, its two batches (section IV-B1)."""
     return {worker: Assignment(n % kappa, (n + 1) % kappa) for n, worker in enumerate(workers)}
 
 
@@ -41,14 +37,7 @@ class Graph(NamedTuple):
 
 
 class GeneratorLearner(Generator):
-    """The server's share: generate κ batches, then take one step from the feedback of all workers.
-
-    Args:
-        model: G, in training mode.
-        batch_size: b.
-        loss_scale: what losses are multiplied by; see `arithmetic.loss_scale`.
-        policy: see `Generator`.
-    """
+    """The server's share: generate κ batches, then take one step from all workers' feedback."""
 
     def __init__(
         self,
@@ -70,14 +59,10 @@ class GeneratorLearner(Generator):
         self._graphs: deque[Graph] = deque()
 
     def generate(self, kappa: int, *, ahead: bool = False) -> Samples:
-        """X = G(z), z ~ N(0, I), in one forward pass whose graph is kept for `backward`.
+        """X = G(z), [κ, b, C, H, W], in one forward pass whose graph is kept (Algorithm 1, 27-30).
 
         Feedback must come in the order of these calls, or see `set_aside`. If G may step before it
         comes (`ahead`), each graph has its own copy of w; else earlier batches are forgotten.
-
-        Returns:
-            X without its graph, [κ, b, C, H, W] in [−1, 1] (Algorithm 1, lines 27-30); and y,
-            int64 [κ, b], if G is conditional.
         """
         weights = None
         if ahead:  # a step changes w in place
@@ -109,12 +94,7 @@ class GeneratorLearner(Generator):
         self.put_gradients(self.gradients(output_gradient))
 
     def gradients(self, output_gradient: Tensor, *, keep_graph: bool = False) -> list[Tensor]:
-        """∂X/∂w · C, one tensor a parameter, by one backward pass; does not put it in place.
-
-        Args:
-            output_gradient: C, [κ, b, C, H, W].
-            keep_graph: whether another backward pass over the same X follows.
-        """
+        """∂X/∂w · C, one tensor a parameter, by one backward pass; does not put it in place."""
         assert self._graphs, "backward() follows generate()"
         graph = self._graphs[0] if keep_graph else self._graphs.popleft()
         gradients = torch.autograd.grad(

@@ -48,9 +48,8 @@ class _Used:
 def rate_scale(staleness: int) -> float:
     """What the learning rate of a step is multiplied by: 1 / √(1 + s).
 
-    With N workers that are equally fast s = N − 1, and a step has b samples instead of N·b: the
-    rate falls with the square root of a batch (Krizhevsky 2014). The older an answer, the less it
-    weighs: s is how many steps G has taken since it made the batches.
+    s is how many steps G has taken since it made the batches. With N equally fast workers
+    s = N − 1: the rate falls with the square root of a step's samples (Krizhevsky 2014).
     """
     return 1 / sqrt(1 + staleness)
 
@@ -59,9 +58,8 @@ class ByArrival:
     """G steps with each answer, so that no worker waits for another one.
 
     Each worker has batches of its own, and gets new ones as soon as its answer is used. With N live
-    workers an iteration is N steps, one for each answer, from whichever workers they come. In an
-    iteration before a swap, a checkpoint or the end, no worker gets new batches until all have
-    answered.
+    workers an iteration is N steps, from whichever workers. Before a swap, a checkpoint or the end
+    no worker gets new batches until all have answered.
     """
 
     ahead = True

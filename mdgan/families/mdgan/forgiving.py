@@ -1,31 +1,22 @@
 """The rules `f2u` and `f2a` of `--aggregation`, which listen to the judges that forgive most.
 
-They weigh the judges of each sample, and trust them all:
-
     f2u                the feedback of the most forgiving judge alone
     f2a, f2a:LAMBDA    all of it, weighed with softmax(λ D_n(x)) over the judges; λ is 1, or LAMBDA
 
-F2U and F2A let the generator listen to the judges that a sample comes closest to fooling. A
-discriminator calls generated what its own data do not hold. Where data differ between workers,
+A discriminator calls generated what its own data do not hold. Where data differ between workers,
 the mean of all judges therefore punishes a sample for being unlike the data of most, even if it is
-exactly what one worker holds. Yonetani et al. 2019 ("Decentralized Learning of Generative
-Adversarial Networks from Non-iid Data") ask the most forgiving judge of each sample (Forgiver-First
-Update, F2U), or weigh all judges with softmax(λ D_n(x)) (Forgiver-First Aggregation, F2A).
+exactly what one worker holds (Yonetani et al. 2019, "Decentralized Learning of Generative
+Adversarial Networks from Non-iid Data"). An output is a logit D_n(x); high means that D_n calls x
+real. The weights multiply F_n, the gradient of every judge's own loss.
 
-An output is a logit D_n(x); high means that D_n calls x real. The weights multiply F_n, the
-gradient of every judge's own loss, so that it does not matter which loss that is. λ is a setting.
-
-Weights count as constants: no gradient goes through them. For F2U that is exact, since its choice
-changes only where two outputs are equal. For F2A it leaves out how x moves the weights. A worker
-cannot compute that term, which depends on the outputs of the others, and the server could only by
-dividing F_n by J'(D_n(x)), which vanishes where a judge is fooled. The direction that is left is
-the intended one: to fool those judges better, not to change which judges count.
+Weights count as constants: no gradient goes through them. For F2U that is exact. For F2A it leaves
+out how x moves the weights, which depends on the outputs of other workers. The direction that is
+left is the intended one: to fool those judges better, not to change which judges count.
 
 A discriminator with BatchNorm in training sees all samples of a batch at once. F_n of a sample then
 contains its effect on the outputs on the others, but the weights are those of this sample.
 
-Neither rule withstands liars. Under F2U a worker that always claims the highest output decides
-alone what the generator learns from the batches that it judges.
+Neither rule withstands liars: under F2U a worker that claims the highest output decides alone.
 """
 
 from collections.abc import Sequence
@@ -40,11 +31,7 @@ from mdgan.families.mdgan.settings import AggregationRule
 def weights(rule: AggregationRule, outputs: Tensor) -> Tensor:
     """How much each judge's feedback on each sample counts, float64 [m, b]; 1 over all judges.
 
-    Of several equally forgiving judges f2u takes the first.
-
-    Args:
-        rule: f2u or f2a; the parameter of f2a is λ.
-        outputs: D_n(x) of m judges of the same b samples, [m, b], finite, in worker order.
+    Of several equally forgiving judges f2u takes the first. Outputs are D_n(x), [m, b].
     """
     if rule.name == "f2u":
         return F.one_hot(outputs.argmax(0), len(outputs)).T.double()
@@ -56,16 +43,7 @@ def weights(rule: AggregationRule, outputs: Tensor) -> Tensor:
 def weighted(
     rule: AggregationRule, feedbacks: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> Tensor:
-    """The feedback of all judges of one batch, weighed and summed.
-
-    Args:
-        rule: f2u or f2a.
-        feedbacks: F_n of each, float32 [b, C, H, W], in worker order.
-        outputs: D_n(X) of each, float32 [b], finite.
-
-    Returns:
-        float64 [b, C, H, W], a new tensor; with a single judge exactly its F_n.
-    """
+    """The feedback of all judges of a batch, weighed and summed; of a single one its F_n."""
     shares = weights(rule, torch.stack(list(outputs)))[:, :, None, None, None]
     total = shares[0] * feedbacks[0]
     for share, feedback in zip(shares[1:], feedbacks[1:], strict=True):

@@ -4,17 +4,15 @@ The server draws two figures from every answer and compares them with those of t
 
 Heed: do samples that are alike get answers that are alike? It is the correlation, over all pairs of
 samples of a batch, of the cosine of two samples with the cosine of their two answers, all without
-their mean over the batch. Samples are drawn independently. So a worker that answers without looking
-at them (a constant, noise, an answer to another batch) has 0 in the mean, whatever its batch.
+their mean over the batch. A worker that answers without looking at samples has 0 in the mean.
 
 Motion: how far a worker's mean answer has moved since an earlier iteration, beside how far it would
 move because the samples are others: ln(‖F̄(i) − F̄(j)‖² / (s²(i) + s²(j))), where s² is the
-variance of a mean over a batch. From one swap to the next the discriminator of a worker that learns
-moves; one that is frozen, or a formula in its place, moves only as far as the generator makes it. j
-is the last iteration before the swap, in which another worker had the discriminator. The motion is
-the lesser of those from that worker's answer and from its own, so that it does not help to ignore
-swaps. So WEF-Defense (Chen et al. 2022) looks at how weights evolve, and STD-DAGMM (Fraboni et al.
-2021) at the spread of an update.
+variance of a mean over a batch. j is the last iteration before a swap, in which another worker had
+the discriminator. The motion is the lesser of those from that worker's answer and from its own, so
+that it does not help to ignore swaps. A frozen discriminator, or a formula in its place, moves only
+as far as the generator makes it. So WEF-Defense (Chen et al. 2022) looks at how weights evolve, and
+STD-DAGMM (Fraboni et al. 2021) at the spread of an update.
 
 Besides, discriminators that a worker gives away as they came have not learnt with it; see
 `Handovers`. Each host that says so counts as much as one discriminator does.
@@ -53,9 +51,8 @@ iterations, and from then on in every fourth: evidence comes quickly by then."""
 _MEMORY = 25
 """Figures of how many iterations say what is usual, and how far honest workers differ."""
 _MOST_OF_ONE = 8.0
-"""Evidence that one discriminator gives against a worker that was given it. A quarter of what it
-takes: a worker that gives away broken ones must do so again and again to have another one
-blamed."""
+"""Evidence that one discriminator gives against a worker that was given it, a quarter of what it
+takes: to have another one blamed, a worker must give away broken ones again and again."""
 _LEAST_DEVIATION = 0.3
 """Of motions, which are logarithms."""
 
@@ -68,10 +65,9 @@ _Floats = NDArray[np.float64]
 class Handovers:
     """Counts, for each worker, the hosts that took from it what it had just been given.
 
-    After every swap hosts report digests of what they gave and what they took. A worker that trains
-    gives away something else than it took in its swap before. What it took is what its giver says,
-    and what it gave is what its taker says: a free rider's own word is not needed. One host could
-    say anything, so the others are counted that tell the same of a worker.
+    A worker that trains gives away something else than it took in its swap before. What it took is
+    what its giver says, and what it gave is what its taker says: a free rider's own word is not
+    needed. One host could say anything, so the others are counted that tell the same of a worker.
     """
 
     def __init__(self) -> None:
@@ -87,8 +83,7 @@ class Handovers:
     ) -> None:
         """Takes in one swap: its moves, what givers and takers report, each worker's host.
 
-        Where most workers hand on what they took, discriminators are not meant to change, and none
-        is blamed.
+        Where most workers hand on what they took, none is blamed.
         """
         handed_on = {
             giver: host_of[taker]
@@ -108,11 +103,7 @@ class Handovers:
 
 
 class Evidence:
-    """That a worker's figures lie below the usual one by a share of it.
-
-    Args:
-        share: how far below it those of a free rider lie; 1 if they are 0 in the mean.
-    """
+    """That a worker's figures lie below the usual one, by a share of it: 1 if they are 0."""
 
     def __init__(self, share: float, least_deviation: float, most_at_once: float) -> None:
         self._share = share
@@ -159,10 +150,6 @@ class _Look(NamedTuple):
 class FreeRiders:
     """Scores workers by their answers; draws no random number and changes nothing.
 
-    Args:
-        batch_size: b.
-        handovers: which workers give away what they were given.
-
     Attributes:
         scores: by worker, how sure it is that it rides for free, in standard deviations from 0.
             Evidence h is as strong as that of a normal variable √(2h) standard deviations off.
@@ -195,14 +182,7 @@ class FreeRiders:
         *,
         swap_follows: bool,
     ) -> None:
-        """Looks at the answers of one iteration.
-
-        Args:
-            generated: X, [κ, b, C, H, W].
-            assignment: which batch each worker judged.
-            feedbacks: F_n of every worker whose answer the server has, each [b, C, H, W], finite.
-            swap_follows: whether discriminators are swapped after this iteration.
-        """
+        """Looks at the answers of one iteration, F_n by worker, to X, [κ, b, C, H, W]."""
         if self._batch_size < LEAST_SAMPLES or len(feedbacks) < LEAST_WORKERS:
             self._last, self._since, self._num_since = None, {}, _LONGEST
             return
@@ -265,11 +245,7 @@ class FreeRiders:
         return heeds
 
     def _likeness(self, products: _Floats) -> _Floats:
-        """By batch, the cosines of all pairs of samples less their mean, [.., pairs], of length 1.
-
-        The samples, of which the products [.., b, b] are given, are taken without their mean. All 0
-        where none differs from it.
-        """
+        """By batch, from products of samples, the cosines of all pairs less their mean."""
         spread = self._centring @ products @ self._centring
         lengths = np.sqrt(spread.diagonal(axis1=1, axis2=2).clip(_TINY))
         spread /= lengths[:, :, None] * lengths[:, None, :]

@@ -31,13 +31,7 @@ from mdgan.transport.host_end import HostTransport
 
 
 class MDGANHost(HostPart):
-    """The workers' side of Algorithm 1 (Hardy et al. 2019), for all workers of one host.
-
-    Args:
-        workers: by rank.
-        tracer: records what they do when.
-        images: how batches travel.
-    """
+    """The workers' side of Algorithm 1 (Hardy et al. 2019), for all workers of one host."""
 
     begins = BATCHES
 

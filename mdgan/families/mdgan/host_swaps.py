@@ -29,12 +29,7 @@ def carry_out(
     """Gives and takes discriminators; a worker that gets none that it can use keeps its own.
 
     Among the workers of this host they move by reference, where that leaves no worker without one.
-
-    Args:
-        parcels: how discriminators travel to other hosts.
-
-    Returns:
-        SHA-256 of what each worker here gave, and of what each worker here got.
+    Returns SHA-256 of what each worker here gave, and of what each got.
     """
     rows: list[list[int]] = order.fields["moves"]
     moves = {giver: taker for giver, _, taker, _ in rows if giver in workers}

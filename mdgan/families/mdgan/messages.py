@@ -53,21 +53,12 @@ def batches(
     encoded: dict[tuple[int, ...], dict[str, Tensor]] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> Message:
-    """Server → host: what the host's workers judge and train on.
-
-    Each batch is sent once, however many of the host's workers use it.
+    """Server → host: what the host's workers judge and train on, each batch once.
 
     Args:
         generated: X, [κ, b, C, H, W]; with y, int64 [κ, b], if models are conditional.
-        assignment: for every worker of the host, the batch to judge and the one to train on.
         swap_follows: whether a SWAP comes before the next BATCHES.
-        last: whether this is the last iteration.
         encoded: choices of batches of X as they travel, for hosts that get the same; is added to.
-
-    Returns:
-        fields `judge` and `train` (worker → position in the tensor), `swap_follows`, `last`, and
-        `more`; tensors `batches.…` as the codec writes [number of batches used here, b, C, H, W];
-        and `labels`, int64 [number of batches used here, b], if models are conditional.
     """
     used = tuple(sorted({index for pair in assignment.values() for index in pair}))
     position = {index: place for place, index in enumerate(used)}
@@ -93,15 +84,7 @@ def batches(
 def read_batches(
     message: Message, codec: Codec, batch_shape: tuple[int, ...], num_classes: int | None = None
 ) -> tuple[Samples, dict[int, Assignment]]:
-    """Reads a BATCHES message.
-
-    Args:
-        batch_shape: (b, C, H, W).
-        num_classes: K of the discriminators here; None if they are not conditional.
-
-    Returns:
-        The batches that are used here, float32 [.., b, C, H, W], and their labels if there are
-        classes; for every worker here, the places of its two batches.
+    """Reads the batches of a BATCHES message, with labels if there are K classes.
 
     Raises:
         ValueError, KeyError: the codec does not write such batches, or labels are missing or wrong.
@@ -127,10 +110,6 @@ def judged_by_sum(
 ) -> dict[int, bytes]:
     """By sum, SHA-256 of X^(g) that its workers judge, and its labels.
 
-    Args:
-        assignment: by worker, the places of its two batches.
-        groups: by worker, the sum that its feedback belongs to.
-
     Raises:
         NotMasked: two workers of one sum judge different batches.
     """
@@ -150,16 +129,9 @@ def swap(
     host_of: Mapping[int, int],
     addresses: Mapping[int, str | None],
 ) -> Message:
-    """Server → host: the moves, giver → taker, that concern one of the host's workers.
+    """Server → host: the moves, giver → taker, that concern one of its workers, with their hosts.
 
-    Args:
-        moves: giver → taker.
-        host_of: the host of every worker.
-        addresses: where every host hands out discriminators; None where no host needs to know.
-
-    Returns:
-        fields `moves`: [giver, giver's host, taker, taker's host] each, in increasing giver;
-        `addresses`: of the givers' hosts.
+    `addresses` say where every host hands out discriminators; None where no host needs to know.
     """
     rows = [[giver, host_of[giver], to, host_of[to]] for giver, to in sorted(moves.items())]
     givers = {str(host_of[giver]): addresses.get(host_of[giver]) for giver in moves}
@@ -172,12 +144,9 @@ def swapped(
     taken: Mapping[int, str],
     slow_givers: Iterable[int] = (),
 ) -> Message:
-    """Host → server: which discriminators the host's workers gave and which they got.
+    """Host → server: SHA-256 of the discriminators that its workers gave and got, by worker.
 
-    Returns:
-        fields `given` and `taken`: worker → SHA-256 of the whole state of the discriminator that it
-        gave and that it got. A worker whose partner was lost is not in `taken`; `slow`: the hosts
-        that have kept this one waiting for long.
+    A worker whose partner was lost is not in `taken`. `slow` givers kept this host waiting.
     """
     return Message(
         SWAPPED,

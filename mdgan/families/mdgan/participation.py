@@ -1,7 +1,6 @@
 """MD-GAN with fewer discriminators than workers (Hardy et al. 2019, section VII.4).
 
-A fraction C of the workers holds a discriminator. Swaps are drawn among all workers, so that the
-discriminators wander over all shards and the whole data set is learnt from. A worker whose
+Swaps are drawn among all workers, so that the discriminators wander over all shards. A worker whose
 discriminator went to a worker without one has nothing to do until it gets another in a swap.
 """
 
@@ -27,8 +26,7 @@ class Holders:
     def among(self, workers: Iterable[int]) -> set[int] | None:
         """The holders among the live workers that are free; None for all of them.
 
-        If a holder is missing, a worker without a discriminator goes on with the one that it had
-        last, so that as many workers train as before.
+        In the place of a missing holder another worker goes on with the discriminator it had last.
         """
         if self._fraction == 1:
             return None
@@ -61,11 +59,7 @@ class Holders:
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restores what `state` returned; if C is smaller now, only some of its holders go on.
-
-        Raises:
-            KeyError: the state does not fit; nothing changed.
-        """
+        """Restores what `state` returned; if C is smaller now, only some of its holders go on."""
         if state and state.keys() != {".now", ".drawn", ".fraction"}:
             raise KeyError(f"no state of holders: {sorted(state)}")
         if state and self._fraction < 1:

@@ -52,19 +52,7 @@ class Stepping(Protocol):
 
 
 class MDGANServer(ServerPart):
-    """The server's side of Algorithm 1 (Hardy et al. 2019), with server-drawn swaps.
-
-    Args:
-        learner: G.
-        stepping: when G steps.
-        num_weights: |θ|; decides how often discriminators are swapped if workers hold different
-            classes.
-
-    Attributes:
-        learner: G.
-        aggregation: makes its gradient.
-        path: of feedback.
-    """
+    """The server's side of Algorithm 1 (Hardy et al. 2019), with server-drawn swaps."""
 
     copied = COPIED
 
@@ -250,13 +238,9 @@ class MDGANServer(ServerPart):
 
 
 class InStep:
-    """G steps with the answers of all workers (Algorithm 1).
+    """G steps with the answers of all workers (Algorithm 1); the next batches may leave `ahead`."""
 
-    Args:
-        ahead: whether the next batches leave before the answers are in.
-    """
-
-    def __init__(self, *, ahead: bool = False) -> None:
+    def __init__(self, *, ahead: bool) -> None:
         self.ahead = ahead
         self._next: Sent | None = None
 
@@ -279,12 +263,8 @@ class InStep:
         # 5. One optimizer step from all feedback; most rules need a single backward pass.
         with engine.span("aggregate"):
             server.aggregation.update_gradient(
-                server.learner,
-                answers.singles,
-                sent.assignment,
-                sent.kappa,
-                answers.sums,
-                answers.beside.get(OUTPUTS, {}),
+                *(server.learner, answers.singles, sent.assignment, sent.kappa),
+                *(answers.sums, answers.beside.get(OUTPUTS, {})),
             )
         with engine.span("step"):
             server.learner.at(i)

@@ -19,13 +19,6 @@ class ServerSwaps:
     A host that keeps another one waiting for long gives it no discriminator any more, and gives
     none to any host once two have waited for it. One that lies about that harms itself alone; it
     takes two of them to keep a third from giving.
-
-    Args:
-        form: `pairs` or `derangement`.
-
-    Attributes:
-        num_swaps: how many were ordered so far.
-        handovers: which workers give away what they were given.
     """
 
     def __init__(self, form: str, seed: int) -> None:
@@ -41,12 +34,8 @@ class ServerSwaps:
     ) -> Moves:
         """Draws a swap among the workers that are free, and tells their hosts.
 
-        A worker whose last answer could not be used gives nothing: what it has may be broken. It is
-        not to blame for what it is given.
-
-        Args:
-            engine: knows which workers are free.
-            holders: the workers that have a discriminator to give; all of them if None.
+        Only `holders`, if given, have a discriminator to give. A worker whose last answer could not
+        be used gives nothing: what it has may be broken. It is not to blame for what it is given.
         """
         free = engine.peers.free()
         workers = sorted(worker for carried in free.values() for worker in carried)

@@ -37,12 +37,7 @@ _FORGIVING = re.compile(r"f2u|f2a(?::[0-9.eE+-]+)?")
 
 
 class AggregationRule(RobustRule):
-    """One rule.
-
-    Attributes:
-        name: mean, median, trimmed-mean, krum, clip, f2u or f2a.
-        parameter: F of trimmed-mean and krum, C of clip, λ of f2a; 0 for the others.
-    """
+    """A rule, and its parameter: F of trimmed-mean and krum, C of clip, λ of f2a; 0 for others."""
 
     def __str__(self) -> str:
         """As the command line has it."""
@@ -55,14 +50,7 @@ class AggregationRule(RobustRule):
 
 
 def parse_aggregation(text: str) -> AggregationRule:
-    """Reads an `--aggregation` value.
-
-    Args:
-        text: mean, median, trimmed-mean:F, krum:F, clip:C, f2u, f2a or f2a:LAMBDA.
-
-    Raises:
-        ValueError: none of these, or a number out of range.
-    """
+    """Reads an `--aggregation` value, or raises `ValueError`."""
     if not _FORGIVING.fullmatch(text):
         return AggregationRule(*parse_robust_rule(text, AGGREGATION_FORMS))
     name, has_number, given = text.partition(":")
@@ -226,21 +214,12 @@ class MDGANSettings(RunSettings):
         return num_participants(self.participation, self.num_workers)
 
     def swap_every(
-        self,
-        mean_shard_size: float,
-        class_counts: ClassCounts = (),
-        num_weights: int = 0,
+        self, mean_shard_size: float, class_counts: ClassCounts = (), num_weights: int = 0
     ) -> int:
-        """The number of iterations between two swaps.
+        """The number of iterations between two swaps, `--swap-interval` or mE/b; 0 for never.
 
-        Args:
-            class_counts: of each worker, the number of samples of class 0, 1, ….
-            num_weights: |θ|.
-
-        Returns:
-            `--swap-interval`, or mE/b rounded, at least 1; 0 for never
-            (Hardy et al. 2019, Algorithm 1, line 11). If neither is given and workers hold
-            different classes, as often as `interval_for` says, but once an epoch at least.
+        See Hardy et al. 2019, Algorithm 1, line 11. If neither is given and workers hold different
+        classes, as often as `interval_for` says of |θ|, but once an epoch at least.
         """
         if self.swaps.swap_interval is not None:
             return self.swaps.swap_interval

@@ -18,15 +18,7 @@ _log = logging.getLogger(__name__)
 class StackedWorkers:
     """Computes for all workers at once what `OneByOne` computes for one after another.
 
-    What differs is in `StackedLearners`.
-
-    Args:
-        workers: by rank, with models of the same kind.
-        sample_shape: of one sample, (C, H, W).
-        stage_of: from a worker's rank to the hook that its stages run in.
-
-    Raises:
-        CannotStack: these workers must be computed one by one; they are unchanged.
+    What differs is in `StackedLearners`. Raises `CannotStack`, and leaves workers as they are.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Which worker gives its discriminator to which other: drawn by the server, in pure functions.
+"""Which worker gives its discriminator to which other, drawn by the server.
 
 Hardy et al. let every worker choose a partner (Algorithm 1, SWAP); Darmanger and Gombas draw
 non-overlapping pairs at the server (section 5.3), which is our default.
@@ -15,11 +15,7 @@ Moves = dict[int, int]
 
 
 def draw_swap(form: str, seed: int, number: int, workers: Sequence[int]) -> Moves:
-    """Draws the swap of a number, counted from 0; there are no moves of fewer than two workers.
-
-    Args:
-        form: `pairs` or `derangement`.
-    """
+    """Draws the swap of a number, counted from 0; there are no moves of fewer than two workers."""
     ordered = sorted(workers)
     if len(ordered) < 2:
         return {}

@@ -10,15 +10,9 @@ _WEIGHTS_AN_ITERATION = 1 << 16
 def are_uneven(class_counts: Sequence[Sequence[int]]) -> bool:
     """Whether workers hold such different classes that a discriminator should not stay for long.
 
-    A discriminator that stays calls only the classes of its worker real, and the generator unlearns
-    the others.
-
-    Args:
-        class_counts: of each worker, the number of samples of class 0, 1, ….
-
-    Returns:
-        Whether more than half of a worker's samples, on average, would need another class for its
-        shares of classes to be those of all workers together (the total variation distance).
+    One that stays calls only the classes of its worker real, and the generator unlearns the others.
+    True if more than half of a worker's samples, on average, would need another class for its
+    shares of classes to be those of all workers together (the total variation distance).
     """
     held = [counts for counts in class_counts if sum(counts)]
     num_classes = max(map(len, held), default=0)
@@ -37,12 +31,5 @@ def _shares(counts: Sequence[int]) -> list[float]:
 
 
 def interval_for(num_weights: int) -> int:
-    """How many iterations lie between two swaps where swaps should be as many as links can bear.
-
-    Args:
-        num_weights: |θ|.
-
-    Returns:
-        One for each 65,536 weights begun; at least 1.
-    """
+    """The iterations between two swaps that links can bear: one for each 65,536 of |θ| begun."""
     return max(1, -(-num_weights // _WEIGHTS_AN_ITERATION))

@@ -27,8 +27,6 @@ class Judgement(NamedTuple):
 class Worker(DiscriminatorLearner):
     """Trains D_n on private data, then judges a batch (Algorithm 1, WORKER).
 
-    A swap moves the discriminator. The data and the random state stay with the worker.
-
     The half of a gradient that needs only real data may be learnt while the worker waits for X^(d).
     It can be undone, since a swap or a checkpoint may come first.
     """
@@ -63,10 +61,9 @@ class Worker(DiscriminatorLearner):
         super().drop_real_half()
 
     def state(self) -> dict[str, Tensor]:
-        """See `DiscriminatorLearner`.
+        """See `DiscriminatorLearner`; as before a real half that is already learnt.
 
-        It is that before a real half that is already learnt: a worker that loads it learns the same
-        half again. The gradient of a single batch tells much of its samples and must not leave.
+        The gradient of a single batch tells much of its samples and must not leave.
         """
         before = self._before_real_half
         return {
@@ -75,10 +72,7 @@ class Worker(DiscriminatorLearner):
         }
 
     def feedback(self, judged: Samples) -> Judgement:
-        """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g), J_gen a mean over the batch (Algorithm 1, line 9).
-
-        Only the gradient with respect to the input, [b, C, H, W], is computed, none for θ_n.
-        """
+        """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g), and none for θ_n (Algorithm 1, line 9)."""
         images = judged.images.detach().requires_grad_()
         with self.random_state.in_place():
             verdict = self.judge(judged.of(images))
@@ -90,12 +84,8 @@ class Worker(DiscriminatorLearner):
     def load_discriminator(self, state: Mapping[str, Tensor]) -> None:
         """Takes over a discriminator, as in a swap; data and random state stay.
 
-        A real half that is already learnt belongs to the discriminator that goes. It is undone,
-        with its batch and random numbers, so that it does not matter whether it was learnt early.
-
-        Args:
-            state: what `Discriminator.state` of another worker returned. If it has no optimizer's
-                state, that begins anew.
+        A real half that is already learnt is undone, with its batch and random numbers, so that it
+        does not matter whether it was learnt early. Without its moments the optimizer begins anew.
 
         Raises:
             KeyError, RuntimeError: the state does not fit, or is not `is_finite`; nothing changed.
@@ -139,10 +129,7 @@ class WorkerAnswers(NamedTuple):
 
 
 class WorkerGroup(Protocol):
-    """What a host asks of all its workers at once.
-
-    Between two calls every worker is whole: its state may be taken, loaded and swapped.
-    """
+    """What a host asks of all its workers at once; between two calls every worker is whole."""
 
     def learn_real_halves(self) -> None:
         """`Worker.learn_real_half` of all workers."""
@@ -188,8 +175,7 @@ class OneByOne:
 class LearningLater(OneByOne):
     """Workers that answer first, with D as it is, and then learn (ParaGAN, section 5.1).
 
-    The server has its feedback sooner: the generator learns through D of the iteration before,
-    while the workers and the server compute at the same time.
+    G learns through D of the iteration before, while workers and server compute at the same time.
     """
 
     def __init__(

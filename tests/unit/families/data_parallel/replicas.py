@@ -10,11 +10,7 @@ from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
 from mdgan.families.data_parallel.host import DataParallelHost, StarEnd
 from mdgan.families.data_parallel.reference_replica import ReferenceReplica, SentWeights
-from mdgan.families.data_parallel.replica import (
-    DISCRIMINATOR,
-    GENERATOR,
-    Replica,
-)
+from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Replica
 from mdgan.families.data_parallel.ring_host import RingMember
 from mdgan.families.data_parallel.ring_server import Ring
 from mdgan.families.data_parallel.server import DataParallelServer, Star

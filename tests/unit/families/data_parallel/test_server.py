@@ -61,12 +61,7 @@ def stage(tmp_path: Path) -> Iterator[ReplicaStage]:
 def expected(
     *groups: tuple[Reduction, tuple[int, ...]], scales: Sequence[float] | None = None
 ) -> Tensor:
-    """The reference after steps with the means of some workers' gradients.
-
-    Args:
-        groups: what was averaged, and the gradients of which workers.
-        scales: what learning rates were multiplied by, for each.
-    """
+    """The reference after steps with the means of some workers' gradients, at scaled rates."""
     reference = make_reference()
     for (reduction, workers), scale in zip(groups, scales or [1.0] * len(groups), strict=True):
         found = {n: gradient_of(n, reduction) for n in workers}

@@ -138,13 +138,7 @@ def clients_in(order: Message) -> list[int]:
 
 
 class PlacingStage(RoundStage):
-    """A stage with placed clients.
-
-    Args:
-        folder: for the run.
-        clients: how many.
-        how: see `Stage`; `num_workers` is the number of hosts.
-    """
+    """A stage with placed clients; `num_workers` is the number of hosts."""
 
     def __init__(self, folder: Path, *, clients: int = 6, **how: Any) -> None:
         super().__init__(folder, clients=clients, **{"placement": "rr", **how})

@@ -132,14 +132,7 @@ class PlayedClients(Played):
 
 
 class RoundStage(Stage):
-    """A stage on which FL-GAN or FeGAN is trained.
-
-    Args:
-        folder: for the run.
-        aborts: whether a round past its deadline is aborted.
-        classes: how many samples of each class workers say that they hold.
-        how: see `Stage`.
-    """
+    """A stage on which FL-GAN or FeGAN is trained; `classes` are what workers say they hold."""
 
     def __init__(
         self, folder: Path, *, aborts: bool = False, classes: Classes | None = None, **how: Any

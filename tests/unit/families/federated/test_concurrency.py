@@ -5,11 +5,7 @@ from math import inf, nan
 
 import pytest
 
-from mdgan.families.federated.concurrency import (
-    ROUNDS_EACH,
-    ConcurrencyEstimator,
-    most_slots,
-)
+from mdgan.families.federated.concurrency import ROUNDS_EACH, ConcurrencyEstimator, most_slots
 
 FIGURE_4 = {1: 1.0, 2: 1.7, 3: 2.2, 4: 2.5, 5: 2.6, 6: 2.5, 7: 2.3, 8: 2.0}
 """Work a second by slots, with the best at 5 as in figure 4 of the paper."""

@@ -108,9 +108,7 @@ def test_a_late_host_is_left_behind_and_used_again(placing: MakePlaced) -> None:
 # ----- sums that cannot be used
 
 
-def test_the_clients_of_a_sum_that_is_refused_are_placed_on_the_others(
-    placing: MakePlaced,
-) -> None:
+def test_the_clients_of_a_sum_that_is_refused_are_placed_on_the_others(placing: MakePlaced) -> None:
     made = placing(num_workers=4, iterations=2 * E, strikes=2, clients=8)
     *good, bad = made.begin_slots(4)
     everyone = list(range(1, 9))

@@ -239,7 +239,7 @@ def test_seconds_that_cannot_be_are_left_out() -> None:
             st.one_of(st.floats(), st.sampled_from(MALICE)),
         ),
         max_size=20,
-    ),
+    )
 )
 def test_whatever_hosts_say_every_client_is_placed_once(
     said: list[tuple[int, str, int, float]],

@@ -224,9 +224,7 @@ def test_nobody_is_drawn_and_the_round_counts(rounds: MakeRounds) -> None:
     assert not same_bits(made.vector(), make_models().vector.read()), "there was noise"
 
 
-def test_an_update_that_is_too_long_is_refused_whatever_the_others_are(
-    rounds: MakeRounds,
-) -> None:
+def test_an_update_that_is_too_long_is_refused_whatever_the_others_are(rounds: MakeRounds) -> None:
     placed = rounds(kind=PlacingStage, num_workers=2, clients=4, iterations=E, **BARE, dp_clip=0.1)
     assert placed.form.most_norm == 0.1
     made = rounds(num_workers=4, iterations=E, **BARE, dp_clip=3.0)

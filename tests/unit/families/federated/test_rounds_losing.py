@@ -10,13 +10,7 @@ from torch import Tensor
 from mdgan.errors import BadInput
 from mdgan.families.federated.messages import ROUND, UPDATE
 from mdgan.messages import Kind, Message
-from tests.unit.families.federated.rounds import (
-    E,
-    PlayedClients,
-    RoundStage,
-    mean_of,
-    models_of,
-)
+from tests.unit.families.federated.rounds import E, PlayedClients, RoundStage, mean_of, models_of
 from tests.unit.gan.small import same_bits
 
 MakeRounds = Callable[..., RoundStage]

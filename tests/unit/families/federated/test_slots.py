@@ -109,9 +109,7 @@ def dying_at(client: int, until: Callable[[], bool]) -> Play:
     return train
 
 
-def test_the_clients_of_a_slot_that_dies_are_trained_again_and_counted_once(
-    tmp_path: Path,
-) -> None:
+def test_the_clients_of_a_slot_that_dies_are_trained_again_and_counted_once(tmp_path: Path) -> None:
     first_time = tmp_path / "died"
 
     def has_died() -> bool:

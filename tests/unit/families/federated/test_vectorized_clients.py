@@ -6,12 +6,7 @@ from torch import Tensor, nn
 
 from mdgan.data.shard import Shard
 from mdgan.families.federated.build import make_client
-from mdgan.families.federated.fl_gan import (
-    LEAST_AT_ONCE,
-    MOST_AT_ONCE,
-    Client,
-    LocalTraining,
-)
+from mdgan.families.federated.fl_gan import LEAST_AT_ONCE, MOST_AT_ONCE, Client, LocalTraining
 from mdgan.families.federated.messages import ClientTask
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load

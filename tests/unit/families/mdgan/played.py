@@ -1,15 +1,16 @@
 """Hosts of MD-GAN that a test plays by hand, and what they leave behind."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.aggregation import aggregate
-from mdgan.families.mdgan.algorithm import assign
+from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK, SWAP
 from mdgan.messages import Message
 from tests.unit.engine.played import IDENTITY as IDENTITY
@@ -70,17 +71,9 @@ class Played(EnginePlayed):
 
 
 def generator_after(
-    answered: Sequence[Sequence[int]],
-    asked: Sequence[Sequence[int]] | None = None,
-    kappa: int = 2,
+    answered: Sequence[Sequence[int]], asked: Sequence[Sequence[int]] | None = None, kappa: int = 2
 ) -> Tensor:
-    """The generator if in each iteration these workers answered, of those who were asked.
-
-    Args:
-        answered: for each iteration who answered, with `feedback_of`.
-        asked: likewise; by default those who answered.
-        kappa: κ.
-    """
+    """The generator if in each iteration these workers answered, of those who were asked."""
     learner = small.make_learner()
     for i, (present, all_asked) in enumerate(zip(answered, asked or answered, strict=True), 1):
         learner.generate(kappa)
@@ -88,3 +81,15 @@ def generator_after(
         learner.backward(aggregate(feedbacks, assign(all_asked, kappa), kappa))
         learner.step()
     return weights(learner.model)
+
+
+def generated_by_a_copy(learner: GeneratorLearner) -> tuple[nn.Module, Tensor]:
+    """A copy of the generator as it is, and two batches that it has made, with their graph."""
+    module = copy.deepcopy(learner.model)
+    z = torch.randn(2 * small.BATCH_SIZE, small.Z_DIM, generator=learner._noise)
+    with learner.random_state.in_place():
+        x = module(z)
+    learner.model.load_state_dict(  # what BatchNorm has seen, and nothing else
+        {**learner.model.state_dict(), **dict(module.named_buffers())}
+    )
+    return module, x.view(2, small.BATCH_SIZE, *small.SHAPE)

@@ -25,20 +25,10 @@ from mdgan.families.mdgan.settings import (
     parse_aggregation,
 )
 from mdgan.gan.randomness import generator_for
-from tests.unit.gan.small import (
-    BATCH_SIZE,
-    SHAPE,
-    equal_bits,
-    images,
-    make_learner,
-    same_bits,
-)
+from tests.unit.gan.small import BATCH_SIZE, SHAPE, equal_bits, images, make_learner, same_bits
 
+rule_of = parse_aggregation
 ROBUST = ["median", "trimmed-mean:1", "trimmed-mean:3", "krum:1", "krum:3", "clip:1", "clip:2.5"]
-
-
-def rule_of(text: str) -> AggregationRule:
-    return parse_aggregation(text)
 
 
 def feedbacks_of(workers: list[int], seed: int = 0) -> dict[int, Tensor]:

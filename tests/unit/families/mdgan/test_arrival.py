@@ -1,6 +1,5 @@
 """`--updates arrival`: the server steps with each answer when it comes."""
 
-import copy
 import math
 import random
 from collections import Counter
@@ -16,7 +15,14 @@ from mdgan.families.mdgan.messages import BATCHES, SWAP
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.messages import Kind
-from tests.unit.families.mdgan.played import Played, answer_of, answers_of, feedback_of, weights
+from tests.unit.families.mdgan.played import (
+    Played,
+    answer_of,
+    answers_of,
+    feedback_of,
+    generated_by_a_copy,
+    weights,
+)
 from tests.unit.families.mdgan.stage import Stage
 from tests.unit.gan import small
 
@@ -32,14 +38,8 @@ def generator_by_arrival(
 ) -> tuple[Tensor, list[dict[str, list[int]]]]:
     """Reference: each worker's batches are made by a copy of the generator, kept for its answer.
 
-    Args:
-        used: for each iteration whose answers were used, in order.
-        pauses: the iterations after which no worker has batches, besides the first.
-        policy: of the optimizer.
-        ask: for each iteration the workers that get batches before it, if they have none.
-
-    Returns:
-        The generator, and for each iteration by worker how many steps old its answers were.
+    In each iteration these answers were used, in order; `ask` names who gets batches before it.
+    Returns the generator, and by iteration and worker how many steps old its answers were.
     """
     learner = small.make_learner(policy=policy)
     held: dict[int, tuple[int, torch.nn.Module, Tensor, int]] = {}
@@ -47,14 +47,7 @@ def generator_by_arrival(
     staleness: list[dict[str, list[int]]] = []
 
     def generate(worker: int, i: int) -> None:
-        module = copy.deepcopy(learner.model)
-        z = torch.randn(2 * small.BATCH_SIZE, small.Z_DIM, generator=learner._noise)
-        with learner.random_state.in_place():
-            x = module(z)
-        learner.model.load_state_dict(  # what BatchNorm has seen, and nothing else
-            {**learner.model.state_dict(), **dict(module.named_buffers())}
-        )
-        held[worker] = (i, module, x.view(2, small.BATCH_SIZE, *small.SHAPE), num_steps)
+        held[worker] = (i, *generated_by_a_copy(learner), num_steps)
 
     for i, workers in enumerate(used, 1):
         staleness.append({str(worker): [] for worker in sorted(workers)})

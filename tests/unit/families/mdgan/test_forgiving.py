@@ -20,15 +20,12 @@ from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan import small
 from tests.unit.gan.small import BATCH_SIZE, CPU, images, same_bits
 
+rule_of = parse_aggregation
 RULES = ["f2u", "f2a", "f2a:0.3", "f2a:25"]
 quick = settings(deadline=None, max_examples=60)
 logits = st.floats(-30, 30, width=32)
 any_logits = st.floats(width=32, allow_nan=False, allow_infinity=False)
 any_lambda = st.floats(0, exclude_min=True, allow_infinity=False)
-
-
-def rule_of(text: str) -> AggregationRule:
-    return parse_aggregation(text)
 
 
 def outputs_of(workers: list[int], seed: int = 0) -> dict[int, Tensor]:
@@ -166,11 +163,7 @@ def test_of_equally_forgiving_judges_f2u_hears_the_lowest_rank(order: list[int])
     outputs = {1: torch.zeros(BATCH_SIZE), 2: torch.ones(BATCH_SIZE), 3: torch.ones(BATCH_SIZE)}
     outputs[3][-1] = 2.0
     found = combine_judges(
-        rule_of("f2u"),
-        {n: images(n) for n in order},
-        {n: outputs[n] for n in order},
-        assignment,
-        1,
+        rule_of("f2u"), {n: images(n) for n in order}, {n: outputs[n] for n in order}, assignment, 1
     )[0]
     assert torch.equal(found[:-1], images(2)[:-1])
     assert torch.equal(found[-1], images(3)[-1])

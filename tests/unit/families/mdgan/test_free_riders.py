@@ -24,11 +24,7 @@ Answer = Callable[[int, Tensor, int], Tensor]
 
 
 class Game:
-    """Workers whose feedback is a function of the batch that changes as they learn.
-
-    Args:
-        liars: how some of them answer instead.
-    """
+    """Workers whose feedback is a function of the batch that changes as they learn."""
 
     def __init__(self, liars: Mapping[int, Answer] | None = None) -> None:
         self.random = torch.Generator().manual_seed(5)

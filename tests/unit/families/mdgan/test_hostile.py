@@ -7,12 +7,7 @@ from torch import Tensor
 from benchmarks.hostile import ATTACKS, FLIP_STRENGTH
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
-from tests.unit.gan.small import (
-    equal_bits,
-    images,
-    make_worker,
-    same_bits,
-)
+from tests.unit.gan.small import equal_bits, images, make_worker, same_bits
 
 FREE_RIDERS = [name for name in ATTACKS if name != "flipped"]
 

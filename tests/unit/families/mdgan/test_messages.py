@@ -188,11 +188,7 @@ def test_moves_come_with_the_hosts_of_both_sides() -> None:
 def test_digests_are_named_by_worker() -> None:
     message = swapped(12, {1: "aa", 2: "bb"}, {2: "aa"}, {7, 4})
     assert (message.kind, message.iteration) == (SWAPPED, 12)
-    assert message.fields == {
-        "given": {"1": "aa", "2": "bb"},
-        "taken": {"2": "aa"},
-        "slow": [4, 7],
-    }
+    assert message.fields == {"given": {"1": "aa", "2": "bb"}, "taken": {"2": "aa"}, "slow": [4, 7]}
 
 
 # Labels.
@@ -202,15 +198,7 @@ LABELS = torch.arange(KAPPA * BATCH).view(KAPPA, BATCH) % 3
 
 @pytest.mark.parametrize(
     "labels",
-    [
-        LABELS.int(),
-        LABELS[:2],
-        LABELS.unsqueeze(-1),
-        LABELS - 1,
-        LABELS + 1,
-        LABELS.double(),
-        None,
-    ],
+    [LABELS.int(), LABELS[:2], LABELS.unsqueeze(-1), LABELS - 1, LABELS + 1, LABELS.double(), None],
 )
 def test_labels_are_checked_by_the_host(labels: Tensor | None) -> None:
     pairs = {n: (n - 1, n % KAPPA) for n in range(1, KAPPA + 1)}

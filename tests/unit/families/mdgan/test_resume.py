@@ -62,9 +62,7 @@ class Outcome:
 
 
 def start(
-    made: Stage,
-    groups: tuple[tuple[int, ...], ...],
-    disks: Callable[[int], Path] | None = None,
+    made: Stage, groups: tuple[tuple[int, ...], ...], disks: Callable[[int], Path] | None = None
 ) -> dict[int, Worker]:
     steps = made.settings.training.local_steps
     workers = {n: make_worker(n, local_steps=steps) for group in groups for n in group}
@@ -78,9 +76,7 @@ def start(
 
 
 def run(
-    made: Stage,
-    groups: tuple[tuple[int, ...], ...],
-    disks: Callable[[int], Path] | None = None,
+    made: Stage, groups: tuple[tuple[int, ...], ...], disks: Callable[[int], Path] | None = None
 ) -> Outcome:
     workers = start(made, groups, disks)
     made.finished()
@@ -164,12 +160,15 @@ def test_a_run_that_was_done_is_made_longer(stage: MakeStage, name: str, length:
     assert longer.swaps == whole.swaps
 
 
-def test_from_the_very_beginning(stage: MakeStage, tmp_path: Path) -> None:
-    settings = {"num_workers": 2, "iterations": 4, "checkpoints": 2, "swap_interval": 2}
+@pytest.mark.parametrize(("died_at", "groups"), [(0, ALONE), (3, ((1, 2, 3),))])
+def test_from_the_very_beginning_and_on_other_hosts(
+    stage: MakeStage, tmp_path: Path, died_at: int, groups: tuple[tuple[int, ...], ...]
+) -> None:
+    settings = {"num_workers": 3, "iterations": 6, "checkpoints": 3, "swap_interval": 2}
     made = stage(keep=10, **settings)
-    whole = run(made, ((1,), (2,)))
-    folder = as_after(made, 0, tmp_path / "died")
-    assert not whole.differs_in(run(stage(folder, goes_on=True, **settings), ((1,), (2,))))
+    whole = run(made, ALONE)
+    folder = as_after(made, died_at, tmp_path / "died")
+    assert not whole.differs_in(run(stage(folder, goes_on=True, **settings), groups))
 
 
 def test_with_disks_of_their_own(stage: MakeStage, tmp_path: Path) -> None:
@@ -182,14 +181,6 @@ def test_with_disks_of_their_own(stage: MakeStage, tmp_path: Path) -> None:
     folder = as_after(made, 3, tmp_path / "died")
     again = stage(folder, goes_on=True, **settings)
     assert not whole.differs_in(run(again, ((1,), (2,)), lambda host: tmp_path / f"disk-{host}"))
-
-
-def test_on_other_hosts(stage: MakeStage, tmp_path: Path) -> None:
-    settings = {"num_workers": 3, "iterations": 6, "checkpoints": 3, "swap_interval": 2}
-    made = stage(keep=10, **settings)
-    whole = run(made, ALONE)
-    folder = as_after(made, 3, tmp_path / "died")
-    assert not whole.differs_in(run(stage(folder, goes_on=True, **settings), ((1, 2, 3),)))
 
 
 def test_a_torn_checkpoint_is_passed_over(stage: MakeStage, tmp_path: Path) -> None:
@@ -218,27 +209,19 @@ def test_with_fewer_or_more_workers_it_goes_on(
     assert [record["workers"] for record in again.metrics()][-3:] == [num_workers] * 3
 
 
-def test_a_worker_whose_file_is_lost_gets_a_copy_of_anothers(
-    stage: MakeStage, tmp_path: Path
+@pytest.mark.parametrize("lost", [(2,), (1, 2)])
+def test_workers_whose_files_are_lost_go_on_with_copies_if_any_is_left(
+    stage: MakeStage, tmp_path: Path, lost: tuple[int, ...]
 ) -> None:
     settings = {"num_workers": 2, "iterations": 4, "checkpoints": 2, "swap_interval": 0}
     made = stage(keep=10, **settings)
     run(made, ((1,), (2,)), lambda host: tmp_path / f"disk-{host}")
     folder = as_after(made, 2, tmp_path / "died")
-    shutil.rmtree(tmp_path / "disk-2")
+    for host in lost:
+        shutil.rmtree(tmp_path / f"disk-{host}")
     again = stage(folder, goes_on=True, **settings)
     run(again, ((1,), (2,)), lambda host: tmp_path / f"disk-{host}")
-    assert again.network.server.traffic.sent["COPY"] > 0
-    assert again.status()["iteration"] == 4
-
-
-def test_no_workers_file_is_left_and_it_goes_on(stage: MakeStage, tmp_path: Path) -> None:
-    settings = {"num_workers": 2, "iterations": 4, "checkpoints": 2}
-    made = stage(keep=10, **settings)
-    run(made, ((1,), (2,)), lambda host: tmp_path / f"disk-{host}")
-    folder = as_after(made, 2, tmp_path / "died")
-    again = stage(folder, goes_on=True, **settings)
-    run(again, ((1,), (2,)), lambda host: tmp_path / f"new-disk-{host}")
+    assert len(lost) == 2 or again.network.server.traffic.sent["COPY"] > 0
     assert again.status()["iteration"] == 4
 
 

@@ -240,10 +240,13 @@ def test_reports_of_another_swap_do_not_count(stage: MakeStage) -> None:
     assert not made.events("swap")
 
 
+@pytest.mark.parametrize("holders", [None, {1}])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_nobody_waits_for_the_report_of_the_lost(stage: MakeStage, when: str) -> None:
+def test_nobody_waits_for_the_report_of_the_lost(
+    stage: MakeStage, when: str, holders: set[int] | None
+) -> None:
     made = stage(swap_interval=1)
-    swaps, engine = ordered(made)
+    swaps, engine = ordered(made, holders)
     if when == "before":
         lose(2, swaps, engine)
         swaps.note(engine, 1, report({1: "a"}, {}))
@@ -264,15 +267,6 @@ def test_a_swap_is_whole_once_the_takers_have_reported_too(stage: MakeStage) -> 
     swaps.note(engine, 2, report({}, {2: "a"}))
     (event,) = made.events("swap")
     assert (event["moves"], event["sits_out"], event["exact"]) == ([[1, 2]], [2], True)
-
-
-def test_a_taker_that_is_lost_is_told(stage: MakeStage) -> None:
-    made = stage(swap_interval=1)
-    swaps, engine = ordered(made, {1})
-    swaps.note(engine, 1, report({1: "a"}, {}))
-    lose(2, swaps, engine)
-    (event,) = made.events("swap")
-    assert (event["lost"], event["exact"]) == ([2], False)
 
 
 def test_a_report_may_come_after_the_next_swap_began(stage: MakeStage) -> None:

@@ -1,6 +1,5 @@
 """`--stale 1`: the next batches leave before the feedback is in."""
 
-import copy
 from collections.abc import Callable
 
 import torch
@@ -10,7 +9,13 @@ from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.messages import BATCHES
 from mdgan.messages import Kind
-from tests.unit.families.mdgan.played import answer_of, feedback_of, generator_after, weights
+from tests.unit.families.mdgan.played import (
+    answer_of,
+    feedback_of,
+    generated_by_a_copy,
+    generator_after,
+    weights,
+)
 from tests.unit.families.mdgan.stage import Stage
 from tests.unit.gan import small
 
@@ -19,30 +24,15 @@ KAPPA = 2
 
 
 def stale_generator(pauses: set[int], answered: list[list[int]]) -> Tensor:
-    """Reference: feedback meets the very module, copied, that made the batches.
-
-    Args:
-        pauses: the iterations after which the server waits for all feedback before it goes on.
-        answered: for each iteration who answered.
-    """
+    """Reference: feedback meets the very module, copied, that made the batches."""
     learner = small.make_learner()
     made: list[tuple[torch.nn.Module, Tensor]] = []
 
-    def generate() -> None:
-        module = copy.deepcopy(learner.model)
-        z = torch.randn(KAPPA * small.BATCH_SIZE, small.Z_DIM, generator=learner._noise)
-        with learner.random_state.in_place():
-            x = module(z)
-        learner.model.load_state_dict(  # what BatchNorm has seen, and nothing else
-            {**learner.model.state_dict(), **dict(module.named_buffers())}
-        )
-        made.append((module, x.view(KAPPA, small.BATCH_SIZE, *small.SHAPE)))
-
     for i, present in enumerate(answered, 1):
         if not made:
-            generate()
+            made.append(generated_by_a_copy(learner))
         if i not in pauses and i < len(answered):
-            generate()
+            made.append(generated_by_a_copy(learner))
         module, x = made.pop(0)
         feedbacks = {worker: feedback_of(worker, i) for worker in present}
         output_gradient = aggregate(feedbacks, assign([1, 2], KAPPA), KAPPA)

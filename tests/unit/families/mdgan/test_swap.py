@@ -51,17 +51,6 @@ def test_a_derangement_is_a_permutation_without_fixed_points(
         assert all(giver != taker for giver, taker in moves.items())
 
 
-@pytest.mark.parametrize("form", ["pairs", "derangement"])
-@pytest.mark.parametrize("workers", [[], [1], [17]])
-def test_fewer_than_two_workers_do_not_swap(form: str, workers: list[int]) -> None:
-    assert draw_swap(form, 0, 0, workers) == {}
-
-
-@pytest.mark.parametrize("form", ["pairs", "derangement"])
-def test_two_workers_always_swap(form: str) -> None:
-    assert all(draw_swap(form, 5, number, [2, 9]) == {2: 9, 9: 2} for number in range(20))
-
-
 @quick
 @given(seeds, st.integers(0, 500), st.integers(1, 9), st.integers(30, 60))
 def test_nobody_sits_out_twice_in_a_row(seed: int, start: int, half: int, swaps: int) -> None:

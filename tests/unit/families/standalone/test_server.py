@@ -39,12 +39,7 @@ def make_gan() -> LocalGAN:
 
 
 class Alone(Stage):
-    """A server without hosts.
-
-    Args:
-        folder: for the run.
-        how: as for `Stage`.
-    """
+    """A server without hosts."""
 
     def __init__(self, folder: Path, **how: Any) -> None:
         self.gan = make_gan()
