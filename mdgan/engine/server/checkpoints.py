@@ -77,7 +77,7 @@ class ServerCheckpoints:
         self._store = store
         self._settings = settings
         self._config = config
-        self._fence = fence
+        self.fence = fence
         self._peers = peers
         self._writer = BackgroundWriter()
         self._problems: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
@@ -102,9 +102,6 @@ class ServerCheckpoints:
         """Begins a checkpoint, unless workers of free hosts are still writing the one before.
 
         After two minutes the one before is made without the workers that have not written.
-
-        Args:
-            progress: what the algorithm counts.
         """
         if self._is_delayed(iteration):
             return
@@ -223,14 +220,6 @@ class ServerCheckpoints:
             self._peers.observer.note(f"warning: {problem}; training goes on")
             self._peers.observer.event("unsaved", iteration, reason=problem)
 
-    def check_fence(self) -> None:
-        """Makes sure that no later server has taken over.
-
-        Raises:
-            Fenced: one has.
-        """
-        self._fence.check()
-
     def close(self, timeout_seconds: float) -> None:
         """Commits what there is and waits until it is written.
 
@@ -255,7 +244,7 @@ class ServerCheckpoints:
     def _counting(self, iteration: int) -> list[int] | None:
         """The checkpoints that count so far; None if the run's folder cannot be read now."""
         try:
-            self.check_fence()
+            self.fence.check()
             return self._store.committed()
         except OSError as error:
             self._could_not_write(iteration, error)
@@ -285,7 +274,7 @@ class ServerCheckpoints:
         """Writes what is written here, and the manifest last; runs in the background."""
         store, iteration, before = self._store, opened.iteration, self.kept.newest
         try:
-            self.check_fence()
+            self.fence.check()
         except Fenced:
             return  # the main thread will find out, too
         states, borrowed = opened.states, {}
@@ -307,7 +296,7 @@ class ServerCheckpoints:
         elsewhere = [key for key, stored in files.items() if not (folder / stored.name).exists()]
         manifest = Manifest(
             iteration=iteration,
-            generation=self._fence.generation,
+            generation=self.fence.generation,
             progress=dict(opened.progress),
             seconds=opened.seconds,
             workers=tuple(sorted(int(key) for key in files if key != SERVER)),

@@ -191,7 +191,6 @@ class Server:
         self.observer.end(state, self.engine.done, self.checkpoints.last)
 
     def _dismiss(self, reason: str) -> None:
-        """Tells every host to stop, takes in their last words, and closes."""
         self.engine.see_off(reason)
         self._tell_spans(at_end=True)
 
