@@ -198,7 +198,6 @@ def score_generator(
     """Generates samples and scores them.
 
     Args:
-        held_out: of real samples that the server may hold.
         held: by worker, the samples of each class that it holds, if a conditional generator is to
             make classes as often; else it makes all equally often.
 

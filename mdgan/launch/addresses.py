@@ -52,9 +52,6 @@ def check_free(place: str, listen: str | None = None) -> str:
     Args:
         place: address and port; 0 for a free one.
         listen: the value of `--listen`, if that says where.
-
-    Returns:
-        The place, with a port that is free.
     """
     host, port = split(place)
     by_address, by_port = f"--master-addr {host}", f"--master-port {port}"

@@ -39,11 +39,7 @@ class Beginning:
 
 
 def read_beginning(given: str, models: Models) -> Beginning:
-    """Reads what `--init-from` names.
-
-    Args:
-        given: the folder of a run, or a safetensors file with a generator.
-    """
+    """Reads what `--init-from` names: the folder of a run, or a generator's safetensors file."""
     path, model = path_of(given), models.generator()
     is_run = path.is_dir()
     try:
@@ -95,11 +91,7 @@ def _discriminators(run: Path, model: nn.Module) -> dict[int, State]:
 
 
 def discriminator_in(state: State, model: nn.Module) -> State | None:
-    """The weights and buffers of D in the state of any algorithm's server or worker.
-
-    Returns:
-        By the model's own names; None if there are none that fit.
-    """
+    """The weights and buffers of D in the state of any server or worker; None if none fit."""
     for marker in ("discriminator.model.", "discriminator."):
         parts = {name: name.partition(marker)[2] for name in state if marker in name}
         weights = {part: state[name] for name, part in parts.items()}

@@ -43,8 +43,7 @@ STOPPED = 130
 def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
     """Runs a role; turns each way in which it may end into a line and an exit status.
 
-    Args:
-        tells: whether to say that the server stopped or is gone; one rank on a machine does.
+    One rank on a machine `tells` that the server stopped or is gone.
     """
     try:
         work()
@@ -76,8 +75,7 @@ def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
 class ChildProcesses:
     """The processes of this machine's ranks. None outlives the launcher, however that ends.
 
-    Args:
-        has_standbys: whether hosts look for another server when this one dies.
+    With standbys, hosts look for another server when this one dies.
     """
 
     def __init__(self, *, has_standbys: bool) -> None:

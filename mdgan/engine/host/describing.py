@@ -39,7 +39,6 @@ class Describer:
 
     Args:
         own_file: this machine's extractor file; None if it agreed to the data set's classifier.
-        why_not: why it tells nothing; empty if it tells.
         server_is_here: whether the server runs on this machine, for the same user. It could read
             the data itself, so that sums over any number of samples tell it nothing.
     """

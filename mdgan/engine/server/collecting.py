@@ -50,7 +50,6 @@ class Deadline:
         return min(num_live, max(1, ceil(self._quorum * num_live)))
 
 
-
 class Collector:
     """Takes in one event after the other while the server waits; all but answers go to the engine.
 

@@ -92,12 +92,10 @@ class _AnsweredSum:
 
 
 class HostMask(HostStage):
-    """Masks what one host answers, and helps to unmask sums.
+    """Masks what one host answers, and helps to unmask sums; what it refuses is `NotMasked`.
 
     Args:
-        keys: of this host and for the others; an attribute, too.
-        form: how answers travel.
-        least: an attribute, too: how many hosts' answers a sum must have, 3 or more.
+        least: how many hosts' answers a sum must have, 3 or more.
         repeats: whether the host would answer the same if it were asked for an iteration again.
             Then it does so only until it has helped to unmask that one's sum: of two sums, the
             second without one of the hosts, the difference would be that host's answer. That the
@@ -136,9 +134,6 @@ class HostMask(HostStage):
 
         Args:
             leaving: answers to a question that says in `sums` which hosts take part in which sum.
-
-        Raises:
-            NotMasked: see there.
         """
         about, question = leaving.about(), leaving.question
         groups = sorted(set(leaving.groups.values()))

@@ -155,7 +155,12 @@ class ServerMask(ServerStage):
         return answers
 
     def _unmask(
-        self, iteration: int, asked: AskedHosts, sums: Sequence[_Sum], masked: Masked, engine: Engine
+        self,
+        iteration: int,
+        asked: AskedHosts,
+        sums: Sequence[_Sum],
+        masked: Masked,
+        engine: Engine,
     ) -> dict[int, dict[int, Limbs]]:
         """What hosts reveal, by host and sum (rounds 3 and 4)."""
         number, codes = self._question.number, dict[int, dict[int, Tensor]]()

@@ -160,9 +160,7 @@ class AnswerChecks:
     There is a screening for each kind of question, the first for those of no kind.
     """
 
-    def __init__(
-        self, screenings: Sequence[Screening], peers: Peers, device: torch.device
-    ) -> None:
+    def __init__(self, screenings: Sequence[Screening], peers: Peers, device: torch.device) -> None:
         self._screenings = {screening.form.kind: screening for screening in screenings}
         self._first = self._form = screenings[0].form
         self._forms: Mapping[int, AnswerForm] = {}
