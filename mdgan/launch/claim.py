@@ -168,7 +168,7 @@ def _find_run(
 
 
 def resumed_or_started(prepared: Prepared) -> Prepared | None:
-    """What `--resume-or-start` makes of a run, by what is in its `--out`; None if it is finished."""
+    """What `--resume-or-start` makes of a run, by its `--out`; None if it is finished."""
     path = Path(prepared.launch.out or "")
     if not _is_run(path):
         return prepared

@@ -118,9 +118,7 @@ def connector(
                 hello,
                 accepts,
                 message_sizes.between_hosts(sizes, len(workers)),
-                timeouts,
-                parcels_at,
-                until,
+                *(timeouts, parcels_at, until),
             )
             host.own_address = own_address
             with contextlib.ExitStack() as closing:

@@ -13,16 +13,7 @@ from mdgan.transport.server_end import Guest, ServerTransport
 
 
 class MemoryNetwork:
-    """The switchboard of one process.
-
-    Args:
-        admit: called with every hello, in the joining host's thread.
-
-    Attributes:
-        server: the server's end.
-        parcels: what hosts have laid out for each other.
-        hosts: the newest end of each that ever joined.
-    """
+    """The switchboard of one process, with the newest end of each host that ever joined."""
 
     def __init__(self, timeouts: Timeouts, admit: Admit) -> None:
         self.timeouts = timeouts

@@ -132,11 +132,7 @@ class ServerCheckpoints:
         self._commit_if_complete()
 
     def _begin(
-        self,
-        iteration: int,
-        progress: Mapping[str, int],
-        state: Mapping[str, Tensor],
-        hosts: Hosts,
+        self, iteration: int, progress: Mapping[str, int], state: Mapping[str, Tensor], hosts: Hosts
     ) -> _Open:
         asked = {host: frozenset(workers) for host, workers in hosts.items()}
         waiting = set(workers_of(asked))

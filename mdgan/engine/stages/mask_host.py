@@ -103,12 +103,7 @@ class HostMask(HostStage):
     """
 
     def __init__(
-        self,
-        keys: HostKeys,
-        form: AnswerForm,
-        least: int = LEAST_PARTIES,
-        *,
-        repeats: bool = False,
+        self, keys: HostKeys, form: AnswerForm, least: int = LEAST_PARTIES, *, repeats: bool = False
     ) -> None:
         self.keys = keys
         self.least = max(least, LEAST_PARTIES)

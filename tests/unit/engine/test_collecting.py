@@ -237,7 +237,7 @@ NO_LOSSES = [
     LOSSES.long(),
 ]
 NO_WORKERS: list[Any] = [
-    *([], [1], [7], [2, 2], ["2"], [None], [[2]], [{"a": 1}], {"2": 2}, "2", 2, None),
+    *([], [1], [7], [2, 2], ["2"], [None], [[2]], [{"a": 1}], {"2": 2}, "2", 2, None)
 ]
 NO_ANSWERS: list[tuple[dict[str, Any], dict[str, Tensor]]] = [
     *(({"workers": [2]}, {"answers.values": wrong, "losses": LOSSES}) for wrong in NO_CHANGES),

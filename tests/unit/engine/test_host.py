@@ -15,13 +15,7 @@ from mdgan.storage.state_file import write_state
 from mdgan.transport.base import Joined, Lost
 from tests.toy_family import ANSWER
 from tests.unit.engine.played import COPIED, LONG, copied
-from tests.unit.engine.played_server import (
-    PlayedServer,
-    change_by,
-    question,
-    rows,
-    unreadable,
-)
+from tests.unit.engine.played_server import PlayedServer, change_by, question, rows, unreadable
 from tests.unit.engine.stage import Learner, make_worker, same_state
 
 
