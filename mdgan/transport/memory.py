@@ -22,11 +22,7 @@ class MemoryNetwork:
         self.hosts: dict[int, MemoryHostTransport] = {}
 
     def join(self, host: int, hello: Mapping[str, Any]) -> "MemoryHostTransport":
-        """Adds a host and tells the server; an earlier link of the same host is gone.
-
-        Raises:
-            BadInput: the server refused it.
-        """
+        """Adds a host and tells the server; an earlier link of the same host is gone."""
         welcome = self.server.decide({"purpose": "join", "host": host, **hello})
         if isinstance(welcome, str):
             raise BadInput(f"the server refused this host: {welcome}")

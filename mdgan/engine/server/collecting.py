@@ -160,10 +160,8 @@ class Collector:
 
         Args:
             weights: what hosts multiply answers by before they add them up; 1 if not given.
-            form: how they answer this question, one of those that the algorithm has named; the
-                first if not given.
-            forms: how each worker does, if not all alike; each of a kind that the algorithm has
-                named.
+            form: how they answer this question; the first that the algorithm has named by default.
+            forms: how each worker does, if not all alike.
             read: reads what hosts have masked; see `AnswerChecks.begin`.
             again: whether they were counted in this iteration already.
 

@@ -43,13 +43,9 @@ class Engine:
 
     Attributes:
         done: the last iteration that is done.
-        stop_asked: whether the user has asked the server to stop.
-        span: a block that the report shows under a name; see `Tracer`.
-        note, event: see `RunObserver`.
-        at: from here on the server works on an iteration; see `Peers`.
         tell: sends a host a message that needs no answer; see `ServerTransport`.
-        collect, next_answer, is_enough: see `Collector`.
-        checkpoint_due: see `ServerCheckpoints`.
+        span, note, event, at: see `Tracer`, `RunObserver` and `Peers`.
+        collect, next_answer, is_enough, checkpoint_due: see `Collector`, `ServerCheckpoints`.
     """
 
     def __init__(

@@ -133,11 +133,7 @@ class Scoring:
             self._peers.transport.send(host, self._extractor)
 
     def note_real(self, host: int, message: Message) -> None:
-        """Takes in the statistics of a host's data; the sum goes to the scorer when all are here.
-
-        Raises:
-            BadInput: the statistics are malformed.
-        """
+        """Takes in the statistics of a host's data; the scorer gets the sum when all are here."""
         if not self.on:
             return
         reason = message.fields["reason"]
