@@ -30,7 +30,7 @@ class Advance(NamedTuple):
     Attributes:
         iteration: i, the last that is done.
         losses: float32 [N, 2], J_disc and J_gen of every worker that answered.
-        workers: their numbers, in the same order; none where one role does everything.
+        workers: in the same order; none where one role does everything.
         measures: what else the algorithm records: name in the row → worker → JSON value.
     """
 

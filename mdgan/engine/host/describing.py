@@ -70,11 +70,7 @@ class Describer:
         self._steps = self._work(message)
 
     def step(self, iteration: int) -> Message | None:
-        """Does one piece of the work.
-
-        Returns:
-            The REAL message once all is done, or once it is clear that it cannot be done.
-        """
+        """Does one piece of the work; REAL once all is done, or clearly cannot be done."""
         assert self._steps is not None
         reason = ""
         try:

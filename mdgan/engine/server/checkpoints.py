@@ -52,13 +52,8 @@ class _Open:
 class ServerCheckpoints:
     """The server's side of checkpoints.
 
-    Args:
-        config: all settings of the run as JSON values, for the manifest.
-        believes_first: see `KeptStates`.
-
-    Attributes:
-        kept: the states of workers that are here.
-        ordered: the iteration of the checkpoint that hosts were last asked for.
+    Hosts were last asked for that of the iteration `ordered`. The config, all settings as JSON
+    values, is for the manifest.
     """
 
     def __init__(
@@ -84,11 +79,7 @@ class ServerCheckpoints:
         self._open: _Open | None = None
 
     def due(self, before: int, iteration: int, *, ends: bool = False) -> bool:
-        """Whether there is to be a checkpoint after an iteration.
-
-        Args:
-            before: the last iteration that was asked about; −1 for the start.
-        """
+        """Whether there is to be one after an iteration; it was asked last of the one `before`."""
         settings = self._settings
         if not settings.checkpoints.checkpoint_interval:
             return False

@@ -53,8 +53,7 @@ class Deadline:
 class Collector:
     """Takes in one event after the other while the server waits; all but answers go to the engine.
 
-    Args:
-        answer_seconds: a host that owes an answer for so long counts as lost, even if it lives.
+    A host that owes an answer for `answer_seconds` counts as lost, even if it lives.
     """
 
     def __init__(self, engine: "Engine", settings: RunSettings, answer_seconds: float) -> None:

@@ -46,9 +46,7 @@ class Server:
     ) -> None:
         """Training goes on from a checkpoint, whose state has been loaded.
 
-        Args:
-            replaces_another: whether this server takes over from one that died: then workers that
-                do not come are left behind.
+        A server that replaces another one, which died, leaves workers behind that do not come.
         """
         ended = manifest.iteration == manifest.settings.get("iterations")
         self.part.go_on(manifest.progress, changed, ended=ended)
