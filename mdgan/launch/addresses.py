@@ -14,11 +14,9 @@ from mdgan.errors import BadInput
 
 @dataclass(frozen=True)
 class Sockets:
-    """A folder with a socket for each rank of this machine, which is its user's alone.
+    """A folder of mode 0700 with a socket for each rank of this machine.
 
-    Attributes:
-        folder: it exists, with mode 0700.
-        alone: whether no rank of the run is on another machine.
+    It is alone if no rank of the run is on another machine.
     """
 
     folder: Path

@@ -26,12 +26,9 @@ State = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Beginning:
-    """Weights and buffers that fit the models of the run.
+    """Weights and buffers that fit the models of the run, by the models' own names.
 
-    Attributes:
-        generator: of G, by the model's own names.
-        discriminators: of D, by the worker that they were trained by; one with the number 0 is for
-            all workers. Empty if there is none that fits.
+    Those of D are by the worker that they were trained by; one with the number 0 is for all.
     """
 
     generator: State

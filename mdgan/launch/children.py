@@ -89,10 +89,7 @@ class ChildProcesses:
         self._lifeline, self._launcher_alive = os.pipe()
 
     def run(self, work: Sequence[tuple[str, Callable[[], None]]]) -> int:
-        """Forks a child for each role and waits for them; ends the rest when the server ends.
-
-        Args:
-            work: names and roles; the first role says it if the server stops or is gone.
+        """Forks a child for each role, by its name; ends the rest when the server ends.
 
         Returns:
             The exit status of the server, or the worst of the hosts' where it runs elsewhere.

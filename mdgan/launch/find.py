@@ -26,8 +26,7 @@ Found = TypeVar("Found")
 class TurnedAway(Exception):
     """A server answers at a place and does not let this process in; the text says why.
 
-    Args:
-        doubtful_times: how often in a row it may look so and yet be otherwise.
+    It may look so `doubtful_times` in a row and yet be otherwise.
     """
 
     def __init__(self, text: str, doubtful_times: int = 0) -> None:
@@ -57,12 +56,8 @@ def find_server(
 ) -> Found:
     """Tries the places in order, again and again, until one lets this process in.
 
-    Args:
-        places: where the server may be, most likely first.
-
     Raises:
         BadInput: every server that answered refused this process, or none answered in time.
-        Interrupted: asked to stop.
     """
     problem = (
         f"no server answers at {' or '.join(map(shown, places))} after {timeout_seconds:g} s; "

@@ -69,12 +69,7 @@ def run_host(
     process_here: int,
     run: Path | None = None,
 ) -> None:
-    """Runs a host over the network.
-
-    Args:
-        process_here: which of this machine's processes it is.
-        run: the run's folder, if the server was started on this machine, as for `sockets`.
-    """
+    """Runs a host over the network; run and sockets are given if the server was started here."""
     task = prepared.task
     processes = task.processes_here if task else prepared.ranks.num_processes
     host_here, num_hosts = process_here - prepared.ranks.serves, len(prepared.ranks.hosts)

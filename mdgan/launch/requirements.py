@@ -31,8 +31,7 @@ def check_required(
 ) -> None:
     """Checks the settings of this machine, which a server must have, too, to let it join.
 
-    Args:
-        told: whether a server has told them, and so has chosen what no number bounds.
+    If a server has told them, it has chosen what no number bounds.
     """
     for each in () if required is None else required.given:
         if lacks := _lacks(each, settings):

@@ -46,18 +46,7 @@ class ParcelService:
 
 
 class ParcelServer:
-    """The port, or the socket, where a host hands out its own parcels.
-
-    Args:
-        place: `unix:` and a path, or an address with port 0 for a free one.
-        identity: what the host shows and whom it trusts; None without TLS.
-
-    Attributes:
-        place: where other hosts find it.
-
-    Raises:
-        CannotListen: gRPC cannot listen there.
-    """
+    """The port, or the socket, where a host hands out its own parcels; see `listen`."""
 
     def __init__(
         self, service: ParcelService, place: str, identity: Identity | None, timeouts: Timeouts
