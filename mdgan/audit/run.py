@@ -18,7 +18,6 @@ from mdgan.errors import BadInput, cannot_write
 from mdgan.gan.sampling import sample_pieces
 from mdgan.inspect.evaluate import extractor_of
 from mdgan.launch import machine
-from mdgan.launch.privacy import has_budgets
 from mdgan.metrics.extractor import Extractor
 from mdgan.observe.grid import grid_png
 from mdgan.privacy.canaries import CANARIES
@@ -57,7 +56,7 @@ def audit_run(
     inversions: list[Inversion] = []
     if not steps:
         left_out["updates and feedback"] = "--steps 0"
-    elif has_budgets(target.settings):
+    elif target.settings.privacy.has_dp:
         left_out["updates and feedback"] = (
             "the noise on them is made of a secret that the run does not have"
         )

@@ -26,16 +26,12 @@ LEAST_TO_SUM = 3
 
 @dataclass(frozen=True)
 class AnswerForm:
-    """How the answers of an algorithm travel.
+    """How the answers of an algorithm travel: their kind of message, and the shape of each.
 
     Attributes:
-        kind: of the messages that they come in.
-        shape: of one answer.
-        codec: how answers are written.
         sums: whether a host may add up its workers' answers.
         beside: what else every worker sends, float32 tensors: name → shape. If its first dimension
             is another for each worker, there are no sums.
-        arithmetic: in which answers are added up.
         most_norm: no answer is longer than that, if it is known: then what is usual does not
             matter, and whether an answer is used depends on it alone.
     """
@@ -55,7 +51,6 @@ class Answers:
 
     Attributes:
         singles: by worker, each of the form's shape.
-        sums: of those workers whose host has added up their answers.
         losses: J_disc and J_gen by worker, float32 [2].
         beside: what else they sent: name → worker → tensor; only of workers in `singles`.
         hosts: the hosts that answered, whether their answers can be used or not.
@@ -113,15 +108,14 @@ def pack_answers(
         answers: by worker, float32 of the form's shape; maybe none.
         losses: J_disc and J_gen by worker, float32 [2].
         groups: by worker, which answers may be added up with its own: those of the same group.
-        beside: what else the form asks for: name → worker → tensor.
+        beside: name → worker → tensor.
         weights: of workers in sums, if the form's arithmetic has any.
 
     Returns:
         fields `workers`, and `summed`: a list of workers for every sum. Tensors in the order of
         `workers`: `losses`, float32 [W, 2]; those of `beside`, float32 [W, …], one after the other
         if they are not all of one shape; and, as the codec writes them, `answers.…` of the workers
-        that are in no sum. In the order of `summed`, as
-        the codec writes them: `sums.…`. A codec that loses nothing has sums in float64.
+        that are in no sum. In the order of `summed`: `sums.…`, too, float64 if the codec is exact.
     """
     if not answers:  # a stage has written all of them
         return Message(form.kind, iteration)
@@ -155,11 +149,7 @@ def _to_sum(answers: Mapping[int, Tensor], groups: Mapping[int, int]) -> list[li
 
 
 def in_one_message(answers: Sequence[Message]) -> Message:
-    """Host → server: what `pack_answers` gave for each of several forms.
-
-    Returns:
-        The only one as it is; else fields: kind → fields; tensors named `<kind>/<name>`.
-    """
+    """What `pack_answers` gave for several forms: kind → fields; tensors named `<kind>/<name>`."""
     first, *others = answers
     if not others:
         return first
@@ -180,14 +170,10 @@ def of_kind(message: Message, kind: str) -> Message:
 def read_answers(
     message: Message, form: AnswerForm, forms: Mapping[int, AnswerForm] | None = None
 ) -> Answers:
-    """Reads what `pack_answers` wrote; a hostile host may have sent anything else.
+    """Reads what `pack_answers` wrote; there are no answers in what a hostile host malformed.
 
     Args:
-        form: how answers travel.
         forms: by worker, if the shapes of what they send beside differ.
-
-    Returns:
-        The answers, in which every worker has one part; none if the message is malformed.
     """
     fields, tensors = message.fields, message.tensors
     workers, groups = _ranks(fields.get("workers")), fields.get("summed", [])

@@ -53,12 +53,7 @@ class Channel:
         self._connection.close()
 
     def read_all(self, put: Callable[[Message], None], at_end: Callable[[], None]) -> None:
-        """Reads in a thread of its own, so that the sender never waits for long.
-
-        Args:
-            put: called with every message.
-            at_end: called when the other end is closed.
-        """
+        """Reads in a thread of its own, so that the sender never waits for long."""
 
         def read() -> None:
             with contextlib.suppress(ChannelClosed):

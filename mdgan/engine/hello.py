@@ -35,12 +35,10 @@ def _same(ours: str, theirs: str) -> bool:
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """A host that wants to join.
+    """A host that wants to join; its number is that of its first worker.
 
     Attributes:
-        host: its number, that of its first worker.
         identity: what must be equal on every rank.
-        num_samples: of each worker.
         class_counts: of each worker, the number of samples of each class.
         generation: of the server that it was linked with last; 0 for none.
         key: a secret of this host; with it the host proves that it is the same when it comes back.
@@ -75,9 +73,7 @@ def make_hello(
     """The hello of a host that has not joined any server yet, as JSON values.
 
     Args:
-        host: its number, that of its first worker.
         class_counts: the number of samples of each class, for each of its workers.
-        identity: what must be equal on every rank.
         tells_classes: whether to tell more than how many samples there are in all.
     """
     counts = class_counts if tells_classes else dict.fromkeys(class_counts, ())

@@ -47,7 +47,6 @@ class SignedKey(msgspec.Struct, frozen=True):
     """What a host tells of its key.
 
     Attributes:
-        workers: its ranks; the first one is its number.
         key: the public half, in hexadecimal.
         chain: PEM of its certificate and those between that and the authority; or empty.
         signature: in hexadecimal, over `statement`; or empty.

@@ -47,16 +47,11 @@ Limits = Callable[[int], Mapping[str, int]]
 
 @dataclass(frozen=True)
 class MessageSizes:
-    """How large the messages of one algorithm can be.
+    """How large the messages of one algorithm can be; see the functions of the same names.
 
     Attributes:
-        state_bytes: of what a worker trains, with its optimizers; see `state_bytes`.
         from_host: the kinds that a host with this many workers may send to the server.
-        from_server: the kinds that the server may send to such a host.
-        between_hosts: the kinds that such a host may get from another one.
-        names_bytes: of the names and shapes in what a worker trains; see `names_bytes`.
         json_bytes: the most JSON of those kinds `from_host` that have more than `small_bytes`.
-        shares_bytes: of what a host gets or gives to mask and unmask one sum; see `shares_bytes`.
     """
 
     state_bytes: int

@@ -30,9 +30,8 @@ class Advance(NamedTuple):
     Attributes:
         iteration: i, the last that is done.
         losses: float32 [N, 2], J_disc and J_gen of every worker that answered.
-        workers: their numbers, in the same order; none where one role does everything.
-        measures: what else the algorithm records: name in the row → worker → JSON value. An empty
-            one is left out.
+        workers: in the same order; none where one role does everything.
+        measures: what else the algorithm records: name in the row → worker → JSON value.
     """
 
     iteration: int
@@ -46,7 +45,6 @@ class ServerPart(ABC):
 
     Attributes:
         form: how hosts answer; see `forms` where there are several kinds of question.
-        stages: that answers pass.
         device: the one that answers are moved to.
         counts_busy: whether workers that are busy with an earlier question count where a quorum
             must answer.
@@ -74,11 +72,7 @@ class ServerPart(ABC):
 
     @abstractmethod
     def advance(self, done: int, engine: "Engine") -> Advance | None:
-        """One global iteration, or one round of several; None if no answer could be used.
-
-        Args:
-            done: the last iteration that is done.
-        """
+        """One global iteration, or one round of several; None if no answer could be used."""
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
@@ -109,11 +103,7 @@ class ServerPart(ABC):
         return {}
 
     def lacking(self, workers: Collection[int]) -> str:
-        """Which workers an iteration cannot do without, in words for users, if they are gone.
-
-        Returns:
-            Empty if these are enough for an iteration.
-        """
+        """Which workers an iteration lacks, in words for users; empty if these are enough."""
         return "" if workers else "all workers"
 
     def begin(self, engine: "Engine") -> None:
@@ -135,7 +125,6 @@ class ServerPart(ABC):
         """Training goes on from a checkpoint.
 
         Args:
-            progress: what `progress` gave then.
             changed: the names of settings that have other values since.
             ended: whether it was to be the end of training then.
         """
@@ -163,10 +152,7 @@ class Learner(Protocol):
         """A copy of everything that the worker's next answer depends on."""
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Continues where `state` was taken.
-
-        Returns:
-            Whether the shard is the same size; if not, it stays as it is.
+        """Continues where `state` was taken; whether the shard is the same size, else it stays.
 
         Raises:
             KeyError, RuntimeError: the state does not fit; nothing changed.

@@ -64,11 +64,7 @@ class RealSamples:
     shards: Sequence[Shard] = ()
 
     def describe(self, extractor: Extractor, held_out: Features | None) -> RealStatistics | None:
-        """The statistics of all real samples; None if hosts describe them.
-
-        Raises:
-            BadInput: there are none.
-        """
+        """The statistics of all real samples; None if hosts describe them."""
         if self.real_is_held_out:
             return describe_held_out(held_out, extractor)
         return describe_all(self.shards, extractor) if self.shards else None
@@ -169,11 +165,7 @@ class Scorer:
 
 
 def describe_held_out(held_out: Features | None, extractor: Extractor) -> RealStatistics:
-    """The statistics of the samples that the server may hold.
-
-    Raises:
-        BadInput: there are none.
-    """
+    """The statistics of the samples that the server may hold."""
     if held_out is None:
         raise BadInput(
             "workers tell nothing of their samples, and the server holds none; give --held-out "
@@ -198,12 +190,8 @@ def score_generator(
     """Generates samples and scores them.
 
     Args:
-        held_out: of real samples that the server may hold.
         held: by worker, the samples of each class that it holds, if a conditional generator is to
             make classes as often; else it makes all equally often.
-
-    Raises:
-        BadInput: features that are not finite.
     """
     num_classes, labels = num_classes_of(generator), None
     if num_classes is not None:

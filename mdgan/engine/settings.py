@@ -29,15 +29,11 @@ _DEADLINE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(x?)")
 
 
 class DeadlineRule(NamedTuple):
-    """When the server goes on without the answers that are missing; one of the two numbers is 0.
-
-    Attributes:
-        seconds: this long after asking.
-        factor: this many times the median time of an answer after asking.
-    """
+    """When the server goes on without the answers that are missing; one of the two numbers is 0."""
 
     seconds: float
     factor: float
+    """Of the median time of an answer."""
 
     def __str__(self) -> str:
         """As the command line has it."""

@@ -14,11 +14,9 @@ from mdgan.errors import BadInput
 
 @dataclass(frozen=True)
 class Sockets:
-    """A folder with a socket for each rank of this machine, which is its user's alone.
+    """A folder of mode 0700 with a socket for each rank of this machine.
 
-    Attributes:
-        folder: it exists, with mode 0700.
-        alone: whether no rank of the run is on another machine.
+    It is alone if no rank of the run is on another machine.
     """
 
     folder: Path
@@ -52,9 +50,6 @@ def check_free(place: str, listen: str | None = None) -> str:
     Args:
         place: address and port; 0 for a free one.
         listen: the value of `--listen`, if that says where.
-
-    Returns:
-        The place, with a port that is free.
     """
     host, port = split(place)
     by_address, by_port = f"--master-addr {host}", f"--master-port {port}"

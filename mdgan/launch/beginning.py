@@ -26,12 +26,9 @@ State = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Beginning:
-    """Weights and buffers that fit the models of the run.
+    """Weights and buffers that fit the models of the run, by the models' own names.
 
-    Attributes:
-        generator: of G, by the model's own names.
-        discriminators: of D, by the worker that they were trained by; one with the number 0 is for
-            all workers. Empty if there is none that fits.
+    Those of D are by the worker that they were trained by; one with the number 0 is for all.
     """
 
     generator: State
@@ -39,11 +36,7 @@ class Beginning:
 
 
 def read_beginning(given: str, models: Models) -> Beginning:
-    """Reads what `--init-from` names.
-
-    Args:
-        given: the folder of a run, or a safetensors file with a generator.
-    """
+    """Reads what `--init-from` names: the folder of a run, or a generator's safetensors file."""
     path, model = path_of(given), models.generator()
     is_run = path.is_dir()
     try:
@@ -95,11 +88,7 @@ def _discriminators(run: Path, model: nn.Module) -> dict[int, State]:
 
 
 def discriminator_in(state: State, model: nn.Module) -> State | None:
-    """The weights and buffers of D in the state of any algorithm's server or worker.
-
-    Returns:
-        By the model's own names; None if there are none that fit.
-    """
+    """The weights and buffers of D in the state of any server or worker; None if none fit."""
     for marker in ("discriminator.model.", "discriminator."):
         parts = {name: name.partition(marker)[2] for name in state if marker in name}
         weights = {part: state[name] for name, part in parts.items()}

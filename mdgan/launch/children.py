@@ -43,8 +43,7 @@ STOPPED = 130
 def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
     """Runs a role; turns each way in which it may end into a line and an exit status.
 
-    Args:
-        tells: whether to say that the server stopped or is gone; one rank on a machine does.
+    One rank on a machine `tells` that the server stopped or is gone.
     """
     try:
         work()
@@ -76,8 +75,7 @@ def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
 class ChildProcesses:
     """The processes of this machine's ranks. None outlives the launcher, however that ends.
 
-    Args:
-        has_standbys: whether hosts look for another server when this one dies.
+    With standbys, hosts look for another server when this one dies.
     """
 
     def __init__(self, *, has_standbys: bool) -> None:
@@ -91,10 +89,7 @@ class ChildProcesses:
         self._lifeline, self._launcher_alive = os.pipe()
 
     def run(self, work: Sequence[tuple[str, Callable[[], None]]]) -> int:
-        """Forks a child for each role and waits for them; ends the rest when the server ends.
-
-        Args:
-            work: names and roles; the first role says it if the server stops or is gone.
+        """Forks a child for each role, by its name; ends the rest when the server ends.
 
         Returns:
             The exit status of the server, or the worst of the hosts' where it runs elsewhere.

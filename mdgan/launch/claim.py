@@ -113,19 +113,9 @@ class Claim:
 
 
 def claim(
-    prepared: Prepared,
-    listens: str = "",
-    socket: str = "",
-    *,
-    taking_over: bool = False,
+    prepared: Prepared, listens: str = "", socket: str = "", *, taking_over: bool = False
 ) -> Claim:
-    """Makes the folder of a new run, or takes that of a run that goes on.
-
-    Args:
-        listens: address and port for workers of other machines; empty if there are none.
-        socket: where workers of this machine find the server; empty if it has none.
-        taking_over: whether this replaces a server that may seem to live but does not answer.
-    """
+    """Makes the folder of a new run, or takes that of a run that goes on; see `Claim`."""
     run, goes_on, is_new = _find_run(prepared, taking_over=taking_over)
     place = f"--out {run.path}" if goes_on is None else f"--resume {run.path}"
     try:
@@ -178,14 +168,7 @@ def _find_run(
 
 
 def resumed_or_started(prepared: Prepared) -> Prepared | None:
-    """What `--resume-or-start` comes to, by what is in the run's folder.
-
-    Args:
-        prepared: the checked run, with the folder as its `--out`.
-
-    Returns:
-        It as it goes on from a checkpoint, or unchanged as it starts; None if it is finished.
-    """
+    """What `--resume-or-start` makes of a run, by its `--out`; None if it is finished."""
     path = Path(prepared.launch.out or "")
     if not _is_run(path):
         return prepared

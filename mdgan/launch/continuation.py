@@ -25,13 +25,7 @@ _NO_MATTER = (
 
 @dataclass(frozen=True)
 class Continuation:
-    """Where a run goes on.
-
-    Attributes:
-        manifest: of the checkpoint that it goes on from.
-        notes: what the user should know of it, one line each.
-        settings: the present ones.
-    """
+    """Where a run goes on, with the present settings, and what the user should know of it."""
 
     run: RunDirectory
     manifest: Manifest
@@ -59,11 +53,7 @@ class Continuation:
 def continuation(
     run: RunDirectory, settings: Mapping[str, Any], *, taking_over: bool = False
 ) -> Continuation:
-    """Finds the newest whole checkpoint of a run.
-
-    Args:
-        taking_over: whether this replaces a server that may seem to live but does not answer.
-    """
+    """Finds the newest whole checkpoint of a run, on which nothing works unless it takes over."""
     if not taking_over:
         check_not_running(run)
     manifest, passed_over = Checkpoints(run.checkpoints, keep=1).newest()
@@ -72,9 +62,8 @@ def continuation(
         raise BadInput(f"--resume {run.path}: has no whole checkpoint ({why}); start a new run")
     algorithm = manifest.settings.get("algorithm")
     if algorithm != settings["algorithm"]:
-        command = (
-            str(algorithm) if algorithm == registry.BASELINE else f"train --algorithm {algorithm}"
-        )
+        is_baseline = algorithm == registry.BASELINE
+        command = str(algorithm) if is_baseline else f"train --algorithm {algorithm}"
         raise BadInput(f"--resume {run.path}: was trained with {algorithm}; use `mdgan {command}`")
     iterations = int(settings["iterations"])
     if manifest.iteration >= iterations:

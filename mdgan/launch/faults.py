@@ -40,9 +40,7 @@ _FORM = re.compile(r"(server|host-[1-9][0-9]{0,8}):([a-z]+)@([a-z-]+):([0-9]{1,9
 class Fault:
     """One fault: it strikes at the beginning of a phase of some iteration, or of a later one.
 
-    Attributes:
-        role: `server`, or `host-N` with the number of a host's first worker.
-        action: one of `SIGNALS`.
+    The role is `server`, or `host-N` with the number of a host's first worker.
     """
 
     role: str
@@ -56,10 +54,9 @@ class Fault:
 
 
 class Strike(Struct, frozen=True):
-    """A fault that has struck.
+    """A fault that has struck, by its number in `MDGAN_FAULTS`, from 0.
 
     Attributes:
-        number: of the fault in `MDGAN_FAULTS`, from 0.
         time: in seconds since 1970.
         moment: the same by the machine's monotonic clock, which is never set.
     """

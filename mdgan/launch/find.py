@@ -26,8 +26,7 @@ Found = TypeVar("Found")
 class TurnedAway(Exception):
     """A server answers at a place and does not let this process in; the text says why.
 
-    Args:
-        doubtful_times: how often in a row it may look so and yet be otherwise.
+    It may look so `doubtful_times` in a row and yet be otherwise.
     """
 
     def __init__(self, text: str, doubtful_times: int = 0) -> None:
@@ -36,11 +35,7 @@ class TurnedAway(Exception):
 
 
 class NoServerYet(Exception):
-    """A place does not answer as an mdgan server; it may do so later.
-
-    Args:
-        listens: whether any program listens there.
-    """
+    """A place, where any program `listens` or none, does not answer as an mdgan server yet."""
 
     def __init__(self, text: str, *, listens: bool = True) -> None:
         super().__init__(text)
@@ -61,13 +56,8 @@ def find_server(
 ) -> Found:
     """Tries the places in order, again and again, until one lets this process in.
 
-    Args:
-        places: where the server may be, most likely first.
-        has_identity: whether this process shows a certificate.
-
     Raises:
         BadInput: every server that answered refused this process, or none answered in time.
-        Interrupted: asked to stop.
     """
     problem = (
         f"no server answers at {' or '.join(map(shown, places))} after {timeout_seconds:g} s; "
@@ -130,11 +120,7 @@ def _attempted(
 
 
 def why_not(error: grpc.RpcError, place: str, has_identity: bool) -> TurnedAway | NoServerYet:
-    """What it means that a call to a place has failed, in one line with the way out.
-
-    Args:
-        has_identity: whether this process shows a certificate where it is not on a socket.
-    """
+    """What it means that a call to a place has failed, in one line with the way out."""
     code, details = error.code(), one_line(error.details() or "")
     if code is grpc.StatusCode.PERMISSION_DENIED:
         return TurnedAway(f"the server refused this host: {details}")
@@ -151,11 +137,10 @@ def why_not(error: grpc.RpcError, place: str, has_identity: bool) -> TurnedAway 
         return NoServerYet(_words("--master-addr {name}: unknown host; give its address", place))
     if place.startswith("unix:"):
         return NoServerYet(_words(_CLOSES, place))
+    if not has_identity and _speaks_tls(place):
+        return TurnedAway(_words(_WANTS_TLS, place))
     if not has_identity:
-        is_tls = _speaks_tls(place)
-        return (
-            TurnedAway(_words(_WANTS_TLS, place)) if is_tls else NoServerYet(_words(_CLOSES, place))
-        )
+        return NoServerYet(_words(_CLOSES, place))
     if any(sign in details for sign in _CLOSED) and "andshake" not in details:
         # TLS 1.3 tells a client nothing of what a server thinks of its certificate. A server that
         # dies at this moment looks the same, but not again and again.

@@ -43,10 +43,7 @@ def in_forks(
     hear: Callable[[int, Any], None],
     interrupted: threading.Event | None = None,
 ) -> None:
-    """Does each work in a fork of its own, all at the same time.
-
-    Args:
-        hear: gets the number of a work and what that tells.
+    """Does each work in a fork of its own, all at the same time; hears what each number tells.
 
     Raises:
         ForkFailed: one failed; the others are ended.

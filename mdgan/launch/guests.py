@@ -34,14 +34,10 @@ _RETURN_SECONDS = 2.0
 
 
 def join(settings: Mapping[str, Any], launched: float, path: Path | None = None) -> int:
-    """Asks the server for the settings of the run and for a rank, and takes part.
+    """Asks the server for the settings of the run and for a rank, and takes part, as `launch`.
 
     Args:
-        launched: when the user started it, by the machine's monotonic clock.
         path: the run's folder, if the server runs on this machine.
-
-    Returns:
-        The exit status, as `launch`.
     """
     own = LaunchSettings.read(settings)
     sockets = None if path is None else _sockets_of(path)
@@ -49,9 +45,8 @@ def join(settings: Mapping[str, Any], launched: float, path: Path | None = None)
     shown = " or ".join(places) if path is None else str(path)
     _log.info("asking the server at %s for a rank", shown)
     answers: list[Mapping[str, Any]] = []
-    _visit(
-        places, read_identity(own.links), own.links.timeouts(), threading.Event(), answers.append
-    )
+    credentials, timeouts = read_identity(own.links), own.links.timeouts()
+    _visit(places, credentials, timeouts, threading.Event(), answers.append)
     identity, rank = answers[0]["identity"], int(answers[0]["rank"])
     theirs = identity.get("version")
     if theirs != __version__:
@@ -96,7 +91,6 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
     Args:
         path: the run's folder, shared with the server, or a replica of it.
         settings: flags; settings that they do not name are the run's.
-        launched: when the user started it, by the machine's monotonic clock.
 
     Returns:
         The exit status: 0 if the server ended by itself, else as `launch`.
@@ -133,16 +127,14 @@ def own_addresses(settings: LaunchSettings) -> list[str]:
     if len(addresses) < 2:
         raise BadInput(
             f"--master-addr {settings.links.master_addr}: names no standby; give SERVER,STANDBY "
-            "here "
-            "and on every rank"
+            "here and on every rank"
         )
     local = local_addresses()
     own = [address for address in addresses if address in local or address.startswith("127.")]
     if not own:
         raise BadInput(
             f"--master-addr {settings.links.master_addr}: none is an address of this machine, "
-            "which "
-            f"has {', '.join(local)}"
+            f"which has {', '.join(local)}"
         )
     return own
 

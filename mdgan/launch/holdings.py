@@ -28,10 +28,7 @@ def read_data(
     *,
     show_all: bool,
 ) -> tuple[ClientShards | None, Holdings]:
-    """Reads the data that this machine needs.
-
-    Args:
-        show_all: read what every worker holds, for `--dry-run`.
+    """Reads the data that this machine needs, with `show_all` what every worker holds.
 
     Returns:
         The shards of clients without a home, if there are such; and what the workers here hold: all
@@ -52,8 +49,7 @@ def _clients(
     if folder != settings.data.data_folder(dataset.name, 2):
         raise BadInput(
             f"--data-dir {settings.data.data_dir}: gives each rank its own data, but --clients may "
-            "be "
-            "trained by any rank; name one folder"
+            "be trained by any rank; name one folder"
         )
     source = _open(settings, dataset, folder)
     parts = partition(source.labels, settings.data.partition, number, settings.training.seed)
@@ -82,9 +78,7 @@ def _divide(settings: RunSettings, dataset: DatasetFile, workers: Sequence[int])
     if not workers:
         return {}
     folders = {worker: settings.data.data_folder(dataset.name, worker) for worker in workers}
-    sources = {
-        folder: _open(settings, dataset, folder) for folder in dict.fromkeys(folders.values())
-    }
+    sources = {each: _open(settings, dataset, each) for each in dict.fromkeys(folders.values())}
     if not settings.data.partition.divides:
         own = {worker: sources[folder] for worker, folder in folders.items()}
         return {worker: (source, torch.arange(len(source))) for worker, source in own.items()}

@@ -31,11 +31,7 @@ DEFAULT_PORT = 29500
 
 
 def place_for_others(prepared: Prepared, takes_over_at: str | None = None) -> str | None:
-    """Where rank 0 listens for ranks of other machines; None if there are none.
-
-    Args:
-        takes_over_at: the address where workers will look for a server that replaces a dead one.
-    """
+    """Where rank 0 listens for ranks of other machines; None if there are none; see `launch`."""
     settings, task = prepared.link_settings, prepared.task
     named = settings.links.listen, settings.links.master_port, settings.links.master_addr
     is_named = named != (None, None, LinkSettings().master_addr)
@@ -97,11 +93,7 @@ def connector(
 ) -> Connect:
     """What links a host with the server at first, and again after the server was lost.
 
-    Args:
-        sockets: of this machine, if the server was started here, too.
-
-    Returns:
-        What `Host` calls; it raises BadInput if no server lets this host in, and Interrupted.
+    The sockets are this machine's, if the server was started here, too.
     """
     settings, task = prepared.link_settings, prepared.task
     known = server_places(settings.links)
@@ -126,9 +118,7 @@ def connector(
                 hello,
                 accepts,
                 message_sizes.between_hosts(sizes, len(workers)),
-                timeouts,
-                parcels_at,
-                until,
+                *(timeouts, parcels_at, until),
             )
             host.own_address = own_address
             with contextlib.ExitStack() as closing:

@@ -34,10 +34,7 @@ def num_threads(
 
 
 def take_cores(settings: LaunchSettings, host_here: int, num_hosts: int) -> int | None:
-    """Pins this process to its entry of `--cores`.
-
-    Args:
-        host_here: which of this machine's hosts it is.
+    """Pins this process, the host of that number here, to its entry of `--cores`.
 
     Returns:
         How many of these hosts have any of its cores, itself included; None if `--cores` was not
@@ -54,11 +51,7 @@ def take_cores(settings: LaunchSettings, host_here: int, num_hosts: int) -> int 
 def cores_of_slots(
     settings: LaunchSettings, host: tuple[int, ...], hosts: Sequence[tuple[int, ...]]
 ) -> tuple[frozenset[int], ...]:
-    """The cores of one slot of a host after another, by `--cores`; empty if slots may use all.
-
-    Args:
-        host: its workers; its first slot has the entry of the host.
-    """
+    """The cores of one slot of a host after another, by `--cores`; empty if slots may use all."""
     sets, place = settings.core_sets, hosts.index(host)
     return tuple(sets[(place + len(hosts) * slot) % len(sets)] for slot in range(len(sets)))
 

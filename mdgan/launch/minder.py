@@ -61,9 +61,6 @@ class Minder:
     def where(self, wanted: int) -> tuple[str, int, bool]:
         """Where a server can listen on this node.
 
-        Args:
-            wanted: the port that it should have; 0 for any.
-
         Returns:
             The address of the node; a port of it, the wanted one unless that is in use; and whether
             the process already runs.
@@ -108,11 +105,7 @@ class Minder:
         threading.Thread(target=self._end_unasked, args=ending, daemon=True).start()
 
     def poll(self) -> News | None:
-        """Waits for a moment until there is news.
-
-        Returns:
-            What there is; None if no process was started, as after a restart of this actor.
-        """
+        """Waits a moment for news; None if no process was started, as after a restart."""
         self._asked = time.monotonic()
         if self._process is None:
             return None
@@ -127,11 +120,7 @@ class Minder:
         return lines, self._process.wait() if told else None
 
     def stop(self, *, wait: bool = True) -> None:
-        """Asks the process to end; kills it and what it started if that takes too long.
-
-        Args:
-            wait: until it has ended; what it prints meanwhile is told by `poll` otherwise.
-        """
+        """Asks the process to end; kills it and what it started if it waits for that too long."""
         process = self._process
         if process is None or process.poll() is not None:
             return

@@ -77,8 +77,7 @@ def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
         if settings.models.width is not None:
             raise BadInput(
                 f"--width {settings.models.width}: the models of {dataset.path} have their own; "
-                "leave it "
-                "out, or name an --architecture"
+                "leave it out, or name an --architecture"
             )
         return dataset.models
     entry = architecture(settings.models.architecture)
@@ -102,9 +101,8 @@ def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
 def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
     """The models of a run, after trying that they work."""
     chosen = _chosen(settings, dataset)
-    if (
-        settings.models.architecture not in ARCHITECTURES
-    ):  # those are tested, and the large take minutes
+    # Those are tested, and the large take minutes.
+    if settings.models.architecture not in ARCHITECTURES:
         check_models(chosen, dataset.num_classes)
     _check_labels(settings, chosen)
     for regularizer in make_regularizers(settings.training.regularizers).all:
@@ -144,8 +142,7 @@ def _check_labels(settings: RunSettings, models: Models) -> None:
     if settings.training.class_weight is not None and not tells_classes(models):
         raise BadInput(
             f"--class-weight {settings.training.class_weight:g}: the discriminator of "
-            f"{models.source} tells "
-            "no classes; leave it out, or return (logits, logits of classes)"
+            f"{models.source} tells no classes; leave it out, or return (logits, logits of classes)"
         )
     if settings.training.label_prior != "data":
         return

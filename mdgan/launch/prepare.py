@@ -30,7 +30,7 @@ from mdgan.launch.faults import Planned, read_planned
 from mdgan.launch.holdings import Holdings, read_data
 from mdgan.launch.machine import resolve_device
 from mdgan.launch.models import models_of, settings_with_defaults, tried_models
-from mdgan.launch.privacy import check_budgets, has_budgets, read_contents
+from mdgan.launch.privacy import check_budgets, read_contents
 from mdgan.launch.ranks import LocalRanks, local_ranks, ranks_elsewhere
 from mdgan.launch.requirements import check_delta, check_required
 from mdgan.launch.resolve import Resolved, resolve
@@ -52,14 +52,13 @@ class Prepared:
     Attributes:
         task: set if another program has started this process beside others of the run.
         extractor: the network that scores use; see `extractor_identity`.
-        warnings: one line each; no reason to stop.
         launched: when the user started it, by the machine's monotonic clock.
-        continues: the run to go on with; None for a new one.
+        continues: the run to go on with.
         resumes_or_starts: whether to go on with the run in `--out` if there is one.
-        ray: the cluster on which all ranks run; None if Ray has nothing to do with it.
-        beginning: what training begins with; None for weights drawn from the seed.
+        ray: the cluster on which all ranks run.
+        beginning: what training begins with instead of weights from the seed.
         sockets: those of a running server of this machine that this worker joins.
-        clients: the shards of clients without a home; None if every worker has its own.
+        clients: the shards of clients without a home.
         credentials: what this machine shows to others, and whom it trusts; None without TLS.
     """
 
@@ -155,9 +154,7 @@ def prepare(
 
     Args:
         show_all: read what every worker holds, for `--dry-run`.
-        launched: when the user started it, by the machine's monotonic clock; now if not given.
         joins_as: the rank that a running server has given to the one worker here.
-        resumes_or_starts: whether to go on with the run in `--out` if there is one.
     """
     faults = read_planned()
     torch.set_num_threads(1)  # the launcher forks: it must not have a pool of threads
@@ -168,7 +165,11 @@ def prepare(
     check_required(launch.links.require, settings, told=joins_as is not None)
     ranks = _ranks_here(entry, resolved, settings, launcher, joins_as)
     if not isinstance(launcher, RayCluster):
-        _check_machine(launch)
+        resolve_device(launch.device, 0)
+        if launch.core_sets:
+            check_cores(launch.cores)
+        if launch.links.network_interface is not None:
+            check_interface(launch.links.network_interface)
     credentials = _credentials(entry, settings, launch, ranks)
     check_trackers(settings.records.trackers() if ranks.serves else ())
     if continues is None:
@@ -180,21 +181,14 @@ def prepare(
     _log.info("reading the data of %s …", dataset.name, extra={"shown": "doing"})
     clients, holdings = read_data(entry, settings, dataset, ranks, show_all=show_all)
     prepared = Prepared(
-        settings,
-        launch,
-        dataset,
-        ranks,
-        holdings,
-        resolved.task,
+        *(settings, launch, dataset, ranks, holdings, resolved.task),
         extractor_identity(settings.scores, dataset.shape),
         _warnings(entry, settings, launch, holdings, credentials),
         time.monotonic() if launched is None else launched,
         continues,
         resumes_or_starts,
         launcher if isinstance(launcher, RayCluster) else None,
-        faults,
-        credentials,
-        beginning,
+        *(faults, credentials, beginning),
         clients=clients,
     )
     return _with_budgets(prepared)
@@ -202,7 +196,7 @@ def prepare(
 
 def _with_budgets(prepared: Prepared) -> Prepared:
     """The run, after a look at what the samples of the workers here may spend."""
-    if not has_budgets(prepared.settings):
+    if not prepared.settings.privacy.has_dp:
         return prepared
     shards = {rank: prepared.shard(rank) for rank in prepared.ranks.workers()}
     sizes = {rank: len(shard) for rank, shard in shards.items()}
@@ -223,17 +217,14 @@ def _credentials(
             f"{opens}: processes send each other gradients without encryption, which certificates "
             "ask for; leave it out, or in a network of your own give --insecure instead of them"
         )
-    if _is_secure(settings) and ranks.hosts and (role := _role(credentials)) not in ("", "worker"):
+    is_secure = settings.secure.secure_aggregation
+    if is_secure and ranks.hosts and (role := _role(credentials)) not in ("", "worker"):
         raise BadInput(
             f"--secure-aggregation: the certificate here is that of a {role}, which cannot stand "
             f"for the workers here; start ranks {','.join(map(str, ranks.workers()))} by themselves"
             ", with a certificate of their own (mdgan credentials issue … --role worker)"
         )
     return credentials
-
-
-def _is_secure(settings: RunSettings) -> bool:
-    return settings.secure.secure_aggregation
 
 
 def _role(credentials: Identity | None) -> str:
@@ -264,30 +255,16 @@ def _ranks_here(
 
 
 def load_dataset(resolved: Resolved, continues: Path | None = None) -> DatasetFile:
-    """The dataset file that the settings name, with its DEFAULTS checked.
-
-    Args:
-        continues: the run to go on with, which may have kept its dataset file.
-    """
-    settings = resolved.settings
-    kept = (
-        None if continues is None else RunDirectory(continues).dataset_file(settings.data.dataset)
-    )
+    """The dataset file of the settings, or of the run that goes on, with its DEFAULTS checked."""
+    name, folder = resolved.settings.data.dataset, resolved.settings.data.datasets_dir
+    kept = None if continues is None else RunDirectory(continues).dataset_file(name)
     if kept is not None and kept.is_file():
         dataset = dataset_file.load_path(kept)
     else:
-        dataset = dataset_file.load(settings.data.dataset, settings.data.datasets_dir)
+        dataset = dataset_file.load(name, folder)
     declared = registry.declared_settings()
     dataset_file.check_defaults(dataset, [name for name, item in declared.items() if item.shared])
     return dataset
-
-
-def _check_machine(launch: LaunchSettings) -> None:
-    resolve_device(launch.device, 0)
-    if launch.core_sets:
-        check_cores(launch.cores)
-    if launch.links.network_interface is not None:
-        check_interface(launch.links.network_interface)
 
 
 def _warnings(
@@ -303,7 +280,8 @@ def _warnings(
             "--insecure: nothing is encrypted; who reaches the port can take part, and who is on "
             "the way can read and change everything"
         )
-    if _is_secure(settings) and credentials is not None and not _role(credentials):
+    is_secure = settings.secure.secure_aggregation
+    if is_secure and credentials is not None and not _role(credentials):
         warnings.append(
             "--secure-aggregation: the certificate here names no role, as in a file that all "
             "machines share, so a server that lies could pass for workers; against that, give each "
@@ -313,17 +291,14 @@ def _warnings(
     if settings.data.data_threads != "auto" and holdings and not reads_ahead:
         warnings.append(
             f"--data-threads {settings.data.data_threads}: --dataset {settings.data.dataset} reads "
-            "nothing "
-            "when it is drawn, so there is nothing to read ahead"
+            "nothing when it is drawn, so there is nothing to read ahead"
         )
-    small = [
-        n for n, (_, indices) in holdings.items() if 0 < len(indices) < settings.training.batch_size
-    ]
+    batch = settings.training.batch_size
+    small = [n for n, (_, indices) in holdings.items() if 0 < len(indices) < batch]
     if small and entry.lets_batches_repeat:
         ranks = ", ".join(map(str, small[:10])) + (", …" if len(small) > 10 else "")
         warnings.append(
-            f"{len(small)} worker(s) hold fewer samples than a batch of "
-            f"{settings.training.batch_size}, so "
-            f"their batches repeat samples: rank(s) {ranks}"
+            f"{len(small)} worker(s) hold fewer samples than a batch of {batch}, so their batches "
+            f"repeat samples: rank(s) {ranks}"
         )
     return tuple(warnings)

@@ -33,11 +33,6 @@ _BLIND_SCHEMES = ("iid", "none")
 """Divisions that do not depend on what samples are."""
 
 
-def has_budgets(settings: RunSettings) -> bool:
-    """Whether differential privacy is asked for."""
-    return settings.privacy.has_dp
-
-
 def tells(settings: RunSettings, what: str) -> bool:
     """Whether workers tell something of their data; see `PrivacySettings.tells`."""
     return settings.privacy.discloses(what)
@@ -84,7 +79,6 @@ def read_contents(
     """What the samples of workers hold, by rank; empty where nothing is remembered.
 
     Args:
-        shards: by rank.
         roaming: clients without a home, if the server is here; rank 0 has what all of them hold.
     """
     if not settings.privacy.keeps_ledger:
@@ -97,19 +91,12 @@ def read_contents(
 def open_account(
     settings: RunSettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
 ) -> ClientsAccount | None:
-    """The account of the samples of clients at home here; None where they have none.
-
-    Args:
-        shards: of a host, by rank.
-    """
-    if not settings.privacy.hides_clients:
-        return None
-    if not settings.privacy.keeps_ledger or settings.num_roaming is not None:
+    """The account of the samples of clients at home on a host; None where they have none."""
+    privacy = settings.privacy
+    if not (privacy.hides_clients and privacy.keeps_ledger) or settings.num_roaming is not None:
         return None
     held = Contents.union(_contents_of(shard, n, contents) for n, shard in shards.items())
-    return ClientsAccount(
-        settings.privacy, _of_clients(settings), ledger_folder(settings.privacy), held
-    )
+    return ClientsAccount(privacy, _of_clients(settings), ledger_folder(privacy), held)
 
 
 def _contents_of(shard: Shard, rank: int, known: Mapping[int, Contents]) -> Contents:
@@ -120,11 +107,7 @@ def _contents_of(shard: Shard, rank: int, known: Mapping[int, Contents]) -> Cont
 def open_budgets(
     settings: RunSettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
 ) -> dict[int, Budget]:
-    """The budgets of workers, by rank; empty without noise.
-
-    Args:
-        shards: by rank.
-    """
+    """The budgets of workers, by rank; empty without noise."""
     if not settings.privacy.hides_samples:
         return {}
     folder, budgets = ledger_folder(settings.privacy), dict[int, Budget]()
@@ -142,18 +125,14 @@ def open_budgets(
 
 def check_covered(path: Path, settings: RunSettings, before: Mapping[str, Any]) -> None:
     """Checks that a run that goes on has learnt under the same protection from its start."""
-    if not settings.privacy.keeps_ledger:
+    privacy = settings.privacy
+    if not privacy.keeps_ledger:
         return
     has_noise = before.get("dp_noise") or before.get("dp_epsilon") is not None
-    hid_clients = before.get("dp_unit") == "client"
-    if (
-        not has_noise
-        or before.get("dp_repeatable")
-        or hid_clients != settings.privacy.hides_clients
-    ):
+    is_alike = (before.get("dp_unit") == "client") == privacy.hides_clients
+    if not has_noise or before.get("dp_repeatable") or not is_alike:
         raise BadInput(
-            f"--resume {path}: {settings.privacy.dp_flag} covers the steps from here on alone, and "
-            "the run "
+            f"--resume {path}: {privacy.dp_flag} covers the steps from here on alone, and the run "
             "has already learnt from these samples without privacy; start a new run"
         )
 
@@ -167,28 +146,22 @@ def check_budgets(
 ) -> list[str]:
     """Checks that those who spend on this machine may take a step; writes nothing.
 
-    Args:
-        shards: by rank; empty for clients without a home.
-        serves: whether the server is here.
-
     Returns:
         Warnings, one line each.
     """
-    if not settings.privacy.has_dp:
-        return []
+    privacy = settings.privacy
     warnings = _check_distinct(settings, contents)
-    if serves and settings.training.init_from is not None:
+    if serves and (given := settings.training.init_from) is not None:
         warnings.append(
-            f"--init-from {settings.training.init_from}: {settings.privacy.dp_flag} does not cover "
-            "what it has "
-            "learnt; begin with it only if that was from public data"
+            f"--init-from {given}: {privacy.dp_flag} does not cover what it has learnt; begin with "
+            "it only if that was from public data"
         )
-    if not (shards or (serves and settings.privacy.hides_clients)):
+    if not (shards or (serves and privacy.hides_clients)):
         return warnings
-    if settings.privacy.dp_noise == 0:
+    if privacy.dp_noise == 0:
         return [*warnings, "--dp-noise 0: without noise nothing is private"]
-    check_installed(settings.privacy.dp_flag)
-    if settings.privacy.hides_clients:
+    check_installed(privacy.dp_flag)
+    if privacy.hides_clients:
         return warnings + _check_clients(settings, contents, serves=serves)
     if settings.data.partition.name not in _BLIND_SCHEMES:
         warnings.append(
@@ -200,27 +173,26 @@ def check_budgets(
 
 def _check_distinct(settings: RunSettings, contents: Mapping[int, Contents]) -> list[str]:
     """Checks that no two workers here hold the same samples; warns of samples that occur again."""
+    flag = settings.privacy.dp_flag
     if not settings.privacy.keeps_ledger or settings.num_roaming is not None:
         return []
     if lets_workers_share(settings.data.partition):
         raise BadInput(
-            f"--partition {settings.data.partition}: with {settings.privacy.dp_flag} no two "
-            "workers may hold "
-            "the same sample, which would lose what both spend; use another scheme"
+            f"--partition {settings.data.partition}: with {flag} no two workers may hold the same "
+            "sample, which would lose what both spend; use another scheme"
         )
     holders: dict[bytes, int] = {}
     for rank, held in contents.items():
         shared = [holders.setdefault(digest, rank) for digest in held.digests]
         if others := [other for other in shared if other != rank]:
             raise BadInput(
-                f"{settings.privacy.dp_flag}: ranks {others[0]} and {rank} hold the same samples "
+                f"{flag}: ranks {others[0]} and {rank} hold the same samples "
                 f"({others.count(others[0]):,} of them), which would spend in both accounts; give "
                 "each worker samples of its own"
             )
     return [
-        f"{settings.privacy.dp_flag}: {held.num_repeats:,} samples of rank {rank} are copies of "
-        "others of "
-        "it; a sample with k copies loses k times as much, so keep one of each"
+        f"{flag}: {held.num_repeats:,} samples of rank {rank} are copies of others of it; a sample "
+        "with k copies loses k times as much, so keep one of each"
         for rank, held in contents.items()
         if held.num_repeats
     ]
@@ -229,19 +201,17 @@ def _check_distinct(settings: RunSettings, contents: Mapping[int, Contents]) -> 
 def _check_samples(
     settings: RunSettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
 ) -> list[str]:
-    warnings, folder = (
-        _large_delta(settings.privacy.dp_delta or 0.0, shards),
-        ledger_folder(settings.privacy),
-    )
+    privacy = settings.privacy
+    warnings, folder = _large_delta(privacy.dp_delta or 0.0, shards), ledger_folder(privacy)
     for rank, shard in shards.items():
-        if len(shard) > (said := settings.privacy.public_samples(len(shard))):
+        if len(shard) > (said := privacy.public_samples(len(shard))):
             raise BadInput(
                 f"--dp-public-samples {said}: rank {rank} holds more, {len(shard):,}; say a number "
                 "that is at least as large for every worker here"
             )
         schedule = StepSchedule.of_samples(rank, len(shard), settings)
         known = look_up(folder, contents[rank]) if rank in contents else LedgerView()
-        plan = plan_of(settings.privacy, schedule, known, folder)
+        plan = plan_of(privacy, schedule, known, folder)
         if spent := _spent_before(settings, schedule, known):
             goes_on = known.last is not None and known.last.plan == plan
             left = plan.until - (known.last.steps if goes_on and known.last else 0)
@@ -271,37 +241,35 @@ def _check_clients(
     settings: RunSettings, contents: Mapping[int, Contents], *, serves: bool
 ) -> list[str]:
     """As `_check_samples`: of the server's account of all clients, and of those at home here."""
-    schedule, folder, warnings = _of_clients(settings), ledger_folder(settings.privacy), []
+    privacy = settings.privacy
+    schedule, folder, warnings = _of_clients(settings), ledger_folder(privacy), []
     told = [(0.0, "")]
 
     def look(whose: str, own: Contents) -> tuple[StepSchedule, LedgerView]:
         one = schedule._replace(whose=whose)
         known = look_up(folder, own)
-        told.append((spent_before(settings.privacy, known), _spent_before(settings, one, known)))
+        told.append((spent_before(privacy, known), _spent_before(settings, one, known)))
         return one, known
 
     if serves:
         _, known = look(schedule.whose, contents.get(0) or Contents.of_name(schedule.whose))
         last = known.last
         if last is None or last.plan.unit != schedule.hides or last.steps >= last.plan.until:
-            plan_of(settings.privacy, schedule, known, folder)
+            plan_of(privacy, schedule, known, folder)
         number = settings.num_roaming or settings.num_workers
-        if settings.privacy.dp_delta is not None and settings.privacy.dp_delta * number >= 1:
+        if privacy.dp_delta is not None and privacy.dp_delta * number >= 1:
             warnings.append(
-                f"--dp-delta {settings.privacy.dp_delta:g}: with that, the run may give away one "
-                "of "
+                f"--dp-delta {privacy.dp_delta:g}: with that, the run may give away one of "
                 f"{number:,} clients and still keep to it; below {0.1 / number:.1g} is usual"
             )
     for rank, own in contents.items():
         if not rank:
             continue
         one, known = look(f"the samples of rank {rank}", own)
-        check_alike(settings.privacy, one, known, folder)
+        check_alike(privacy, one, known, folder)
         # By PRV a run that goes on and another one differ, which the host's account finds out.
-        if settings.privacy.dp_accountant == "rdp" and not leaves_something(
-            known.histories, settings.privacy
-        ):
-            plan_of(settings.privacy, one, known, folder)
+        if privacy.dp_accountant == "rdp" and not leaves_something(known.histories, privacy):
+            plan_of(privacy, one, known, folder)
     return warnings + [f"{spent}; ledger {folder}" for _, spent in [max(told)] if spent]
 
 

@@ -49,8 +49,7 @@ def check_discriminator(settings: RunSettings, models: Models) -> None:
     if settings.privacy.audit_canaries > most:
         raise BadInput(
             f"--audit-canaries {settings.privacy.audit_canaries}: the discriminator of {source} "
-            "has "
-            f"{num_weights:,} weights, enough for {most:,}; give at most that"
+            f"has {num_weights:,} weights, enough for {most:,}; give at most that"
         )
 
 
@@ -94,6 +93,5 @@ def _check_mean(asked: str, settings: RunSettings) -> None:
     if not torch.allclose(term(logits), alone, atol=_CLOSE):
         raise BadInput(
             f"{asked}: --discriminator-loss {settings.training.discriminator_loss} compares the "
-            "samples of "
-            "a batch; use one that is a mean over them, such as bce"
+            "samples of a batch; use one that is a mean over them, such as bce"
         )

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from mdgan.data.shard import Shard
 from mdgan.engine.hello import make_hello
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
@@ -70,13 +69,7 @@ def run_host(
     process_here: int,
     run: Path | None = None,
 ) -> None:
-    """Runs a host over the network.
-
-    Args:
-        sockets: of this machine, if the server was started here, too.
-        process_here: which of this machine's processes it is.
-        run: the run's folder, if the server was started on this machine, too.
-    """
+    """Runs a host over the network; run and sockets are given if the server was started here."""
     task = prepared.task
     processes = task.processes_here if task else prepared.ranks.num_processes
     host_here, num_hosts = process_here - prepared.ranks.serves, len(prepared.ranks.hosts)
@@ -120,7 +113,6 @@ def make_host(
     Args:
         run: the run's folder, if the server was started on this machine, too.
         own_process: whether no other host and no server computes in this process.
-        teller: tells the user, if the server does not do so on this machine.
     """
     settings, builder, fetcher = prepared.settings, prepared.builder, prepared.fetcher()
     shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
@@ -140,15 +132,18 @@ def make_host(
         cores=machine.cores_of_slots(prepared.launch, workers, prepared.ranks.hosts),
         budgets=budgets,
         account=open_account(settings, shards, prepared.contents),
-        keys=host_keys(prepared, workers),
+        keys=HostKeys(workers, prepared.credentials),
         least_parties=least_parties(prepared.launch.links.require),
     )
+    # A standby that takes over may be on another machine.
+    is_here = run is not None and len(prepared.link_settings.links.addresses()) == 1
+    file, why_not = own_file(settings.scores), why_untold(settings)
     return Host(
         builder.host(needs),
         make_hello(workers[0], counts, prepared.identity, tells_classes=tells(settings, CLASSES)),
         connect,
         timeouts,
-        _describer(prepared, shards, device, run),
+        Describer(shards, file, device, why_not, server_is_here=is_here),
         HostCheckpoints(partial(_checkpoints_of, prepared, run), tracer),
         HostReports(tracer, fetcher, Spending(budgets), teller),
     )
@@ -162,22 +157,6 @@ def _recorded_windows(prepared: Prepared) -> int:
     if prepared.algorithm.unit != "iteration":
         return 1
     return traced_every(prepared.settings.training.iterations, prepared.settings.num_workers)
-
-
-def host_keys(prepared: Prepared, workers: Sequence[int]) -> HostKeys:
-    """The keys of a host here for other hosts."""
-    return HostKeys(workers, prepared.credentials)
-
-
-def _describer(
-    prepared: Prepared, shards: Mapping[int, Shard], device: torch.device, run: Path | None
-) -> Describer:
-    """What tells the server of the data of a host here."""
-    settings = prepared.settings
-    # A standby that takes over may be on another machine.
-    is_here = run is not None and len(prepared.link_settings.links.addresses()) == 1
-    file, why_not = own_file(settings.scores), why_untold(settings)
-    return Describer(shards, file, device, why_not, server_is_here=is_here)
 
 
 def _checkpoints_of(prepared: Prepared, run: Path | None, name: str) -> Path:
@@ -239,15 +218,12 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
     }
     workers = prepared.settings.num_workers if prepared.algorithm.has_hosts else 0
     all_ranks = range(1, workers + 1)
-    return_seconds = (
-        prepared.launch.links.liveness_timeout
-    )  # for a lost worker to come back to its rank
     manifest = None if claimed.goes_on is None else claimed.goes_on.manifest
     return Admission(
         all_ranks if manifest is None or not claimed.takes_over else manifest.workers,
         prepared.identity,
         told,
-        return_seconds,
+        prepared.launch.links.liveness_timeout,  # for a lost worker to come back to its rank
         0 if manifest is None else manifest.iteration,
         most_ranks(prepared.settings, prepared.launch),
         None if manifest is None else whereabouts(manifest),

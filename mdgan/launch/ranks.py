@@ -15,13 +15,7 @@ _LEAST_ROOM = 33
 
 @dataclass(frozen=True)
 class LocalRanks:
-    """The ranks of this machine.
-
-    Attributes:
-        serves: whether rank 0 is among them.
-        hosts: the workers of each host process, consecutive and in increasing order.
-        complete: whether all ranks of the run are here.
-    """
+    """The ranks of this machine: rank 0 if it serves, and the consecutive workers of each host."""
 
     serves: bool
     hosts: tuple[tuple[int, ...], ...]
@@ -38,11 +32,7 @@ class LocalRanks:
 
 
 def parse_ranks(text: str, world_size: int) -> list[int]:
-    """Reads `--ranks`: numbers and inclusive ranges, `0,1,2` or `0..30`.
-
-    Returns:
-        The ranks in increasing order.
-    """
+    """Reads `--ranks`: numbers and inclusive ranges, `0,1,2` or `0..30`, in increasing order."""
     ranks: list[int] = []
     for part in text.split(","):
         first, dots, last = part.strip().partition("..")

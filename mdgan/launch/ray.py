@@ -59,14 +59,7 @@ class _Rank:
 
 
 def launch_by_ray(prepared: Prepared, cluster: RayCluster) -> int:
-    """Runs a whole run as actors of a Ray cluster.
-
-    Args:
-        prepared: the checked run; no rank of it runs in this process.
-
-    Returns:
-        The exit status of the server, as `launch`.
-    """
+    """Runs a whole run as actors of a Ray cluster; returns the server's exit status."""
     ray = _connect(cluster.address)
     stopping: list[int] = []
 

@@ -17,11 +17,7 @@ _FORM = re.compile(rf"dp|{_SECURE}(>=[0-9]{{1,9}})?|(epsilon|delta)<=([0-9.eE+-]
 
 @dataclass(frozen=True)
 class Requirements:
-    """What the user of this machine insists on.
-
-    Attributes:
-        given: each as the user wrote it, without spaces.
-    """
+    """What the user of this machine insists on, each as it was written, without spaces."""
 
     given: tuple[str, ...]
 
@@ -35,9 +31,7 @@ def check_required(
 ) -> None:
     """Checks the settings of this machine, which a server must have, too, to let it join.
 
-    Args:
-        required: what its user insists on; None: nothing.
-        told: whether a server has told them, and so has chosen what no number bounds.
+    If a server has told them, it has chosen what no number bounds.
     """
     for each in () if required is None else required.given:
         if lacks := _lacks(each, settings):
@@ -49,32 +43,26 @@ def check_required(
     if settings.privacy.dp_disclose is not None and settings.privacy.dp_disclose.names:
         raise BadInput(
             f"--require {required}: the run has --dp-tell {settings.privacy.dp_disclose}: the "
-            "server is told "
-            "what no noise covers; if you agree, take part by `mdgan train --ranks` with these "
-            "flags"
+            "server is told what no noise covers; if you agree, take part by `mdgan train --ranks` "
+            "with these flags"
         )
 
 
 def check_delta(
     required: Requirements | None, settings: RunSettings, num_samples: Mapping[int, int]
 ) -> None:
-    """Checks that delta makes epsilon mean something, where the user bounds epsilon alone.
-
-    Args:
-        required: what the user of this machine insists on; None: nothing.
-        num_samples: by rank.
-    """
+    """Checks that delta makes epsilon mean something, where the user bounds epsilon alone."""
     if not _asks_for_dp(required):
         return
     if any(each.startswith("delta") for each in required.given):
         return
+    delta = settings.privacy.dp_delta
     for rank, count in num_samples.items():
-        if settings.privacy.dp_delta is not None and settings.privacy.dp_delta * count >= 1:
+        if delta is not None and delta * count >= 1:
             raise BadInput(
-                f"--require {required}: the run has delta {shortest(settings.privacy.dp_delta)}, "
-                "with "
-                f"which rank {rank} may give away one of its {count:,} samples; if you agree, add "
-                f"delta<={shortest(settings.privacy.dp_delta)}"
+                f"--require {required}: the run has delta {shortest(delta)}, with which rank "
+                f"{rank} may give away one of its {count:,} samples; if you agree, add "
+                f"delta<={shortest(delta)}"
             )
 
 
@@ -115,8 +103,7 @@ def _lacks(requirement: str, settings: RunSettings) -> str:
         at_a_time = num_participants(settings.participation, settings.num_workers)
         few = f"a sum has the answers of {at_a_time} worker(s) at most"
         return "" if at_a_time >= _parties(requirement) else few
-    private = settings.privacy.keeps_ledger
-    if not private:
+    if not settings.privacy.keeps_ledger:
         return "the run has no differential privacy (--dp-epsilon)"
     if settings.privacy.hides_clients:
         return "the server adds the noise (--dp-unit client), which this machine cannot see"

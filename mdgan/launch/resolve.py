@@ -39,11 +39,7 @@ def resolve(
     algorithm: str | None = None,
     launcher: Launcher | RayCluster = "processes",
 ) -> Resolved:
-    """Checks what the user gave.
-
-    Args:
-        launcher: what starts the ranks.
-    """
+    """Checks what the user gave."""
     given = tuple(layers) if algorithm is None else ({"algorithm": algorithm}, *layers)
     launch = LaunchSettings.read(*layers)
     if isinstance(launcher, RayCluster):

@@ -247,11 +247,7 @@ class LaunchSettings(Settings, group="network"):
     )
 
     def carried(self, by: str) -> int | None:
-        """`--workers-per-host` where something else than mdgan starts processes.
-
-        Raises:
-            BadInput: it is to be measured.
-        """
+        """`--workers-per-host` where something else than mdgan starts processes."""
         if self.workers_per_host == "auto":
             raise BadInput(f"--workers-per-host auto: {_NOT_TRIED.format(when=by)}")
         return self.workers_per_host
@@ -264,11 +260,7 @@ def without_other_guards(given: Mapping[str, Any], settings: Mapping[str, Any]) 
 
 
 def read_identity(settings: LinkSettings) -> Identity | None:
-    """What this machine shows to others, and whom it trusts; None without TLS.
-
-    Raises:
-        BadInput: a file cannot be used.
-    """
+    """What this machine shows to others, and whom it trusts; None without TLS."""
     own = {name: getattr(settings, name) for name in ("ca", "certificate", "key")}
     given = [name for name, value in own.items() if value is not None]
     if settings.insecure and (settings.credentials is not None or given):
@@ -287,11 +279,7 @@ def read_identity(settings: LinkSettings) -> Identity | None:
 
 
 def read_revocations(settings: LinkSettings, identity: Identity | None) -> Revocations:
-    """The certificates that rank 0 lets in no more.
-
-    Raises:
-        BadInput: the list cannot be read, or there are no certificates at all.
-    """
+    """The certificates that rank 0 lets in no more."""
     if settings.revoked is None:
         return Revocations(None, b"")
     if identity is None:
@@ -300,11 +288,7 @@ def read_revocations(settings: LinkSettings, identity: Identity | None) -> Revoc
 
 
 def read_guards(settings: LinkSettings, *, serves: bool) -> Identity | None:
-    """What this machine shows to others; a server's list of revoked certificates is checked, too.
-
-    Raises:
-        BadInput: a file cannot be used.
-    """
+    """What this machine shows to others; checks a server's list of revoked certificates, too."""
     identity = read_identity(settings)
     if serves:
         read_revocations(settings, identity)
@@ -312,11 +296,7 @@ def read_guards(settings: LinkSettings, *, serves: bool) -> Identity | None:
 
 
 def check_exposed(address: str, settings: LinkSettings) -> None:
-    """Checks that a port which others can reach is guarded, or that the user wants it open.
-
-    Raises:
-        BadInput: it is not this machine's own, and there are neither certificates nor --insecure.
-    """
+    """Checks that a port which others can reach is guarded, or that the user wants it open."""
     if settings.is_guarded or settings.insecure:
         return
     if not ipaddress.ip_address(address.partition("%")[0]).is_loopback:

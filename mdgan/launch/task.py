@@ -37,11 +37,9 @@ _OTHERS = {
 
 @dataclass(frozen=True)
 class RayCluster:
-    """Where Ray is to start the processes of a run.
+    """Where Ray is to start processes, each with these resources, by Ray's names.
 
-    Attributes:
-        address: of the cluster; None for the one that Ray finds, or for a new one here.
-        resources: what each process reserves, by Ray's names.
+    Without an address that is the cluster that Ray finds, or a new one here.
     """
 
     address: str | None
@@ -53,11 +51,7 @@ class LaunchedTask:
     """One of the processes that another program has started for a run.
 
     Attributes:
-        launcher: what that program is called in messages.
-        process: which of all processes this is, from 0.
-        processes_here: how many of them are on this machine.
-        process_here: which of those this is, from 0.
-        master_addr: where process 0 is.
+        process: which of all processes this is, from 0; `process_here` is which of this machine's.
         master_port: its port there, or that of torchrun's store.
         store_is_up: whether torchrun serves a store on that port, which says where process 0 is.
         attempt: a number that differs between restarts of the same job.

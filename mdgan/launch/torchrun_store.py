@@ -36,11 +36,7 @@ class _Nonsense(Exception):
 
 
 def publish_place(master: Address, corner: str, place: str, until: Until) -> None:
-    """Writes where rank 0 listens.
-
-    Args:
-        master: where torchrun's store is.
-        place: address and port of rank 0.
+    """Writes where rank 0 listens into torchrun's store at `master`.
 
     Raises:
         BadInput: the store does not answer.

@@ -16,10 +16,6 @@ class Traffic:
     """Bytes that one end has moved, by kind of message; used by one thread only.
 
     What sets a link up and ends it is not counted, nor what keeps it alive.
-
-    Attributes:
-        sent: bytes sent so far, by the name of the kind.
-        received: bytes received so far, by the name of the kind.
     """
 
     def __init__(self) -> None:
@@ -52,13 +48,7 @@ RELAY = "server"
 
 @dataclass(frozen=True)
 class Received:
-    """A message arrived.
-
-    Attributes:
-        sender: the host's number, or `SERVER`.
-        message: what it sent.
-        num_bytes: what it took on the way.
-    """
+    """A message of a host, by its number, or of `SERVER` arrived; it took so many bytes."""
 
     sender: int
     message: Message
@@ -70,10 +60,6 @@ class Joined:
     """A host was admitted and its link is open.
 
     If the same host was linked before, that link is gone and no `Lost` follows for it.
-
-    Attributes:
-        host: its number.
-        hello: what it said of itself.
     """
 
     host: int
@@ -82,13 +68,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Lost:
-    """A peer is gone.
-
-    Attributes:
-        peer: the host's number, or `SERVER`.
-        reason: one line.
-        lied: whether its link was ended because it said what no host of the run would.
-    """
+    """A host, or `SERVER`, is gone; if it lied, it said what no host of the run would."""
 
     peer: int
     reason: str
@@ -97,11 +77,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class Refused:
-    """A host that wanted to join was not admitted.
-
-    Attributes:
-        reason: one line.
-    """
+    """A host that wanted to join was not admitted."""
 
     reason: str
 

@@ -40,7 +40,6 @@ class Collective:
     Several members may be in one process, each in a thread of its own.
 
     Args:
-        rank: of this member, from 0.
         size: the number of members, at least two.
         address: of this machine, where the others reach it.
 
@@ -62,13 +61,9 @@ class Collective:
             self.place = b""
 
     def connect(self, places: Sequence[bytes]) -> bool:
-        """Waits until all members have connected with each other; every member calls it once.
+        """Waits until all members, with places by rank, have connected; whether they have.
 
-        Args:
-            places: of all members, by rank.
-
-        Returns:
-            Whether they have.
+        Every member calls it once.
         """
         fits = len(places) == self._size
         fits &= all(0 < len(place) <= most_place_bytes(self._size) for place in places)

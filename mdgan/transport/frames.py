@@ -50,14 +50,7 @@ class CutOff(WireError):
 
 @dataclass(frozen=True)
 class Frame:
-    """A message as bytes.
-
-    Attributes:
-        kind: of the message.
-        iteration: of the message.
-        body: fields and tensors; a safetensors file.
-        taker: the host that a parcel is for; 0 if it is none.
-    """
+    """A message as bytes: a safetensors file; `taker` is the host that a parcel is for, or 0."""
 
     kind: str
     iteration: int

@@ -21,15 +21,7 @@ from mdgan.transport.limits import Most
 from mdgan.transport.links_pb2 import Hello, Nothing, Order, Piece, Time, Welcome
 from mdgan.transport.parcel_service import ParcelServer, ParcelService, fetch
 from mdgan.transport.parcels import NothingThere, Parcels
-from mdgan.transport.streams import (
-    CLOCK,
-    TAKE_PART,
-    WATCH,
-    Outbox,
-    close,
-    open_channel,
-    reason_of,
-)
+from mdgan.transport.streams import CLOCK, TAKE_PART, WATCH, Outbox, close, open_channel, reason_of
 from mdgan.transport.until import Inbox, Until
 
 _CLOCK_QUESTIONS = 5
@@ -44,8 +36,6 @@ class GrpcHostTransport(HostTransport):
         identity: what this host shows and whom it trusts; None without TLS.
         hello: what the server is told, with the host's number as `host`. Added is `listens`: where
             this host hands out parcels.
-        accepts: what may come from the server.
-        accepts_from_hosts: what may come from another host.
         parcels_at: where this host hands out parcels: `unix:` and a path, or an address with port
             0; None if the server is to do so. The server does so, too, if it cannot reach it there.
         until: how long to wait for the server's answer.

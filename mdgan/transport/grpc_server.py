@@ -85,12 +85,8 @@ class GrpcServerTransport(ServerTransport):
     Args:
         places: where it listens: `unix:` and a path, or address and port (0: a free one).
         identity: what the server shows and whom it trusts; None without TLS.
-        admit: called with every hello, in the newcomer's thread; several calls may overlap.
         accepts_from: what may come from a host with a hello that was admitted.
         parcels_from: the parcels that such a host may have for other hosts.
-
-    Attributes:
-        places: where it listens, with the ports that it got.
 
     Raises:
         CannotListen: gRPC cannot listen at one of the places.
@@ -303,9 +299,8 @@ class GrpcServerTransport(ServerTransport):
     ) -> Mapping[str, Any]:
         """What a newcomer is told; ends the call if it may not come in."""
         ranks = hello.get("workers") if purpose == "join" else None
-        wanted = (
-            [rank for rank in ranks if isinstance(rank, int)] if isinstance(ranks, list) else []
-        )
+        said = ranks if isinstance(ranks, list) else []
+        wanted = [rank for rank in said if isinstance(rank, int)]
         refusal = None
         if permit is not None and permit.serial in self._revocations:
             refusal = f"its certificate ({permit.name}) was revoked"

@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,7 +23,6 @@ class HostTransport(ABC):
         swap_seconds: how long this host waits for what another one hands over.
 
     Attributes:
-        traffic: bytes moved so far.
         slow_givers: the hosts that kept this one waiting for most of that time in the last
             exchange, or for all of it.
         clock_offset_seconds: what to add to this machine's monotonic clock to get the server's.
@@ -43,11 +42,7 @@ class HostTransport(ABC):
         self._ended = False
 
     def send(self, message: Message) -> int:
-        """Sends to the server without waiting for arrival.
-
-        Returns:
-            The bytes it takes; 0 if the server is gone.
-        """
+        """Sends to the server without waiting for arrival; returns the bytes, 0 if it is gone."""
         frame = encode(message)
         if self._ended or not self._put(frame):
             return 0
@@ -73,7 +68,6 @@ class HostTransport(ABC):
         no host waits for another to fetch it, and a host's death affects only its partner.
 
         Args:
-            iteration: the same at every host concerned.
             outgoing: by receiving host.
             addresses: where to fetch, for every host in `incoming`, as its hello said.
 
@@ -87,18 +81,16 @@ class HostTransport(ABC):
             self.traffic.count_sent(frame.kind, len(frame.body))
         if not incoming:
             return {}
-        givers: Sequence[int] = list(incoming)
-        with ThreadPoolExecutor(len(givers), "fetch") as pool:
-            fetched = pool.map(lambda giver: self._try(giver, iteration, addresses), givers)
-            found = dict(zip(givers, fetched, strict=True))
+        with ThreadPoolExecutor(len(incoming), "fetch") as pool:
+            fetched = pool.map(lambda giver: self._try(giver, iteration, addresses), incoming)
+            found = dict(zip(incoming, fetched, strict=True))
         arrived: dict[int, Message | Lost] = {}
         for giver, result in found.items():
             if isinstance(result, Lost):
                 arrived[giver] = result
             else:
-                message, num_bytes = result
-                arrived[giver] = message
-                self.traffic.count_received(message.kind, num_bytes)
+                arrived[giver], num_bytes = result
+                self.traffic.count_received(result[0].kind, num_bytes)
         return arrived
 
     def interrupt(self) -> None:

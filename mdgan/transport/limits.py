@@ -29,12 +29,7 @@ class Most(NamedTuple):
 
 
 class Rates:
-    """Counts the messages that come over one link.
-
-    Args:
-        accepts: the kinds that may come.
-        clock: seconds.
-    """
+    """Counts the messages that come over one link."""
 
     def __init__(
         self, accepts: Mapping[str, Most], clock: Callable[[], float] = time.monotonic

@@ -13,16 +13,7 @@ from mdgan.transport.server_end import Guest, ServerTransport
 
 
 class MemoryNetwork:
-    """The switchboard of one process.
-
-    Args:
-        admit: called with every hello, in the joining host's thread.
-
-    Attributes:
-        server: the server's end.
-        parcels: what hosts have laid out for each other.
-        hosts: the newest end of each that ever joined.
-    """
+    """The switchboard of one process, with the newest end of each host that ever joined."""
 
     def __init__(self, timeouts: Timeouts, admit: Admit) -> None:
         self.timeouts = timeouts
@@ -31,11 +22,7 @@ class MemoryNetwork:
         self.hosts: dict[int, MemoryHostTransport] = {}
 
     def join(self, host: int, hello: Mapping[str, Any]) -> "MemoryHostTransport":
-        """Adds a host and tells the server; an earlier link of the same host is gone.
-
-        Raises:
-            BadInput: the server refused it.
-        """
+        """Adds a host and tells the server; an earlier link of the same host is gone."""
         welcome = self.server.decide({"purpose": "join", "host": host, **hello})
         if isinstance(welcome, str):
             raise BadInput(f"the server refused this host: {welcome}")

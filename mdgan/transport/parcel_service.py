@@ -20,12 +20,7 @@ _MOST_CALLS = 256
 class ParcelService:
     """Hands out parcels to hosts that the same server has let in.
 
-    Args:
-        parcels: what is laid out.
-        timeout_seconds: how long a host may wait for a giver.
-
-    Attributes:
-        key: what those hosts know; as long as it is empty, no host gets anything.
+    They know its `key`; as long as that is empty, no host gets anything.
     """
 
     def __init__(self, parcels: Parcels, timeout_seconds: float) -> None:
@@ -51,18 +46,7 @@ class ParcelService:
 
 
 class ParcelServer:
-    """The port, or the socket, where a host hands out its own parcels.
-
-    Args:
-        place: `unix:` and a path, or an address with port 0 for a free one.
-        identity: what the host shows and whom it trusts; None without TLS.
-
-    Attributes:
-        place: where other hosts find it.
-
-    Raises:
-        CannotListen: gRPC cannot listen there.
-    """
+    """The port, or the socket, where a host hands out its own parcels; see `listen`."""
 
     def __init__(
         self, service: ParcelService, place: str, identity: Identity | None, timeouts: Timeouts
@@ -84,13 +68,7 @@ class ParcelServer:
 def fetch(
     channel: grpc.Channel, order: Order, accepts: Mapping[str, Most], timeout_seconds: float
 ) -> Frame:
-    """Fetches a parcel.
-
-    Args:
-        channel: to the host that laid it out, or to the server.
-        order: which one.
-        accepts: the kind that it may have.
-        timeout_seconds: how long it may take.
+    """Fetches a parcel from the host that laid it out, or from the server.
 
     Raises:
         NothingThere: it did not come.

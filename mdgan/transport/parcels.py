@@ -24,11 +24,7 @@ class Parcels:
         self._gone: set[int] = set()
 
     def lay_out(self, giver: int, iteration: int, frames: Mapping[int, Frame]) -> None:
-        """Lays out a parcel for each of some hosts; a giver's of the exchange before last are gone.
-
-        Args:
-            frames: by the host that each is for.
-        """
+        """Lays out a parcel for each taker; a giver's of the exchange before last are gone."""
         with self._changed:
             self._gone.discard(giver)
             known = self._laid_out.setdefault(giver, deque(maxlen=KEPT_EXCHANGES))

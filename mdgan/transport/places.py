@@ -16,9 +16,8 @@ def may_be_tried(place: str, peer: str) -> bool:
             they may mean another machine a moment later.
         peer: where the connection of that host comes from, such as `ipv4:10.0.0.7:41250`.
 
-    Returns:
-        False for what is no address and port, and for an address, other than that of the
-        connection, that means something else on each machine, or a group of machines.
+    It may not be an address, other than that of the connection, that means something else on each
+    machine, or a group of machines.
     """
     match = _PLACE.fullmatch(place)
     if match is None or not 0 < int(match[3]) <= _MOST_PORT:

@@ -75,14 +75,9 @@ class Guest:
 
 
 class ServerTransport:
-    """The server's end.
+    """The server's end; calls of `admit`, in the threads of newcomers, may overlap.
 
-    Args:
-        admit: called with every hello, in the newcomer's thread; several calls may overlap.
-
-    Attributes:
-        traffic: bytes moved so far.
-        own_address: of this machine, where hosts can reach it besides.
+    Hosts can reach this machine by `own_address`, too.
     """
 
     def __init__(self, admit: Admit) -> None:
@@ -98,11 +93,7 @@ class ServerTransport:
     # The server's thread.
 
     def send(self, host: int, message: Message) -> int:
-        """Sends without waiting for arrival; the tensors are copied before it returns.
-
-        Returns:
-            The bytes it takes; 0 if the host is gone.
-        """
+        """Sends a copy without waiting for arrival; returns the bytes, 0 if the host is gone."""
         guest = self._guests.get(host)
         if guest is None:
             return 0
@@ -153,12 +144,7 @@ class ServerTransport:
     # The transport's threads.
 
     def decide(self, hello: Mapping[str, Any], certificate: str = "") -> Mapping[str, Any] | str:
-        """What a newcomer is told; or why it may not come in, in one line.
-
-        Args:
-            hello: what it says.
-            certificate: what it is known by, whatever it says; empty if it has none of its own.
-        """
+        """What a newcomer, known by its own certificate, is told; or why it may not come in."""
         try:
             answer = self._decided({**hello, "certificate": certificate})
         except _MALFORMED as error:

@@ -68,11 +68,9 @@ def options(timeouts: Timeouts) -> list[tuple[str, Any]]:
 def open_channel(
     place: str, identity: Identity | None, name: str, timeouts: Timeouts
 ) -> grpc.Channel:
-    """Opens a channel; nothing is sent yet.
+    """Opens a channel to a place as `listen` has it; nothing is sent yet.
 
     Args:
-        place: `unix:` and a path, or address and port.
-        identity: what this process shows and whom it trusts; None without TLS.
         name: which the peer's certificate must bear, if mdgan has made it.
     """
     chosen = options(timeouts)

@@ -45,12 +45,7 @@ class Until:
         return max(0.001, min(left, _LOOK_SECONDS))
 
     def take(self, inbox: "Inbox[Event | Exception]") -> "Event":
-        """The next event; raises it if it is an error.
-
-        Raises:
-            TimeoutError: the time is up.
-            Interrupted: asked to stop.
-        """
+        """The next event; raises it if it is an error, and what `slice` raises."""
         while (event := inbox.take(self.slice())) is None:
             pass
         if isinstance(event, Exception):

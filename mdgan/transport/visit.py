@@ -24,10 +24,6 @@ def ask(
     Args:
         place: where the server may be: `unix:` and a path, or address and port.
         identity: what this process shows and whom it trusts; None without TLS.
-        until: how long to wait for an answer.
-
-    Returns:
-        What the server answers.
 
     Raises:
         grpc.RpcError, WireError, TimeoutError: it does not.
@@ -50,14 +46,7 @@ def watch(
     until: Until,
     on_welcome: Callable[[Mapping[str, Any]], None],
 ) -> Literal["ended", "lost"]:
-    """Watches a server until it is gone.
-
-    Args:
-        place: see `ask`, also for the errors.
-        identity: see `ask`.
-        timeouts: see `ask`.
-        until: how long to wait for its first answer.
-        on_welcome: called with what the server answers.
+    """Watches a server until it is gone, after its first answer until then; see `ask`.
 
     Returns:
         `ended` if it said goodbye, `lost` if its connection broke or it fell silent.

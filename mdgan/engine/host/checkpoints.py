@@ -63,15 +63,7 @@ class HostCheckpoints:
         self._writer.submit_newest(write, failed)
 
     def restore(self, newest: Mapping[str, Any], workers: Mapping[int, Learner]) -> list[int]:
-        """Loads the workers whose files of the newest checkpoint are on this machine.
-
-        Args:
-            newest: `iteration` and `files`, from the server.
-            workers: by rank.
-
-        Returns:
-            Those that were loaded.
-        """
+        """Loads the workers whose files of the newest checkpoint are here; returns their ranks."""
         assert self._checkpoints is not None, "attend() comes first"
         loaded = []
         for rank, worker in workers.items():

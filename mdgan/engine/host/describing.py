@@ -39,7 +39,6 @@ class Describer:
 
     Args:
         own_file: this machine's extractor file; None if it agreed to the data set's classifier.
-        why_not: why it tells nothing; empty if it tells.
         server_is_here: whether the server runs on this machine, for the same user. It could read
             the data itself, so that sums over any number of samples tell it nothing.
     """
@@ -71,11 +70,7 @@ class Describer:
         self._steps = self._work(message)
 
     def step(self, iteration: int) -> Message | None:
-        """Does one piece of the work.
-
-        Returns:
-            The REAL message once all is done, or once it is clear that it cannot be done.
-        """
+        """Does one piece of the work; REAL once all is done, or clearly cannot be done."""
         assert self._steps is not None
         reason = ""
         try:

@@ -161,7 +161,10 @@ class Host:
             case Kind.EXTRACTOR:
                 self._describer.begin(message)
             case Kind.CHECKPOINT:
-                self._save(message, transport)
+                if message.fields["to_server"] and masks is not None:
+                    raise NotMasked("it wants states of workers, which tell what each has answered")
+                with self._tracer.span("checkpoint"):
+                    self._checkpoints.save(message, self._learners, transport.send)
             case Kind.ADOPT:
                 self._adopt(message, transport)
             case Kind.KEYS if masks is not None:
@@ -222,12 +225,6 @@ class Host:
             raise Interrupted(one_line(message.fields["reason"]))
         if self._teller is not None:
             self._teller.done(self._tracer.iteration)
-
-    def _save(self, order: Message, transport: HostTransport) -> None:
-        if order.fields["to_server"] and self._masks is not None:
-            raise NotMasked("it wants states of workers, which tell what each has answered")
-        with self._tracer.span("checkpoint"):
-            self._checkpoints.save(order, self._learners, transport.send)
 
     def _adopt(self, message: Message, transport: HostTransport) -> None:
         """Takes over what the server found for those workers that had nothing to go on with."""

@@ -31,11 +31,7 @@ class Spending:
         self._before: dict[str, Spent] = {}
 
     def attend(self, run: Path) -> None:
-        """A server has let this host in; canaries are remembered in the run's folder here.
-
-        Raises:
-            BadInput: they cannot be.
-        """
+        """A server has let this host in; canaries are remembered in the run's folder here."""
         for worker, budget in self._budgets.items():
             if budget.canaries is not None:
                 budget.canaries.open(run / CANARIES / f"{worker}.json")

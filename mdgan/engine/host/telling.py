@@ -16,9 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class Teller:
-    """Logs that a host has joined, now and then how far it is, and that it is done.
-
-    For the user of a machine without the server.
+    """Tells the user of a machine without the server what one of its hosts does.
 
     Args:
         samples: how many each worker of the host holds.
@@ -61,14 +59,7 @@ class Teller:
 
 @dataclass(frozen=True)
 class HostReports:
-    """What a host tells of its work.
-
-    Attributes:
-        tracer: records what this host does when.
-        fetcher: reads its workers' samples ahead.
-        spending: of its workers' samples.
-        teller: tells the user, if the server does not do so on this machine.
-    """
+    """What a host tells of its work; the user, if the server does not do so on this machine."""
 
     tracer: Tracer
     fetcher: Fetcher
@@ -78,8 +69,7 @@ class HostReports:
     def send(self, transport: HostTransport, part_bytes: int, *, at_end: bool = False) -> None:
         """Tells the server what the host did since the last time, has moved, holds and has spent.
 
-        Args:
-            part_bytes: what processes of the algorithm's own hold.
+        What processes of the algorithm's own hold is `part_bytes`.
         """
         traffic, iteration = transport.traffic, self.tracer.iteration
         rows = self.tracer.take()

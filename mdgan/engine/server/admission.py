@@ -24,14 +24,12 @@ class Admission:
         identity: what must be equal on every rank: version, dataset file, shared settings.
         welcome: what every newcomer is told besides: the server's generation, the run's name.
         return_seconds: how long the rank of a lost worker is kept for the host that had it.
-        most_ranks: the highest rank that may ever take part.
         checkpoint: what a newcomer needs to find its workers' files; None in a new run.
         trusts: which certificates sign the keys of hosts; None without certificates.
 
     Attributes:
         iteration: the one that the server works on, or the last that is done.
         run: stands for the run and this server of it; see `run_digest`.
-        shut_out: the workers that may not take part any more.
     """
 
     def __init__(
@@ -69,14 +67,11 @@ class Admission:
         self._lock = threading.Lock()
 
     def admit(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
-        """Decides whether a newcomer may come in.
+        """Decides whether a newcomer may come in: what it is told, or why not, for its user.
 
         Args:
             hello: `purpose` is `join` (see `make_hello`), `ask` or `watch`. Who asks may have
                 `ranks`: those that its certificate names.
-
-        Returns:
-            What it is told; or why it may not come in, in words for the user who started it.
         """
         purpose = hello.get("purpose")
         if purpose == "watch":

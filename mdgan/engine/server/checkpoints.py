@@ -52,13 +52,8 @@ class _Open:
 class ServerCheckpoints:
     """The server's side of checkpoints.
 
-    Args:
-        config: all settings of the run as JSON values, for the manifest.
-        believes_first: see `KeptStates`.
-
-    Attributes:
-        kept: the states of workers that are here.
-        ordered: the iteration of the checkpoint that hosts were last asked for.
+    Hosts were last asked for that of the iteration `ordered`. The config, all settings as JSON
+    values, is for the manifest.
     """
 
     def __init__(
@@ -77,18 +72,14 @@ class ServerCheckpoints:
         self._store = store
         self._settings = settings
         self._config = config
-        self._fence = fence
+        self.fence = fence
         self._peers = peers
         self._writer = BackgroundWriter()
         self._problems: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         self._open: _Open | None = None
 
     def due(self, before: int, iteration: int, *, ends: bool = False) -> bool:
-        """Whether there is to be a checkpoint after an iteration.
-
-        Args:
-            before: the last iteration that was asked about; −1 for the start.
-        """
+        """Whether there is to be one after an iteration; it was asked last of the one `before`."""
         settings = self._settings
         if not settings.checkpoints.checkpoint_interval:
             return False
@@ -102,9 +93,6 @@ class ServerCheckpoints:
         """Begins a checkpoint, unless workers of free hosts are still writing the one before.
 
         After two minutes the one before is made without the workers that have not written.
-
-        Args:
-            progress: what the algorithm counts.
         """
         if self._is_delayed(iteration):
             return
@@ -135,11 +123,7 @@ class ServerCheckpoints:
         self._commit_if_complete()
 
     def _begin(
-        self,
-        iteration: int,
-        progress: Mapping[str, int],
-        state: Mapping[str, Tensor],
-        hosts: Hosts,
+        self, iteration: int, progress: Mapping[str, int], state: Mapping[str, Tensor], hosts: Hosts
     ) -> _Open:
         asked = {host: frozenset(workers) for host, workers in hosts.items()}
         waiting = set(workers_of(asked))
@@ -223,14 +207,6 @@ class ServerCheckpoints:
             self._peers.observer.note(f"warning: {problem}; training goes on")
             self._peers.observer.event("unsaved", iteration, reason=problem)
 
-    def check_fence(self) -> None:
-        """Makes sure that no later server has taken over.
-
-        Raises:
-            Fenced: one has.
-        """
-        self._fence.check()
-
     def close(self, timeout_seconds: float) -> None:
         """Commits what there is and waits until it is written.
 
@@ -255,7 +231,7 @@ class ServerCheckpoints:
     def _counting(self, iteration: int) -> list[int] | None:
         """The checkpoints that count so far; None if the run's folder cannot be read now."""
         try:
-            self.check_fence()
+            self.fence.check()
             return self._store.committed()
         except OSError as error:
             self._could_not_write(iteration, error)
@@ -285,7 +261,7 @@ class ServerCheckpoints:
         """Writes what is written here, and the manifest last; runs in the background."""
         store, iteration, before = self._store, opened.iteration, self.kept.newest
         try:
-            self.check_fence()
+            self.fence.check()
         except Fenced:
             return  # the main thread will find out, too
         states, borrowed = opened.states, {}
@@ -307,7 +283,7 @@ class ServerCheckpoints:
         elsewhere = [key for key, stored in files.items() if not (folder / stored.name).exists()]
         manifest = Manifest(
             iteration=iteration,
-            generation=self._fence.generation,
+            generation=self.fence.generation,
             progress=dict(opened.progress),
             seconds=opened.seconds,
             workers=tuple(sorted(int(key) for key in files if key != SERVER)),

@@ -25,24 +25,22 @@ _REMEMBERED = 200
 
 
 class Deadline:
-    """How long the server waits for answers, and for how many of them.
+    """How long the server waits for answers, and for which fraction of the live workers.
 
-    Args:
-        rule: when to go on; None to wait for every worker that lives.
-        quorum: the least fraction of the live workers that must have answered, in ]0, 1].
+    Without a rule it waits for every worker that lives. `times` are seconds that answers took.
     """
 
     def __init__(self, rule: DeadlineRule | None, quorum: float) -> None:
         self._seconds, self._factor = rule or (0.0, 0.0)
         self._quorum = quorum
-        self._times: deque[float] = deque(maxlen=_REMEMBERED)
+        self.times: deque[float] = deque(maxlen=_REMEMBERED)
 
     def limit_seconds(self) -> float:
         """How long after asking the server goes on; infinite if no worker is left behind."""
         if self._seconds:
             return self._seconds
-        if self._factor and self._times:
-            return self._factor * median(self._times)
+        if self._factor and self.times:
+            return self._factor * median(self.times)
         return inf
 
     def least(self, num_live: int) -> int:
@@ -51,16 +49,11 @@ class Deadline:
             return num_live
         return min(num_live, max(1, ceil(self._quorum * num_live)))
 
-    def learn(self, answer_seconds: float) -> None:
-        """Takes in how long an answer took."""
-        self._times.append(answer_seconds)
-
 
 class Collector:
     """Takes in one event after the other while the server waits; all but answers go to the engine.
 
-    Args:
-        answer_seconds: a host that owes an answer for so long counts as lost, even if it lives.
+    A host that owes an answer for `answer_seconds` counts as lost, even if it lives.
     """
 
     def __init__(self, engine: "Engine", settings: RunSettings, answer_seconds: float) -> None:
@@ -121,10 +114,7 @@ class Collector:
     # Before a question.
 
     def await_enough(self, patience_end: float) -> Hosts:
-        """Waits until enough of the live workers owe nothing.
-
-        Args:
-            patience_end: when to stop waiting if no worker lives, by the monotonic clock.
+        """Waits until enough of the live workers owe nothing, or no worker lives for too long.
 
         Returns:
             The hosts that take part in the next iteration, with their workers; none if none came,
@@ -169,10 +159,8 @@ class Collector:
 
         Args:
             weights: what hosts multiply answers by before they add them up; 1 if not given.
-            form: how they answer this question, one of those that the algorithm has named; the
-                first if not given.
-            forms: how each worker does, if not all alike; each of a kind that the algorithm has
-                named.
+            form: how they answer this question; the first that the algorithm has named by default.
+            forms: how each worker does, if not all alike.
             read: reads what hosts have masked; see `AnswerChecks.begin`.
             again: whether they were counted in this iteration already.
 
@@ -194,7 +182,7 @@ class Collector:
     def _await_answers(self, iteration: int, asked: Hosts, weights: Mapping[int, float]) -> Answers:
         answers, begin = Answers(), time.monotonic()
         limit = self._deadline.limit_seconds()
-        while missing := self._missing(iteration, asked):
+        while missing := [host for host in asked if self._peers.num_owed(host, iteration)]:
             waited = time.monotonic() - begin
             if waited >= self._answer_seconds:
                 self._give_up_on(missing)
@@ -210,7 +198,7 @@ class Collector:
                     continue
                 if answer.message.iteration == iteration and answer.host in asked:
                     self._take_in(answer, answers, weights)
-                    self._deadline.learn(time.monotonic() - begin)
+                    self._deadline.times.append(time.monotonic() - begin)
                 else:  # to an earlier question, or to one of this iteration that was given up
                     self._peers.back(answer.workers)
         return answers
@@ -219,23 +207,18 @@ class Collector:
         self._checks.take_in(answer, answers, weights)
         self._engine.handle_losses()  # some may be shut out
 
-    def _missing(self, iteration: int, asked: Hosts) -> list[int]:
-        """The live hosts among those asked that have not answered."""
-        return [host for host in asked if self._peers.num_owed(host, iteration)]
-
     def _may_go_on(self, answers: Answers, asked: Hosts) -> bool:
-        """Whether enough workers have answered, and among them those that it takes."""
-        enough = len(answers.losses) >= self._least(answers, asked)
-        return enough and not self._engine.lacking(answers.losses)
+        """Whether enough workers have answered, and among them those that it takes.
 
-    def _least(self, answers: Answers, asked: Hosts) -> int:
-        """How many workers must answer: a share of those asked or busy; newcomers do not count."""
+        That is a share of those asked or busy; newcomers do not count.
+        """
         live, free, owing = self._peers.taking_part(), self._peers.free(), self._peers.busy()
         counted = [host for host in live if host in answers.hosts or host not in free]
         least = sum(len(set(asked[host]) & set(live[host])) for host in counted if host in asked)
         if self._counts_busy:
             least += sum(len(owing.get(host, ())) for host in counted if host not in asked)
-        return self._deadline.least(least)
+        enough = len(answers.losses) >= self._deadline.least(least)
+        return enough and not self._engine.lacking(answers.losses)
 
     def _give_up_on(self, hosts: Iterable[int]) -> None:
         """Ends the links to hosts that have owed an answer for too long."""

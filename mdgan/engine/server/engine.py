@@ -43,13 +43,9 @@ class Engine:
 
     Attributes:
         done: the last iteration that is done.
-        stop_asked: whether the user has asked the server to stop.
-        span: a block that the report shows under a name; see `Tracer`.
-        note, event: see `RunObserver`.
-        at: from here on the server works on an iteration; see `Peers`.
         tell: sends a host a message that needs no answer; see `ServerTransport`.
-        collect, next_answer, is_enough: see `Collector`.
-        checkpoint_due: see `ServerCheckpoints`.
+        span, note, event, at: see `Tracer`, `RunObserver` and `Peers`.
+        collect, next_answer, is_enough, checkpoint_due: see `Collector`, `ServerCheckpoints`.
     """
 
     def __init__(
@@ -91,11 +87,7 @@ class Engine:
     # What algorithms do with it.
 
     def ask(self, iteration: int, asked: Hosts, question: Callable[[int], Message]) -> None:
-        """Sends every host its question; from here on it owes an answer.
-
-        Args:
-            asked: the hosts, each with the workers that the question is for.
-        """
+        """Sends every host its question; from here on it owes an answer."""
         with self.span("send") as sending:
             for host in asked:
                 sending.num_bytes += self.transport.send(host, question(host))
@@ -230,7 +222,7 @@ class Engine:
 
     def _look_at_fence(self) -> None:
         with contextlib.suppress(OSError):
-            self._checkpoints.check_fence()
+            self._checkpoints.fence.check()
 
     def _stop_when_done(self) -> None:
         self._hurries = self.stop_asked
@@ -248,11 +240,7 @@ class Engine:
             self.retire_spent(carried)
 
     def retire_spent(self, workers: Collection[int] | None = None) -> None:
-        """Workers that have spent their budgets take part no more.
-
-        Args:
-            workers: that may be among them; all if not given, between two iterations.
-        """
+        """Workers, by default all that have, take part no more once their budgets are spent."""
         spent = {n: e for n, e in self._spent.items() if workers is None or n in workers}
         self._spent = {n: e for n, e in self._spent.items() if n not in spent}
         i = self.peers.iteration

@@ -34,7 +34,7 @@ class Member:
     """One host that takes part.
 
     Attributes:
-        workers: the ranks it carries, in increasing order, those that were shut out left out.
+        workers: in increasing order; those that were shut out are left out.
         address: where other hosts fetch discriminators from it; None if they need not know.
         arriving: it has joined, but some worker still lacks a state to go on with.
         told: what the host said of its workers when it arrived, for the algorithm.

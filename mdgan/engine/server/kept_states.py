@@ -13,13 +13,6 @@ from mdgan.storage.manifest import Manifest
 State = Mapping[str, Tensor]
 
 
-class _Left(NamedTuple):
-    """A state, and the host that it came from; None if it is for any host."""
-
-    state: State
-    owner: Owner | None
-
-
 class _Committed(NamedTuple):
     """A checkpoint, and the hosts that the states of its workers came from, as far as known."""
 
@@ -51,7 +44,7 @@ class KeptStates:
         self._store = store
         self._peers = peers
         self._believes_first = believes_first
-        self._left: dict[int, _Left] = {}
+        self._left: dict[int, tuple[State, Owner | None]] = {}  # an owner, unless for any host
         # One value, since the background thread that writes checkpoints replaces it.
         self._committed = None if committed is None else _Committed(committed, {})
 
@@ -62,12 +55,12 @@ class KeptStates:
 
     def keep(self, states: Mapping[int, State]) -> None:
         """Keeps states that are for whichever hosts come without any, until they have them."""
-        self._left.update({worker: _Left(state, None) for worker, state in states.items()})
+        self._left.update({worker: (state, None) for worker, state in states.items()})
 
     def leave(self, states: Mapping[int, State]) -> None:
         """Keeps what workers that go have left."""
         for worker, state in states.items():
-            self._left[worker] = _Left(state, self._peers.owner(worker))
+            self._left[worker] = state, self._peers.owner(worker)
 
     def hold(self, workers: Iterable[int]) -> None:
         """Workers have states again: forgets what they left here when they went."""
@@ -77,11 +70,11 @@ class KeptStates:
 
     def left(self) -> dict[str, State]:
         """By the worker's number, what is kept besides the checkpoint."""
-        return {str(worker): left.state for worker, left in self._left.items()}
+        return {str(worker): state for worker, (state, _) in self._left.items()}
 
     def owners(self, workers: Iterable[int]) -> dict[int, Owner]:
         """Where the states come from that these workers are about to send, and those `left`."""
-        known = {worker: left.owner for worker, left in self._left.items()}
+        known = {worker: owner for worker, (_, owner) in self._left.items()}
         known |= {worker: self._peers.owner(worker) for worker in workers}
         return {worker: owner for worker, owner in known.items() if owner is not None}
 
@@ -100,7 +93,7 @@ class KeptStates:
     def state_for(self, worker: int) -> State | None:
         """What is kept for a worker, if anything is, whichever host it came from."""
         if worker in self._left:
-            return self._left[worker].state
+            return self._left[worker][0]
         newest = self.newest
         stored = None if newest is None else newest.files.get(str(worker))
         if newest is None or stored is None:
@@ -111,7 +104,7 @@ class KeptStates:
         """Whether the host that has come with a worker's rank may have the worker's whole state."""
         taker = self._peers.owner(worker)
         if worker in self._left:
-            owner = self._left[worker].owner
+            _, owner = self._left[worker]
             return owner is None or owner.is_same(taker)
         self._believe(worker, taker)
         owner = None if self._committed is None else self._committed.owners.get(worker)

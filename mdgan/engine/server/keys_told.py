@@ -13,10 +13,7 @@ from mdgan.messages import Kind, Message
 
 
 def take_key(members: Peers, host: int, told: Any, trusts: Identity | None) -> str:
-    """Keeps the key of a live host for others, which would end if they were told a wrong one.
-
-    Returns:
-        Why the host cannot take part, in one line; empty if it can.
+    """Keeps a live host's key for others; says why the host cannot take part, empty if it can.
 
     Raises:
         ValueError: the key is not signed as it must be, or another live host has it.

@@ -46,9 +46,7 @@ class Server:
     ) -> None:
         """Training goes on from a checkpoint, whose state has been loaded.
 
-        Args:
-            replaces_another: whether this server takes over from one that died: then workers that
-                do not come are left behind.
+        A server that replaces another one, which died, leaves workers behind that do not come.
         """
         ended = manifest.iteration == manifest.settings.get("iterations")
         self.part.go_on(manifest.progress, changed, ended=ended)
@@ -191,7 +189,6 @@ class Server:
         self.observer.end(state, self.engine.done, self.checkpoints.last)
 
     def _dismiss(self, reason: str) -> None:
-        """Tells every host to stop, takes in their last words, and closes."""
         self.engine.see_off(reason)
         self._tell_spans(at_end=True)
 

@@ -22,11 +22,8 @@ class Newcomers:
 
     A worker that lacks a state gets the one that the server keeps for it, if its host is the one
     that this came from. Else it gets a copy of a live worker's weights, where the algorithm allows
-    that. A rank gets something a few times only: what two copies differ in tells what their worker
-    has learnt between.
-
-    Args:
-        copied: see `ServerPart`; with None workers get no copies.
+    that (`ServerPart.copied`). A rank gets something a few times only: what two copies differ in
+    tells what their worker has learnt between.
     """
 
     def __init__(self, peers: Peers, kept: KeptStates, copied: str | None) -> None:

@@ -26,12 +26,9 @@ class Peers:
     Whatever removes some of them (a lost link, a strike too many, a farewell) says so in
     `losses_to_handle`; the engine then tells those that may wait for them.
 
-    Args:
-        settings: how many strikes a worker has, and whether it may be known who took part.
-
     Attributes:
         mean_shard_size: m, in samples; known once training begins.
-        run: see `Admission`; so are `carried`, `owner`.
+        run, carried, owner: see `Admission`.
     """
 
     def __init__(
@@ -47,7 +44,9 @@ class Peers:
         self.strikes = Strikes(settings.faults.strikes)
         self.run, self.carried, self.owner = admission.run, admission.carried, admission.owner
         self.mean_shard_size = 0.0
-        self._counts_answers = not _hides_clients(settings)
+        # Where noise hides each client as a whole, none is named.
+        privacy = settings.privacy
+        self._counts_answers = not (privacy.hides_clients and privacy.keeps_ledger)
         self._members: dict[int, Member] = {}
         self._any_lost = False
         self._counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
@@ -125,11 +124,7 @@ class Peers:
         }
 
     def free(self, besides: int | None = None) -> dict[int, list[int]]:
-        """The hosts that are ready to train and owe nothing.
-
-        Args:
-            besides: an iteration whose answer they may owe.
-        """
+        """The hosts that are ready to train and owe nothing, besides an answer to one iteration."""
         return {
             host: workers
             for host, workers in self.taking_part().items()
@@ -149,11 +144,7 @@ class Peers:
         return {host: member.told for host, member in self._members.items()}
 
     def holdings(self, workers: Iterable[int] | None = None) -> dict[str, dict[str, Any]]:
-        """How many samples workers hold, and how many of each class.
-
-        Args:
-            workers: by default all that live.
-        """
+        """How many samples workers, by default all that live, hold, and how many of each class."""
         chosen = self.workers() if workers is None else workers
         return {str(worker): self.admission.holding(worker) for worker in chosen}
 
@@ -170,11 +161,7 @@ class Peers:
         return 0 if member is None else len(member.owes.get(iteration, ()))
 
     def paid(self, host: int, iteration: int) -> list[int] | None:
-        """A host has answered.
-
-        Returns:
-            Those of its workers that were asked and may take part; None if none was.
-        """
+        """A host has answered; its workers that were asked and may take part, None if none was."""
         member = self._members.get(host)
         if member is None or iteration not in member.owes:
             return None
@@ -349,8 +336,3 @@ class Peers:
     def _count(self, what: str, workers: Iterable[int]) -> None:
         for worker in workers:
             self._counts[worker][what] += 1
-
-
-def _hides_clients(settings: RunSettings) -> bool:
-    """Whether noise hides each client as a whole, which must not be named then."""
-    return settings.privacy.hides_clients and settings.privacy.keeps_ledger

@@ -76,9 +76,7 @@ class Scoring:
     ) -> None:
         """Hands the generator over if it is to be scored, and takes the scores that are there.
 
-        Args:
-            before: the iteration for which this was called last.
-            holdings: what is trained on, by worker; for `--label-prior data`.
+        It was called last for the iteration `before`; holdings are for `--label-prior data`.
         """
         last = ends or iteration == self._iterations
         if self.on and (passed(self._interval, before, iteration) or last):
@@ -133,11 +131,7 @@ class Scoring:
             self._peers.transport.send(host, self._extractor)
 
     def note_real(self, host: int, message: Message) -> None:
-        """Takes in the statistics of a host's data; the sum goes to the scorer when all are here.
-
-        Raises:
-            BadInput: the statistics are malformed.
-        """
+        """Takes in the statistics of a host's data; the scorer gets the sum when all are here."""
         if not self.on:
             return
         reason = message.fields["reason"]

@@ -5,14 +5,7 @@ from collections.abc import Iterable
 
 
 class Strikes:
-    """Strikes; shared by all that judge answers.
-
-    Args:
-        limit: strikes after which a worker is out.
-
-    Attributes:
-        unusable: the workers whose last answer could not be used.
-    """
+    """Strikes, of which so many put a worker out; `unusable` were the last answers of some."""
 
     def __init__(self, limit: int) -> None:
         self.unusable: set[int] = set()

@@ -16,17 +16,12 @@ _AVERAGE = "ema."
 
 @dataclass(frozen=True)
 class Trainer:
-    """What the server trains with.
-
-    Attributes:
-        part: the algorithm's share.
-        average: of the generator; None if there is none.
-        fetcher: reads samples ahead, if the server's part has the data itself.
-    """
+    """What the server trains with."""
 
     part: ServerPart
     average: GeneratorAverage | None = None
     fetcher: Fetcher | None = None
+    """Reads samples ahead, if the part has the data itself."""
 
     @property
     def shown(self) -> nn.Module:

@@ -69,16 +69,7 @@ def as_secret(given: bytes) -> Limbs:
 
 
 def shared(secrets: Limbs, threshold: int, num_holders: int) -> Limbs:
-    """Shares of some secrets.
-
-    Args:
-        secrets: [S, LIMBS].
-        threshold: t, from 1 to n.
-        num_holders: n, below `PRIME`.
-
-    Returns:
-        [n, S, LIMBS]; row j is for the holder at point j + 1.
-    """
+    """Shares of secrets [S, LIMBS] for n holders: [n, S, LIMBS], row j for that at point j + 1."""
     secrets = secrets.reshape(-1, LIMBS)
     # A random number below 2^64 modulo p is even to 2^-48.
     drawn = np.frombuffer(os.urandom(8 * (threshold - 1) * secrets.size), "<u8") % PRIME
@@ -88,15 +79,7 @@ def shared(secrets: Limbs, threshold: int, num_holders: int) -> Limbs:
 
 
 def put_together(shares: Limbs, points: Sequence[int]) -> Limbs:
-    """The secrets, from the shares of t holders (Lagrange's interpolation at 0).
-
-    Args:
-        shares: [t, …, LIMBS].
-        points: of these holders, all different, from 1 on.
-
-    Returns:
-        […, LIMBS].
-    """
+    """Secrets […, LIMBS] from the shares [t, …, LIMBS] of t points (Lagrange at 0)."""
     weights = np.array(_weights(tuple(points)), dtype=np.int64)
     secrets = np.tensordot(weights, shares.astype(np.int64), 1) % PRIME
     return np.asarray(secrets, dtype=np.uint16)

@@ -92,12 +92,10 @@ class _AnsweredSum:
 
 
 class HostMask(HostStage):
-    """Masks what one host answers, and helps to unmask sums.
+    """Masks what one host answers, and helps to unmask sums; what it refuses is `NotMasked`.
 
     Args:
-        keys: of this host and for the others; an attribute, too.
-        form: how answers travel.
-        least: an attribute, too: how many hosts' answers a sum must have, 3 or more.
+        least: how many hosts' answers a sum must have, 3 or more.
         repeats: whether the host would answer the same if it were asked for an iteration again.
             Then it does so only until it has helped to unmask that one's sum: of two sums, the
             second without one of the hosts, the difference would be that host's answer. That the
@@ -105,12 +103,7 @@ class HostMask(HostStage):
     """
 
     def __init__(
-        self,
-        keys: HostKeys,
-        form: AnswerForm,
-        least: int = LEAST_PARTIES,
-        *,
-        repeats: bool = False,
+        self, keys: HostKeys, form: AnswerForm, least: int = LEAST_PARTIES, *, repeats: bool = False
     ) -> None:
         self.keys = keys
         self.least = max(least, LEAST_PARTIES)
@@ -136,9 +129,6 @@ class HostMask(HostStage):
 
         Args:
             leaving: answers to a question that says in `sums` which hosts take part in which sum.
-
-        Raises:
-            NotMasked: see there.
         """
         about, question = leaving.about(), leaving.question
         groups = sorted(set(leaving.groups.values()))
@@ -164,11 +154,7 @@ class HostMask(HostStage):
     def confirm(self, order: Message) -> Message:
         """Host → server: this host's codes for a list of survivors (round 3).
 
-        Returns:
-            Tensors `codes.<sum>`, uint8 [|survivors| - 1, CODE_BYTES]: for each other survivor.
-
-        Raises:
-            NotMasked: see there.
+        Tensors are `codes.<sum>`, uint8 [|survivors| - 1, CODE_BYTES]: for each other survivor.
         """
         codes = {}
         for group, survivors in self._read_survivors(order).survivors.items():
@@ -191,9 +177,6 @@ class HostMask(HostStage):
             SECRET_BYTES]: of each survivor, the share of b_u, then that of s_ud for each d. If what
             a survivor has sent cannot be decrypted, numbers that are no share. None of a sum whose
             list of survivors too few hosts confirm: some may have crashed since.
-
-        Raises:
-            NotMasked: see there.
         """
         asked, tensors = self._read_survivors(order), {}
         for group, survivors in asked.survivors.items():
@@ -212,10 +195,7 @@ class HostMask(HostStage):
             self._newest_revealed = max(self._newest_revealed, self._iteration)
             places = [sum_.parties.index(h) for h in sum_.parties if h not in survivors]
             opened = self._opened(sum_, survivors, order.tensors.get(f"shares.{group}"))
-            rows = [
-                opened[host][[sum_.parties.index(host), *places]].astype("<u2")
-                for host in survivors
-            ]
+            rows = [opened[h][[sum_.parties.index(h), *places]].astype("<u2") for h in survivors]
             tensors[f"revealed.{group}"] = torch.from_numpy(np.stack(rows).view(np.uint8))
         return Message(self._form.kind, order.iteration, {}, tensors)
 
@@ -231,16 +211,13 @@ class HostMask(HostStage):
         """The total with all masks on it, and the others' shares of their seeds."""
         said = [number, self._iteration, group, parties, self.keys.of(parties), about.hex()]
         context = sha256(json.dumps(said).encode()).digest()
-        secrets = np.stack(
-            [
-                as_secret(
-                    os.urandom(SECRET_BYTES)
-                    if host == self._host
-                    else self.keys.derived(host, b"mask of " + context)
-                )
-                for host in parties
-            ]
-        )
+        drawn = {
+            host: self.keys.derived(host, b"mask of " + context)
+            for host in parties
+            if host != self._host
+        }
+        drawn[self._host] = os.urandom(SECRET_BYTES)
+        secrets = np.stack([as_secret(drawn[host]) for host in parties])
         masks = [
             Mask(secret, 1 if host == self._host else sign_between(self._host, host))
             for host, secret in zip(parties, secrets, strict=True)

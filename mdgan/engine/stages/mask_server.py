@@ -171,14 +171,9 @@ class ServerMask(ServerStage):
             read: Callable[[Message], dict[int, Tensor]],
         ) -> dict[int, Any]:
             """Asks the survivors of some sums, as far as they are there."""
-            own = {
-                host: [sum_ for sum_ in wanted if host in sum_.survivors] for host in asked.hosts
-            }
-            hosts = {
-                host: asked.hosts[host]
-                for host, its in own.items()
-                if its and engine.peers.member(host) is not None
-            }
+            own = {host: [s for s in wanted if host in s.survivors] for host in asked.hosts}
+            there = [h for h, its in own.items() if its and engine.peers.member(h) is not None]
+            hosts = {host: asked.hosts[host] for host in there}
             engine.ask(iteration, hosts, lambda host: order(host, own[host]))
             return engine.collect(iteration, hosts, read=read, again=True).masked
 
@@ -207,7 +202,7 @@ class ServerMask(ServerStage):
         shapes = {s.group: (len(s.survivors), 1 + s.num_lost, SECRET_BYTES) for s in sums}
         revealed = ask(sums, unmask, _reader("revealed", shapes))
         return {
-            host: {group: _as_limbs(given) for group, given in own.items()}
+            host: {g: given.numpy().view("<u2").astype(np.uint16) for g, given in own.items()}
             for host, own in revealed.items()
         }
 
@@ -235,10 +230,6 @@ class ServerMask(ServerStage):
 
 def _reader(name: str, shapes: Mapping[int, tuple[int, ...]]) -> Callable[[Message], Any]:
     return partial(read_tensors, name=name, shapes=shapes, dtype=torch.uint8)
-
-
-def _as_limbs(revealed: Tensor) -> Limbs:
-    return revealed.numpy().view("<u2").astype(np.uint16)
 
 
 def _row(of: Sequence[int], giver: int, reader: int) -> int:
@@ -270,15 +261,13 @@ def _shares_for(host: int, sum_: _Sum, masked: Masked) -> Tensor:
 def total_of(
     parties: Sequence[int], totals: Mapping[int, Tensor], shares: Mapping[int, Limbs]
 ) -> Tensor | None:
-    """The sum of the survivors' addends, without masks (round 4).
+    """The sum of the survivors' addends without masks, int64 (round 4).
+
+    It is None if fewer than t hosts have revealed all that it takes.
 
     Args:
         parties: the hosts that were asked, in the order of the question.
-        totals: of those that have survived, what they have masked, int64.
         shares: by host, what it has revealed; see `HostMask.reveal`.
-
-    Returns:
-        int64; None if fewer than t hosts have revealed all that it takes.
     """
     needed, survivors = threshold(len(parties)), [host for host in parties if host in totals]
     holders = [host for host, its in sorted(shares.items()) if (its < PRIME).all()][:needed]

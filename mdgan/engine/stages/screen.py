@@ -43,13 +43,7 @@ LEAST_VOTES = 3
 
 
 class Screening:
-    """Refuses unusable answers.
-
-    Args:
-        form: how answers look; an attribute, too.
-        conduct: counts strikes; is told of every answer; an attribute, too.
-        voters: the workers that vote; None: all.
-    """
+    """Refuses unusable answers, and counts strikes; all workers vote if no voters are given."""
 
     def __init__(
         self, form: AnswerForm, conduct: Strikes, voters: Collection[int] | None = None
@@ -69,15 +63,10 @@ class Screening:
         beside: Mapping[str, Tensor] | None = None,
         form: AnswerForm | None = None,
     ) -> str | None:
-        """Judges one worker's answer; a refusal is a strike.
+        """Judges one worker's answer; a refusal, of which it says why, is a strike.
 
         Args:
-            answer: float32 of the form's shape, if it is what it should be.
-            beside: what the worker sent beside it, by name.
             form: how it should look, if that differs by worker.
-
-        Returns:
-            Why it cannot be used, in a few words; None if it can.
         """
         for name, tensor in (beside or {}).items():
             reason = _unusable_beside(name, tensor, (form or self.form).beside[name])
@@ -87,15 +76,15 @@ class Screening:
         return self.refuse_together([worker], answer).get(worker)
 
     def refuse_together(self, workers: Sequence[int], answer: Tensor) -> dict[int, str]:
-        """Judges one answer for several workers; a refusal is a strike for each.
-
-        Returns:
-            Why it cannot be used, by worker; empty if it can.
-        """
+        """Judges one answer for several workers; says why it is refused, a strike for each."""
         if not self._on_trust.keys().isdisjoint(workers):  # a second answer: all first ones are in
             self._settle()
-        reason, norm = self._unusable(answer), 0.0
-        if reason is None:
+        reason, norm = None, 0.0
+        if answer.dtype != torch.float32:
+            reason = f"{answer.dtype}, not {torch.float32}"
+        elif answer.shape != self.form.shape:
+            reason = f"shape {list(answer.shape)}, not {list(self.form.shape)}"
+        else:
             norm = float(torch.linalg.vector_norm(answer))
             if not math.isfinite(norm):
                 reason = "a norm beyond float32" if answer.isfinite().all() else "NaN or Inf"
@@ -109,11 +98,9 @@ class Screening:
         return refused
 
     def look_back(self) -> dict[int, str]:
-        """Judges what was taken on trust; to be called when an iteration's answers are all in.
+        """Judges what was taken on trust, once an iteration's answers are all in.
 
-        Returns:
-            By worker, why its last answer cannot be used after all; each is a strike. Empty from
-            the second call on.
+        Says by worker why its answer cannot be used after all, which is a strike.
         """
         trusted = self._settle()
         reasons = {worker: self._judge(worker, norm) for worker, norm in trusted.items()}
@@ -121,13 +108,6 @@ class Screening:
         for worker in absurd:
             self._refuse(worker)
         return absurd
-
-    def _unusable(self, answer: Tensor) -> str | None:
-        if answer.dtype != torch.float32:
-            return f"{answer.dtype}, not {torch.float32}"
-        if answer.shape != self.form.shape:
-            return f"shape {list(answer.shape)}, not {list(self.form.shape)}"
-        return None
 
     def _judge(self, worker: int, norm: float) -> str | None:
         if (most := self.form.most_norm) is not None:
@@ -177,17 +157,10 @@ def _unusable_beside(name: str, tensor: Tensor, shape: tuple[int, ...]) -> str |
 class AnswerChecks:
     """Accepts what can be used of hosts' answers, and refuses the rest.
 
-    Args:
-        screenings: say which answers cannot be used, to each kind of question; the first is for
-            questions of which no kind is said.
+    There is a screening for each kind of question, the first for those of no kind.
     """
 
-    def __init__(
-        self,
-        screenings: Sequence[Screening],
-        peers: Peers,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, screenings: Sequence[Screening], peers: Peers, device: torch.device) -> None:
         self._screenings = {screening.form.kind: screening for screening in screenings}
         self._first = self._form = screenings[0].form
         self._forms: Mapping[int, AnswerForm] = {}
@@ -201,11 +174,9 @@ class AnswerChecks:
         forms: Mapping[int, AnswerForm] | None = None,
         read: Callable[[Message], Any] | None = None,
     ) -> None:
-        """Answers to another question follow.
+        """Answers to another question follow; see `Collector.collect`.
 
         Args:
-            form: how hosts answer it; the first of the algorithm's forms if not given.
-            forms: how each worker does, if not all alike.
             read: reads an answer of which the server sees the sum alone; raises ValueError if it is
                 malformed. None if it sees every answer.
         """
@@ -215,12 +186,7 @@ class AnswerChecks:
     def take_in(
         self, answer: HostAnswer, answers: Answers, weights: Mapping[int, float] | None = None
     ) -> None:
-        """Accepts what can be used of one host's answer.
-
-        Args:
-            answers: those that came before; is added to.
-            weights: what hosts multiply answers by before they add them up; 1 if not given.
-        """
+        """Adds what can be used of one host's answer; weights are those in hosts' sums."""
         answers.hosts.add(answer.host)
         if self._read is not None:
             self._take_in_masked(answer, answers, self._read)

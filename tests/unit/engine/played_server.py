@@ -72,6 +72,11 @@ class PlayedServer:
         self.actor = Actor(self.host.run)
         self.actor.start()
 
+    def arrives(self, workers: Mapping[int, Any], *, patience: float = LONG) -> Message:
+        """Starts a host, and returns what it says when it is ready."""
+        self.starts(workers, patience=patience)
+        return self.take(Kind.READY)
+
     def send(self, message: Message) -> None:
         self.network.server.send(self.number, message)
 

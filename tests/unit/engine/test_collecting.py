@@ -37,7 +37,7 @@ def test_without_a_limit_the_server_waits_for_every_worker() -> None:
     deadline, factor = Deadline(None, 0.1), Deadline(DeadlineRule(0.0, 3.0), 0.5)
     assert factor.limit_seconds() == inf, "it knows nothing yet"
     for each in (deadline, given):
-        each.learn(100.0)
+        each.times.append(100.0)
     assert given.limit_seconds() == 1.5
     assert deadline.limit_seconds() == inf
     assert [deadline.least(n) for n in (0, 1, 7)] == [0, 1, 7]
@@ -47,14 +47,14 @@ def test_without_a_limit_the_server_waits_for_every_worker() -> None:
 def test_a_factor_is_of_the_median(times: list[float], factor: float) -> None:
     deadline = Deadline(DeadlineRule(0.0, factor), 0.5)
     for answer_seconds in times:
-        deadline.learn(answer_seconds)
+        deadline.times.append(answer_seconds)
     assert deadline.limit_seconds() == pytest.approx(factor * median(times))
 
 
 def test_what_is_long_past_is_forgotten() -> None:
     deadline = Deadline(DeadlineRule(0.0, 2.0), 0.5)
     for answer_seconds in 1000 * [100.0] + 1000 * [1.0]:
-        deadline.learn(answer_seconds)
+        deadline.times.append(answer_seconds)
     assert deadline.limit_seconds() == 2.0
 
 
@@ -237,7 +237,7 @@ NO_LOSSES = [
     LOSSES.long(),
 ]
 NO_WORKERS: list[Any] = [
-    *([], [1], [7], [2, 2], ["2"], [None], [[2]], [{"a": 1}], {"2": 2}, "2", 2, None),
+    *([], [1], [7], [2, 2], ["2"], [None], [[2]], [{"a": 1}], {"2": 2}, "2", 2, None)
 ]
 NO_ANSWERS: list[tuple[dict[str, Any], dict[str, Tensor]]] = [
     *(({"workers": [2]}, {"answers.values": wrong, "losses": LOSSES}) for wrong in NO_CHANGES),

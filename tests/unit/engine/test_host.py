@@ -15,20 +15,13 @@ from mdgan.storage.state_file import write_state
 from mdgan.transport.base import Joined, Lost
 from tests.toy_family import ANSWER
 from tests.unit.engine.played import COPIED, LONG, copied
-from tests.unit.engine.played_server import (
-    PlayedServer,
-    change_by,
-    question,
-    rows,
-    unreadable,
-)
+from tests.unit.engine.played_server import PlayedServer, change_by, question, rows, unreadable
 from tests.unit.engine.stage import Learner, make_worker, same_state
 
 
 def test_it_arrives_answers_and_ends(server: PlayedServer) -> None:
     workers = {1: make_worker(1), 2: make_worker(2)}
-    server.starts(workers)
-    ready = server.take(Kind.READY)
+    ready = server.arrives(workers)
     assert (ready.iteration, ready.fields["holds"]) == (0, [1, 2])
     reference = {1: make_worker(1), 2: make_worker(2)}
     for i in (1, 2):
@@ -52,8 +45,7 @@ def test_it_arrives_answers_and_ends(server: PlayedServer) -> None:
 def test_it_ends_as_it_is_told(
     server: PlayedServer, reason: str, shut_out: bool, kind: type[object]
 ) -> None:
-    server.starts({1: make_worker(1)})
-    server.take(Kind.READY)
+    server.arrives({1: make_worker(1)})
     error = server.stop(reason, shut_out=shut_out)
     assert type(error) is kind
     assert error is None or str(error) == reason
@@ -70,8 +62,7 @@ def test_refused_at_first_it_says_so(server: PlayedServer) -> None:
 def test_a_sample_that_cannot_be_read_is_its_own_failure(server: PlayedServer) -> None:
     worker = make_worker(1)
     worker.before_step = unreadable
-    server.starts({1: worker})
-    server.take(Kind.READY)
+    server.arrives({1: worker})
     server.send(question(1, 1))
     error = server.actor.over()
     assert isinstance(error, HostFailed)
@@ -88,8 +79,7 @@ def events(server: PlayedServer) -> list[object]:
 
 def test_cut_off_it_comes_back_as_itself(server: PlayedServer) -> None:
     workers, reference = {1: make_worker(1)}, make_worker(1)
-    server.starts(workers)
-    server.take(Kind.READY)
+    server.arrives(workers)
     server.send(question(1, *workers))
     server.take(ANSWER)
     change_by(reference)
@@ -109,8 +99,7 @@ def test_cut_off_it_comes_back_as_itself(server: PlayedServer) -> None:
 
 
 def test_it_gives_up_when_no_server_comes(server: PlayedServer) -> None:
-    server.starts({1: make_worker(1)}, patience=7.0)
-    server.take(Kind.READY)
+    server.arrives({1: make_worker(1)}, patience=7.0)
     server.refuses = "no server is here"
     server.cut()
     error = server.actor.over()
@@ -121,8 +110,7 @@ def test_it_gives_up_when_no_server_comes(server: PlayedServer) -> None:
 
 
 def test_without_patience_it_ends_at_once(server: PlayedServer) -> None:
-    server.starts({1: make_worker(1)}, patience=0.0)
-    server.take(Kind.READY)
+    server.arrives({1: make_worker(1)}, patience=0.0)
     server.cut()
     error = server.actor.over()
     assert isinstance(error, ServerLost)
@@ -134,8 +122,7 @@ def test_without_patience_it_ends_at_once(server: PlayedServer) -> None:
 def test_asked_to_stop_it_answers_and_leaves(server: PlayedServer, wants_states: bool) -> None:
     server.welcome["wants_states"] = wants_states
     workers = {1: make_worker(1), 2: make_worker(2)}
-    server.starts(workers)
-    server.take(Kind.READY)
+    server.arrives(workers)
     server.send(question(3, *workers))
     server.host.interrupt()
     server.take(ANSWER)
@@ -149,8 +136,7 @@ def test_asked_to_stop_it_answers_and_leaves(server: PlayedServer, wants_states:
 
 
 def test_asked_to_stop_twice_it_leaves_once(server: PlayedServer) -> None:
-    server.starts({1: make_worker(1)})
-    server.take(Kind.READY)
+    server.arrives({1: make_worker(1)})
     server.host.interrupt()
     server.host.interrupt()
     server.take(Kind.LEAVE)
@@ -159,8 +145,7 @@ def test_asked_to_stop_twice_it_leaves_once(server: PlayedServer) -> None:
 
 def test_asked_to_stop_without_a_server_it_leaves_the_next(server: PlayedServer) -> None:
     looking, comes = threading.Event(), threading.Event()
-    server.starts({1: make_worker(1)})
-    server.take(Kind.READY)
+    server.arrives({1: make_worker(1)})
 
     def look() -> None:
         looking.set()
@@ -179,8 +164,7 @@ def test_asked_to_stop_without_a_server_it_leaves_the_next(server: PlayedServer)
 def test_asked_to_stop_when_the_link_breaks_it_does_not_look_for_another(
     server: PlayedServer,
 ) -> None:
-    server.starts({1: make_worker(1)})
-    server.take(Kind.READY)
+    server.arrives({1: make_worker(1)})
     server.host._stopping.set()
     server.cut()
     assert isinstance(server.actor.over(), Interrupted)
@@ -190,8 +174,7 @@ def test_asked_to_stop_when_the_link_breaks_it_does_not_look_for_another(
 def test_a_newcomer_takes_over_what_it_is_given(server: PlayedServer) -> None:
     server.welcome["iteration"] = 7
     worker = make_worker(3)
-    server.starts({3: worker})
-    ready = server.take(Kind.READY)
+    ready = server.arrives({3: worker})
     assert (ready.iteration, ready.fields["holds"]) == (7, [])
     state = copied(5)
     server.send(messages.adopt(8, {3: state}))
@@ -208,8 +191,7 @@ def model_of(worker: Learner) -> dict[str, Tensor]:
 def test_a_successor_takes_over_everything(server: PlayedServer) -> None:
     server.welcome["iteration"] = 7
     worker = make_worker(3)
-    server.starts({3: worker})
-    server.take(Kind.READY)
+    server.arrives({3: worker})
     given = make_worker(3, model_seed=5)
     given.step()
     server.send(messages.adopt(8, {3: given.state()}))
@@ -221,8 +203,7 @@ def test_a_successor_takes_over_everything(server: PlayedServer) -> None:
 def test_nothing_is_given_and_it_goes_on_as_it_is(server: PlayedServer) -> None:
     server.welcome["iteration"] = 7
     worker = make_worker(3)
-    server.starts({3: worker})
-    server.take(Kind.READY)
+    server.arrives({3: worker})
     server.send(messages.adopt(8, {}))
     assert server.take(Kind.READY).fields["holds"] == [3]
     assert server.stop() is None
@@ -244,8 +225,7 @@ def test_what_does_not_fit_is_not_taken_over(
 ) -> None:
     server.welcome["iteration"] = 7
     workers = {3: make_worker(3), 4: make_worker(4)}
-    server.starts(workers)
-    server.take(Kind.READY)
+    server.arrives(workers)
     server.send(messages.adopt(8, {3: wrong, 4: copied(5)}))
     assert server.take(Kind.READY).fields["holds"] == [4]
     server.send(messages.adopt(8, {3: copied(6)}))
@@ -262,16 +242,14 @@ def test_it_finds_its_own_files_of_the_last_checkpoint(server: PlayedServer) -> 
     files = {"3": stored.as_record()}
     server.welcome |= {"iteration": 7, "checkpoint": {"iteration": 6, "files": files}}
     workers = {3: make_worker(3), 4: make_worker(4)}
-    server.starts(workers)
-    assert server.take(Kind.READY).fields["holds"] == [3]
+    assert server.arrives(workers).fields["holds"] == [3]
     assert server.stop() is None
     assert same_state(workers[3].state(), given.state())
 
 
 def test_a_checkpoint_is_of_the_moment_it_was_ordered(server: PlayedServer) -> None:
     workers, reference = {1: make_worker(1)}, make_worker(1)
-    server.starts(workers)
-    server.take(Kind.READY)
+    server.arrives(workers)
     server.send(question(1, *workers))
     server.send(messages.checkpoint(1, [], to_server=True))
     server.send(question(2, *workers))

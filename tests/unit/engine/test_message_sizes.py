@@ -78,12 +78,7 @@ def worker(num_samples: int) -> Worker:
         Discriminator(network, torch.optim.Adam(network.parameters())),
         Shard(Noise(num_samples), torch.arange(num_samples), torch.Generator()),
         RandomState(1, torch.device("cpu")),
-        LearningRules(
-            BATCH,
-            1,
-            DISCRIMINATOR_LOSSES["bce"],
-            GENERATOR_LOSSES["non-saturating"],
-        ),
+        LearningRules(BATCH, 1, DISCRIMINATOR_LOSSES["bce"], GENERATOR_LOSSES["non-saturating"]),
     )
     network(torch.rand(BATCH, *SHAPE)).sum().backward()
     made.discriminator.optimizer.step()

@@ -109,6 +109,18 @@ class Bench:
         """A host tells of its data."""
         self.scoring.note_real(host, messages.real(1, tensors, reason))
 
+    def has_network(self) -> None:
+        """The scorer has an extractor, and the server knows."""
+        self.scorer.send(messages.extractor({"kind": "file"}, {}))
+        self.scoring.poll(LONG)
+
+    def handed(self) -> RealStatistics:
+        """What the scorer is now handed of real data."""
+        message = self.scorer.receive(LONG)
+        assert message is not None
+        assert message.kind == Kind.REAL
+        return RealStatistics.from_tensors(message.tensors)
+
     def events(self) -> list[dict[str, Any]]:
         lines = (self.folder / "metrics.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines if '"holdings"' not in line]
@@ -171,8 +183,7 @@ def test_scores_are_recorded_once(bench: MakeBench, capsys: pytest.CaptureFixtur
 def test_every_host_is_asked_once(bench: MakeBench) -> None:
     made = bench(1, 2)
     assert made.asked() == [], "there is no extractor yet"
-    made.scorer.send(messages.extractor({"kind": "file"}, {}))
-    made.scoring.poll(LONG)
+    made.has_network()
     assert made.asked() == [1, 2]
     made.join(5)
     assert made.asked() == [5]
@@ -193,8 +204,7 @@ def test_a_host_that_is_only_arriving_is_asked_later(bench: MakeBench) -> None:
 
 def test_a_host_that_comes_back_is_asked_again_unless_it_has_told(bench: MakeBench) -> None:
     made = bench(1, 2)
-    made.scorer.send(messages.extractor({"kind": "file"}, {}))
-    made.scoring.poll(LONG)
+    made.has_network()
     assert made.asked() == [1, 2]
     made.tell(1, statistics(1).tensors())
     made.lose(1, 2)
@@ -210,9 +220,7 @@ def test_statistics_that_are_none_are_refused_at_once(bench: MakeBench) -> None:
             made.tell(2, wrong)
     made.lose(2)
     made.tell(1, whole)
-    message = made.scorer.receive(LONG)
-    assert message is not None
-    assert RealStatistics.from_tensors(message.tensors).num_samples == 20
+    assert made.handed().num_samples == 20
 
 
 def test_statistics_of_different_networks_are_not_added(
@@ -236,9 +244,7 @@ def test_the_scorer_gets_the_sum_when_all_hosts_have_told(bench: MakeBench) -> N
     assert made.scorer.receive(0) is None
     made.tell(1, statistics(1).tensors())
     assert made.scoring.described()
-    message = made.scorer.receive(LONG)
-    assert message is not None
-    found = RealStatistics.from_tensors(message.tensors)
+    found = made.handed()
     assert found.num_samples == 40
     wanted = (statistics(1) + statistics(3)).tensors()
     assert all(torch.equal(found.tensors()[name], tensor) for name, tensor in wanted.items())
@@ -251,9 +257,7 @@ def test_a_host_without_words_does_not_cost_the_others_their_scores(
     made.tell(2, {}, "I will not\nscores: perfect")
     made.tell(1, statistics(1).tensors())
     made.tell(3, statistics(3).tensors())
-    message = made.scorer.receive(LONG)
-    assert message is not None
-    assert RealStatistics.from_tensors(message.tensors).num_samples == 40
+    assert made.handed().num_samples == 40
     assert made.scoring.on
     said = capsys.readouterr().err
     assert "rank 2 cannot tell of its data: I will not" in said
@@ -265,9 +269,7 @@ def test_a_host_that_describes_by_another_network_is_left_out(bench: MakeBench) 
     made.tell(2, RealStatistics.empty(replace(EXTRACTOR, num_features=5)).tensors())
     for host in (1, 3):
         made.tell(host, statistics(host).tensors())
-    message = made.scorer.receive(LONG)
-    assert message is not None
-    assert RealStatistics.from_tensors(message.tensors).num_samples == 40
+    assert made.handed().num_samples == 40
 
 
 def test_the_sum_does_not_wait_for_a_host_that_is_lost(bench: MakeBench) -> None:
@@ -275,9 +277,7 @@ def test_the_sum_does_not_wait_for_a_host_that_is_lost(bench: MakeBench) -> None
     made.tell(3, statistics(3).tensors())
     assert made.scorer.receive(0) is None
     made.lose(1)
-    message = made.scorer.receive(LONG)
-    assert message is not None
-    assert message.kind == Kind.REAL
+    assert made.handed().num_samples == 20
 
 
 @pytest.mark.parametrize("cause", ["no network", "no data", "gone", "all lost"])

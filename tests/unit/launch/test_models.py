@@ -67,22 +67,14 @@ def test_defaults_may_name_an_architecture_and_then_win_over_its_own(tmp_path: P
         found.models.architecture,
         found.models.width,
         found.training.policy("generator").betas[0],
-    ) == (
-        "dcgan",
-        4,
-        0.25,
-    )
+    ) == ("dcgan", 4, 0.25)
     assert found.training.local_steps == 1
     own = settled(bars, {"architecture": "file"})
     assert (
         own.models.architecture,
         own.models.width,
         own.training.policy("generator").betas[0],
-    ) == (
-        "file",
-        None,
-        0.25,
-    )
+    ) == ("file", None, 0.25)
 
 
 def test_stored_settings_are_read_back_as_they_were(tmp_path: Path) -> None:

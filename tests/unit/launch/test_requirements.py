@@ -6,12 +6,7 @@ import pytest
 
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.launch.requirements import (
-    check_delta,
-    check_required,
-    least_parties,
-    parse_requirements,
-)
+from mdgan.launch.requirements import check_delta, check_required, least_parties, parse_requirements
 
 DP = {"dp_epsilon": 8.0, "dp_delta": 1e-5}
 SECURE = {"secure_aggregation": True, "world_size": 7}

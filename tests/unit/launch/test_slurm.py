@@ -13,13 +13,7 @@ from mdgan.errors import BadInput
 from mdgan.launch.ranks import local_ranks
 from mdgan.launch.resolve import resolve
 from mdgan.launch.settings import LaunchSettings
-from mdgan.launch.slurm import (
-    NEEDED,
-    address_of_node,
-    first_node,
-    task_of_slurm,
-    tasks_per_node,
-)
+from mdgan.launch.slurm import NEEDED, address_of_node, first_node, task_of_slurm, tasks_per_node
 from mdgan.launch.task import LaunchedTask
 
 quick = settings(deadline=None, max_examples=150)
@@ -62,10 +56,7 @@ def refusal(environment: dict[str, str]) -> str:
 
 def test_a_task_of_slurm_is_told_what_a_process_of_torchrun_is() -> None:
     assert task(SLURM) == LaunchedTask(
-        *("Slurm", 3, 4, 1, 0, "n1", 23456),
-        attempt="1",
-        cores=8,
-        prints_together=True,
+        *("Slurm", 3, 4, 1, 0, "n1", 23456), attempt="1", cores=8, prints_together=True
     )
     # Tasks on one node share its cores unless Slurm was asked for some.
     assert (task(FIRST).processes_here, task(FIRST).cores) == (2, 4)

@@ -227,7 +227,7 @@ def test_bytes_that_belong_to_no_tensor_are_refused() -> None:
 def test_truth_is_0_or_1() -> None:
     table = {"w": {"dtype": "BOOL", "shape": [4], "data_offsets": [0, 4]}}
     assert decode(with_tensors(table, bytes([0, 1, 1, 0]))).tensors["w"].tolist() == [
-        *(False, True, True, False),
+        *(False, True, True, False)
     ]
     with pytest.raises(WireError, match="truth"):
         decode(with_tensors(table, bytes([0, 1, 2, 0])))

@@ -195,11 +195,7 @@ def test_what_does_not_fit_is_told_at_once_and_nobody_is_let_in(
         asked.append(hello)
         return admit_all(hello)
 
-    network = GrpcNetwork(
-        identity=server,
-        place="127.0.0.1:0",
-        admit=admit,
-    )
+    network = GrpcNetwork(identity=server, place="127.0.0.1:0", admit=admit)
     with pytest.raises(BadInput, match=says) as caught:
         ask_at(network.place, identity=client, seconds=FOR_EVER)
     assert str(caught.value).isprintable()

@@ -11,14 +11,7 @@ from mdgan.errors import BadInput, Interrupted
 from mdgan.transport.base import Refused
 from mdgan.transport.until import Until
 from mdgan.transport.visit import watch
-from tests.unit.transport.networks import (
-    LONG,
-    QUICK,
-    SOON,
-    GrpcNetwork,
-    ask_at,
-    joined,
-)
+from tests.unit.transport.networks import LONG, QUICK, SOON, GrpcNetwork, ask_at, joined
 from tests.unit.transport.peers import Peer, peer
 
 BRISK = replace(QUICK, liveness=2.0)
@@ -92,9 +85,7 @@ def test_watching_ends_when_asked_and_the_server_goes_on(network: GrpcNetwork) -
 
 
 @pytest.mark.parametrize("strike", [Peer.kill, Peer.halt])
-def test_a_watched_server_that_dies_or_stands_still_is_lost(
-    strike: Callable[[Peer], None],
-) -> None:
+def test_a_watched_server_that_dies_or_stands_still_is_lost(strike: Callable[[Peer], None]) -> None:
     with peer("server") as child:
         standby = Standby(child.place)
         strike(child)
