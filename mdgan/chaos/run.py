@@ -38,7 +38,6 @@ def run_chaos(
 
     Args:
         seed: of the faults; None to draw one.
-        kinds: which kinds of `KINDS` may happen.
 
     Returns:
         The exit status: 0 if training survived, else 1.

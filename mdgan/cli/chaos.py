@@ -38,13 +38,7 @@ def _read_kinds(_context: click.Context, _option: click.Parameter, text: str) ->
     metavar="N",
     help="Seed of the faults.  [default: another each time]",
 )
-@click.option(
-    "--faults",
-    type=click.IntRange(1),
-    default=20,
-    metavar="N",
-    help="Number of faults.",
-)
+@click.option("--faults", type=click.IntRange(1), default=20, metavar="N", help="Number of faults.")
 @click.option(
     "--kinds",
     callback=_read_kinds,

@@ -123,9 +123,7 @@ def settings_options(
     """Adds an option for every setting, and `--config` if one file may hold them all.
 
     Args:
-        leave_out: names of settings that the command does not use.
         shared: whether to offer the settings that must be equal on every rank.
-        config: whether to offer `--config` beside them.
     """
 
     def decorate(command: Command) -> Command:
@@ -153,11 +151,7 @@ def settings_options(
 def read_layers(
     config: Path | None, flags: dict[str, Any], resume: Path | None = None
 ) -> list[dict[str, Any]]:
-    """The settings that the user gave: flags, then the file, then the run to go on with.
-
-    Raises:
-        BadInput: a file cannot be used.
-    """
+    """The settings that the user gave: flags, then the file, then the run to go on with."""
     layers = [flags, read_config_file(config, known_settings()) if config is not None else {}]
     if resume is not None:
         if flags.get("out") is not None:

@@ -74,10 +74,7 @@ def report(
         from mdgan.report.live import keep_writing
 
         keep_writing(
-            runs,
-            lambda: write_report(runs, output, figures, refresh_seconds=every),
-            every,
-            serve,
+            runs, lambda: write_report(runs, output, figures, refresh_seconds=every), every, serve
         )
         return
     written = write_report(runs, output, figures)

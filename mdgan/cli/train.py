@@ -205,10 +205,7 @@ _OF_THE_SERVER = (
 
 @click.command(
     cls=Command,
-    examples=(
-        "mdgan join runs/first",
-        "mdgan join --master-addr 10.0.0.1 --credentials run.cred",
-    ),
+    examples=("mdgan join runs/first", "mdgan join --master-addr 10.0.0.1 --credentials run.cred"),
 )
 @click.argument("run", type=click.Path(path_type=Path), required=False)
 @settings_options(leave_out=_OF_THE_SERVER, shared=False)

@@ -48,12 +48,6 @@ def write_shared(path: Path, valid_for: timedelta, clock: datetime | None = None
     The key of the authority that signs it is thrown away, so that no other certificate can pass
     for one of this run.
 
-    Args:
-        path: the file; must not exist.
-
-    Returns:
-        When it ends to be valid.
-
     Raises:
         BadInput: it cannot be written; nothing is left behind.
     """
@@ -69,14 +63,7 @@ def write_shared(path: Path, valid_for: timedelta, clock: datetime | None = None
 def make_folder_of_authority(
     folder: Path, valid_for: timedelta, clock: datetime | None = None
 ) -> datetime:
-    """Makes an authority in a folder that is new or empty.
-
-    Returns:
-        When the authority ends to be valid.
-
-    Raises:
-        BadInput: the folder holds files, or cannot be written.
-    """
+    """Makes an authority in a folder that is new or empty."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         if any(folder.iterdir()):
@@ -115,17 +102,11 @@ def issue(
     """Writes the file of one machine, `NAME.cred`.
 
     Args:
-        name: of the machine or its owner; also the file's name.
-        role: one of `ROLES`.
         ranks: that a worker may have; none of them: any.
         valid_for: counted from now on; never longer than the authority itself.
 
     Returns:
         The file, and when it ends to be valid.
-
-    Raises:
-        BadInput: the name is in use or malformed, ranks are given where they mean nothing, the
-            authority cannot be read, or the file cannot be written.
     """
     _check_name(name)
     if ranks and role != "worker":

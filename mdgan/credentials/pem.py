@@ -31,11 +31,7 @@ _KEY = re.compile(
 
 
 def read_file(path: Path, way_out: str) -> bytes:
-    """The content of a file of certificates.
-
-    Args:
-        way_out: what to do if it does not exist.
-    """
+    """The content of a file of certificates."""
     try:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)

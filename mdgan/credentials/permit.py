@@ -34,7 +34,6 @@ class Permit:
     Attributes:
         name: the common name, printable, for log lines.
         role: one of `ROLES`; None: any (a shared file, or an authority that knows no roles).
-        ranks: None: any.
         serial: the certificate's number, by which it is revoked.
         fingerprint: SHA-256 of the public key, by which owners are told apart. Of one certificate
             its owner can make others that differ in the signature of the authority.
@@ -111,11 +110,7 @@ def _fingerprint(certificate: x509.Certificate) -> str:
 
 
 def names_for(role: str | None, ranks: Iterable[int]) -> x509.SubjectAlternativeName:
-    """The names that a certificate gets; `permit_in` reads them.
-
-    Args:
-        role: one of `ROLES`; None: any.
-    """
+    """The names that a certificate gets; `permit_in` reads them."""
     dns = [HOST_NAME] if role == "worker" else [HOST_NAME, SERVER_NAME]
     uris = [f"{_ROLE}{role}"] if role is not None else []
     uris += [f"{_RANK}{rank}" for rank in sorted(set(ranks))]

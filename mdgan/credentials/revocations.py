@@ -62,11 +62,7 @@ class Revocations:
 
 
 def read_list(path: Path, authorities: list[x509.Certificate]) -> list[x509.RevokedCertificate]:
-    """Reads a list of revoked certificates, an X.509 CRL in PEM or DER.
-
-    Raises:
-        BadInput: it cannot be read, or none of them has signed it.
-    """
+    """Reads a list of revoked certificates, an X.509 CRL in PEM or DER."""
     data = read_file(path, "name the `revoked.pem` of your authority")
     try:
         is_pem = _BEGIN in data

@@ -21,8 +21,6 @@ class Comparison:
     """What `compare` returns.
 
     Attributes:
-        path: the folder with all runs.
-        page: the report.
         table: of each configuration the numbers in `comparison.json`.
         runs: of each configuration a run a seed.
     """
@@ -54,11 +52,7 @@ def compare(
         generator: as for `train`.
         discriminator: as for `train`.
         z_dim: as for `train`.
-        quiet: show no lines.
         settings: that hold for all; those of a configuration win.
-
-    Returns:
-        Folder, report, numbers and runs.
 
     Raises:
         BadInput: something that was given cannot work; nothing was started.

@@ -87,9 +87,6 @@ class Data:
     def save(self, folder: str | Path) -> str:
         """Writes the samples as arrays, for `--data-dir` of a run that goes on without this object.
 
-        Args:
-            folder: is made if it is not there.
-
         Returns:
             The SHA-256 of all samples and classes.
 
@@ -123,9 +120,6 @@ class Data:
         """What a run says of the samples: their SHA-256, or their numbers alone.
 
         By their SHA-256 can be told whether a given set of samples is this one, to the last sample.
-
-        Args:
-            privately: whether the run has differential privacy.
         """
         return " and ".join(map(str, self._sizes.values())) if privately else self.sha256
 
@@ -180,12 +174,7 @@ class Data:
                 image, label = sample[self._image], sample.get(self._label)
             else:
                 image, label, *_ = (
-                    (*sample, None)
-                    if isinstance(sample, tuple | list)
-                    else (
-                        sample,
-                        None,
-                    )
+                    (*sample, None) if isinstance(sample, tuple | list) else (sample, None)
                 )
             return _tensor(image), _class(label)
         except Exception as error:  # the user's own code may raise anything
@@ -229,11 +218,7 @@ def _class(label: Any) -> int | None:
 
 
 def check_model(name: str, build: object) -> None:
-    """Checks that something can make models.
-
-    Raises:
-        BadInput: it is one model, or nothing of that kind.
-    """
+    """Checks that something can make models."""
     if isinstance(build, nn.Module):
         raise BadInput(
             f"{name}: is one model, but each worker needs its own; give the class, or a function "
@@ -255,13 +240,6 @@ def dataset_text(
 
     Args:
         samples: the lines that define Partitioner and, if there are held-out samples, HeldOut.
-        shape: (C, H, W).
-        generator: makes G; None where `samples` has both models.
-        discriminator: makes D; None where `samples` has both models.
-        registered: by the names in the user's code.
-
-    Raises:
-        BadInput: they cannot be handed to other processes.
     """
     both = {"Generator": generator, "Discriminator": discriminator}
     models = {name: build for name, build in both.items() if build is not None}

@@ -19,9 +19,6 @@ _PLAIN = (bool, int, float, str, bytes, tuple, list, dict, set, type(None))
 def text_defining(wanted: Mapping[str, object]) -> str:
     """Python text that defines some names.
 
-    Args:
-        wanted: name → function or class.
-
     Raises:
         ValueError: something that one of them refers to cannot be written down.
     """

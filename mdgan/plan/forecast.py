@@ -49,10 +49,7 @@ def foretell(
     """Measures, predicts, and puts it into words.
 
     Args:
-        settings: of the planned run, whose algorithm has hosts.
-        link: of every machine.
         machines: those of the run besides the server's, if the user has named them.
-        shared: whether all processes are on one machine.
         shard_size: samples of a worker; None if the user has not said.
     """
     torch.set_num_threads(1)  # what is forked later must not have a pool of threads

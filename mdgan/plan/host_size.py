@@ -42,7 +42,6 @@ def best_host_size(settings: RunSettings, launch: LaunchSettings, dataset: Datas
 
     Args:
         settings: of the run, all of whose workers are on this machine.
-        dataset: its models and shape; no data are read.
     """
     torch.set_num_threads(1)  # what is forked later must not have a pool of threads
     models = tried_models(settings, dataset)

@@ -73,8 +73,6 @@ class PlayedRole(NamedTuple):
 
     Attributes:
         own_bytes: memory that it shares with no other process.
-        forked_bytes: see `PhaseClock`.
-        spans: by iteration.
         placed: where clients without a home were trained; the server knows.
     """
 
@@ -117,17 +115,7 @@ def play(
     """Plays with a process for the server and for each host.
 
     Args:
-        dataset: its models and shape; no data are read.
-        least: steps and seconds for which it goes on.
         special: the phases that not every step has.
-        in_turns: whether each process computes alone, so that it has all cores.
-
-    Returns:
-        What the server did, and then every host.
-
-    Raises:
-        ForkFailed: a process failed.
-        BadInput: one says what the user can mend.
     """
     turn = multiprocessing.get_context("fork").Semaphore() if in_turns else None
     idle = {*_IDLE, *special}
@@ -186,10 +174,7 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
 
 
 def _carry_out(
-    parent: ForkParent,
-    prepared: Prepared,
-    clock: PhaseClock,
-    play_role: Callable[[Prepared], None],
+    parent: ForkParent, prepared: Prepared, clock: PhaseClock, play_role: Callable[[Prepared], None]
 ) -> None:
     """Plays a role until the run is stopped; tells its charges and the memory of its processes."""
     with Path(os.devnull).open("w") as nowhere:  # what it says as a run is not meant for the user

@@ -56,15 +56,7 @@ GONE = {
 
 
 def modern(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Settings of an earlier version under their present names.
-
-    Args:
-        settings: by name; None stands for a value that was not given.
-        source: where they come from, for the message.
-
-    Raises:
-        BadInput: one says what there is no more.
-    """
+    """Settings of an earlier version under their present names."""
     found: dict[str, Any] = {}
     moved: dict[str, str] = {}
     for name in (*_OF_BOTH, *RENAMED):

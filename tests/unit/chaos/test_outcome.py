@@ -56,9 +56,7 @@ class Stage:
         history = History(self.run.path)
         history.read()
         strikes = {
-            n: Strike(
-                *(n, 1000 + n, event.iteration, BEGAN + event.iteration / 10, 0.0),
-            )
+            n: Strike(*(n, 1000 + n, event.iteration, BEGAN + event.iteration / 10, 0.0))
             for n, event in enumerate(events)
             if event.fault is not None
         }

@@ -64,8 +64,7 @@ def test_an_unknown_key_like_no_other_gets_no_suggestion(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["", "{", "{'seed': 1}", '{"seed": }', "seed = 1", b"\xff\xfe\x00", '{"seed": 1} {}'],
+    "content", ["", "{", "{'seed': 1}", '{"seed": }', "seed = 1", b"\xff\xfe\x00", '{"seed": 1} {}']
 )
 def test_what_is_not_json_is_refused(tmp_path: Path, content: str | bytes) -> None:
     assert "not a JSON file" in refusal(written(tmp_path, content))
@@ -130,10 +129,7 @@ def test_a_flag_beats_the_file_and_the_file_the_dataset(tmp_path: Path) -> None:
 
 RUNS: list[tuple[RunSettings, LaunchSettings]] = [
     (MDGANSettings(), LaunchSettings()),
-    (
-        MDGANSettings(swap_interval=0, kappa=3, seed=2**63 - 1),
-        LaunchSettings(transport="memory"),
-    ),
+    (MDGANSettings(swap_interval=0, kappa=3, seed=2**63 - 1), LaunchSettings(transport="memory")),
     (
         MDGANSettings.read(
             {"swap_epochs": 0.1, "partition": "fegan:3,9", "generator_optimizer": "sgd:lr=1e-7"},

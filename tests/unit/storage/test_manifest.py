@@ -70,10 +70,7 @@ def test_a_manifest_comes_back(manifest: Manifest, here: set[int], away: set[int
     )
     back = Manifest.from_bytes(manifest.as_bytes())
     assert back == manifest
-    assert {stored.name for stored in back.here()} == {
-        STORED.name,
-        *(f"worker-{n}" for n in here),
-    }
+    assert {stored.name for stored in back.here()} == {STORED.name, *(f"worker-{n}" for n in here)}
 
 
 def test_any_other_byte_anywhere_is_found() -> None:
