@@ -1,6 +1,5 @@
 """Reads certificates and keys from files; what is wrong with one is told in one line."""
 
-import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -117,8 +116,3 @@ def now() -> datetime:
 def in_words(time: datetime) -> str:
     """A time in UTC for messages."""
     return f"{time:%Y-%m-%d %H:%M} UTC"
-
-
-def is_there(path: Path) -> bool:
-    """Whether a name is taken, be it by a link that leads nowhere."""
-    return os.path.lexists(path)

@@ -173,9 +173,8 @@ class Data:
                     raise ValueError(f"no {self._image!r} among {keys}; name the image's key")
                 image, label = sample[self._image], sample.get(self._label)
             else:
-                image, label, *_ = (
-                    (*sample, None) if isinstance(sample, tuple | list) else (sample, None)
-                )
+                parts = sample if isinstance(sample, tuple | list) else (sample,)
+                image, label, *_ = (*parts, None)
             return _tensor(image), _class(label)
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(f"{what}[{index}]: cannot be read: {reason_of(error)}") from error
@@ -249,10 +248,10 @@ def dataset_text(
     try:
         own_code = text_defining(wanted)
     except (ValueError, OSError, SyntaxError) as error:
+        names = ", ".join(name.lower() if name in models else name for name in wanted)
         raise BadInput(
-            f"{', '.join(name.lower() if name in models else name for name in wanted)}: cannot be "
-            f"handed to the processes of the run "
-            f"({reason_of(error)}); make them in a module of their own"
+            f"{names}: cannot be handed to the processes of the run ({reason_of(error)}); make "
+            "them in a module of their own"
         ) from error
     own = [path for path in sys.path if path and not path.startswith((sys.prefix, sys.base_prefix))]
     return _TEXT.format(

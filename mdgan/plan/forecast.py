@@ -77,8 +77,7 @@ def foretell(
     except ForkFailed as error:
         raise BadInput(
             f"--batch-size {settings.training.batch_size}: {entry.unit}s cannot be measured here "
-            f"({error}); "
-            "try a smaller one"
+            f"({error}); try a smaller one"
         ) from error
     question = Question(layout, link, measured.costs, measured.traffic, planning)
     if planning.placing is not None:
@@ -143,8 +142,7 @@ def _title(
         who, about = f"{placing.a_step:,} of {placing.clients:,} clients", f"; {placing.about}"
     return (
         f"{settings.data.dataset}: {who} in {len(layout.hosts)} host(s) and the server, on {where} "
-        "of "
-        f"{layout.cores} core(s); b = {settings.training.batch_size}{generated}{about}"
+        f"of {layout.cores} core(s); b = {settings.training.batch_size}{generated}{about}"
     )
 
 

@@ -37,8 +37,7 @@ _IN_TURNS, _TOGETHER = (6, 1.0), (3, 3.0)
 _HOSTS_A_CORE = 2
 """That play together, where there are so many."""
 _CARRIED = 3
-"""Workers of a host, where there are so many: enough that one does not find its weights in the
-caches."""
+"""Workers of a host, if there are so many: too many for all weights to stay in the caches."""
 
 
 @dataclass(frozen=True)

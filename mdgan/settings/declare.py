@@ -80,7 +80,7 @@ class Kind:
     is_keyed: bool = False
 
     def read(self, name: str, value: object, default: object) -> Any:
-        """Checks a value from a flag, a JSON file or other `Settings`; returns the one to be used."""
+        """Checks a value from a flag, a JSON file or other `Settings`; returns the one to use."""
         if value is None and default is None:
             return None
         if self.choices and value not in self.choices:
