@@ -83,7 +83,10 @@ def test_a_standby_needs_two_addresses(asked: dict[str, Any], tmp_path: Path) ->
         (["--", "--transport", "memory"], "leave other launchers and --transport memory out"),
         (["--", "--iterations", "0"], "--iterations 0"),
         (["--", "--no-such-flag"], "--no-such-flag"),
-        (["--faults", "30", "--", "--iterations", "20"], "--faults 30: too many for 20"),
+        (
+            ["--faults", "30", "--kinds", "kill", "--", "--iterations", "20"],
+            "--faults 30: too many for 20",
+        ),
         (["--", "--ranks", "1..2"], "--ranks 1..2: rank 0 runs elsewhere"),
         (["--kinds", "kill", "--", "--ranks", "0"], "--ranks 0: no worker runs here"),
         (["--", "--checkpoint-interval", "0"], "--checkpoint-interval 0: without checkpoints"),

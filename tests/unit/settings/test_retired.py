@@ -24,7 +24,7 @@ OLD = {
     **{"generator_epsilon": 1e-7, "generator_schedule": "cosine", "generator_warmup_iterations": 5},
     **{"discriminator_optimizer": "radam", "discriminator_weight_decay": 0.01},
     **{"discriminator_clip_norm": 1.0, "discriminator_beta1": None, "beta1": 0.5, "beta2": 0.9},
-    **{"wire": "images=bf16,feedback=topk:0.1", "wire_models": "fp32"},
+    **{"wire_images": "bf16", "wire_feedback": "topk:0.1", "wire_models": "fp32"},
     **{"dp_tell": "classes"},
 }
 
@@ -106,7 +106,7 @@ WRITTEN_BY_0_5_0: dict[str, Any] = {
     **{"discriminator_loss": "bce", "generator_lr": 0.0002, "discriminator_lr": 0.0002},
     **{"beta1": 0.5, "beta2": 0.999, "partition": "iid", "precision": "fp32"},
     **{"channels_last": False, "compile": False, "stale": 0, "wire_images": "fp32"},
-    **{"wire": "feedback=fp32,models=fp32", "seed": 0, "datasets_dir": None},
+    **{"wire_feedback": "fp32", "wire_models": "fp32", "seed": 0, "datasets_dir": None},
     **{"data_dir": None, "workers_per_host": None, "vectorize": False, "tune": False},
     **{"transport": "tcp", "device": "cpu", "ranks": None, "master_addr": "127.0.0.1"},
     **{"master_port": None, "network_interface": None, "threads": "auto"},
