@@ -48,16 +48,11 @@ def compare(
     Args:
         configurations: of each name the settings that it alone has.
         seeds: every configuration is trained once with each.
-        dataset: as for `train`.
-        generator: as for `train`.
-        discriminator: as for `train`.
-        z_dim: as for `train`.
+        dataset, generator, discriminator, z_dim, quiet: as for `train`.
         settings: that hold for all; those of a configuration win.
 
     Raises:
-        BadInput: something that was given cannot work; nothing was started.
-        RunFailed: a training failed.
-        KeyboardInterrupt: the user stopped it; every run is saved.
+        BadInput, RunFailed, KeyboardInterrupt: as `train`; every run is saved.
     """
     shared = plain(settings)
     out = shared.pop("out", None)

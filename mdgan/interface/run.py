@@ -153,9 +153,7 @@ class Run:
             settings: that change, such as `iterations`.
 
         Raises:
-            BadInput: something that was given cannot work, or the samples are others.
-            RunFailed: training failed.
-            KeyboardInterrupt: the user stopped it; the run is saved.
+            BadInput, RunFailed, KeyboardInterrupt: as `mdgan.train`; or the samples are others.
         """
         given, data = plain(settings), dataset or self.data
         if given.get("out") is not None:

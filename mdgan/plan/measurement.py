@@ -1,8 +1,4 @@
-"""A few seconds on this machine: what a run takes, how much memory it needs, and what it sends.
-
-Short runs of the server and a few hosts say so: in one, all compute at the same time, so that what
-processes that share cores cost each other is measured, too; in the other, each alone.
-"""
+"""What a run takes and sends, by two short runs here: all compute at a time, or each alone."""
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -130,10 +130,7 @@ class Question:
 
 
 def friction(layout: Layout, costs: Costs, seconds: float) -> float:
-    """How many times longer a step of a short run took than the formulas say.
-
-    All together take longer than the formulas say: for taking turns on cores, and for waking up.
-    """
+    """How many times longer a short run's step took than formulas say: for turns and waking up."""
     none = StepTraffic(*((0,) * len(layout.hosts),) * 2)
     chain = _chain(layout, Link(), costs, none, max(costs.server, costs.server_busy / layout.cores))
     computed = sum(costs.answers) + sum(costs.ahead)

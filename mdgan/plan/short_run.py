@@ -1,8 +1,4 @@
-"""The real server and real hosts in a short run on noise, in a folder that is thrown away.
-
-Nothing of an algorithm is written a second time: what runs here is what `mdgan train` runs. What
-it takes and sends is read from its spans.
-"""
+"""The real server and real hosts in a short run on noise, in a folder that is thrown away."""
 
 import contextlib
 import multiprocessing
@@ -137,15 +133,12 @@ def play(
         in_forks(works, results.__setitem__)
         recorded = RecordedRun.read(run)
     names = [SERVER, *(f"host-{carried[0]}" for carried in layout.hosts)]
-    server, *hosts = (
-        PlayedRole(
-            [PhaseCharge(*each) for each in charges], own, forked, recorded.traces[name].spans
-        )
-        for name, (charges, own, forked) in zip(
-            names, map(results.__getitem__, range(len(names))), strict=True
-        )
-    )
-    return [server._replace(placed=recorded.of(Placed)), *hosts]
+    roles = []
+    for number, name in enumerate(names):
+        charges, own, forked = results[number]
+        spans = recorded.traces[name].spans
+        roles.append(PlayedRole([PhaseCharge(*each) for each in charges], own, forked, spans))
+    return [roles[0]._replace(placed=recorded.of(Placed)), *roles[1:]]
 
 
 @contextlib.contextmanager

@@ -1,8 +1,4 @@
-"""How a setting is declared: its type, its bounds and what `--help` says of it, in one place.
-
-A component that has settings declares them as the fields of a `Settings` dataclass. Building one
-reads and checks every value, so that a `Settings` object always holds checked, typed values.
-"""
+"""How a setting is declared: its type, its bounds and what `--help` says of it, in one place."""
 
 import json
 import re

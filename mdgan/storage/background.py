@@ -88,7 +88,7 @@ class BackgroundWriter:
                     job()
                 except OSError as error:
                     on_error(error)
-            except BaseException as error:  # `_raise_failure` tells the thread that trains
+            except BaseException as error:  # `drain` tells the thread that trains
                 with self._changed:
                     self._failure = error
             del job, on_error, next_one  # frees the states that the job holds

@@ -60,7 +60,15 @@ def test_an_unknown_key_like_no_other_gets_no_suggestion(tmp_path: Path) -> None
 
 
 def test_what_is_no_json_object_is_refused(tmp_path: Path) -> None:
-    no_json = ["", "{", "{'seed': 1}", '{"seed": }', "seed = 1", b"\xff\xfe\x00", '{"seed": 1} {}']
+    no_json: list[str | bytes] = [
+        "",
+        "{",
+        "{'seed': 1}",
+        '{"seed": }',
+        "seed = 1",
+        b"\xff\xfe\x00",
+        '{"seed": 1} {}',
+    ]
     for content in (*no_json, "[" * 100_000):
         assert "not a JSON file" in refusal(written(tmp_path, content))
     for content in ("[]", "3", "null", '"seed"', '[{"seed": 1}]', "true"):
