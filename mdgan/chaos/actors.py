@@ -22,11 +22,9 @@ class Actor:
 
     Args:
         name: shown before every line that it prints.
-        arguments: of `mdgan`.
 
     Attributes:
         lines: what it printed: seconds since 1970, and the line.
-        began: when it was started, in seconds since 1970.
         session: the number of the session that its processes share.
     """
 
@@ -63,11 +61,7 @@ class Actor:
             self._process.terminate()
 
     def end(self, timeout_seconds: float) -> list[int]:
-        """Waits until all its processes are gone, and kills those that are left by then.
-
-        Returns:
-            The numbers of the processes that had to be killed.
-        """
+        """Waits until all its processes are gone, and kills those that are left by then."""
         deadline = time.monotonic() + timeout_seconds
         while (left := self._alive()) and time.monotonic() < deadline:
             self._process.poll()

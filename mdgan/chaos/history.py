@@ -32,11 +32,7 @@ class Noticed:
 class History:
     """Everything that was ever recorded, also what a server that took over has cut off again.
 
-    Args:
-        folder: of the run, which need not be there yet.
-
     Attributes:
-        iteration: the last recorded one.
         events: in the order in which they were read.
     """
 

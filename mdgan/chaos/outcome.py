@@ -28,7 +28,6 @@ class Consequence:
         noticed_seconds: until another process noticed; None if none did.
         over_seconds: until the process or one in its place took part again; None if none did.
         lost: iterations that had to be done again.
-        happened: the same for people.
     """
 
     event: ChaosEvent
@@ -140,9 +139,6 @@ def troubles(run: ChaosRun, folder: Path, iterations: int, *, serves: bool) -> l
 
     Args:
         serves: whether rank 0 was started here.
-
-    Returns:
-        One line for each problem.
     """
     lines = [f"process {process} did not end by itself" for process in run.killed]
     if run.stalled:

@@ -36,7 +36,6 @@ class ChaosCommands:
 
     Attributes:
         train: starts all ranks of this machine, or only rank 0 if there is a standby.
-        join: starts one more worker.
         standby: starts a process that can take the server's place; None if none is needed.
         workers: starts the other ranks of this machine, once the standby is there.
     """
@@ -69,14 +68,10 @@ class ChaosRun:
     """What happened.
 
     Attributes:
-        events: that were planned.
         strikes: the faults that struck, by their place among the events.
         comers: the newcomers, by their place among the events, each with its rank if it got one.
         hosts: the numbers of all hosts that were ever started here.
-        history: what the server recorded.
-        actors: all commands that were started.
         killed: the processes that did not end by themselves.
-        stalled: whether the run was given up.
     """
 
     events: Sequence[ChaosEvent]
@@ -92,12 +87,7 @@ class ChaosRun:
 def play(
     commands: ChaosCommands, events: Sequence[ChaosEvent], limits: ChaosLimits, run: Path
 ) -> ChaosRun:
-    """Starts a run, lets it be struck, and waits for its end; leaves no process behind.
-
-    Args:
-        events: what will happen, by iteration.
-        run: the run's folder, which need not be on this machine.
-    """
+    """Starts a run, lets it be struck, and waits for its end; leaves no process behind."""
     with tempfile.TemporaryDirectory(prefix="mdgan-chaos-") as folder:
         director = _Director(commands, events, limits, run, Path(folder))
         try:

@@ -38,7 +38,6 @@ def run_chaos(
 
     Args:
         seed: of the faults; None to draw one.
-        kinds: which kinds of `KINDS` may happen.
 
     Returns:
         The exit status: 0 if training survived, else 1.
@@ -79,8 +78,7 @@ def _setting(given: Mapping[str, Any], kinds: Sequence[str]) -> tuple[LocalRanks
     if "server" in kinds and not settings.makes_checkpoints:
         raise BadInput(
             f"--checkpoint-interval {settings.checkpoints.checkpoint_interval}: without "
-            "checkpoints no other "
-            "server can take over; give one below --iterations"
+            "checkpoints no other server can take over; give one below --iterations"
         )
     hosts = [host[0] for host in ranks.hosts]
     phases = registry.algorithm(settings.algorithm).phases(settings)

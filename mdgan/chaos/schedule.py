@@ -27,7 +27,6 @@ class ChaosEvent:
     """One thing that will happen.
 
     Attributes:
-        kind: one of `KINDS`.
         iteration: the first in which it may happen.
         fault: how a process strikes itself; None for a worker that joins.
         halt_seconds: for how long a process halts; 0 if it does not.
@@ -52,7 +51,6 @@ class ChaosSetting:
     """The properties of a run that decide which faults can strike it.
 
     Attributes:
-        hosts: the numbers of those that may be struck.
         liveness_seconds: halts are drawn on both sides of it.
         server_phases: the phases that the server enters again and again.
         host_phases: the phases that every host enters again and again.

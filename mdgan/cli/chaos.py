@@ -16,10 +16,7 @@ from mdgan.launch.ranks import parse_ranks
 from mdgan.launch.resolve import resolve
 from mdgan.settings.declare import flag
 
-_THIS_MACHINE = "127.0.0.1"
-_ITS_STANDBY = "127.0.0.2"
-_LIVENESS_SECONDS = 5.0
-_CHECKPOINT_INTERVAL = 50
+_THIS_MACHINE, _ITS_STANDBY = "127.0.0.1", "127.0.0.2"
 
 
 def _read_kinds(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
@@ -38,13 +35,7 @@ def _read_kinds(_context: click.Context, _option: click.Parameter, text: str) ->
     metavar="N",
     help="Seed of the faults.  [default: another each time]",
 )
-@click.option(
-    "--faults",
-    type=click.IntRange(1),
-    default=20,
-    metavar="N",
-    help="Number of faults.",
-)
+@click.option("--faults", type=click.IntRange(1), default=20, metavar="N", help="Number of faults.")
 @click.option(
     "--kinds",
     callback=_read_kinds,
@@ -126,8 +117,8 @@ def _given(train_flags: tuple[str, ...]) -> dict[str, Any]:
 
 def _complete(given: dict[str, Any], kinds: tuple[str, ...]) -> None:
     """Adds settings that all commands must share, with times that suit many faults."""
-    given.setdefault("liveness_timeout", _LIVENESS_SECONDS)
-    given.setdefault("checkpoint_interval", _CHECKPOINT_INTERVAL)
+    given.setdefault("liveness_timeout", 5.0)
+    given.setdefault("checkpoint_interval", 50)
     given.setdefault("out", f"runs/chaos-{datetime.now():%Y%m%d-%H%M%S}")
     if "master_addr" not in given and "server" in kinds:
         given["master_addr"] = f"{_THIS_MACHINE},{_ITS_STANDBY}"

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from mdgan.cli.help import Command
-from mdgan.cli.options import number_or_auto, prepare_environment, settings_options
+from mdgan.cli.options import PATH, number_or_auto, prepare_environment, settings_options
 
 _EACH_HAS_ITS_OWN = ("algorithm", "seed", "out", "log_file")
 _ONE_MACHINE = (
@@ -32,9 +32,7 @@ def _read_jobs(_context: click.Context, _option: click.Parameter, jobs: int | st
 
 
 @click.command(cls=Command, examples=("mdgan compare examples/competitors/*.json --seeds 0,1",))
-@click.argument(
-    "configs", nargs=-1, required=True, metavar="CONFIG...", type=click.Path(path_type=Path)
-)
+@click.argument("configs", nargs=-1, required=True, metavar="CONFIG...", type=PATH)
 @click.option(
     "--seeds",
     callback=_read_seeds,
@@ -44,7 +42,7 @@ def _read_jobs(_context: click.Context, _option: click.Parameter, jobs: int | st
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Folder for all runs, the report and the table.  [default: runs/compare-TIME]",
 )

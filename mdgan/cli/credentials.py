@@ -20,8 +20,7 @@ _file = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 
 
 @click.group(
-    cls=Commands,
-    examples=("mdgan credentials new run.cred", "mdgan credentials init authority"),
+    cls=Commands, examples=("mdgan credentials new run.cred", "mdgan credentials init authority")
 )
 def credentials() -> None:
     """Make the certificates with which the machines of a run know each other.
@@ -86,9 +85,7 @@ def init(folder: Path, days: int) -> None:
 @click.option("--ranks", metavar="R,…", help="Ranks that it may have: 3,4 or 3..6.  [default: any]")
 @click.option("--role", type=click.Choice(_ROLES), default="worker", help="What it may be.")
 @click.option(
-    "--days",
-    type=click.IntRange(1, _MOST_DAYS),
-    help=f"How long it is valid.  [default: {_DAYS}]",
+    "--days", type=click.IntRange(1, _MOST_DAYS), help=f"How long it is valid.  [default: {_DAYS}]"
 )
 @click.option("--hours", type=click.IntRange(1, 24 * _MOST_DAYS), help="The same, in hours.")
 def issue(

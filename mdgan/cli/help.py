@@ -74,7 +74,6 @@ class Command(click.Command):
 
     Args:
         examples: command lines, the most usual first; the list of all commands shows that one.
-        declared: what click knows of.
     """
 
     def __init__(self, *declared: Any, examples: Sequence[str] = (), **more: Any) -> None:

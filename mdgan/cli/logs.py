@@ -99,14 +99,7 @@ def show_logs() -> None:
 
 
 def begin_long_command(log_file: str | None) -> None:
-    """Lines get the time where the standard error is no terminal, and also go to a file.
-
-    Args:
-        log_file: the value of `--log-file`.
-
-    Raises:
-        BadInput: the file cannot be written.
-    """
+    """Lines get the time where the standard error is no terminal, and also go to a file."""
     _HANDLER.stamps = True
     if log_file is None:
         return

@@ -84,7 +84,8 @@ def complete_runs(
     return runs or [CompletionItem(incomplete, type="dir")]
 
 
-run_argument = click.argument("run", type=click.Path(path_type=Path), shell_complete=complete_runs)
+PATH = click.Path(path_type=Path)
+run_argument = click.argument("run", type=PATH, shell_complete=complete_runs)
 """The folder of one run."""
 
 
@@ -111,10 +112,18 @@ def number_or_auto(text: str) -> int | str:
         raise click.BadParameter(f"{text!r} is neither a whole number nor auto") from error
 
 
+_CONFIG = click.Option(
+    ["--config"],
+    type=PATH,
+    metavar="FILE.json",
+    help="Settings from a file, by the names of the flags; flags win. Any run's "
+    "config.json is one.",
+)
+
+
 def output_option(help: str) -> Callable[[Command], Command]:
     """Adds `-o FILE`, which the command gets as `output`; None if the user does not give it."""
-    path = click.Path(path_type=Path)
-    return click.option("-o", "output", type=path, metavar="FILE", help=help)
+    return click.option("-o", "output", type=PATH, metavar="FILE", help=help)
 
 
 def settings_options(
@@ -123,9 +132,7 @@ def settings_options(
     """Adds an option for every setting, and `--config` if one file may hold them all.
 
     Args:
-        leave_out: names of settings that the command does not use.
         shared: whether to offer the settings that must be equal on every rank.
-        config: whether to offer `--config` beside them.
     """
 
     def decorate(command: Command) -> Command:
@@ -134,15 +141,7 @@ def settings_options(
         options: list[click.Option] = [_option(item) for item in offered if item.has_flag]
         options.append(KeysOption([item for item in offered if not item.has_flag]))
         if shared and config:
-            options.append(
-                click.Option(
-                    ["--config"],
-                    type=click.Path(path_type=Path),
-                    metavar="FILE.json",
-                    help="Settings from a file, by the names of the flags; flags win. Any run's "
-                    "config.json is one.",
-                )
-            )
+            options.append(_CONFIG)
         params = command.__dict__.setdefault("__click_params__", [])
         params.extend(reversed(options))  # as decorators do
         return command
@@ -153,11 +152,7 @@ def settings_options(
 def read_layers(
     config: Path | None, flags: dict[str, Any], resume: Path | None = None
 ) -> list[dict[str, Any]]:
-    """The settings that the user gave: flags, then the file, then the run to go on with.
-
-    Raises:
-        BadInput: a file cannot be used.
-    """
+    """The settings that the user gave: flags, then the file, then the run to go on with."""
     layers = [flags, read_config_file(config, known_settings()) if config is not None else {}]
     if resume is not None:
         if flags.get("out") is not None:

@@ -9,7 +9,6 @@ import click
 
 from mdgan.cli.help import Command
 from mdgan.cli.options import prepare_environment, read_layers, settings_options
-from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.resolve import Resolved, known_settings
@@ -87,7 +86,11 @@ def plan(
             "name one that has workers"
         )
     resolved = Resolved(registry.read_settings(layers), launch, None, tuple(layers))
-    _refuse_masks(resolved.settings)
+    if resolved.settings.secure.secure_aggregation:
+        raise BadInput(
+            "--secure-aggregation: mdgan plan cannot foretell what masks cost; plan without, and "
+            "count twice the bytes from hosts to the server"
+        )
     prepare_environment(many_processes=True)
     _log.info("loading PyTorch and the data set's models …", extra={"shown": "doing"})
     from mdgan.launch.models import settings_with_defaults
@@ -99,15 +102,6 @@ def plan(
     shared = machines == "one"
     page = foretell(settings, launch, dataset, link, named, shared=shared, shard_size=shard_size)
     _log.info("%s", page, extra={"shown": "result"})
-
-
-def _refuse_masks(settings: RunSettings) -> None:
-    """Refuses secure aggregation."""
-    if settings.secure.secure_aggregation:
-        raise BadInput(
-            "--secure-aggregation: mdgan plan cannot foretell what masks cost; plan without, and "
-            "count twice the bytes from hosts to the server"
-        )
 
 
 def _link(bandwidth: float | None, latency: float) -> Link:

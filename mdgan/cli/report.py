@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from mdgan.cli.help import Command
-from mdgan.cli.options import complete_runs, output_option, run_argument
+from mdgan.cli.options import PATH, complete_runs, output_option, run_argument
 
 _log = logging.getLogger(__name__)
 
@@ -20,17 +20,12 @@ _log = logging.getLogger(__name__)
     ),
 )
 @click.argument(
-    "runs",
-    nargs=-1,
-    required=True,
-    metavar="RUN...",
-    type=click.Path(path_type=Path),
-    shell_complete=complete_runs,
+    "runs", nargs=-1, required=True, metavar="RUN...", type=PATH, shell_complete=complete_runs
 )
 @output_option("Where to write.  [default: RUN/report.html; report.html for several runs]")
 @click.option(
     "--figures",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Also write every figure as PNG and SVG into this folder.",
 )
@@ -74,10 +69,7 @@ def report(
         from mdgan.report.live import keep_writing
 
         keep_writing(
-            runs,
-            lambda: write_report(runs, output, figures, refresh_seconds=every),
-            every,
-            serve,
+            runs, lambda: write_report(runs, output, figures, refresh_seconds=every), every, serve
         )
         return
     written = write_report(runs, output, figures)

@@ -9,6 +9,7 @@ import click
 from mdgan.cli.help import Command, RareOption
 from mdgan.cli.logs import begin_long_command
 from mdgan.cli.options import (
+    PATH,
     complete_runs,
     prepare_environment,
     prepare_for_load,
@@ -40,7 +41,7 @@ _NOT_BASELINE = [
 
 _resume = click.option(
     "--resume",
-    type=click.Path(path_type=Path),
+    type=PATH,
     shell_complete=complete_runs,
     metavar="RUN",
     help="Go on with a run from its newest checkpoint, with its settings; flags win.",
@@ -50,7 +51,7 @@ _resume = click.option(
 _resume_or_start = click.option(
     "--resume-or-start",
     cls=RareOption,
-    type=click.Path(path_type=Path),
+    type=PATH,
     shell_complete=complete_runs,
     metavar="RUN",
     help="Go on with RUN if it has a checkpoint, else start it there: for jobs that a cluster "
@@ -205,12 +206,9 @@ _OF_THE_SERVER = (
 
 @click.command(
     cls=Command,
-    examples=(
-        "mdgan join runs/first",
-        "mdgan join --master-addr 10.0.0.1 --credentials run.cred",
-    ),
+    examples=("mdgan join runs/first", "mdgan join --master-addr 10.0.0.1 --credentials run.cred"),
 )
-@click.argument("run", type=click.Path(path_type=Path), required=False)
+@click.argument("run", type=PATH, required=False)
 @settings_options(leave_out=_OF_THE_SERVER, shared=False)
 @click.pass_obj
 def join(started: float, /, run: Path | None, **flags: Any) -> int:

@@ -5,6 +5,7 @@ The folder of an authority holds `ca.pem`, `ca.key`, the signed list `revoked.pe
 """
 
 import fcntl
+import os
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,6 @@ from mdgan.credentials.pem import (
     certificates_in,
     check_belongs,
     check_is_private,
-    is_there,
     key_in,
     key_pem,
     now,
@@ -31,13 +31,12 @@ from mdgan.credentials.pem import (
 from mdgan.credentials.permit import HOST_NAME, SERVER_NAME
 from mdgan.credentials.revocations import read_list
 from mdgan.errors import BadInput, cannot_write
-from mdgan.storage.whole_file import write_whole
+from mdgan.storage.whole_file import OWNER_ALONE, write_whole
 
 MOST_RANKS = 1000
 """In one certificate: TLS libraries refuse certificates of more than 100 kB."""
 
-_OWNER_ALONE, _ALL_MAY_READ = 0o600, 0o666
-_SHARED_NAME = "shared"
+_FOR_ALL = 0o666
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _CA, _CA_KEY, _REVOKED, _ISSUED = "ca.pem", "ca.key", "revoked.pem", "issued"
 
@@ -48,35 +47,22 @@ def write_shared(path: Path, valid_for: timedelta, clock: datetime | None = None
     The key of the authority that signs it is thrown away, so that no other certificate can pass
     for one of this run.
 
-    Args:
-        path: the file; must not exist.
-
-    Returns:
-        When it ends to be valid.
-
     Raises:
         BadInput: it cannot be written; nothing is left behind.
     """
-    _check_is_new(path)
+    if os.path.lexists(path):
+        raise BadInput(f"{path}: is there already; remove it first, or give another name")
     clock = clock or now()
     authority = make_authority(valid_for, clock)
-    certificate, key = authority.issue(_SHARED_NAME, None, (), valid_for, clock)
-    content = key_pem(key) + pem_of(certificate, authority.certificate)
-    _write(path, content, _OWNER_ALONE)
+    certificate, key = authority.issue("shared", None, (), valid_for, clock)
+    _write(path, key_pem(key) + pem_of(certificate, authority.certificate), OWNER_ALONE)
     return certificate.not_valid_after_utc
 
 
 def make_folder_of_authority(
     folder: Path, valid_for: timedelta, clock: datetime | None = None
 ) -> datetime:
-    """Makes an authority in a folder that is new or empty.
-
-    Returns:
-        When the authority ends to be valid.
-
-    Raises:
-        BadInput: the folder holds files, or cannot be written.
-    """
+    """Makes an authority in a folder that is new or empty."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         if any(folder.iterdir()):
@@ -89,9 +75,9 @@ def make_folder_of_authority(
     authority = make_authority(valid_for, clock)
     revoked = authority.revoke([], clock).public_bytes(Encoding.PEM)
     contents = [
-        (_CA_KEY, key_pem(authority.key), _OWNER_ALONE),
-        (_REVOKED, revoked, _ALL_MAY_READ),
-        (_CA, pem_of(authority.certificate), _ALL_MAY_READ),
+        (_CA_KEY, key_pem(authority.key), OWNER_ALONE),
+        (_REVOKED, revoked, _FOR_ALL),
+        (_CA, pem_of(authority.certificate), _FOR_ALL),
     ]
     try:
         for name, content, mode in contents:
@@ -115,17 +101,11 @@ def issue(
     """Writes the file of one machine, `NAME.cred`.
 
     Args:
-        name: of the machine or its owner; also the file's name.
-        role: one of `ROLES`.
         ranks: that a worker may have; none of them: any.
         valid_for: counted from now on; never longer than the authority itself.
 
     Returns:
         The file, and when it ends to be valid.
-
-    Raises:
-        BadInput: the name is in use or malformed, ranks are given where they mean nothing, the
-            authority cannot be read, or the file cannot be written.
     """
     _check_name(name)
     if ranks and role != "worker":
@@ -141,14 +121,13 @@ def issue(
     with _locked(folder):
         authority = _read_authority(folder)
         check_dates(folder / _CA, "the authority's certificate", authority.certificate, clock)
-        if is_there(path) or is_there(record):
+        if os.path.lexists(path) or os.path.lexists(record):
             raise BadInput(f"{name}: {folder} has issued this name already; take another name")
         certificate, key = authority.issue(name, role, ranks, valid_for, clock)
         # The record goes first: what has been issued can always be revoked.
-        _write(record, pem_of(certificate), _ALL_MAY_READ)
+        _write(record, pem_of(certificate), _FOR_ALL)
         try:
-            content = key_pem(key) + pem_of(certificate, authority.certificate)
-            _write(path, content, _OWNER_ALONE)
+            _write(path, key_pem(key) + pem_of(certificate, authority.certificate), OWNER_ALONE)
         except BadInput:
             record.unlink(missing_ok=True)
             raise
@@ -179,8 +158,7 @@ def revoke(folder: Path, name: str, clock: datetime | None = None) -> Path:
         if any(entry.serial_number == serial for entry in entries):
             raise BadInput(f"{name}: is revoked already; servers read the list {path}")
         entries.append(revoked_entry(serial, clock))
-        content = authority.revoke(entries, clock).public_bytes(Encoding.PEM)
-        _write(path, content, _ALL_MAY_READ)
+        _write(path, authority.revoke(entries, clock).public_bytes(Encoding.PEM), _FOR_ALL)
     return path
 
 
@@ -223,11 +201,6 @@ def _locked(folder: Path) -> Iterator[None]:
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _check_is_new(path: Path) -> None:
-    if is_there(path):
-        raise BadInput(f"{path}: is there already; remove it first, or give another name")
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

@@ -48,11 +48,7 @@ class Identity:
 
 
 def read_credentials(path: Path) -> Identity:
-    """Reads a file of `mdgan credentials new` or `mdgan credentials issue`.
-
-    Raises:
-        BadInput: the file cannot serve; in one line with the way out.
-    """
+    """Reads a file of `mdgan credentials new` or `mdgan credentials issue`."""
     path = Path(path)
     check_is_private(path)
     data = read_file(path, _MAKE_ONE)
@@ -77,10 +73,6 @@ def read_own_pki(ca: Path | None, certificate: Path | None, key: Path | None) ->
     Args:
         ca: `--ca`, the authorities that are trusted.
         certificate: `--certificate`, the own one first, then those between it and the authority.
-        key: `--key`, without a password.
-
-    Raises:
-        BadInput: a file is missing or cannot serve; in one line with the way out.
     """
     flags = {"--ca": ca, "--certificate": certificate, "--key": key}
     if ca is None or certificate is None or key is None:

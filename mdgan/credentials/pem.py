@@ -1,6 +1,5 @@
 """Reads certificates and keys from files; what is wrong with one is told in one line."""
 
-import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,11 +30,7 @@ _KEY = re.compile(
 
 
 def read_file(path: Path, way_out: str) -> bytes:
-    """The content of a file of certificates.
-
-    Args:
-        way_out: what to do if it does not exist.
-    """
+    """The content of a file of certificates."""
     try:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
@@ -121,8 +116,3 @@ def now() -> datetime:
 def in_words(time: datetime) -> str:
     """A time in UTC for messages."""
     return f"{time:%Y-%m-%d %H:%M} UTC"
-
-
-def is_there(path: Path) -> bool:
-    """Whether a name is taken, be it by a link that leads nowhere."""
-    return os.path.lexists(path)

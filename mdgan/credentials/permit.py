@@ -34,7 +34,6 @@ class Permit:
     Attributes:
         name: the common name, printable, for log lines.
         role: one of `ROLES`; None: any (a shared file, or an authority that knows no roles).
-        ranks: None: any.
         serial: the certificate's number, by which it is revoked.
         fingerprint: SHA-256 of the public key, by which owners are told apart. Of one certificate
             its owner can make others that differ in the signature of the authority.
@@ -78,11 +77,7 @@ def permit_in(certificate: x509.Certificate) -> Permit:
     Raises:
         ValueError, or another of `UNREADABLE`: a part of it cannot be read.
     """
-    try:
-        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-        others = extension.value
-    except x509.ExtensionNotFound:
-        others = x509.SubjectAlternativeName([])
+    others = _names_in(certificate)
     roles, ranks = [], set()
     for uri in others.get_values_for_type(x509.UniformResourceIdentifier):
         if uri.startswith(_RANK) and _NUMBER.fullmatch(uri.removeprefix(_RANK)):
@@ -96,26 +91,25 @@ def permit_in(certificate: x509.Certificate) -> Permit:
         raise ValueError(f"it names {len(roles)} roles")
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     name = str(names[0].value) if names else "".join(others.get_values_for_type(x509.DNSName)[:1])
+    key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return Permit(
         name=printable(name, _MOST_NAME) or "no name",
         role=roles[0] if roles else None,
         ranks=frozenset(ranks) or None,
         serial=certificate.serial_number,
-        fingerprint=_fingerprint(certificate),
+        fingerprint=sha256(key).hexdigest(),
     )
 
 
-def _fingerprint(certificate: x509.Certificate) -> str:
-    key = certificate.public_key()
-    return sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+def _names_in(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return x509.SubjectAlternativeName([])
 
 
 def names_for(role: str | None, ranks: Iterable[int]) -> x509.SubjectAlternativeName:
-    """The names that a certificate gets; `permit_in` reads them.
-
-    Args:
-        role: one of `ROLES`; None: any.
-    """
+    """The names that a certificate gets; `permit_in` reads them."""
     dns = [HOST_NAME] if role == "worker" else [HOST_NAME, SERVER_NAME]
     uris = [f"{_ROLE}{role}"] if role is not None else []
     uris += [f"{_RANK}{rank}" for rank in sorted(set(ranks))]
@@ -126,11 +120,7 @@ def names_for(role: str | None, ranks: Iterable[int]) -> x509.SubjectAlternative
 
 def is_host(certificate: x509.Certificate) -> bool:
     """Whether a certificate has the name that all have that mdgan makes."""
-    try:
-        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except x509.ExtensionNotFound:
-        return False
-    return HOST_NAME in extension.value.get_values_for_type(x509.DNSName)
+    return HOST_NAME in _names_in(certificate).get_values_for_type(x509.DNSName)
 
 
 def ranks_in_words(ranks: Collection[int] | None) -> str:

@@ -10,7 +10,6 @@ from mdgan.credentials.pem import UNREADABLE, certificates_in, read_file
 from mdgan.errors import BadInput, reason_of
 
 _log = logging.getLogger(__name__)
-_BEGIN = b"-----BEGIN"
 
 
 class Revocations:
@@ -57,20 +56,15 @@ class Revocations:
         self._seen = seen
 
     def _read(self, path: Path) -> frozenset[int]:
-        revoked = read_list(path, self._authorities)
-        return frozenset(entry.serial_number for entry in revoked)
+        return frozenset(entry.serial_number for entry in read_list(path, self._authorities))
 
 
 def read_list(path: Path, authorities: list[x509.Certificate]) -> list[x509.RevokedCertificate]:
-    """Reads a list of revoked certificates, an X.509 CRL in PEM or DER.
-
-    Raises:
-        BadInput: it cannot be read, or none of them has signed it.
-    """
+    """Reads a list of revoked certificates, an X.509 CRL in PEM or DER."""
     data = read_file(path, "name the `revoked.pem` of your authority")
     try:
-        is_pem = _BEGIN in data
-        found = x509.load_pem_x509_crl(data) if is_pem else x509.load_der_x509_crl(data)
+        load = x509.load_pem_x509_crl if b"-----BEGIN" in data else x509.load_der_x509_crl
+        found = load(data)
         revoked = list(found)
         is_signed = any(_has_signed(authority, found) for authority in authorities)
     except UNREADABLE as error:

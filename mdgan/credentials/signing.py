@@ -37,9 +37,6 @@ def check_signed(trusts: Identity, statement: bytes, chain: bytes, signature: by
         chain: PEM, the signer's certificate first, then those between it and the authority.
         signature: as `sign` gives it.
 
-    Returns:
-        What the certificate permits.
-
     Raises:
         ValueError: in one line: the certificate is none that counts, or has not signed that.
     """

@@ -22,11 +22,7 @@ _MOST_NUMBERS = 400
 
 
 def list_datasets(datasets_dir: str | None) -> str:
-    """A table of the dataset files found.
-
-    Returns:
-        Lines without a last line break; the reasons why a file cannot be used come last.
-    """
+    """A table of the dataset files found."""
     rows, problems = [], []
     for name, path in sorted(find_all(datasets_dir).items()):
         try:
@@ -57,13 +53,7 @@ def draw_partition(
     seed: int,
     output: Path,
 ) -> None:
-    """Draws which worker would hold how many samples of which class.
-
-    Args:
-        data_dir: the folder with the data; None for `data/NAME`.
-        scheme: how samples are divided, as `--partition` takes it.
-        output: the picture to write, `.png` or `.svg`.
-    """
+    """Draws which worker would hold how many samples of which class."""
     data = DataSettings.read({"partition": scheme, "data_dir": data_dir})
     if not data.partition.divides:
         raise BadInput("--partition none: divides nothing; name another scheme")

@@ -9,11 +9,7 @@ _MOST_CLASSES = 12
 
 
 def describe(prepared: Prepared) -> str:
-    """The resolved settings, the models, and what each worker will hold.
-
-    Returns:
-        Lines without a last line break.
-    """
+    """The resolved settings, the models, and what each worker will hold."""
     dataset, models = prepared.dataset, prepared.models
     clients = prepared.clients
     held = (_counts(prepared, worker) for worker in prepared.holdings)

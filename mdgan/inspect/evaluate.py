@@ -47,21 +47,9 @@ _log = logging.getLogger(__name__)
 
 
 def evaluate_run(
-    path: Path,
-    num_samples: int,
-    seed: int | None,
-    changes: Mapping[str, str],
-    *,
-    raw: bool = False,
+    path: Path, num_samples: int, seed: int | None, changes: Mapping[str, str], *, raw: bool = False
 ) -> dict[str, Any]:
-    """Scores a run, and adds the scores to its `metrics.jsonl`; returns that record.
-
-    Args:
-        raw: scores the generator itself, though the run has averaged it.
-
-    Raises:
-        BadInput: not a run, no generator yet, or data or network cannot be used.
-    """
+    """Scores a run, and adds the scores to its `metrics.jsonl`; returns that record."""
     trained = load_trained(path, raw=raw)
     settings, launch = trained.settings()
     for name in ("data_dir", "held_out"):
@@ -132,11 +120,7 @@ def _measured_with(scores: ScoresRow) -> dict[str, object]:
 def extractor_of(
     trained: TrainedRun, settings: RunSettings, changes: Mapping[str, str]
 ) -> Extractor:
-    """The network that training left in the run's folder, or the one that is asked for.
-
-    Raises:
-        BadInput: it cannot be had.
-    """
+    """The network that training left in the run's folder, or the one that is asked for."""
     must_not_know = trains_on_held_out(settings)
     decide = {"extractor", "inception_weights", "data_dir", *(["held_out"] * must_not_know)}
     kept = trained.run.path / EXTRACTOR_FILE

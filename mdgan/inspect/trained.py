@@ -28,8 +28,6 @@ class TrainedRun:
     """What `load_trained` returns.
 
     Attributes:
-        dataset: the dataset file of the run.
-        models: what makes G and D.
         iteration: after which the generator was saved.
     """
 

@@ -31,9 +31,6 @@ class RunFailed(RuntimeError):
 def command(*arguments: str, quiet: bool) -> None:
     """Runs `mdgan` with arguments to its end; Ctrl-C stops it as on the command line.
 
-    Args:
-        quiet: whether to show nothing of what it says.
-
     Raises:
         BadInput: it says so.
         RunFailed: it failed.
@@ -97,9 +94,6 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         settings: by the names of their flags; paths, NumPy's numbers and lists count as what they
             stand for.
-
-    Raises:
-        BadInput: there is no setting of that name, or its value is an object of another kind.
     """
     found: dict[str, Any] = {}
     known = known_settings()

@@ -21,8 +21,6 @@ class Comparison:
     """What `compare` returns.
 
     Attributes:
-        path: the folder with all runs.
-        page: the report.
         table: of each configuration the numbers in `comparison.json`.
         runs: of each configuration a run a seed.
     """
@@ -50,20 +48,11 @@ def compare(
     Args:
         configurations: of each name the settings that it alone has.
         seeds: every configuration is trained once with each.
-        dataset: as for `train`.
-        generator: as for `train`.
-        discriminator: as for `train`.
-        z_dim: as for `train`.
-        quiet: show no lines.
+        dataset, generator, discriminator, z_dim, quiet: as for `train`.
         settings: that hold for all; those of a configuration win.
 
-    Returns:
-        Folder, report, numbers and runs.
-
     Raises:
-        BadInput: something that was given cannot work; nothing was started.
-        RunFailed: a training failed.
-        KeyboardInterrupt: the user stopped it; every run is saved.
+        BadInput, RunFailed, KeyboardInterrupt: as `train`; every run is saved.
     """
     shared = plain(settings)
     out = shared.pop("out", None)

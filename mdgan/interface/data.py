@@ -87,9 +87,6 @@ class Data:
     def save(self, folder: str | Path) -> str:
         """Writes the samples as arrays, for `--data-dir` of a run that goes on without this object.
 
-        Args:
-            folder: is made if it is not there.
-
         Returns:
             The SHA-256 of all samples and classes.
 
@@ -123,9 +120,6 @@ class Data:
         """What a run says of the samples: their SHA-256, or their numbers alone.
 
         By their SHA-256 can be told whether a given set of samples is this one, to the last sample.
-
-        Args:
-            privately: whether the run has differential privacy.
         """
         return " and ".join(map(str, self._sizes.values())) if privately else self.sha256
 
@@ -179,14 +173,8 @@ class Data:
                     raise ValueError(f"no {self._image!r} among {keys}; name the image's key")
                 image, label = sample[self._image], sample.get(self._label)
             else:
-                image, label, *_ = (
-                    (*sample, None)
-                    if isinstance(sample, tuple | list)
-                    else (
-                        sample,
-                        None,
-                    )
-                )
+                parts: Any = sample if isinstance(sample, tuple | list) else (sample,)
+                image, label, *_ = (*parts, None)
             return _tensor(image), _class(label)
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(f"{what}[{index}]: cannot be read: {reason_of(error)}") from error
@@ -229,11 +217,7 @@ def _class(label: Any) -> int | None:
 
 
 def check_model(name: str, build: object) -> None:
-    """Checks that something can make models.
-
-    Raises:
-        BadInput: it is one model, or nothing of that kind.
-    """
+    """Checks that something can make models."""
     if isinstance(build, nn.Module):
         raise BadInput(
             f"{name}: is one model, but each worker needs its own; give the class, or a function "
@@ -255,13 +239,6 @@ def dataset_text(
 
     Args:
         samples: the lines that define Partitioner and, if there are held-out samples, HeldOut.
-        shape: (C, H, W).
-        generator: makes G; None where `samples` has both models.
-        discriminator: makes D; None where `samples` has both models.
-        registered: by the names in the user's code.
-
-    Raises:
-        BadInput: they cannot be handed to other processes.
     """
     both = {"Generator": generator, "Discriminator": discriminator}
     models = {name: build for name, build in both.items() if build is not None}
@@ -271,10 +248,10 @@ def dataset_text(
     try:
         own_code = text_defining(wanted)
     except (ValueError, OSError, SyntaxError) as error:
+        names = ", ".join(name.lower() if name in models else name for name in wanted)
         raise BadInput(
-            f"{', '.join(name.lower() if name in models else name for name in wanted)}: cannot be "
-            f"handed to the processes of the run "
-            f"({reason_of(error)}); make them in a module of their own"
+            f"{names}: cannot be handed to the processes of the run ({reason_of(error)}); make "
+            "them in a module of their own"
         ) from error
     own = [path for path in sys.path if path and not path.startswith((sys.prefix, sys.base_prefix))]
     return _TEXT.format(

@@ -69,11 +69,7 @@ def optimizer(name: str) -> Callable[[Made], Made]:
 
 
 def architecture(
-    name: str,
-    *,
-    width: int,
-    defaults: Mapping[str, Any] | None = None,
-    conditional: bool = False,
+    name: str, *, width: int, defaults: Mapping[str, Any] | None = None, conditional: bool = False
 ) -> Callable[[Made], Made]:
     """Names a function that makes the models for a shape of samples.
 
@@ -82,7 +78,6 @@ def architecture(
     ValueError with the reason where it cannot.
 
     Args:
-        name: for `--architecture`.
         width: without `--width`.
         defaults: settings that suit the models, where the user gives none.
         conditional: whether the models are told the class of each sample.

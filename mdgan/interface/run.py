@@ -28,7 +28,6 @@ class Run:
     """A run, finished or not. Everything is read from its folder when it is asked for.
 
     Attributes:
-        path: its folder.
         data: the samples of your own that it was trained on, as far as this program has them.
     """
 
@@ -37,14 +36,7 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path, data: "Data | None" = None) -> "Run":
-        """A run by its folder.
-
-        Args:
-            data: the samples of your own that it was trained on, to go on with it.
-
-        Raises:
-            BadInput: it is not a run.
-        """
+        """A run by its folder."""
         return cls(RunDirectory.open(Path(path)).path, data)
 
     @property
@@ -93,7 +85,6 @@ class Run:
         """Samples of the newest generator, the same for the same seed.
 
         Args:
-            n: how many.
             label: the class of all of them, if the generator is conditional; by default each class
                 in turn.
             raw: of the generator itself, though the run has averaged it.
@@ -128,9 +119,6 @@ class Run:
             changes: `data_dir`, `held_out`. A run that was trained on samples of your own finds
                 them if it holds them: `mdgan.Run.open(folder, data)`.
 
-        Returns:
-            What `audit.json` in the run's folder says.
-
         Raises:
             BadInput: the run is not over, or the samples to judge attacks by are not here.
         """
@@ -150,14 +138,7 @@ class Run:
         return found
 
     def report(self, output: str | Path | None = None) -> Path:
-        """Writes the page with all figures.
-
-        Args:
-            output: the file; `report.html` in the run's folder if not given.
-
-        Returns:
-            The file.
-        """
+        """Writes the page with all figures."""
         from mdgan.report.build import write_report
 
         return write_report([self.path], None if output is None else Path(output)).path
@@ -169,16 +150,10 @@ class Run:
 
         Args:
             dataset: the same samples, if they are objects of yours and this run does not hold them.
-            quiet: show no lines.
             settings: that change, such as `iterations`.
 
-        Returns:
-            The run.
-
         Raises:
-            BadInput: something that was given cannot work, or the samples are others.
-            RunFailed: training failed.
-            KeyboardInterrupt: the user stopped it; the run is saved.
+            BadInput, RunFailed, KeyboardInterrupt: as `mdgan.train`; or the samples are others.
         """
         given, data = plain(settings), dataset or self.data
         if given.get("out") is not None:

@@ -38,7 +38,6 @@ class ScalingManager:
             learning rates are for `batch_size` samples an iteration there. `lr_scaling` says how
             they grow with the samples of all workers; linearly if not given.
         batch_size: samples of an iteration, of all workers together.
-        num_workers: N.
 
     Attributes:
         run: that was trained last; None before `train`.
@@ -63,16 +62,7 @@ class ScalingManager:
         """Trains a model; called again, goes on with it.
 
         Args:
-            model: what is trained.
-            dataset: as in `mdgan.train`.
             steps: iterations; those of `config` if not given.
-            quiet: show no lines.
-
-        Returns:
-            The run.
-
-        Raises:
-            BadInput, RunFailed, KeyboardInterrupt: as `mdgan.train`.
         """
         done = 0 if self.run is None else self.run.iteration
         some: dict[str, Any] = {} if steps is None else {"iterations": done + steps}
@@ -94,7 +84,6 @@ class ScalingManager:
 
         Args:
             metric: its name in `Run.scores`, such as `fid`.
-            n: how many samples to generate.
 
         Raises:
             BadInput: nothing was trained, or the run has no score of that name.

@@ -19,9 +19,6 @@ _PLAIN = (bool, int, float, str, bytes, tuple, list, dict, set, type(None))
 def text_defining(wanted: Mapping[str, object]) -> str:
     """Python text that defines some names.
 
-    Args:
-        wanted: name → function or class.
-
     Raises:
         ValueError: something that one of them refers to cannot be written down.
     """
@@ -58,10 +55,10 @@ class _Text:
 
     def _write_down(self, name: str, value: "FunctionType | type") -> None:
         node, names = _definition(value)
-        read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-        own = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and _is_set(n)}
+        found = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+        own = {n.id for n in found if not isinstance(n.ctx, ast.Load)}
         own |= {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
-        for other in sorted(read - own - {node.name}):
+        for other in sorted({n.id for n in found} - own - {node.name}):
             if other in names:
                 self.define(other, names[other])
         self.lines.append(ast.unparse(node))
@@ -111,10 +108,6 @@ def _import_of(value: Any, name: str) -> str:
     if value.__module__ == builtins.__name__:
         return f"{name} = {value.__qualname__}" if name != value.__qualname__ else ""
     return f"from {value.__module__} import {value.__qualname__}" + _as(value.__qualname__, name)
-
-
-def _is_set(name: ast.Name) -> bool:
-    return not isinstance(name.ctx, ast.Load)
 
 
 def _as(own: str, name: str) -> str:

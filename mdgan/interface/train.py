@@ -34,11 +34,7 @@ def train(
         generator: a class or function that makes G, from z [b, z_dim] to images [b, C, H, W] in
             [−1, 1]; the dataset file's own if not given.
         discriminator: a class or function that makes D, from images to one logit a sample.
-        quiet: show no lines.
         settings: any setting of `mdgan train --help`, under its flag's name with _ for -.
-
-    Returns:
-        The run.
 
     Raises:
         BadInput: something that was given cannot work; nothing was started.
@@ -75,13 +71,7 @@ def place(
     """The settings that say which data set and models are trained.
 
     Args:
-        folder: for the dataset file that own samples or models need.
-        generator: makes G; None for the dataset file's.
-        discriminator: makes D; None for the dataset file's.
         others: more settings that may name what the user has registered.
-
-    Raises:
-        BadInput: one model is missing, or a sample or a model cannot be used.
     """
     own = not isinstance(dataset, str)
     no_models = not own and generator is None and discriminator is None

@@ -49,10 +49,7 @@ def foretell(
     """Measures, predicts, and puts it into words.
 
     Args:
-        settings: of the planned run, whose algorithm has hosts.
-        link: of every machine.
         machines: those of the run besides the server's, if the user has named them.
-        shared: whether all processes are on one machine.
         shard_size: samples of a worker; None if the user has not said.
     """
     torch.set_num_threads(1)  # what is forked later must not have a pool of threads
@@ -80,8 +77,7 @@ def foretell(
     except ForkFailed as error:
         raise BadInput(
             f"--batch-size {settings.training.batch_size}: {entry.unit}s cannot be measured here "
-            f"({error}); "
-            "try a smaller one"
+            f"({error}); try a smaller one"
         ) from error
     question = Question(layout, link, measured.costs, measured.traffic, planning)
     if planning.placing is not None:
@@ -146,8 +142,7 @@ def _title(
         who, about = f"{placing.a_step:,} of {placing.clients:,} clients", f"; {placing.about}"
     return (
         f"{settings.data.dataset}: {who} in {len(layout.hosts)} host(s) and the server, on {where} "
-        "of "
-        f"{layout.cores} core(s); b = {settings.training.batch_size}{generated}{about}"
+        f"of {layout.cores} core(s); b = {settings.training.batch_size}{generated}{about}"
     )
 
 

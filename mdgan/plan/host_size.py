@@ -1,8 +1,4 @@
-"""How many workers a host should carry on this machine: tried out before a run begins.
-
-Few processes share memory and messages, many share the cores out; which is faster depends on the
-models, the batch and the machine. No result depends on it.
-"""
+"""How many workers a host should carry here: tried out before a run; no result depends on it."""
 
 import json
 import logging
@@ -42,7 +38,6 @@ def best_host_size(settings: RunSettings, launch: LaunchSettings, dataset: Datas
 
     Args:
         settings: of the run, all of whose workers are on this machine.
-        dataset: its models and shape; no data are read.
     """
     torch.set_num_threads(1)  # what is forked later must not have a pool of threads
     models = tried_models(settings, dataset)
@@ -86,10 +81,7 @@ def best_host_size(settings: RunSettings, launch: LaunchSettings, dataset: Datas
 
 
 def candidates(num_workers: int, cores: int) -> list[int]:
-    """Sizes of hosts that are worth a trial, the largest first.
-
-    One process for all workers, one a core, one a worker, and halves between.
-    """
+    """Sizes of hosts to try, the largest first: all workers, a host a core, one, halves between."""
     size = -(-num_workers // cores)
     sizes = {num_workers, size, 1}
     while size > 1:

@@ -24,8 +24,6 @@ class Layout:
     """Who computes where.
 
     Attributes:
-        hosts: the workers of each host process.
-        cores: of a machine.
         shared: whether one machine runs everything; else the server and every host have their own.
         speeds: of each host; 1 as on this machine. Empty if all are.
     """
@@ -68,7 +66,6 @@ class Link:
 
     Attributes:
         bits_per_second: infinite if it is no limit.
-        latency_seconds: one way.
     """
 
     bits_per_second: float = inf
@@ -84,7 +81,6 @@ class Machines:
     """Some machines that are alike.
 
     Attributes:
-        name: what the user calls them.
         speed: of a worker or a slot there; 1 as here.
         slots: of each of them; None for as many as here.
     """

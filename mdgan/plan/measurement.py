@@ -1,8 +1,4 @@
-"""A few seconds on this machine: what a run takes, how much memory it needs, and what it sends.
-
-Short runs of the server and a few hosts say so: in one, all compute at the same time, so that what
-processes that share cores cost each other is measured, too; in the other, each alone.
-"""
+"""What a run takes and sends, by two short runs here: all compute at a time, or each alone."""
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -37,8 +33,7 @@ _IN_TURNS, _TOGETHER = (6, 1.0), (3, 3.0)
 _HOSTS_A_CORE = 2
 """That play together, where there are so many."""
 _CARRIED = 3
-"""Workers of a host, where there are so many: enough that one does not find its weights in the
-caches."""
+"""Workers of a host, if there are so many: too many for all weights to stay in the caches."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +43,6 @@ class Stages:
     Attributes:
         server: of the server alone, but for messages.
         server_busy: of all its cores together, while hosts compute.
-        worker: of one worker.
-        questions: see `Planning`.
     """
 
     server: Seconds
@@ -78,10 +71,8 @@ class Measured(NamedTuple):
     """What the short runs have shown.
 
     Attributes:
-        costs: seconds of a step of the planned run.
         server: by phase, seconds of the server alone in such a step; messages where it shares cores
             with hosts, if it does.
-        worker: seconds of one.
         shared_bytes: memory of every process: Python, torch, mdgan.
         server_bytes: what the server has besides.
         host_bytes: what a host with one worker has besides.
@@ -111,7 +102,6 @@ class Measurement:
     """Measures an algorithm on this machine; raises ForkFailed if it cannot run here.
 
     Attributes:
-        layout: of the planned run.
         hosts_here: how many hosts of clients without a home share this machine.
     """
 
@@ -245,7 +235,6 @@ def hosts_to_play(asked: Sequence[int], carried: int, enough: int, most: int) ->
 
     Args:
         asked: how many workers of each host of the planned run are asked in a step.
-        most: the most hosts, unless it takes more for
     """
     enough = min(enough, sum(asked))
     while sum(min(size, carried) for size in asked) < enough:
@@ -260,11 +249,7 @@ def hosts_to_play(asked: Sequence[int], carried: int, enough: int, most: int) ->
 
 
 def bytes_of_hosts(known: Mapping[int, float], asked: Iterable[int]) -> tuple[float, ...]:
-    """The bytes of hosts of any size; above the largest that was counted they grow evenly.
-
-    Args:
-        known: by how many workers a host has, those that were counted.
-    """
+    """The bytes of hosts of any size; above the largest that was counted they grow evenly."""
     largest = max(known)
     growth = known[largest] - known.get(largest - 1, 0.0)
     return tuple(known.get(n, known[largest] + growth * (n - largest)) for n in asked)

@@ -41,16 +41,12 @@ class PhaseClock:
             for a host.
 
     Attributes:
-        charges: in order.
         forked_bytes: the most memory that one process of those has of its own which a host had
             forked when it first answered.
     """
 
     def __init__(
-        self,
-        turn: Semaphore | None,
-        idle: Collection[str],
-        stop_after: tuple[int, float] | None,
+        self, turn: Semaphore | None, idle: Collection[str], stop_after: tuple[int, float] | None
     ) -> None:
         self.charges: list[PhaseCharge] = []
         self.forked_bytes = 0

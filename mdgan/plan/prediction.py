@@ -39,7 +39,6 @@ class Costs:
         answers: of each host, from a question to its answer.
         ahead: of each host, with what does not wait for the next question.
         exchange: a worker, in an exchange with other hosts.
-        server: the server alone.
         server_busy: likewise of all its cores together, while hosts compute.
     """
 
@@ -65,12 +64,10 @@ class Forecast:
 
     Attributes:
         step: all of it, exchanges spread over the steps between them.
-        exchange: what one exchange adds.
         server: the server's arithmetic and messages, on all its threads.
         workers: the longest that hosts take, each after the other where they share cores.
         out: bytes over the server's link, on their way to hosts.
         back: bytes on their way back; partly at the same time.
-        latency: there and back.
         work: the arithmetic of all processes over the cores of the one machine; 0 where each has
             a machine of its own.
         bottleneck: `cores`, `server`, `workers`, `link` or `latency`.
@@ -133,14 +130,7 @@ class Question:
 
 
 def friction(layout: Layout, costs: Costs, seconds: float) -> float:
-    """How many times longer a step of a short run took than the formulas say.
-
-    All together take longer than the formulas say: for taking turns on cores, and for waking up.
-
-    Args:
-        costs: what each process took.
-        seconds: what a step took, without a limit of the network.
-    """
+    """How many times longer a short run's step took than formulas say: for turns and waking up."""
     none = StepTraffic(*((0,) * len(layout.hosts),) * 2)
     chain = _chain(layout, Link(), costs, none, max(costs.server, costs.server_busy / layout.cores))
     computed = sum(costs.answers) + sum(costs.ahead)

@@ -1,8 +1,4 @@
-"""The real server and real hosts in a short run on noise, in a folder that is thrown away.
-
-Nothing of an algorithm is written a second time: what runs here is what `mdgan train` runs. What
-it takes and sends is read from its spans.
-"""
+"""The real server and real hosts in a short run on noise, in a folder that is thrown away."""
 
 import contextlib
 import multiprocessing
@@ -73,8 +69,6 @@ class PlayedRole(NamedTuple):
 
     Attributes:
         own_bytes: memory that it shares with no other process.
-        forked_bytes: see `PhaseClock`.
-        spans: by iteration.
         placed: where clients without a home were trained; the server knows.
     """
 
@@ -117,17 +111,7 @@ def play(
     """Plays with a process for the server and for each host.
 
     Args:
-        dataset: its models and shape; no data are read.
-        least: steps and seconds for which it goes on.
         special: the phases that not every step has.
-        in_turns: whether each process computes alone, so that it has all cores.
-
-    Returns:
-        What the server did, and then every host.
-
-    Raises:
-        ForkFailed: a process failed.
-        BadInput: one says what the user can mend.
     """
     turn = multiprocessing.get_context("fork").Semaphore() if in_turns else None
     idle = {*_IDLE, *special}
@@ -149,15 +133,12 @@ def play(
         in_forks(works, results.__setitem__)
         recorded = RecordedRun.read(run)
     names = [SERVER, *(f"host-{carried[0]}" for carried in layout.hosts)]
-    server, *hosts = (
-        PlayedRole(
-            [PhaseCharge(*each) for each in charges], own, forked, recorded.traces[name].spans
-        )
-        for name, (charges, own, forked) in zip(
-            names, map(results.__getitem__, range(len(names))), strict=True
-        )
-    )
-    return [server._replace(placed=recorded.of(Placed)), *hosts]
+    roles = []
+    for number, name in enumerate(names):
+        charges, own, forked = results[number]
+        spans = recorded.traces[name].spans
+        roles.append(PlayedRole([PhaseCharge(*each) for each in charges], own, forked, spans))
+    return [roles[0]._replace(placed=recorded.of(Placed)), *roles[1:]]
 
 
 @contextlib.contextmanager
@@ -186,10 +167,7 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
 
 
 def _carry_out(
-    parent: ForkParent,
-    prepared: Prepared,
-    clock: PhaseClock,
-    play_role: Callable[[Prepared], None],
+    parent: ForkParent, prepared: Prepared, clock: PhaseClock, play_role: Callable[[Prepared], None]
 ) -> None:
     """Plays a role until the run is stopped; tells its charges and the memory of its processes."""
     with Path(os.devnull).open("w") as nowhere:  # what it says as a run is not meant for the user

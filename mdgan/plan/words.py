@@ -17,13 +17,7 @@ Section = tuple[str, Sequence[Lines]]
 
 
 class Page(NamedTuple):
-    """Everything that is known before the run.
-
-    Attributes:
-        unit: what a step is, in one word: an iteration, a round.
-        title: which run this is about, in one line.
-        more: sections that not every plan has.
-    """
+    """Everything that is known before the run."""
 
     unit: str
     title: str

@@ -10,7 +10,6 @@ class HillClimber(Generic[T]):
     """Tries one candidate after another, and stays with the best once further ones are no better.
 
     Args:
-        candidates: in the order in which they are tried; at least one.
         gain: how many times the best score so far makes a candidate better; 0: any score does.
         hopeless: at most so many times the best score, a candidate that is not better is the last
             that is tried; as `gain` if not given, so that the first one is.

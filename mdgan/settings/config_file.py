@@ -11,14 +11,7 @@ from mdgan.settings.retired import modern
 
 
 def read_config_file(path: Path, known: Collection[str]) -> dict[str, Any]:
-    """Reads a `--config` file: one JSON object with any of the settings' names.
-
-    Args:
-        known: the names that it may hold.
-
-    Raises:
-        BadInput: not readable, not a JSON object, or a name that is not known.
-    """
+    """Reads a `--config` file: one JSON object with any of the settings' names."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,8 +1,4 @@
-"""How a setting is declared: its type, its bounds and what `--help` says of it, in one place.
-
-A component that has settings declares them as the fields of a `Settings` dataclass. Building one
-reads and checks every value, so that a `Settings` object always holds checked, typed values.
-"""
+"""How a setting is declared: its type, its bounds and what `--help` says of it, in one place."""
 
 import json
 import re
@@ -80,11 +76,7 @@ class Kind:
     is_keyed: bool = False
 
     def read(self, name: str, value: object, default: object) -> Any:
-        """Checks a value from a flag, a JSON file or other `Settings`; returns the one to be used.
-
-        Raises:
-            BadInput: it is of another type or out of range; the text names flag and way out.
-        """
+        """Checks a value from a flag, a JSON file or other `Settings`; returns the one to use."""
         if value is None and default is None:
             return None
         if self.choices and value not in self.choices:
@@ -165,7 +157,6 @@ def parsed(parse: Callable[[str], Any], *, several: bool = False) -> Kind:
     """Text that stands for a value of another type, of which `str` gives a text of equal meaning.
 
     Args:
-        parse: from the text to the value; raises ValueError.
         several: whether the flag may be given several times; `parse` gets commas between them.
     """
     return Kind(str, parse, several=several)
@@ -177,8 +168,6 @@ class Setting:
 
     Attributes:
         default: the value without flag, file or dataset default, as the command line has it.
-        help: one sentence for `--help`.
-        kind: what values it may have.
         name: the component's attribute, the key in files; the flag has - for _.
         metavar: stands for the value in `--help`.
         symbol: the papers' sign for it.
@@ -306,11 +295,7 @@ class Settings:
         self.check()
 
     def check(self) -> None:
-        """Checks what several settings must fulfil together; components extend it.
-
-        Raises:
-            BadInput: they contradict each other.
-        """
+        """Checks what several settings must fulfil together; components extend it."""
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{name}: settings do not change; `but` makes others")
@@ -358,9 +343,6 @@ class Settings:
         Args:
             layers: flags, then the config file, then the defaults of the algorithm and the dataset.
                 None stands for a value that was not given; other names are passed over.
-
-        Raises:
-            BadInput: a value cannot be used.
         """
         declared = cls.declared()
         return cls(**{n: v for n, v in merged(layers, declared.values()).items() if n in declared})

@@ -18,7 +18,6 @@ class Condition:
 
     Attributes:
         words: what the table calls it: flags, mostly.
-        holds: whether settings say it.
         shown: the flags with the values that the user has given; `words` if not given.
     """
 

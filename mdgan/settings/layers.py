@@ -15,7 +15,6 @@ def merged(layers: Iterable[Mapping[str, Any]], declared: Iterable["Setting"]) -
 
     Args:
         layers: from the strongest to the weakest; None stands for a value that was not given.
-        declared: the settings that may stand for each other, or have keys.
     """
     known = {item.name: item for item in declared}
     other = {n: item.instead_of for n, item in known.items() if item.instead_of is not None}

@@ -28,15 +28,9 @@ _CORES = re.compile(r"([0-9]{1,4})(?:\.\.([0-9]{1,4}))?")
 def parse_cores(text: str) -> tuple[frozenset[int], ...]:
     """Reads `--cores`: for one process after another, a core or an inclusive range of them.
 
-    Args:
-        text: `0,1,1` or `0..3,4..7`.
-
     Returns:
         The cores of each process, as the system numbers them. A process beyond the last entry takes
         the first again, and so on.
-
-    Raises:
-        ValueError: not of that form.
     """
     entries = []
     for part in text.split(","):
@@ -51,14 +45,7 @@ def parse_cores(text: str) -> tuple[frozenset[int], ...]:
 
 
 def check_cores(text: str) -> None:
-    """Checks that this process may use all cores of a `--cores` value.
-
-    Args:
-        text: that `parse_cores` reads.
-
-    Raises:
-        BadInput: it may not, or this system cannot say where a process computes.
-    """
+    """Checks that this process may use all cores of a `--cores` value."""
     if not hasattr(os, "sched_setaffinity"):
         raise BadInput(f"--cores {text}: this system pins no process to cores; leave it out")
     usable = sorted(os.sched_getaffinity(0))
@@ -74,14 +61,7 @@ def check_cores(text: str) -> None:
 
 
 def pin(cores: frozenset[int]) -> None:
-    """Lets this thread, and all that it starts from now on, compute on some cores alone.
-
-    Args:
-        cores: `check_cores` has found nothing wrong with them.
-
-    Raises:
-        BadInput: the system refuses; cores may have gone since they were checked.
-    """
+    """Lets this thread, and all that it starts from now on, compute on some cores alone."""
     try:
         os.sched_setaffinity(0, cores)
     except OSError as error:
@@ -101,9 +81,6 @@ def processor_name() -> str:
 
 def cores_taken(seconds: float = 0.2) -> float:
     """How many of the cores that this process may use other programs keep busy, on average.
-
-    Args:
-        seconds: how long to look; meanwhile this process sleeps.
 
     Returns:
         0 to `num_cores()`; 0 where the system does not tell.

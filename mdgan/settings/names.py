@@ -16,7 +16,6 @@ class Names:
         prefix: may stand before a name in a setting.
 
     Attributes:
-        kind: of thing, in words.
         registered: name → what the user has registered; a later one of the same name replaces it,
             as when a cell of a notebook is executed again.
     """
@@ -33,11 +32,7 @@ class Names:
         return (*self._own, *self.registered)
 
     def add(self, name: str, thing: object) -> None:
-        """Registers something of the user's.
-
-        Raises:
-            BadInput: mdgan has one of that name, or it is no name.
-        """
+        """Registers something of the user's."""
         if name in self._own:
             raise BadInput(f"{self.kind} {name!r}: comes with mdgan; register another name")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -45,11 +40,7 @@ class Names:
         self.registered[name] = thing
 
     def setting(self, stand_in: str | None = None) -> Kind:
-        """The kind of a setting that has one of these names.
-
-        Args:
-            stand_in: see `Kind`.
-        """
+        """The kind of a setting that has one of these names."""
 
         def names() -> list[str]:
             return [*self.all, *(self._prefix + name for name in self.all if self._prefix)]

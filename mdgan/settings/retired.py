@@ -7,16 +7,8 @@ from mdgan.errors import BadInput
 from mdgan.settings.layers import both, parts_of
 
 _NETWORKS = ("generator", "discriminator")
-_KEYS = {
-    "lr": "lr",
-    "beta1": "beta1",
-    "beta2": "beta2",
-    "epsilon": "epsilon",
-    "weight_decay": "weight_decay",
-    "clip_norm": "clip_norm",
-    "schedule": "schedule",
-    "warmup_iterations": "warmup",
-}
+_SAME_KEYS = ("lr", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm", "schedule")
+_KEYS = {**{key: key for key in _SAME_KEYS}, "warmup_iterations": "warmup"}
 RENAMED: dict[str, tuple[str, str]] = {
     **{
         f"{network}_{old}": (f"{network}_optimizer", f"{key}={{}}")
@@ -56,15 +48,7 @@ GONE = {
 
 
 def modern(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Settings of an earlier version under their present names.
-
-    Args:
-        settings: by name; None stands for a value that was not given.
-        source: where they come from, for the message.
-
-    Raises:
-        BadInput: one says what there is no more.
-    """
+    """Settings of an earlier version under their present names."""
     found: dict[str, Any] = {}
     moved: dict[str, str] = {}
     for name in (*_OF_BOTH, *RENAMED):

@@ -28,7 +28,6 @@ class BackgroundWriter:
         """Queues a job in place of one that is waiting: the newest checkpoint is worth most.
 
         Args:
-            job: writes; called in the writer's thread.
             on_error: called in that thread with the job's OSError, such as a full disk; or in the
                 thread that replaces the job by a newer one.
 
@@ -50,9 +49,6 @@ class BackgroundWriter:
 
     def drain(self, timeout_seconds: float) -> bool:
         """Waits until all jobs have ended.
-
-        Returns:
-            Whether they have ended in time.
 
         Raises:
             BaseException: see `submit_newest`.
@@ -92,7 +88,7 @@ class BackgroundWriter:
                     job()
                 except OSError as error:
                     on_error(error)
-            except BaseException as error:  # `_raise_failure` tells the thread that trains
+            except BaseException as error:  # `drain` tells the thread that trains
                 with self._changed:
                     self._failure = error
             del job, on_error, next_one  # frees the states that the job holds

@@ -31,7 +31,6 @@ class Checkpoints:
     A checkpoint counts as soon as its manifest exists, which is written last.
 
     Args:
-        folder: `<run>/checkpoints`.
         keep: K, how many are kept; at least one.
     """
 
@@ -48,9 +47,6 @@ class Checkpoints:
         """Makes the folder of a checkpoint, and of the run if no checkpoint was written before.
 
         A run's folder that was moved away or deleted since is not made again.
-
-        Raises:
-            OSError: it cannot be made.
         """
         folder = self.folder_of(iteration)
         if self._is_made:
@@ -125,7 +121,6 @@ class Checkpoints:
         Args:
             iteration: of the checkpoint that names the state. The folders of the others are tried
                 as well: a checkpoint made without a live worker names files of earlier ones.
-            stored: the name, size and checksum of the state's file.
 
         Returns:
             The state; None if it is not here, or damaged, or cannot be read now.

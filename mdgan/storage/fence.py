@@ -40,9 +40,6 @@ class Fence:
 
         Args:
             folder: where all servers of the run look; it must exist.
-
-        Raises:
-            OSError: the folder cannot be written.
         """
         # No other claim is equal, not that of another run whose folder has the same name later.
         about = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time()}
@@ -68,11 +65,7 @@ class Fence:
             raise Fenced(f"generation {highest} has taken over{who}")
 
     def withdraw(self) -> None:
-        """Takes the claim back, as if it had never been made.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
+        """Takes the claim back, as if it had never been made."""
         (self._folder / _name(self.generation)).unlink()
 
 

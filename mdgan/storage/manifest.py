@@ -27,14 +27,10 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What belongs to one checkpoint.
 
     Attributes:
-        iteration: the last one that is done.
         generation: of the server that wrote it; each server that takes over has a higher one.
         progress: what the algorithm counts, by names that it chooses.
-        workers: the live workers, in increasing order.
         files: the states of `server`, and of workers by their numbers.
         elsewhere: the workers whose files lie on their own machines.
-        settings: of the run, as `config.json` has them.
-        version: of the mdgan that wrote it.
         shut_out: the workers that its server has shut out, in increasing order.
     """
 

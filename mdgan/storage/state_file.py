@@ -41,7 +41,6 @@ class StoredFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A file as it was written to disk.
 
     Attributes:
-        name: of the file, without a folder.
         sha256: of the whole file, in hexadecimal.
     """
 
@@ -70,12 +69,6 @@ def write_state(folder: Path, name: str, state: Mapping[str, Tensor]) -> StoredF
     """Writes a state completely or not at all; once written, it survives a loss of power.
 
     At most one tensor at a time is copied in memory, and two where they come from a GPU.
-
-    Returns:
-        The name, checksum and size of the file.
-
-    Raises:
-        OSError: it cannot be written.
     """
     make_folder(folder)
     digest, num_bytes = hashlib.sha256(), 0

@@ -15,11 +15,7 @@ from mdgan.storage.whole_file import write_whole
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
-    """Writes a file completely or not at all.
-
-    Raises:
-        OSError: it cannot be written; a file that was there before is unchanged.
-    """
+    """Writes a file completely or not at all."""
     whole = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()

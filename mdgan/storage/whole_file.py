@@ -33,11 +33,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 
 def write_output(flag: str, path: Path, data: bytes) -> None:
-    """Writes a file that the user asked for, completely or not at all.
-
-    Args:
-        flag: names the file in messages, such as `-o`.
-    """
+    """Writes a file that the user asked for, completely or not at all."""
     try:
         write_whole(path, data)
     except OSError as error:
@@ -90,11 +86,7 @@ def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
 
 
 def make_folder(folder: Path, *, parents: bool = True) -> None:
-    """Makes a folder, if it does not exist, to survive a loss of power.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    """Makes a folder, if it does not exist, to survive a loss of power."""
     if not folder.is_dir():
         if parents:
             make_folder(folder.parent)

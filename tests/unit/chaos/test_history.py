@@ -45,9 +45,7 @@ def test_events_have_the_time_of_day(tmp_path: Path) -> None:
     assert list(history.after(BEGAN, "joined")) == []
 
 
-def test_what_a_later_server_forgets_is_remembered_and_nothing_counts_twice(
-    tmp_path: Path,
-) -> None:
+def test_what_a_later_server_forgets_is_remembered_and_nothing_counts_twice(tmp_path: Path) -> None:
     run, history = RunDirectory.claim(tmp_path / "run"), History(tmp_path / "run")
     begin(run, 0, 0.0, BEGAN)
     lose(run, 5, 1.0, 1)

@@ -56,9 +56,7 @@ class Stage:
         history = History(self.run.path)
         history.read()
         strikes = {
-            n: Strike(
-                *(n, 1000 + n, event.iteration, BEGAN + event.iteration / 10, 0.0),
-            )
+            n: Strike(*(n, 1000 + n, event.iteration, BEGAN + event.iteration / 10, 0.0))
             for n, event in enumerate(events)
             if event.fault is not None
         }
@@ -176,28 +174,19 @@ def torn(stage: Stage) -> None:
     stage.record("swap", 10, taken={"2": "c", "1": "b"}, **moves)
 
 
-def half_a_file(stage: Stage) -> None:
-    (stage.run.path / "samples" / ".0000010.png.123.tmp").touch()
-
-
-def not_finite(stage: Stage) -> None:
-    stage.run.write_generator({"weight": torch.tensor([1.0, torch.nan])}, LAST)
-
-
-def old_generator(stage: Stage) -> None:
-    stage.run.write_generator({"weight": torch.ones(2)}, LAST - 1)
-
-
-def damaged_generator(stage: Stage) -> None:
-    (stage.run.path / "generator.safetensors").write_bytes(b"x" * 100)
-
-
-def damaged_checkpoint(stage: Stage) -> None:
-    (stage.run.checkpoints / f"{LAST:07d}" / SERVER_FILE).write_bytes(b"x" * 100)
+def write_generator(stage: Stage, number: float, iteration: int) -> None:
+    stage.run.write_generator({"weight": torch.tensor([1.0, number])}, iteration)
 
 
 def missing_checkpoint(stage: Stage) -> None:
     (stage.run.checkpoints / f"{LAST:07d}" / "manifest.json").unlink()
+
+
+def damaged(name: str) -> Callable[[Stage], None]:
+    def damage(stage: Stage) -> None:
+        (stage.run.path / name).write_bytes(b"x" * 100)
+
+    return damage
 
 
 @pytest.mark.parametrize(
@@ -205,11 +194,11 @@ def missing_checkpoint(stage: Stage) -> None:
     [
         (unfinished, "training is running at iteration 30 of 40"),
         (torn, "swap at iteration 10: rank 2 holds something else than 1 gave"),
-        (half_a_file, ".0000010.png.123.tmp"),
-        (not_finite, "not finite"),
-        (old_generator, "iteration 39"),
-        (damaged_generator, "damaged"),
-        (damaged_checkpoint, SERVER_FILE),
+        (damaged("samples/.0000010.png.123.tmp"), ".0000010.png.123.tmp"),
+        (lambda stage: write_generator(stage, torch.nan, LAST), "not finite"),
+        (lambda stage: write_generator(stage, 1.0, LAST - 1), "iteration 39"),
+        (damaged("generator.safetensors"), "damaged"),
+        (damaged(f"checkpoints/{LAST:07d}/{SERVER_FILE}"), SERVER_FILE),
         (missing_checkpoint, "the last checkpoint is missing"),
     ],
 )

@@ -29,20 +29,9 @@ def waits(
         return {name: os.environ[name] for name in NAMES if name in os.environ}
 
 
-def test_threads_of_one_process_wait_as_openmp_does_by_default(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert waits(monkeypatch, False) == {}
-
-
-def test_threads_of_several_processes_do_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_of_several_processes_alone_do_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waits(monkeypatch, True) == {"OMP_WAIT_POLICY": "PASSIVE"}
-
-
-def test_a_process_that_only_starts_others_sets_nothing_for_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert waits(monkeypatch, None) == {}
+    assert waits(monkeypatch, False) == waits(monkeypatch, None) == {}
 
 
 @pytest.mark.parametrize("many_processes", [False, True])
@@ -96,18 +85,13 @@ def test_threads_wait_passively_on_a_busy_machine_and_the_user_hears_it(
     assert waits_by_load(monkeypatch, 0.2, given) == ({}, None)
 
 
-@pytest.mark.parametrize("flags", [{"threads": 1}, {"device": "cuda"}])
-def test_load_changes_nothing_where_no_threads_wait(
-    monkeypatch: pytest.MonkeyPatch, flags: dict[str, object]
+def test_load_changes_nothing_where_no_threads_wait_or_the_user_has_said_how(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert waits_by_load(monkeypatch, 4.0, LaunchSettings.read(flags)) == ({}, None)
-
-
-@pytest.mark.parametrize("given", [{"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "77"}])
-def test_load_does_not_overrule_the_user(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
-) -> None:
-    assert waits_by_load(monkeypatch, 4.0, LaunchSettings(), **given) == (given, None)
+    for flags in ({"threads": 1}, {"device": "cuda"}):
+        assert waits_by_load(monkeypatch, 4.0, LaunchSettings.read(flags)) == ({}, None)
+    for given in ({"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "77"}):
+        assert waits_by_load(monkeypatch, 4.0, LaunchSettings(), **given) == (given, None)
 
 
 def test_a_run_says_once_that_the_machine_is_busy(
@@ -130,12 +114,8 @@ def test_cores_taken_counts_what_is_in_the_way(monkeypatch: pytest.MonkeyPatch) 
     core = namedtuple("core", "user nice system idle iowait steal")
     before = [core(1, 2, 3, 4, 5, 6)] * 4
     others = core(1.05, 2, 3.01, 4.04, 5, 6)
-    after = [
-        others,
-        core(1, 2.09, 3, 4, 5.01, 6),
-        core(1, 2, 3, 4, 5, 6.08),
-        core(9, 2, 3, 4, 5, 6),
-    ]
+    polite, stolen, foreign = (1, 2.09, 3, 4, 5.01, 6), (1, 2, 3, 4, 5, 6.08), (9, 2, 3, 4, 5, 6)
+    after = [others, core(*polite), core(*stolen), core(*foreign)]
     times, clock = iter([before, after]), iter([7.0, 7.1])
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(times))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)

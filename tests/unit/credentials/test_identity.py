@@ -163,11 +163,7 @@ def test_own_pki_that_cannot_work(tmp_path: Path) -> None:
 def test_own_pki_with_an_old_form_of_key_and_one_between(tmp_path: Path) -> None:
     """OpenSSL writes `EC PRIVATE KEY`, often after a block of parameters."""
     own = OwnPki(tmp_path)
-    old = KEY.private_bytes(
-        Encoding.PEM,
-        PrivateFormat.TraditionalOpenSSL,
-        NoEncryption(),
-    )
+    old = KEY.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
     parameters = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
     written(own.key, parameters + old)
     written(own.certificate, pem_of(CERTIFICATE, AUTHORITY.certificate))

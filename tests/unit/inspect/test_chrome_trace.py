@@ -298,20 +298,15 @@ def test_the_command_writes_into_the_run_and_says_where_to_open_it(tmp_path: Pat
     assert not [path for path in run.iterdir() if path.name.endswith(".tmp")]
 
 
-def test_the_command_writes_where_it_is_told_to(tmp_path: Path) -> None:
-    run = FakeRun(workers=2, iterations=20).write(tmp_path / "run")
-    before = set(run.iterdir())
-    assert command(run, "-o", tmp_path / "here.json").exit_code == 0
-    assert json.loads((tmp_path / "here.json").read_text())["traceEvents"]
-    assert set(run.iterdir()) == before
-
-
-def test_the_command_tells_of_damage_and_shows_the_rest(tmp_path: Path) -> None:
+def test_the_command_writes_where_it_is_told_to_and_tells_of_damage(tmp_path: Path) -> None:
     run = FakeRun(workers=2, iterations=20).write(tmp_path / "run")
     with (run / "trace" / "server.jsonl").open("a") as file:
         file.write('{"iteration": 21, "sta')
-    done = command(run)
+    before = set(run.iterdir())
+    done = command(run, "-o", tmp_path / "here.json")
     assert done.exit_code == 0
+    assert json.loads((tmp_path / "here.json").read_text())["traceEvents"]
+    assert set(run.iterdir()) == before
     assert done.stderr == (
         f"mdgan: warning: {run / 'trace' / 'server.jsonl'}: ends in the middle of a line, "
         "which is left out\n"

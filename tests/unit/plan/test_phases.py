@@ -12,13 +12,8 @@ def charges(*phases: tuple[str, float, float], steps: int) -> list[PhaseCharge]:
 
 
 def test_server_is_charged_for_messages_only_what_it_computes() -> None:
-    done = charges(
-        ("send", 1.0, 0.5),
-        ("wait", 8.0, 0.25),
-        ("aggregate", 2.0, 4.0),
-        ("step", 1.0, 1.5),
-        steps=3,
-    )
+    messages = ("send", 1.0, 0.5), ("wait", 8.0, 0.25)
+    done = charges(*messages, ("aggregate", 2.0, 4.0), ("step", 1.0, 1.5), steps=3)
     alone = stages([done], "send", busy=False)
     assert alone == {"send": 0.5, "wait": 0.25, "aggregate": 2.0, "step": 1.0}
     assert stages([done], "send", busy=True)["aggregate"] == 4.0
@@ -37,13 +32,8 @@ def test_a_step_may_be_made_of_several_answers() -> None:
 
 
 def test_what_a_host_does_after_its_answer_is_ahead_of_the_next_question() -> None:
-    done = charges(
-        ("receive", 9.0, 0.5),
-        ("learn", 2.0, 2.0),
-        ("send", 0.5, 0.25),
-        ("learn", 1.0, 1.0),
-        steps=3,
-    )
+    step = ("receive", 9.0, 0.5), ("learn", 2.0, 2.0), ("send", 0.5, 0.25)
+    done = charges(*step, ("learn", 1.0, 1.0), steps=3)
     found = host_stages([done], (), busy=False)
     assert found == HostStages({"receive": 0.5, "learn": 2.0, "send": 0.25}, {"learn": 1.0}, {})
 

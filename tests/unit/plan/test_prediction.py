@@ -86,22 +86,10 @@ def foretold(
             "link",
         ),
         # Answers wait for each other on the link.
-        (
-            apart(3),
-            Each(answer=1.0, server=0.25),
-            {"back": 125_000, "megabits": 1},
-            0.25 + 1.0 + 3.0,
-            "link",
-        ),
+        (apart(3), Each(1.0, 0.0, 0.25), {"back": 125_000, "megabits": 1}, 4.25, "link"),
         (apart(2), Each(answer=0.01, server=0.01), {"latency": 1.0}, 2.02, "latency"),
         # Every further question waits for the link once more.
-        (
-            apart(2),
-            Each(answer=0.01, server=0.01),
-            {"latency": 1.0, "questions": 3},
-            6.02,
-            "latency",
-        ),
+        (apart(2), Each(0.01, 0.0, 0.01), {"latency": 1.0, "questions": 3}, 6.02, "latency"),
         # Two steps are under way at a time.
         (apart(2), Each(answer=2.0, server=2.0), {"overlaps": True}, 2.0, "server"),
         # Two hosts of 1 s and 3 s: each alone on its machine, or after each other on one core.

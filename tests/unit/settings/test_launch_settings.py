@@ -1,5 +1,6 @@
 """The settings of one machine."""
 
+import json
 from typing import Any
 
 import pytest
@@ -8,50 +9,38 @@ from mdgan.launch.settings import LaunchSettings
 from mdgan.settings.declare import flag
 from tests.unit.settings.refusals import WRONG_TYPES, misfits, refusal
 
-BAD_VALUES: list[tuple[str, Any, str]] = [
-    ("workers_per_host", 0, "0"),
-    ("workers_per_host", "2", '"2"'),
-    ("transport", "carrier-pigeon", "carrier-pigeon"),
-    ("liveness_timeout", 0.0, "0.0"),
-    ("liveness_timeout", float("inf"), "inf"),
-    ("liveness_timeout", float("nan"), "nan"),
-    ("patience", -0.1, "-0.1"),
-    ("patience", float("inf"), "inf"),
-    ("patience", float("nan"), "nan"),
-    ("credentials", 7, "7"),
-    ("listen", 7, "7"),
-    ("ca", 7, "7"),
-    ("certificate", 7, "7"),
-    ("key", 7, "7"),
-    ("revoked", 7, "7"),
-    ("insecure", "yes", '"yes"'),
-    ("device", "tpu", "tpu"),
-    ("device", None, "None"),
-    ("ranks", [0, 1], "[0, 1]"),
-    ("master_addr", None, "null"),
-    ("master_port", -1, "-1"),
-    ("master_port", 65536, "65536"),
-    ("master_port", "29500", '"29500"'),
-    ("network_interface", 0, "0"),
-    ("threads", 0, "0"),
-    ("threads", "all", "all"),
-    ("connect_timeout", 0, "0.0"),
-    ("connect_timeout", -5.0, "-5.0"),
-    ("connect_timeout", float("nan"), "nan"),
-    ("connect_timeout", float("inf"), "inf"),
-    ("out", 5, "5"),
-]
+BAD_VALUES: dict[str, list[Any]] = {
+    "workers_per_host": [0, "2"],
+    "transport": ["carrier-pigeon"],
+    "liveness_timeout": [0.0, float("inf"), float("nan")],
+    "patience": [-0.1, float("inf"), float("nan")],
+    "credentials": [7],
+    "listen": [7],
+    "ca": [7],
+    "certificate": [7],
+    "key": [7],
+    "revoked": [7],
+    "insecure": ["yes"],
+    "device": ["tpu", None],
+    "ranks": [[0, 1]],
+    "master_addr": [None],
+    "master_port": [-1, 65536, "29500"],
+    "network_interface": [0],
+    "threads": [0, "all"],
+    "connect_timeout": [0, -5.0, float("nan"), float("inf")],
+    "out": [5],
+}
 
 
 def test_the_defaults_are_valid() -> None:
     assert LaunchSettings().transport == "tcp"
 
 
-@pytest.mark.parametrize(("name", "value", "shown"), BAD_VALUES)
-def test_a_bad_value_is_named_with_its_flag(name: str, value: Any, shown: str) -> None:
-    text = refusal(LaunchSettings, {name: value})
-    assert text.startswith(f"{flag(name)} ")
-    assert shown in text
+@pytest.mark.parametrize("name", BAD_VALUES)
+def test_a_bad_value_is_named_with_its_flag(name: str) -> None:
+    for value in BAD_VALUES[name]:
+        text = refusal(LaunchSettings, {name: value})
+        assert text.startswith((f"{flag(name)} {value}", f"{flag(name)} {json.dumps(value)}"))
 
 
 @pytest.mark.parametrize("value", WRONG_TYPES, ids=str)

@@ -28,10 +28,7 @@ def test_every_algorithm_has_them_and_none_is_on(algorithm: str) -> None:
         ("r1", float("nan"), "--r1 nan: must be above 0"),
         ("gradient_penalty", -10, "--gradient-penalty -10.0: must be above 0"),
         ("augment", "ADA", "--augment ADA: must be diffaugment or ada"),
-        (
-            *("augment", "diff-augment"),
-            "--augment diff-augment: must be diffaugment or ada; did you mean 'diffaugment'?",
-        ),
+        ("augment", "diff-augment", "--augment diff-augment: must be diffaugment or ada; did you"),
         ("augment", "flip", "--augment flip: must be diffaugment or ada"),
         ("ada_target", 1, "--ada-target 1.0: must be above -1 and below 1"),
         ("ada_target", 0.5, "--ada-target 0.5: is for --augment ada; add that"),
@@ -49,12 +46,8 @@ def test_the_gradient_penalty_is_for_critics(loss: str) -> None:
         "--gradient-penalty 10: is for the Wasserstein losses; add --discriminator-loss "
         "wasserstein --generator-loss wasserstein, or use --r1"
     )
-    assert (
-        MDGANSettings.read(
-            {"gradient_penalty": 10, **WASSERSTEIN}
-        ).training.regularizers.gradient_penalty
-        == 10
-    )
+    found = MDGANSettings.read({"gradient_penalty": 10, **WASSERSTEIN})
+    assert found.training.regularizers.gradient_penalty == 10
     assert MDGANSettings.read({"r1": 10, "discriminator_loss": loss}).training.regularizers.r1 == 10
 
 
@@ -71,7 +64,5 @@ def test_ada_needs_logits_whose_sign_means_something(loss: str) -> None:
     told = refusal(MDGANSettings, {**losses, "augment": "ada"})
     assert told.startswith("--augment ada: asks how many real samples have a logit above 0")
     assert told.endswith("use one of bce, hinge, or --augment diffaugment")
-    assert (
-        MDGANSettings.read({**losses, "augment": "diffaugment"}).training.regularizers.augment
-        == "diffaugment"
-    )
+    found = MDGANSettings.read({**losses, "augment": "diffaugment"})
+    assert found.training.regularizers.augment == "diffaugment"

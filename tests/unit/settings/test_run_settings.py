@@ -1,5 +1,6 @@
 """The settings of a run: what each algorithm takes, and what it refuses."""
 
+import json
 from typing import Any
 
 import pytest
@@ -13,76 +14,37 @@ from mdgan.families.standalone.settings import StandaloneSettings
 from mdgan.settings.declare import Settings, flag
 from tests.unit.settings.refusals import WRONG_TYPES, misfits, refusal, refusal_of, refused
 
-BAD_VALUES: list[tuple[str, Any, str]] = [
-    ("dataset", 7, "7"),
-    ("world_size", 1, "1"),
-    ("world_size", -4, "-4"),
-    ("world_size", "5", '"5"'),
-    ("world_size", True, "true"),
-    ("world_size", 5.0, "5.0"),
-    ("world_size", None, "null"),
-    ("iterations", 0, "0"),
-    ("iterations", -1, "-1"),
-    ("batch_size", 0, "0"),
-    ("batch_size", 2.5, "2.5"),
-    ("local_steps", 0, "0"),
-    ("kappa", 0, "0"),
-    ("kappa", -3, "-3"),
-    ("kappa", 5, "5"),
-    ("kappa", "many", "many"),
-    ("kappa", 2.0, "2.0"),
-    ("kappa", True, "true"),
-    ("swap_interval", -1, "-1"),
-    ("swap_interval", 1.5, "1.5"),
-    ("swap_interval", "auto", "auto"),
-    ("swap_epochs", 0, "0.0"),
-    ("swap_epochs", -1.0, "-1.0"),
-    ("swap_epochs", float("inf"), "inf"),
-    ("swap_epochs", float("nan"), "nan"),
-    ("swap_epochs", "1", '"1"'),
-    ("swap", "ring", "ring"),
-    ("generator_loss", "bce", "bce"),
-    ("discriminator_loss", "non-saturating", "non-saturating"),
-    ("generator_optimizer", 2e-4, "0.0002"),
-    ("discriminator_optimizer", True, "true"),
-    ("partition", "random", "random"),
-    ("partition", 4, "4"),
-    ("seed", -1, "-1"),
-    ("seed", 2**63, str(2**63)),
-    ("seed", 0.0, "0.0"),
-    ("datasets_dir", 1, "1"),
-    ("data_dir", ["a"], '["a"]'),
-    ("deadline", "soon", "soon"),
-    ("deadline", "0", "0"),
-    ("deadline", "-1", "-1"),
-    ("deadline", "", ""),
-    ("deadline", "x", "x"),
-    ("deadline", "3 x", "3 x"),
-    ("deadline", "3X", "3X"),
-    ("deadline", "1e3", "1e3"),
-    ("deadline", "nan", "nan"),
-    ("deadline", "10000000", "10000000"),
-    ("deadline", "0x", "0x"),
-    ("deadline", 3.0, "3.0"),
-    ("quorum", 0.0, "0.0"),
-    ("quorum", -0.5, "-0.5"),
-    ("quorum", float("nan"), "nan"),
-    ("quorum", "0.5", '"0.5"'),
-    ("quorum", 1.01, "1.01"),
-    ("strikes", 0, "0"),
-    ("strikes", 1.5, "1.5"),
-    ("checkpoint_interval", -1, "-1"),
-    ("checkpoint_interval", True, "true"),
-    ("checkpoint_keep", 0, "0"),
-    ("checkpoint_to_server", 1, "1"),
-    ("sample_interval", -1, "-1"),
-    ("sample_interval", True, "true"),
-    ("eval_interval", -1, "-1"),
-    ("eval_samples", 1, "1"),
-    ("extractor", "inception", "inception"),
-    ("inception_weights", "weights.pth", "weights.pth"),
-    ("log_interval", 0, "0"),
-]
+BAD_VALUES: dict[str, list[Any]] = {
+    "dataset": [7],
+    "world_size": [1, -4, "5", True, 5.0, None],
+    "iterations": [0, -1],
+    "batch_size": [0, 2.5],
+    "local_steps": [0],
+    "kappa": [0, -3, 5, "many", 2.0, True],
+    "swap_interval": [-1, 1.5, "auto"],
+    "swap_epochs": [0, -1.0, float("inf"), float("nan"), "1"],
+    "swap": ["ring"],
+    "generator_loss": ["bce"],
+    "discriminator_loss": ["non-saturating"],
+    "generator_optimizer": [2e-4],
+    "discriminator_optimizer": [True],
+    "partition": ["random", 4],
+    "seed": [-1, 2**63, 0.0],
+    "datasets_dir": [1],
+    "data_dir": [["a"]],
+    "deadline": ["soon", "0", "-1", "", "x", "3 x", "3X", "1e3", "nan", "10000000", "0x", 3.0],
+    "quorum": [0.0, -0.5, float("nan"), "0.5", 1.01],
+    "strikes": [0, 1.5],
+    "checkpoint_interval": [-1, True],
+    "checkpoint_keep": [0],
+    "checkpoint_to_server": [1],
+    "sample_interval": [-1, True],
+    "eval_interval": [-1],
+    "eval_samples": [1],
+    "extractor": ["inception"],
+    "inception_weights": ["weights.pth"],
+    "log_interval": [0],
+}
 
 
 def test_the_defaults_are_valid() -> None:
@@ -92,11 +54,11 @@ def test_the_defaults_are_valid() -> None:
         assert registry.read_settings([{"algorithm": name}]).algorithm == name
 
 
-@pytest.mark.parametrize(("name", "value", "shown"), BAD_VALUES)
-def test_a_bad_value_is_named_with_its_flag(name: str, value: Any, shown: str) -> None:
-    text = refusal(MDGANSettings, {name: value})
-    assert text.startswith(f"{flag(name)} ")
-    assert shown in text
+@pytest.mark.parametrize("name", BAD_VALUES)
+def test_a_bad_value_is_named_with_its_flag(name: str) -> None:
+    for value in BAD_VALUES[name]:
+        text = refusal(MDGANSettings, {name: value})
+        assert text.startswith((f"{flag(name)} {value}", f"{flag(name)} {json.dumps(value)}"))
 
 
 @pytest.mark.parametrize("value", ["magic", 3, [], {}, True, 0.5])
@@ -134,16 +96,8 @@ def test_a_number_too_large_for_a_float_is_refused() -> None:
 @pytest.mark.parametrize(
     ("kappa", "world_size", "allowed"),
     [
-        (1, 2, True),
-        (2, 2, True),
-        (3, 2, False),
-        (2, 3, True),
-        (3, 3, False),
-        (3, 4, True),
-        (4, 4, False),
-        (0, 9, False),
-        (-1, 9, False),
-        ("auto", 2, True),
+        *((1, 2, True), (2, 2, True), (3, 2, False), (2, 3, True), (3, 3, False)),
+        *((3, 4, True), (4, 4, False), (0, 9, False), (-1, 9, False), ("auto", 2, True)),
     ],
 )
 def test_kappa_may_be_up_to_the_number_of_workers_or_two(
@@ -162,12 +116,7 @@ def test_kappa_may_be_up_to_the_number_of_workers_or_two(
 def test_with_participation_kappa_may_be_up_to_those_who_judge(
     algorithm: str, kappa: int, allowed: bool
 ) -> None:
-    given: dict[str, Any] = {
-        "kappa": kappa,
-        "world_size": 7,
-        "participation": 0.5,
-        "algorithm": algorithm,
-    }
+    given = {"kappa": kappa, "world_size": 7, "participation": 0.5, "algorithm": algorithm}
     if allowed:
         assert registry.read_settings([given]).kappa == kappa
     else:
@@ -268,18 +217,12 @@ def test_what_the_algorithm_has_as_a_default_beats_that_of_the_dataset() -> None
     )
     assert isinstance(found, FederatedSettings)
     assert (found.training.batch_size, found.training.policy("generator").betas[0]) == (50, 0.25)
-    assert (found.rounds.sampling, found.rounds.weighting, found.rounds.round_iterations) == (
-        "balanced",
-        "kl",
-        30,
-    )
+    rounds = found.rounds
+    assert (rounds.sampling, rounds.weighting, rounds.round_iterations) == ("balanced", "kl", 30)
     given = registry.read_settings([{"algorithm": "fegan", "round_epochs": 2.0, "batch_size": 9}])
     assert isinstance(given, FederatedSettings)
-    assert (
-        given.training.batch_size,
-        given.rounds.round_epochs,
-        given.rounds.round_iterations,
-    ) == (9, 2.0, None)
+    assert (given.rounds.round_epochs, given.rounds.round_iterations) == (2.0, None)
+    assert given.training.batch_size == 9
 
 
 def test_settings_of_a_machine_are_passed_over() -> None:

@@ -18,15 +18,8 @@ from tests.unit.settings.refusals import refusal
 @pytest.mark.parametrize(
     "scheme",
     [
-        "iid",
-        "sorted",
-        "none",
-        "dirichlet:0.5",
-        "dirichlet:1e-3",
-        "dirichlet:1E+2",
-        "shards:2",
-        "classes:10",
-        "fegan:3,500",
+        *("iid", "sorted", "none", "dirichlet:0.5", "dirichlet:1e-3", "dirichlet:1E+2"),
+        *("shards:2", "classes:10", "fegan:3,500"),
     ],
 )
 def test_partition_spellings_that_are_right(scheme: str) -> None:
@@ -37,32 +30,10 @@ def test_partition_spellings_that_are_right(scheme: str) -> None:
 @pytest.mark.parametrize(
     "scheme",
     [
-        "",
-        "IID",
-        " iid",
-        "iid ",
-        "iid\n",
-        "iid:3",
-        "none:1",
-        "dirichlet",
-        "dirichlet:",
-        "dirichlet:0",
-        "dirichlet:-1",
-        "dirichlet:1e",
-        "dirichlet:1e999",
-        "dirichlet:..",
-        "dirichlet:nan",
-        "dirichlet:0.5,0.5",
-        "shards",
-        "shards:0",
-        "shards:1.5",
-        "shards:-2",
-        "classes:0",
-        "classes:two",
-        "fegan:3",
-        "fegan:0,5",
-        "fegan:5,0",
-        "fegan:3,",
+        *("", "IID", " iid", "iid ", "iid\n", "iid:3", "none:1", "dirichlet", "dirichlet:"),
+        *("dirichlet:0", "dirichlet:-1", "dirichlet:1e", "dirichlet:1e999", "dirichlet:.."),
+        *("dirichlet:nan", "dirichlet:0.5,0.5", "shards", "shards:0", "shards:1.5", "shards:-2"),
+        *("classes:0", "classes:two", "fegan:3", "fegan:0,5", "fegan:5,0", "fegan:3,"),
         "fegan:1,2,3",
     ],
 )
@@ -95,12 +66,8 @@ def test_junk_for_a_partition_is_refused_in_one_line_or_is_one(scheme: str) -> N
 @pytest.mark.parametrize(
     ("text", "meaning"),
     [
-        ("30", (30.0, 0.0)),
-        ("1000000", (1e6, 0.0)),
-        ("0.00001", (1e-5, 0.0)),
-        ("0.5", (0.5, 0.0)),
-        ("3x", (0.0, 3.0)),
-        ("1.5x", (0.0, 1.5)),
+        *(("30", (30.0, 0.0)), ("1000000", (1e6, 0.0)), ("0.00001", (1e-5, 0.0))),
+        *(("0.5", (0.5, 0.0)), ("3x", (0.0, 3.0)), ("1.5x", (0.0, 1.5))),
     ],
 )
 def test_deadlines(text: str, meaning: tuple[float, float]) -> None:

@@ -14,12 +14,7 @@ from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints, worker_file
 from mdgan.storage.fence import Fenced
 from mdgan.storage.manifest import SERVER
 from mdgan.storage.state_file import read_state, write_state
-from tests.unit.storage.small import (
-    all_files,
-    make_manifest,
-    make_state,
-    save_checkpoint,
-)
+from tests.unit.storage.small import all_files, make_manifest, make_state, save_checkpoint
 from tests.unit.storage.test_manifest import sealed
 from tests.unit.storage.test_state_file import equal_states
 

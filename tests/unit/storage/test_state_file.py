@@ -19,16 +19,8 @@ from tests.unit.gan.small import same_bits
 from tests.unit.storage.small import all_files, make_state
 
 DTYPES = [
-    torch.float64,
-    torch.float32,
-    torch.float16,
-    torch.bfloat16,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-    torch.bool,
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64),
+    *(torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
 ]
 
 
@@ -168,11 +160,7 @@ def test_a_record_comes_back() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        None,
-        [],
-        "server.safetensors",
-        {},
-        {**GOOD, "more": 1},
+        *(None, [], "server.safetensors", {}, {**GOOD, "more": 1}),
         *({**GOOD, "name": name} for name in ["", ".", "..", "../a", "/a", "a/b", "a\\b", "a\0"]),
         *({**GOOD, "name": name} for name in [".hidden", "a\n", "ä", "a" * 200, 7, None]),
         *({**GOOD, "sha256": value} for value in ["", "0F" * 32, "0f" * 31, "0f" * 32 + "\n", 7]),
