@@ -44,7 +44,7 @@ _NUM_CLASSES = 10
 _QUIET = {
     **{"iterations": _ENDLESS, "log_interval": _ENDLESS, "participation": 1.0, "deadline": None},
     **dict.fromkeys(("eval_interval", "sample_interval", "checkpoint_interval"), 0),
-    **{"tensorboard": False, "tracker": None},
+    "tracker": None,
 }
 """Every worker takes part, and nothing is written that need not be."""
 
