@@ -173,8 +173,8 @@ class Data:
                     raise ValueError(f"no {self._image!r} among {keys}; name the image's key")
                 image, label = sample[self._image], sample.get(self._label)
             else:
-                parts: Any = sample if isinstance(sample, tuple | list) else (sample,)
-                image, label, *_ = (*parts, None)
+                parts = list(sample) if isinstance(sample, tuple | list) else [sample]
+                image, label, *_ = [*parts, None]
             return _tensor(image), _class(label)
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(f"{what}[{index}]: cannot be read: {reason_of(error)}") from error
