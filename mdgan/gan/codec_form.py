@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mdgan.settings.declare import Kind, parsed, shortest, suggest
+from mdgan.settings.declare import ValueKind, parsed, shortest, suggest
 from mdgan.settings.layers import joined, parts_of
 
 IMAGE_FORMS = "fp32, bf16, int8"
@@ -58,7 +58,7 @@ class WireForm:
         return joined("", {k: v for k, v in vars(self).items() if not v.is_exact}) or "fp32"
 
 
-def wire_kind(forms: Mapping[str, str]) -> Kind:
+def wire_kind(forms: Mapping[str, str]) -> ValueKind:
     """The kind of `--wire`, by what the algorithm sends: the codecs that each may have."""
 
     def parse(text: str) -> WireForm:

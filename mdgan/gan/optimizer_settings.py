@@ -6,7 +6,7 @@ from typing import Any
 
 from mdgan.errors import BadInput
 from mdgan.gan.schedules import SCHEDULES, RateSchedule
-from mdgan.settings.declare import Kind, number, one_of, shortest, suggest, whole
+from mdgan.settings.declare import ValueKind, number, one_of, shortest, suggest, whole
 from mdgan.settings.layers import joined, parts_of
 from mdgan.settings.names import Names
 
@@ -134,7 +134,7 @@ def _value(key: str, text: str) -> Any:
         raise ValueError(f"{key}={text} {said}") from error
 
 
-OPTIMIZER = Kind(
+OPTIMIZER = ValueKind(
     str,
     OptimizerForm.parse,
     known=lambda _others: OPTIMIZER_NAMES.all,

@@ -9,8 +9,8 @@ from mdgan.credentials.revocations import Revocations
 from mdgan.errors import BadInput
 from mdgan.launch.requirements import FORMS, Requirements, parse_requirements
 from mdgan.settings.declare import (
-    Kind,
     Settings,
+    ValueKind,
     number,
     one_of,
     own_setting,
@@ -210,7 +210,7 @@ class LaunchSettings(Settings, group="network"):
         ANY_CORES,
         "Cores for the hosts of this machine, one entry for each and then from the first again: "
         '"0,1,1" or "0..3,4..7". The server may use all.',
-        Kind(str, _read_cores),
+        ValueKind(str, _read_cores),
         metavar="LIST",
         group="speed",
     )

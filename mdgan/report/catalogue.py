@@ -15,7 +15,7 @@ from mdgan.report.figures import (
     tables,
     timeline,
 )
-from mdgan.report.figures.picture import Entry, GroupedView, Section, View, recorded
+from mdgan.report.figures.picture import Entry, GroupedView, PageSection, View, recorded
 from mdgan.report.numbers import placements
 from mdgan.report.numbers.durations import OUTLIERS_ARE
 from mdgan.report.numbers.scores import METRICS, classwise, histograms
@@ -31,7 +31,7 @@ NO_TRACE = "no trace of a complete {unit} is there yet"
 
 # Laid out by hand as a table: name and title, then the views: what is drawn, the words.
 # fmt: off
-SAMPLES = Section("samples", "Samples", (
+SAMPLES = PageSection("samples", "Samples", (
     Entry("samples", "Samples", (
         View(
             name="over time", paper="7.12 to 7.16",
@@ -48,7 +48,7 @@ SAMPLES = Section("samples", "Samples", (
     )),
 ))
 
-QUALITY = Section("quality", "Quality", (
+QUALITY = PageSection("quality", "Quality", (
     Entry("scores", "Scores", (
         *(
             GroupedView(
@@ -110,7 +110,7 @@ QUALITY = Section("quality", "Quality", (
     )),
 ))
 
-ROUNDS = Section("rounds", "Rounds", (
+ROUNDS = PageSection("rounds", "Rounds", (
     Entry("rounds", "Rounds", (
         View(
             name="who took part", fits=Subject.has_rounds,
@@ -130,7 +130,7 @@ ROUNDS = Section("rounds", "Rounds", (
     )),
 ))
 
-SLOTS = Section("slots", "Clients in slots", (
+SLOTS = PageSection("slots", "Clients in slots", (
     Entry("placement", "Who trained where in a round", (
         View(
             of=recorded(placements.typical_round), draw=slots.by_batches,
@@ -166,7 +166,7 @@ SLOTS = Section("slots", "Clients in slots", (
     )),
 ))
 
-COST = Section("cost", "Time, bytes and memory", (
+COST = PageSection("cost", "Time, bytes and memory", (
     Entry("timeline", "Timeline", (
         View(
             name="ten {unit}s", paper="7.10", of=timeline.ten, draw=timeline.timelines,
@@ -235,7 +235,7 @@ COST = Section("cost", "Time, bytes and memory", (
     )),
 ))
 
-WORKERS = Section("workers", "Workers and swaps", (
+WORKERS = PageSection("workers", "Workers and swaps", (
     Entry("attendance", "Who took part", (
         View(
             fits=Subject.has_workers,
@@ -261,7 +261,7 @@ WORKERS = Section("workers", "Workers and swaps", (
     )),
 ))
 
-AUDIT = Section("audit", "What insiders learn", (
+AUDIT = PageSection("audit", "What insiders learn", (
     Entry("audit", "What insiders learn", (
         View(
             name="who was trained on: discriminators", of=audits.found_out("discriminators"),

@@ -48,7 +48,7 @@ def shortest(number: float) -> str:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """What values a setting may have. Made by the functions below, such as `whole`.
 
     Attributes:
@@ -108,7 +108,7 @@ def whole(
     otherwise: str | None = None,
     below: str | None = None,
     word: str | None = None,
-) -> Kind:
+) -> ValueKind:
     """A whole number.
 
     Args:
@@ -124,10 +124,10 @@ def whole(
             raise ValueError(otherwise or f"at most {most:,}")
         return value
 
-    return Kind(int, check, word=word)
+    return ValueKind(int, check, word=word)
 
 
-def number(fits: Callable[[float], bool], otherwise: str) -> Kind:
+def number(fits: Callable[[float], bool], otherwise: str) -> ValueKind:
     """A number; `fits` says whether one is allowed, NaN too, `otherwise` is the refusal."""
 
     def check(value: float) -> float:
@@ -135,31 +135,31 @@ def number(fits: Callable[[float], bool], otherwise: str) -> Kind:
             raise ValueError(otherwise)
         return value
 
-    return Kind(float, check)
+    return ValueKind(float, check)
 
 
-def text(known: Callable[[Mapping[str, Any]], Iterable[str]] | None = None) -> Kind:
-    """Any text in one line, such as a path; `known` is as in `Kind`."""
-    return Kind(str, known=known)
+def text(known: Callable[[Mapping[str, Any]], Iterable[str]] | None = None) -> ValueKind:
+    """Any text in one line, such as a path; `known` is as in `ValueKind`."""
+    return ValueKind(str, known=known)
 
 
-def switch() -> Kind:
+def switch() -> ValueKind:
     """On or off."""
-    return Kind(bool)
+    return ValueKind(bool)
 
 
-def one_of(*choices: str) -> Kind:
+def one_of(*choices: str) -> ValueKind:
     """One of a few words."""
-    return Kind(str, choices=choices)
+    return ValueKind(str, choices=choices)
 
 
-def parsed(parse: Callable[[str], Any], *, several: bool = False) -> Kind:
+def parsed(parse: Callable[[str], Any], *, several: bool = False) -> ValueKind:
     """Text that stands for a value of another type, of which `str` gives a text of equal meaning.
 
     Args:
         several: whether the flag may be given several times; `parse` gets commas between them.
     """
-    return Kind(str, parse, several=several)
+    return ValueKind(str, parse, several=several)
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Setting:
 
     default: Any
     help: str
-    kind: Kind
+    kind: ValueKind
     name: str = ""
     metavar: str | None = None
     symbol: str | None = None
@@ -203,7 +203,7 @@ class Setting:
         return self.kind.read(self.name, value, self.default)
 
 
-def setting(default: Any, help: str, kind: Kind, **more: Any) -> Any:
+def setting(default: Any, help: str, kind: ValueKind, **more: Any) -> Any:
     """Declares one setting of a component; `Setting` says what else can be given."""
     return Setting(default, help, kind, **more)
 

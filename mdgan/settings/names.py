@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from mdgan.errors import BadInput
-from mdgan.settings.declare import Kind, suggest
+from mdgan.settings.declare import ValueKind, suggest
 
 _NAME = re.compile(r"[a-z][a-z0-9.-]*")
 
@@ -39,7 +39,7 @@ class Names:
             raise BadInput(f"{self.kind} {name!r:.80}: a name has small letters, digits, - and .")
         self.registered[name] = thing
 
-    def setting(self, stand_in: str | None = None) -> Kind:
+    def setting(self, stand_in: str | None = None) -> ValueKind:
         """The kind of a setting that has one of these names."""
 
         def names() -> list[str]:
@@ -54,4 +54,4 @@ class Names:
                 )
             return text
 
-        return Kind(str, read, known=lambda _others: names(), grows=True, stand_in=stand_in)
+        return ValueKind(str, read, known=lambda _others: names(), grows=True, stand_in=stand_in)

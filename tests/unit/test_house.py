@@ -1,6 +1,7 @@
 """The rules of the house that a program can check: floors, names, sizes, printing."""
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +26,7 @@ FLOORS = [
 ]
 """From the lowest to the highest; a room imports rooms of its own floor or below."""
 
-MOST_LINES, MOST_LINES_OF_FUNCTION = 400, 60
+MOST_LINES, MOST_LINES_OF_FUNCTION, MOST_PARAMETERS = 400, 60, 8
 LOOPS = {"advance"}
 """Functions that read as the paper's pseudocode may be longer."""
 
@@ -109,6 +110,29 @@ def test_files_and_functions_can_be_read_in_one_go(path: Path) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in LOOPS:
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             assert lines <= MOST_LINES_OF_FUNCTION, f"{node.name} has {lines} lines"
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    places = defaultdict(list)
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(str(path.relative_to(PACKAGE)))
+    assert not {name: found for name, found in places.items() if len(found) > 1}
+
+
+def test_constructors_have_few_parameters() -> None:
+    found = {
+        f"{path.relative_to(PACKAGE)}: {node.name}": len(init.args.args)
+        + len(init.args.kwonlyargs)
+        - 1
+        for path, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for init in node.body
+        if isinstance(init, ast.FunctionDef) and init.name == "__init__"
+    }
+    assert not {name: number for name, number in found.items() if number > MOST_PARAMETERS}
 
 
 def test_only_the_command_line_prints() -> None:

@@ -208,10 +208,7 @@ class Collector:
         self._engine.handle_losses()  # some may be shut out
 
     def _may_go_on(self, answers: Answers, asked: Hosts) -> bool:
-        """Whether enough workers have answered, and among them those that it takes.
-
-        That is a share of those asked or busy; newcomers do not count.
-        """
+        """Whether enough workers have answered, and among them those that it takes."""
         live, free, owing = self._peers.taking_part(), self._peers.free(), self._peers.busy()
         counted = [host for host in live if host in answers.hosts or host not in free]
         least = sum(len(set(asked[host]) & set(live[host])) for host in counted if host in asked)

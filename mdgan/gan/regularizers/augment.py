@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mdgan.errors import BadInput
 from mdgan.gan.regularizers.contract import Regularizer
-from mdgan.settings.declare import Kind, Settings, number, setting, suggest
+from mdgan.settings.declare import Settings, ValueKind, number, setting, suggest
 from mdgan.settings.excludes import Condition, table
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class AugmentationSettings(Settings, group="models"):
         "What all samples go through before a discriminator sees them: diffaugment (colour, "
         "translation, cutout), or ada, which does that the more often the more the discriminator "
         "overfits.",
-        Kind(str, _augmentation_name, known=lambda _others: _NAMES),
+        ValueKind(str, _augmentation_name, known=lambda _others: _NAMES),
         metavar="NAME",
         default_text="nothing",
         other_names=("--augmentation", "--diffaugment", "--ada"),

@@ -154,7 +154,7 @@ class Entry(NamedTuple):
     counted: bool = False
 
 
-class Section(NamedTuple):
+class PageSection(NamedTuple):
     """Figures that answer one question; `#<name>` in the page."""
 
     name: str
