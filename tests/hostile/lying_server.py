@@ -12,7 +12,6 @@ from unittest.mock import patch
 
 from mdgan.engine.host_keys import HostKeys
 from mdgan.launch import processes
-from mdgan.launch.prepare import Prepared
 from mdgan.messages import Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Admit
@@ -108,9 +107,8 @@ class _Link(MemoryHostTransport):
         return encode(self._lies.parcel(giver, self.host, decode(frame)))
 
 
-def certified(prepared: Prepared, workers: Sequence[int]) -> HostKeys:
+def certified(workers: Sequence[int], _credentials: object) -> HostKeys:
     """Every host has a certificate of its own."""
-    del prepared
     return HostKeys(workers, issued(AUTHORITY, "worker", *workers))
 
 
@@ -128,6 +126,6 @@ def lying_run(
     )
     with (
         patch.object(processes, "MemoryNetwork", partial(LyingNetwork, lies)),
-        patch.object(processes, "host_keys", certified),
+        patch.object(processes, "HostKeys", certified),
     ):
         return run_here(*flags, "--out", "run", cwd=folder)

@@ -68,5 +68,5 @@ class Scaling:
         }
 
     def rate_factor(self, num_samples: int) -> float:
-        """What a rate is multiplied by for so many samples; `BadInput` if the user's rule fails."""
+        """What a rate is multiplied by for this number of samples; raises BadInput by a user's rule."""
         return rate_factor(self.rule, num_samples / self.reference_batch_size)

@@ -26,7 +26,7 @@ class Holders:
     def among(self, workers: Iterable[int]) -> set[int] | None:
         """The holders among the live workers that are free; None for all of them.
 
-        In the place of a missing holder another worker goes on with the discriminator it had last.
+        Instead of a missing holder another worker goes on with the discriminator it had last.
         """
         if self._fraction == 1:
             return None
