@@ -68,5 +68,5 @@ class Scaling:
         }
 
     def rate_factor(self, num_samples: int) -> float:
-        """What a rate is multiplied by for this number of samples; raises BadInput by a user's rule."""
+        """By what a rate is multiplied for a number of samples; a user's rule may fail."""
         return rate_factor(self.rule, num_samples / self.reference_batch_size)
