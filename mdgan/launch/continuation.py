@@ -46,7 +46,7 @@ class Continuation:
     @property
     def changed(self) -> set[str]:
         """The names of settings that have other values than when the checkpoint was made."""
-        before = modern(self.manifest.settings, f"--resume {self.run.path}")
+        before = _settings_before(self.manifest, self.run)
         return {name for name, value in self.settings.items() if before.get(name) != value}
 
 
@@ -71,7 +71,7 @@ def continuation(
             f"--resume {run.path}: all {iterations} iterations are done; to go on, give more, such "
             f"as --iterations {2 * iterations}"
         )
-    before = modern(manifest.settings, f"--resume {run.path}")
+    before = _settings_before(manifest, run)
     changed = [
         f"{name} was {before[name]}, is {value}"
         for name, value in settings.items()
@@ -79,6 +79,16 @@ def continuation(
     ]
     notes = [*(f"passed over {line}" for line in passed_over), *changed]
     return Continuation(run, manifest, tuple(notes), settings)
+
+
+def _settings_before(manifest: Manifest, run: RunDirectory) -> dict[str, Any]:
+    """Those of a checkpoint, as this version would write them."""
+    before, declared = (
+        modern(manifest.settings, f"--resume {run.path}"),
+        registry.declared_settings(),
+    )
+    keyed = {name for name in before.keys() & declared.keys() if declared[name].kind.is_keyed}
+    return before | {name: str(declared[name].read(before[name])) for name in keyed}
 
 
 def check_not_running(run: RunDirectory) -> None:
