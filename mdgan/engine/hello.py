@@ -34,7 +34,7 @@ def _same(ours: str, theirs: str) -> bool:
     return bool(ours) and secrets.compare_digest(ours.encode(), theirs.encode())
 
 
-class Hello(msgspec.Struct, frozen=True):
+class HostHello(msgspec.Struct, frozen=True):
     """A host that wants to join; its number is that of its first worker.
 
     Attributes:
@@ -89,10 +89,10 @@ def make_hello(
     }
 
 
-def read_hello(given: Mapping[str, Any]) -> Hello | None:
+def read_hello(given: Mapping[str, Any]) -> HostHello | None:
     """Reads a hello, which any process may have sent; None if it is malformed."""
     try:
-        hello = msgspec.convert(dict(given), Hello, str_keys=True)
+        hello = msgspec.convert(dict(given), HostHello, str_keys=True)
         hello.key.encode()
     except (msgspec.ValidationError, UnicodeError):
         return None

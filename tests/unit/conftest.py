@@ -23,13 +23,25 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Callable[..., Stage]]:
+def stage_kind() -> type[Stage]:
+    """What `stage` makes; tests of a family have their own."""
+    return Stage
+
+
+@pytest.fixture
+def server_kind() -> type[PlayedServer]:
+    """What `server` is; tests of a family have their own."""
+    return PlayedServer
+
+
+@pytest.fixture
+def stage(tmp_path: Path, stage_kind: type[Stage]) -> Iterator[Callable[..., Stage]]:
     """Makes stages, each in a folder of its own, and clears them away."""
     made: list[Stage] = []
     numbers = count(1)
 
     def make(folder: Path | None = None, **how: Any) -> Stage:
-        made.append(Stage(folder or tmp_path / f"run-{next(numbers)}", **how))
+        made.append(stage_kind(folder or tmp_path / f"run-{next(numbers)}", **how))
         return made[-1]
 
     yield make
@@ -38,8 +50,8 @@ def stage(tmp_path: Path) -> Iterator[Callable[..., Stage]]:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[PlayedServer]:
-    made = PlayedServer(tmp_path / "checkpoints")
+def server(tmp_path: Path, server_kind: type[PlayedServer]) -> Iterator[PlayedServer]:
+    made = server_kind(tmp_path / "checkpoints")
     yield made
     made.close()
 

@@ -9,7 +9,7 @@ from math import ceil
 from typing import Any
 
 from mdgan.credentials.identity import Identity
-from mdgan.engine.hello import MOST_RANKS, Hello, Owner, read_hello
+from mdgan.engine.hello import MOST_RANKS, HostHello, Owner, read_hello
 from mdgan.engine.host_keys import run_digest
 
 _PROMISE_SECONDS = 60.0  # until a worker that asked has read its data and joins
@@ -132,7 +132,7 @@ class Admission:
             standing = {"iteration": self.iteration, "checkpoint": self._checkpoint}
         return {**self._welcome, **standing}
 
-    def _why_another_run(self, hello: Hello) -> str:
+    def _why_another_run(self, hello: HostHello) -> str:
         """What differs between a host and this server; empty if nothing does."""
         for name, ours in self._identity.items():
             theirs = hello.identity.get(name)
@@ -150,7 +150,7 @@ class Admission:
             )
         return ""
 
-    def _why_not(self, hello: Hello) -> str:
+    def _why_not(self, hello: HostHello) -> str:
         """Why a host may not have its ranks now; empty if it may."""
         host, owner = hello.workers[0], hello.owner
         is_the_same = owner.has_key_of(self._owners.get(host))

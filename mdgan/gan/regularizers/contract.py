@@ -5,6 +5,7 @@ Settings declare regularisers, and are read without torch: files here import it 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -18,7 +19,7 @@ REAL, FAKE, BETWEEN = "real", "fake", "between"
 """Where a penalty is taken: at real samples, at generated ones, or at mixtures of both."""
 
 
-class Regularizer:
+class Regularizer(ABC):
     """One regulariser of one learner; a subclass overrides the hooks that it needs.
 
     Shapes are written [.., b, C, H, W]: a learner calls hooks with its batch, and `--vectorize`
@@ -41,9 +42,9 @@ class Regularizer:
     """As the user gave it, such as `--r1 10`."""
 
     @classmethod
+    @abstractmethod
     def of(cls, settings: Any) -> Self | None:
         """The regulariser, if the section of its settings asks for it."""
-        raise NotImplementedError
 
     def check_shape(self, shape: tuple[int, int, int], dataset: str) -> None:
         """Refuses samples of a shape (C, H, W), by BadInput."""
@@ -78,9 +79,9 @@ class Penalty(Regularizer):
     place: ClassVar[str]
     """`REAL`, `FAKE` or `BETWEEN`."""
 
+    @abstractmethod
     def of_samples(self, logits: Tensor, slopes: Tensor) -> Tensor:
         """The penalty, a mean over b samples, of D(x) and ∇D(x) of each; both with their graph."""
-        raise NotImplementedError
 
 
 class Regularizers:
