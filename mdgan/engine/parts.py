@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm
-from mdgan.engine.stages.contract import ServerStage
-from mdgan.engine.stages.mask_host import HostMask
+from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.messages import Message
 from mdgan.transport.host_end import HostTransport
 
@@ -45,6 +44,7 @@ class ServerPart(ABC):
 
     Attributes:
         form: how hosts answer; see `forms` where there are several kinds of question.
+        path: on which answers may be masked; None if the algorithm knows no such answers.
         device: the one that answers are moved to.
         counts_busy: whether workers that are busy with an earlier question count where a quorum
             must answer.
@@ -54,7 +54,7 @@ class ServerPart(ABC):
     """
 
     form: AnswerForm
-    stages: Sequence[ServerStage] = ()
+    path: ServerPath | None = None
     device: torch.device = torch.device("cpu")
     counts_busy: bool = True
     copied: str | None = None
@@ -164,11 +164,11 @@ class HostPart(ABC):
 
     Attributes:
         begins: the kind of message that an iteration or a round begins with.
-        masks: mask what the host answers, if the server may see sums alone.
+        path: on which answers leave, if they may be masked.
     """
 
     begins: str
-    masks: HostMask | None = None
+    path: HostPath | None = None
 
     @property
     @abstractmethod

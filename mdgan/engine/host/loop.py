@@ -14,6 +14,7 @@ from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.telling import HostReports
 from mdgan.engine.host_keys import SEALED, NotMasked, run_digest
 from mdgan.engine.parts import HostPart
+from mdgan.engine.stages.mask_host import HostMask
 from mdgan.errors import BadInput, Interrupted, one_line
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
@@ -57,7 +58,7 @@ class Host:
         reports: HostReports,
     ) -> None:
         self._part = part
-        self._masks = part.masks
+        self._masks = part.path if isinstance(part.path, HostMask) else None
         self._learners = part.learners
         self._hello = dict(hello)
         self._connect = connect

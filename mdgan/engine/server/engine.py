@@ -38,9 +38,6 @@ class AllWorkersLost(RuntimeError):
 class Engine:
     """The server, as an algorithm sees it.
 
-    Args:
-        lacking: which workers an iteration cannot do without; see `ServerPart`.
-
     Attributes:
         done: the last iteration that is done.
         tell: sends a host a message that needs no answer; see `ServerTransport`.
@@ -56,13 +53,11 @@ class Engine:
         checkpoints: ServerCheckpoints,
         scorer: ScorerLink,
         timeouts: Timeouts,
-        lacking: Callable[[Collection[int]], str],
     ) -> None:
         self.done = peers.iteration
         self.stop_asked = False
         self.part = trainer.part
         self.peers = peers
-        self.lacking = lacking
         self.transport = peers.transport
         self.own_address = peers.transport.own_address
         self.observer = peers.observer
@@ -125,6 +120,12 @@ class Engine:
                 f"{patience:g} s"
             )
         return hosts
+
+    def lacking(self, workers: Collection[int]) -> str:
+        """Which workers an iteration cannot do without; see `ServerPart`."""
+        path = self.part.path
+        of_path = "" if path is None else path.lacking(self.peers, workers)
+        return self.part.lacking(workers) or of_path
 
     def shut_out(self, worker: int, reason: str) -> None:
         """A worker may not take part any more; its host is told to stop if it carries no other."""

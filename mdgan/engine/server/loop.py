@@ -12,7 +12,6 @@ from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.scoring import ScorerLink
 from mdgan.engine.server.trainer import Trainer
 from mdgan.engine.settings import RunSettings
-from mdgan.engine.stages.contract import lacking
 from mdgan.errors import BadInput, Interrupted
 from mdgan.observe.tracer import memory_bytes
 from mdgan.storage.fence import Fenced
@@ -38,7 +37,7 @@ class Server:
         """Makes the engine."""
         self.part, self.observer = self.trainer.part, self.peers.observer
         needs = self.trainer, self.settings, self.peers, self.checkpoints, self.scorer
-        self.engine = Engine(*needs, self.timeouts, partial(lacking, self.part, self.peers))
+        self.engine = Engine(*needs, self.timeouts)
         self._replaces_another = False
 
     def go_on(

@@ -51,9 +51,9 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
-from mdgan.engine.host_keys import HostKeys, NotMasked, OpenParcels, SealedParcels
+from mdgan.engine.host_keys import HostKeys, NotMasked, SealedParcels
 from mdgan.engine.secure_settings import LEAST_PARTIES, threshold
-from mdgan.engine.stages.contract import HostPath, HostStage, Leaving
+from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.engine.stages.mask import (
     CODE_BYTES,
     LOSS_STEPS,
@@ -91,7 +91,7 @@ class _AnsweredSum:
     confirmed: tuple[int, ...] | None = None
 
 
-class HostMask(HostStage):
+class HostMask(HostPath):
     """Masks what one host answers, and helps to unmask sums; what it refuses is `NotMasked`.
 
     Args:
@@ -105,11 +105,11 @@ class HostMask(HostStage):
     def __init__(
         self, keys: HostKeys, form: AnswerForm, least: int = LEAST_PARTIES, *, repeats: bool = False
     ) -> None:
+        super().__init__(form, SealedParcels(keys))
         self.keys = keys
         self.least = max(least, LEAST_PARTIES)
         self._repeats = repeats
         self._host = keys.host
-        self._form = form
         self._newest_revealed = 0
         self._number, self._iteration = -1, 0
         self._answered: dict[int, _AnsweredSum] = {}
@@ -120,8 +120,8 @@ class HostMask(HostStage):
         self._number, self._answered = -1, {}
         return {**self.keys.begin(run), "least": self.least}
 
-    def write(self, leaving: Leaving) -> None:
-        """Writes the sums of what the host's workers answer, masked (rounds 1 and 2).
+    def pack(self, leaving: Leaving) -> Message:
+        """Host → server: the sums of what the host's workers answer, masked (rounds 1 and 2).
 
         The field `abstains` says whether an answer cannot be added up (it has NaN or Inf, or is too
         large), so that the others must do without this host. Tensors are `masked.<sum>` and
@@ -136,20 +136,20 @@ class HostMask(HostStage):
         self._number, self._answered, self._iteration = asked.number, {}, question.iteration
         totals = [self._added_up(leaving, group) for group in groups]
         abstains = any(total is None for total in totals)
+        tensors = {}
         for group, total in zip(groups, totals, strict=True):
             if total is not None and not abstains and group in asked.parties:
                 parties = asked.parties[group]
                 leaving.check(self._host, self.keys.carried(parties), self.least)
                 given = self._mask(asked.number, tuple(parties), group, total, about[group])
-                leaving.tensors[f"masked.{group}"] = given.total
-                leaving.tensors[f"shares.{group}"] = given.shares
-        leaving.fields["abstains"] = abstains
-        leaving.answers, leaving.losses = {}, {}
+                tensors[f"masked.{group}"] = given.total
+                tensors[f"shares.{group}"] = given.shares
+        fields = {"workers": list(leaving.answers), "abstains": abstains}
+        return Message(self.form.kind, question.iteration, fields, tensors)
 
-    def waits(self, then: Callable[[], None]) -> bool:
-        """Other hosts wait for this one's shares."""
+    def when_free(self, then: Callable[[], None]) -> None:
+        """Other hosts wait for this one's shares first."""
         self._then = then
-        return True
 
     def confirm(self, order: Message) -> Message:
         """Host → server: this host's codes for a list of survivors (round 3).
@@ -163,7 +163,7 @@ class HostMask(HostStage):
             own = [self._code(h, self._host, sum_) for h in survivors if h != self._host]
             rows = torch.tensor(list(b"".join(own)), dtype=torch.uint8)
             codes[f"codes.{group}"] = rows.view(-1, CODE_BYTES)
-        return Message(self._form.kind, order.iteration, {}, codes)
+        return Message(self.form.kind, order.iteration, {}, codes)
 
     def reveal(self, order: Message) -> Message:
         """Host → server: what takes the masks off the sum of the survivors (round 4).
@@ -197,7 +197,7 @@ class HostMask(HostStage):
             opened = self._opened(sum_, survivors, order.tensors.get(f"shares.{group}"))
             rows = [opened[h][[sum_.parties.index(h), *places]].astype("<u2") for h in survivors]
             tensors[f"revealed.{group}"] = torch.from_numpy(np.stack(rows).view(np.uint8))
-        return Message(self._form.kind, order.iteration, {}, tensors)
+        return Message(self.form.kind, order.iteration, {}, tensors)
 
     def revealed(self) -> None:
         """What `reveal` returned has left: the server goes on by itself for a moment."""
@@ -233,7 +233,7 @@ class HostMask(HostStage):
 
     def _added_up(self, leaving: Leaving, group: int) -> Tensor | None:
         """One sum's share of this host in steps; None if it cannot be added up."""
-        arithmetic = self._form.arithmetic
+        arithmetic = self.form.arithmetic
         own = {n: leaving.answers[n] for n, its in leaving.groups.items() if its == group}
         losses = torch.stack([leaving.losses[n] for n in own]).double().sum(0)
         usable = all(float(answer.abs().max()) < arithmetic.largest for answer in own.values())
@@ -331,14 +331,3 @@ def _read_sums(message: Message, kind: type[_Order], otherwise: str) -> _Order:
         return msgspec.convert(message.fields.get("sums"), kind, str_keys=True)
     except msgspec.ValidationError as error:
         raise NotMasked(f"{otherwise} ({error})") from error
-
-
-def mask_of(path: HostPath) -> HostMask | None:
-    """The stage that masks what a host answers; None if the server may see all of it."""
-    return next((stage for stage in path.stages if isinstance(stage, HostMask)), None)
-
-
-def parcels_of(path: HostPath) -> OpenParcels:
-    """How a host hands on what tells of its answers: as it is only where the server sees these."""
-    mask = mask_of(path)
-    return OpenParcels() if mask is None else SealedParcels(mask.keys)

@@ -7,7 +7,7 @@ sum that two thirds of its hosts, or three, do not survive is left out.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,10 +18,10 @@ from torch import Tensor
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.secure_settings import LEAST_PARTIES, threshold
 from mdgan.engine.server.engine import AllWorkersLost, Engine
-from mdgan.engine.server.hosts import in_words
+from mdgan.engine.server.hosts import Hosts, in_words
 from mdgan.engine.server.keys_told import tell_keys
 from mdgan.engine.server.peers import Peers
-from mdgan.engine.stages.contract import AskedHosts, ServerStage
+from mdgan.engine.stages.contract import AskedHosts, ServerPath
 from mdgan.engine.stages.mask import (
     CODE_BYTES,
     LOSS_STEPS,
@@ -72,11 +72,11 @@ class _Sum:
         return len(self.parties) - len(self.survivors)
 
 
-class ServerMask(ServerStage):
+class ServerMask(ServerPath):
     """Asks for masked sums of answers of a form, and has the masks taken off."""
 
     def __init__(self, form: AnswerForm) -> None:
-        self._form = form
+        super().__init__(form)
         self._question = SumQuestion(0, {})
         self._num_in_vain = 0
         self._senseless: set[tuple[int, ...]] = set()
@@ -96,31 +96,37 @@ class ServerMask(ServerStage):
         num_hosts = len({host_of.get(worker, worker) for worker in workers})
         return "" if num_hosts >= least_parties(members) else f"all but {num_hosts} host(s)"
 
-    def most_groups(self, num_hosts: int, members: Peers) -> int:
+    def most_groups(self, wanted: int, hosts: Hosts, members: Peers) -> int:
         """Each sum is of as many hosts as it takes."""
-        return num_hosts // least_parties(members)
+        return max(1, min(wanted, len(hosts) // least_parties(members)))
 
-    def ask(self, asked: AskedHosts, engine: Engine) -> AskedHosts:
+    def ask(self, hosts: Hosts, groups: Mapping[int, int], engine: Engine) -> AskedHosts:
         """Leaves out groups in which too few hosts have a part.
 
         Fields are `sums`, a `SumQuestion`, and `groups`: worker → the sum of its answer.
         """
         parties: dict[int, list[int]] = {}
-        for host, workers in sorted(asked.hosts.items()):
+        for host, workers in sorted(hosts.items()):
             if (member := engine.peers.member(host)) is None or not member.key:
                 continue  # others would end if they were to mask with it
-            for group in sorted({asked.groups[worker] for worker in workers}):
+            for group in sorted({groups[worker] for worker in workers}):
                 parties.setdefault(group, []).append(host)
         least = least_parties(engine.peers)
         enough = {group: each for group, each in parties.items() if len(each) >= least}
         chosen = sorted({host for each in enough.values() for host in each})
-        hosts = {host: asked.hosts[host] for host in chosen}
-        tell_keys(engine.peers, engine.tell, hosts)
+        asked = {host: hosts[host] for host in chosen}
+        tell_keys(engine.peers, engine.tell, asked)
         self._question = SumQuestion(self._question.number + 1, enough)
-        groups = {str(n): asked.groups[n] for workers in hosts.values() for n in workers}
-        return replace(asked, hosts=hosts, fields={**as_fields(self._question), "groups": groups})
+        of_sums = {str(n): groups[n] for workers in asked.values() for n in workers}
+        return AskedHosts(asked, groups, {**as_fields(self._question), "groups": of_sums})
 
-    def collect(self, iteration: int, asked: AskedHosts, engine: Engine) -> Answers:
+    def collect(
+        self,
+        iteration: int,
+        asked: AskedHosts,
+        engine: Engine,
+        weights: Mapping[int, float] | None = None,
+    ) -> Answers:
         """Waits for the sums that hosts were asked for, and has the masks taken off.
 
         The losses of workers are the mean of their group. There are no answers if too few hosts are
@@ -129,7 +135,8 @@ class ServerMask(ServerStage):
         Raises:
             AllWorkersLost: there was no sum several times in a row.
         """
-        read = partial(read_masked, form=self._form, parties=self._question.parties)
+        del weights  # hosts have multiplied by them, and no single answer is judged
+        read = partial(read_masked, form=self.form, parties=self._question.parties)
         masked: Masked = engine.collect(iteration, asked.hosts, read=read).masked
         least = least_parties(engine.peers)
         sums = [
@@ -211,7 +218,7 @@ class ServerMask(ServerStage):
     ) -> None:
         """Adds a sum, if each worker's part can have been below the form's limit."""
         answers.hosts.update(sum_.survivors)
-        hosts, form = asked.hosts, self._form
+        hosts, form = asked.hosts, self.form
         of_sum = [n for h in sum_.survivors for n in hosts[h] if asked.groups[n] == sum_.group]
         workers = tuple(of_sum)
         answer = total[:-NUM_LOSSES].double() / form.arithmetic.scale

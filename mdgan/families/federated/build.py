@@ -67,8 +67,8 @@ class _Federated(Builder[FederatedSettings]):
             make_model(models.discriminator, "discriminator", settings.training, device),
         )
         form = update_form(settings, both.vector.shape)
-        stages = [ServerMask(form)] if settings.secure.secure_aggregation else []
-        cohort: Cohort = AtHome(ServerPath(form, stages))
+        masked = settings.secure.secure_aggregation
+        cohort: Cohort = AtHome(ServerMask(form) if masked else ServerPath(form))
         if isinstance(shards, ClientShards):
             cohort = PlacedCohort(shards.class_counts(), form, settings)
         averaging: Averaging = WeightedAveraging(settings, both.vector)
@@ -111,11 +111,11 @@ class _Federated(Builder[FederatedSettings]):
             lambda rank: needs.tracer.of_worker(rank)("train"),
         )
         form = update_form(settings, next(iter(clients.values())).vector.shape)
-        stages = []
+        path = HostPath(form)
         if settings.secure.secure_aggregation and needs.keys is not None:
             repeats = settings.begins_anew
-            stages = [HostMask(needs.keys, form, needs.least_parties, repeats=repeats)]
-        return FederatedHost(needs, clients, HostPath(form, stages), training)
+            path = HostMask(needs.keys, form, needs.least_parties, repeats=repeats)
+        return FederatedHost(needs, clients, path, training)
 
     def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:
         """Both models each way."""

@@ -11,7 +11,7 @@ from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.parts import ServerHandler
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
-from mdgan.engine.stages.contract import ServerPath, ServerStage
+from mdgan.engine.stages.contract import ServerPath
 from mdgan.engine.stages.mask_server import least_parties
 from mdgan.errors import BadInput
 from mdgan.families.federated.averaging import check_weights
@@ -29,10 +29,10 @@ class RoundPlan:
 
 
 class Cohort(ABC):
-    """All clients, wherever they are trained; answers in `form` pass `stages`."""
+    """All clients, wherever they are trained; answers in `form` may be masked on their `path`."""
 
     form: AnswerForm
-    stages: Sequence[ServerStage] = ()
+    path: ServerPath | None = None
 
     @abstractmethod
     def class_counts(self, engine: Engine) -> dict[int, list[int]]:
@@ -59,7 +59,7 @@ class AtHome(Cohort):
     """Every client lives on the rank of its number, as in FL-GAN and FeGAN."""
 
     def __init__(self, path: ServerPath) -> None:
-        self.form, self.stages = path.form, path.stages
+        self.form, self.path = path.form, path
         self._path = path
 
     def class_counts(self, engine: Engine) -> dict[int, list[int]]:

@@ -12,7 +12,6 @@ from mdgan.engine.host.loop import HostFailed
 from mdgan.engine.host.spending import Spending
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
-from mdgan.engine.stages.mask_host import mask_of
 from mdgan.errors import BadInput
 from mdgan.families.contract import HostNeeds
 from mdgan.families.federated.averaging import check_weights
@@ -62,10 +61,9 @@ class FederatedHost(HostPart):
     ) -> None:
         self._needs = needs
         self._clients = clients
-        self._path = path
+        self.path = path
         self._training = training
         self._spending = Spending(needs.budgets)
-        self.masks = mask_of(path)
 
     @property
     def learners(self) -> Mapping[int, Client]:
@@ -98,7 +96,7 @@ class FederatedHost(HostPart):
             raise BadInput(f"the server's {CHARGE} message makes no sense: {error}") from error
 
     def _train(self, order: Message, transport: HostTransport) -> None:
-        begun_with, lists = _read(order, self._path.form.shape, f"rank(s) {sorted(self._clients)}")
+        begun_with, lists = _read(order, self.path.form.shape, f"rank(s) {sorted(self._clients)}")
         asked = [task for own in lists for task in own]
         tasks = {
             task.client: task._replace(
@@ -122,7 +120,7 @@ class FederatedHost(HostPart):
             check_weights(host, weights, carried, least, uniform=uniform)
 
         with self._needs.tracer.span("send") as span:
-            answer = self._path.pack(
+            answer = self.path.pack(
                 Leaving(
                     order,
                     trained,

@@ -42,7 +42,7 @@ class FederatedServer(ServerPart):
         settings: FederatedSettings,
         device: torch.device,
     ) -> None:
-        self.form, self.stages = cohort.form, cohort.stages
+        self.form, self.path = cohort.form, cohort.path
         self.device = device
         self._models = models
         self._cohort = cohort
@@ -78,8 +78,8 @@ class FederatedServer(ServerPart):
 
     def begin(self, engine: Engine) -> None:
         """Works out how long a round is, and whether there can be any."""
-        for stage in self.stages:
-            stage.begin(engine.peers)
+        if self.path is not None:
+            self.path.begin(engine.peers)
         if not self._round_length:
             mean_shard_size = self._cohort.mean_shard_size(engine)
             self._round_length = self._settings.round_length(mean_shard_size)

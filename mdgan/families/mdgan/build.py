@@ -78,13 +78,13 @@ class MDGANBuilder(Builder[MDGANSettings]):
             for rank, shard in needs.shards.items()
         }
         form = feedback_form(settings, needs.models.shape)
-        stages = []
+        path = HostPath(form)
         if settings.secure.secure_aggregation and needs.keys is not None:
-            stages = [HostMask(needs.keys, form, needs.least_parties)]
+            path = HostMask(needs.keys, form, needs.least_parties)
         return MDGANHost(
             workers,
             make_group(workers, needs),
-            HostPath(form, stages),
+            path,
             needs.tracer,
             Codec.of(settings.wire.images),
             Spending(needs.budgets),
@@ -146,9 +146,9 @@ def make_server(
 ) -> MDGANServer:
     """The server's part with this learner; see `MDGANServer`."""
     form = feedback_form(settings, sample_shape)
-    stages = [ServerMask(form)] if settings.secure.secure_aggregation else []
+    path = ServerMask(form) if settings.secure.secure_aggregation else ServerPath(form)
     stepping: Stepping = ByArrival() if settings.by_arrival else InStep(ahead=settings.stale > 0)
-    return MDGANServer(learner, settings, ServerPath(form, stages), stepping, num_weights)
+    return MDGANServer(learner, settings, path, stepping, num_weights)
 
 
 def make_group(workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]) -> WorkerGroup:

@@ -9,7 +9,6 @@ from mdgan import messages as engine_messages
 from mdgan.engine.host.spending import Spending
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
-from mdgan.engine.stages.mask_host import mask_of, parcels_of
 from mdgan.families.mdgan.host_swaps import carry_out
 from mdgan.families.mdgan.messages import (
     BATCHES,
@@ -46,12 +45,10 @@ class MDGANHost(HostPart):
     ) -> None:
         self._workers = workers
         self._group = group
-        self._path = path
+        self.path = path
         self._tracer = tracer
         self._images = images
         self._spending = spending or Spending({})
-        self._parcels = parcels_of(path)
-        self.masks = mask_of(path)
         self._learns_ahead = False
         discriminator = next(iter(workers.values())).discriminator
         self._device = discriminator.device
@@ -86,7 +83,7 @@ class MDGANHost(HostPart):
     def _answer(self, question: Message, transport: HostTransport) -> None:
         """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
         generated, assignment = read_batches(
-            question, self._images, self._path.form.shape, self._num_classes
+            question, self._images, self.path.form.shape, self._num_classes
         )
         assignment = {n: own for n, own in assignment.items() if self._spending.lets(n)}
         if not assignment:  # asked before the server knew
@@ -98,7 +95,7 @@ class MDGANHost(HostPart):
         numbers = question.fields.get("groups", question.fields["judge"])
         groups = {worker: int(numbers[str(worker)]) for worker in assignment}
         with self._tracer.span("send") as span:
-            answer = self._path.pack(
+            answer = self.path.pack(
                 Leaving(
                     question,
                     answers.feedbacks,
@@ -113,7 +110,7 @@ class MDGANHost(HostPart):
         self._group.catch_up()
         # Before a swap the discriminator that comes must learn the next real half.
         self._learns_ahead = not question.fields["swap_follows"] and not question.fields["last"]
-        self._path.when_free(self._learn_ahead)
+        self.path.when_free(self._learn_ahead)
 
     def _learn_ahead(self) -> None:
         """Learns the next real halves, while the server learns."""
@@ -122,10 +119,10 @@ class MDGANHost(HostPart):
             self._group.learn_real_halves()
 
     def _swap(self, order: Message, transport: HostTransport) -> None:
-        self._parcels.begin_exchange(order.iteration)
+        self.path.parcels.begin_exchange(order.iteration)
         with self._tracer.span("swap") as span:
             before = _swap_bytes(transport)
-            given, taken = carry_out(order, self._workers, transport.exchange, self._parcels)
+            given, taken = carry_out(order, self._workers, transport.exchange, self.path.parcels)
             self._tracer.reach("swapped")
             transport.send(swapped(order.iteration, given, taken, transport.slow_givers))
             span.num_bytes = _swap_bytes(transport) - before
@@ -136,7 +133,7 @@ class MDGANHost(HostPart):
         state = self._workers[rank].state()
         copy = {name: tensor for name, tensor in state.items() if name.startswith(COPIED)}
         answer = engine_messages.state(order.iteration, {rank: copy}, "copy", taker)
-        if (parcel := self._parcels.pack(taker, answer)) is not None:
+        if (parcel := self.path.parcels.pack(taker, answer)) is not None:
             transport.send(parcel)
 
 

@@ -64,10 +64,9 @@ class MDGANServer(ServerPart):
         stepping: Stepping,
         num_weights: int = 0,
     ) -> None:
-        self.form, self.stages = path.form, path.stages
+        self.form, self.path = path.form, path
         self.device = learner.device
         self.learner = learner
-        self.path = path
         self.aggregation = Aggregation(settings.aggregation)
         self._settings = settings
         self._stepping = stepping

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.host_keys import HostKeys
-from mdgan.engine.stages.contract import HostPath, Leaving
+from mdgan.engine.stages.contract import Leaving
 from mdgan.engine.stages.mask import (
     CODE_BYTES,
     MaskedSum,
@@ -52,7 +52,7 @@ class Hosts:
         leaving = Leaving(
             question or self.question(), {host: answer}, losses, {host: 0}, about=lambda: {0: about}
         )
-        message = HostPath(FORM, [self.masks[host]]).pack(leaving)
+        message = self.masks[host].pack(leaving)
         if message.tensors:
             self.sent[host] = read_masked(message, FORM, {0: self.parties})[0]
         return message

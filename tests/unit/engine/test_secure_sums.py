@@ -9,10 +9,10 @@ import torch
 
 from mdgan import messages
 from mdgan.engine.host_keys import HostKeys, run_digest
-from mdgan.engine.stages.contract import HostPath, Leaving
+from mdgan.engine.stages.contract import Leaving
 from mdgan.engine.stages.mask_host import HostMask
 from mdgan.messages import Kind, Message
-from tests.unit.families.mdgan.played import FORM, IDENTITY, Played, feedback_of, generator_after
+from tests.unit.families.mdgan.played import IDENTITY, Played, feedback_of, generator_after
 from tests.unit.families.mdgan.stage import Stage
 
 
@@ -42,7 +42,7 @@ class Masking(Played):
             {worker: question.fields["groups"][str(worker)]},
             about=lambda: {0: b"", 1: b"", 2: b""},
         )
-        self.send(HostPath(FORM, [self.masks]).pack(leaving))
+        self.send(self.masks.pack(leaving))
 
     def confirm(self) -> None:
         self.send(self.masks.confirm(self.take(Kind.SURVIVORS)))

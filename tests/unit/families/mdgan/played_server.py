@@ -27,8 +27,7 @@ class PlayedServer(EnginePlayedServer):
     def bring_host(self, workers: Mapping[int, Any], tracer: Tracer, **how: Any) -> HostPart:
         """May get `group` and `masks`."""
         group = how.get("group") or OneByOne(workers, tracer.of_worker)
-        masks = [how["masks"]] if how.get("masks") else []
-        return MDGANHost(workers, group, HostPath(FORM, masks), tracer)
+        return MDGANHost(workers, group, how.get("masks") or HostPath(FORM), tracer)
 
 
 def batches(iteration: int, workers: Mapping[int, Any], *, swap: bool = False) -> Message:
