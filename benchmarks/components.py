@@ -27,7 +27,7 @@ from mdgan.credentials.revocations import Revocations
 from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
 from mdgan.engine.answers import AnswerForm, pack_answers, read_answers
-from mdgan.engine.server.strikes import Strikes
+from mdgan.engine.server.hosts import Strikes
 from mdgan.engine.stages.screen import Screening
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign

@@ -31,14 +31,14 @@ from mdgan.data.partition import partition
 from mdgan.data.shard import Shard
 from mdgan.engine.host.describing import describe_all
 from mdgan.engine.scorer import score_generator
-from mdgan.engine.server.strikes import Strikes
+from mdgan.engine.server.hosts import Strikes
 from mdgan.engine.stages.screen import Screening
 from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.build import make_generator_learner, make_worker
 from mdgan.families.mdgan.messages import feedback_form
+from mdgan.families.mdgan.server_swaps import draw_swap
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.families.mdgan.swap import draw_swap
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.randomness import derive_seed, generator_for

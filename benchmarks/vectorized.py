@@ -27,8 +27,7 @@ from mdgan.families.federated.training_load import Load
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.build import make_worker
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.families.mdgan.stacked_workers import StackedWorkers
-from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
+from mdgan.families.mdgan.worker import OneByOne, StackedWorkers, Worker
 from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.randomness import generator_for
@@ -51,7 +50,7 @@ def measure(
         shard = Shard(source, torch.arange(SHARD), generator_for(0, "shard", 1))
         return {rank: make_worker(rank, settings, file.models, shard, where) for rank in ranks}
 
-    groups: dict[str, WorkerGroup] = {
+    groups: dict[str, OneByOne] = {
         "one by one": OneByOne(workers()),
         "all at once": StackedWorkers(workers(), file.shape),
     }

@@ -7,7 +7,7 @@ sends is also bound in its JSON, which takes many times its size as values; a ho
 server.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from torch import nn
@@ -32,8 +32,6 @@ _OF_A_SHARE_BYTES = 256
 _REAL_BYTES = 256 * _MIB
 _EXTRACTOR_BYTES = 1024 * _MIB
 _RANDOM_STATES_BYTES = 64 * _KIB
-_OF_AN_OLD_SAMPLE_BYTES = 16
-"""What each sample may add to a state that 0.5 has written: a place in the order of its shard."""
 _COPIES = 2
 """Weights and gradients; what the optimizer keeps comes on top."""
 _MARGIN = 1.1
@@ -120,14 +118,12 @@ def from_host(sizes: MessageSizes, num_workers: int) -> dict[str, Most]:
     }
 
 
-def from_server(sizes: MessageSizes, num_samples: Sequence[int]) -> dict[str, Most]:
-    """What a host accepts from the server, by the number of samples of each of its workers."""
-    count = len(num_samples)
-    old_orders = _OF_AN_OLD_SAMPLE_BYTES * sum(num_samples)
+def from_server(sizes: MessageSizes, count: int) -> dict[str, Most]:
+    """What a host of so many workers accepts from the server."""
     limits: dict[str, int] = {
         **sizes.from_server(count),
         Kind.EXTRACTOR: _EXTRACTOR_BYTES,
-        Kind.ADOPT: from_host(sizes, count)[Kind.STATE].body_bytes + old_orders,
+        Kind.ADOPT: from_host(sizes, count)[Kind.STATE].body_bytes,
         Kind.KEYS: _KEYS_BYTES,
         **dict.fromkeys((Kind.SURVIVORS, Kind.UNMASK), count * sizes.shares_bytes),
         **dict.fromkeys((Kind.STOP, Kind.COPY, Kind.CHECKPOINT), small_bytes(count)),

@@ -195,8 +195,7 @@ class Planning(Generic[S]):
         overlaps: whether hosts work on the next question while the server works on an answer.
         by_arrival: whether the server asks and goes on from each worker by itself. A step is then
             as many answers as there are workers.
-        groups: the workers that do the same, by what people call one of them; empty if all do.
-        with_groups: settings with so many workers of each group alone, numbered group by group.
+        has_groups: whether some workers do something else than others.
         placing: of placed clients. Those of the short run are then what takes time on hosts.
         remedies: by bottleneck (`link`, `latency`, `server`, `workers`, `cores`), changes of
             settings that may help.
@@ -213,8 +212,7 @@ class Planning(Generic[S]):
     questions: int = 1
     overlaps: bool = False
     by_arrival: bool = False
-    groups: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    with_groups: Callable[[S, Sequence[int]], S] = lambda settings, _counts: settings
+    has_groups: bool = False
     exchange: Exchange[S] | None = None
     placing: Placing | None = None
     remedies: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)

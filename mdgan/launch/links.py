@@ -101,7 +101,7 @@ def connector(
         known = [sockets.server, *(known if len(settings.links.addresses()) > 1 else ())]
     parcels_at = _place_of_parcels(prepared, workers[0], sockets)
     sizes = prepared.builder.message_sizes(prepared.settings, prepared.models)
-    accepts = message_sizes.from_server(sizes, [len(prepared.holdings[w][1]) for w in workers])
+    accepts = message_sizes.from_server(sizes, len(workers))
     own_address = _own_address(prepared, alone=sockets is not None and sockets.alone)
 
     def connect(hello: Mapping[str, Any], timeout_seconds: float) -> HostTransport:

@@ -22,12 +22,12 @@ from mdgan.engine.host.loop import Connect, Host, HostFailed, ServerLost
 from mdgan.engine.host.spending import Spending
 from mdgan.engine.host.telling import HostReports, Teller
 from mdgan.engine.host_keys import HostKeys
+from mdgan.engine.parts import Trainer
 from mdgan.engine.server.admission import Admission
 from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
 from mdgan.engine.server.loop import Server
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.scoring import ScorerLink
-from mdgan.engine.server.trainer import Trainer
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families.contract import HostNeeds
 from mdgan.gan.build import make_average

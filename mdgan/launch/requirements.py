@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from mdgan.engine.secure_settings import LEAST_PARTIES
-from mdgan.engine.settings import RunSettings, num_participants
+from mdgan.engine.settings import LEAST_PARTIES, RunSettings, num_participants
 from mdgan.errors import BadInput
 from mdgan.settings.declare import shortest
 

@@ -63,8 +63,8 @@ def foretell(
             name = "host here" if shared else "like here"
             machines = [Machines(settings.num_workers, name)]
     planning = builder.planning(settings, models, _class_counts(settings, dataset, shard_size))
-    if planning.groups or planning.by_arrival:
-        what = "workers in groups" if planning.groups else "a server that waits for no worker"
+    if planning.has_groups or planning.by_arrival:
+        what = "workers in groups" if planning.has_groups else "a server that waits for no worker"
         raise BadInput(
             f"--algorithm {entry.name}: mdgan plan cannot foretell {what}; plan without, and leave "
             "out the flags that ask for it"

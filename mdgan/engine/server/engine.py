@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from math import inf
 
 from mdgan import messages
+from mdgan.engine.parts import Trainer
 from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.engine.server.collecting import Collector
 from mdgan.engine.server.hosts import Hosts, workers_of
@@ -13,7 +14,6 @@ from mdgan.engine.server.newcomers import Newcomers
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.scoring import ScorerLink, Scoring
 from mdgan.engine.server.timelines import Timelines
-from mdgan.engine.server.trainer import Trainer
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import Interrupted
 from mdgan.messages import Kind, Message

@@ -6,11 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 
+from mdgan.engine.parts import Trainer
 from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.scoring import ScorerLink
-from mdgan.engine.server.trainer import Trainer
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput, Interrupted
 from mdgan.observe.tracer import memory_bytes

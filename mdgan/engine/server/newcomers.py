@@ -9,7 +9,6 @@ from mdgan import messages
 from mdgan.engine.host_keys import SEALED
 from mdgan.engine.server.hosts import in_words
 from mdgan.engine.server.kept_states import KeptStates
-from mdgan.engine.server.keys_told import take_key, tell_keys
 from mdgan.engine.server.peers import Peers
 from mdgan.messages import Message
 
@@ -49,8 +48,7 @@ class Newcomers:
             return
         member.told = told or member.told
         key = message.fields.get("key")
-        trusts = self._peers.admission.trusts
-        if key is not None and (why := take_key(self._peers, host, key, trusts)):
+        if key is not None and (why := self._peers.take_key(host, key)):
             self._peers.dismiss(host, why)
             return
         lacking = sorted(set(member.workers) - set(message.fields["holds"]))
@@ -110,9 +108,9 @@ class Newcomers:
                 times = self._num_given(lacking[0])
                 giver = sorted(givers)[(host + times) % len(givers)]
                 self._asked[host] = giver
-                send = self._peers.transport.send
-                tell_keys(self._peers, send, (giver, host))
-                send(giver, messages.copy(self._peers.iteration, givers[giver][0], host))
+                self._peers.tell_keys((giver, host))
+                copy = messages.copy(self._peers.iteration, givers[giver][0], host)
+                self._peers.transport.send(giver, copy)
 
     def on_lost(self) -> None:
         """Hosts are gone: forgets newcomers among them, and copies that they should have given."""

@@ -8,12 +8,14 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from mdgan import messages
+from mdgan.engine.host_keys import SignedKey, check_key
 from mdgan.engine.server.admission import Admission
-from mdgan.engine.server.hosts import Hosts, Member, in_words, workers_of
-from mdgan.engine.server.strikes import Strikes
+from mdgan.engine.server.hosts import Hosts, Member, Strikes, in_words, workers_of
 from mdgan.engine.settings import RunSettings
-from mdgan.messages import Message
+from mdgan.messages import Kind, Message
 from mdgan.observe.run_observer import RunObserver
 from mdgan.transport.server_end import ServerTransport
 
@@ -28,7 +30,7 @@ class Peers:
 
     Attributes:
         mean_shard_size: m, in samples; known once training begins.
-        run, carried, owner: see `Admission`.
+        carried, owner: see `Admission`.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class Peers:
         self.transport = transport
         self.observer = observer
         self.strikes = Strikes(settings.faults.strikes)
-        self.run, self.carried, self.owner = admission.run, admission.carried, admission.owner
+        self.carried, self.owner = admission.carried, admission.owner
         self.mean_shard_size = 0.0
         # Where noise hides each client as a whole, none is named.
         privacy = settings.privacy
@@ -147,6 +149,45 @@ class Peers:
         """How many samples workers, by default all that live, hold, and how many of each class."""
         chosen = self.workers() if workers is None else workers
         return {str(worker): self.admission.holding(worker) for worker in chosen}
+
+    # The keys of hosts for each other; see `host_keys.py`.
+
+    def take_key(self, host: int, told: object) -> str:
+        """Keeps a live host's key for others; says why the host cannot take part, empty if it can.
+
+        Raises:
+            ValueError: the key is not signed as it must be, or another live host has it.
+        """
+        try:
+            signed = msgspec.convert(told, SignedKey)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"a malformed key ({error!s:.99})") from error
+        if signed.workers != list(self.carried(host)):
+            raise ValueError("the key of other ranks")
+        fingerprint = check_key(signed, self.admission.run, self.admission.trusts)
+        for other, known in self._members.items():
+            if other != host and known.key.get("key") == signed.key:
+                raise ValueError("the key of another host")
+            if other != host and fingerprint and known.fingerprint == fingerprint:
+                return (
+                    f"rank(s) {in_words(signed.workers)} and {in_words(known.workers)} are two "
+                    "hosts with one certificate, which can have one part of a secure sum; carry "
+                    "them in one host (--workers-per-host), or issue a certificate for each"
+                )
+        member = self._members[host]
+        member.key, member.fingerprint = msgspec.to_builtins(signed), fingerprint
+        return ""
+
+    def tell_keys(self, hosts: Iterable[int]) -> None:
+        """Tells each of some hosts the keys of the others that it does not know yet."""
+        live = {host: self._members[host] for host in hosts if host in self._members}
+        known = {host: str(member.key["key"]) for host, member in live.items() if member.key}
+        for host in known:
+            member = live[host]
+            if new := known.items() - member.knows.items() - {(host, known[host])}:
+                member.knows.update(new)
+                keys = [live[other].key for other, _ in sorted(new)]
+                self.transport.send(host, Message(Kind.KEYS, self.iteration, {"keys": keys}))
 
     # Who owes an answer.
 

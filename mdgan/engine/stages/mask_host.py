@@ -52,7 +52,7 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.host_keys import HostKeys, NotMasked, SealedParcels
-from mdgan.engine.secure_settings import LEAST_PARTIES, threshold
+from mdgan.engine.settings import LEAST_PARTIES, threshold
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.engine.stages.mask import (
     CODE_BYTES,

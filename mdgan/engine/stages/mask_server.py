@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, Answers
-from mdgan.engine.secure_settings import LEAST_PARTIES, threshold
 from mdgan.engine.server.engine import AllWorkersLost, Engine
 from mdgan.engine.server.hosts import Hosts, in_words
-from mdgan.engine.server.keys_told import tell_keys
 from mdgan.engine.server.peers import Peers
+from mdgan.engine.settings import LEAST_PARTIES, threshold
 from mdgan.engine.stages.contract import AskedHosts, ServerPath
 from mdgan.engine.stages.mask import (
     CODE_BYTES,
@@ -115,7 +114,7 @@ class ServerMask(ServerPath):
         enough = {group: each for group, each in parties.items() if len(each) >= least}
         chosen = sorted({host for each in enough.values() for host in each})
         asked = {host: hosts[host] for host in chosen}
-        tell_keys(engine.peers, engine.tell, asked)
+        engine.peers.tell_keys(asked)
         self._question = SumQuestion(self._question.number + 1, enough)
         of_sums = {str(n): groups[n] for workers in asked.values() for n in workers}
         return AskedHosts(asked, groups, {**as_fields(self._question), "groups": of_sums})

@@ -23,9 +23,8 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, Answers, of_kind, read_answers
-from mdgan.engine.server.hosts import HostAnswer
+from mdgan.engine.server.hosts import HostAnswer, Strikes
 from mdgan.engine.server.peers import Peers
-from mdgan.engine.server.strikes import Strikes
 from mdgan.engine.stages.mask import NUM_LOSSES
 from mdgan.messages import Message
 

@@ -1,12 +1,10 @@
 """What `mdgan plan` must know of ParaGAN."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
 from mdgan.engine.answers import LEAST_TO_SUM
 from mdgan.families.contract import Planning
-from mdgan.families.data_parallel.groups import GeneratorRanks
 from mdgan.families.data_parallel.replica import reductions
 from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
 from mdgan.gan.build import Models, build_model, num_parameters
@@ -38,14 +36,9 @@ def planning(settings: DataParallelSettings, models: Models) -> Planning[DataPar
     batch = _FLOAT_BYTES * prod(models.shape)
     return replace(
         usual,
-        groups=dict(zip(("G's worker", "D's worker"), settings.groups(), strict=True)),
-        with_groups=_with_groups,
+        has_groups=True,
         notes=_notes_apart(settings, (weights[0], weights[1]), batch),
     )
-
-
-def _with_groups(settings: DataParallelSettings, counts: Sequence[int]) -> DataParallelSettings:
-    return settings.but(generator_ranks=GeneratorRanks(1, counts[0]))
 
 
 def _notes(settings: DataParallelSettings, both: int) -> dict[str, tuple[str, float]]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mdgan.engine.answers import Answers
 from mdgan.engine.host_keys import NotMasked
-from mdgan.engine.secure_settings import threshold
+from mdgan.engine.settings import threshold
 from mdgan.families.federated.fegan import (
     ClassCounts,
     check_classes,

@@ -17,8 +17,7 @@ from torch import Tensor
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import ServerHandler
 from mdgan.engine.server.engine import AllWorkersLost, Engine
-from mdgan.engine.server.hosts import Hosts
-from mdgan.engine.server.strikes import Strikes
+from mdgan.engine.server.hosts import Hosts, Strikes
 from mdgan.engine.stages.screen import Screening
 from mdgan.families.federated.cohort import Cohort, RoundPlan
 from mdgan.families.federated.messages import (

@@ -147,7 +147,6 @@ def _placed_planning(
         played_iterations=usual.iterations,
         remedies={},
         notes={},
-        with_groups=lambda one, hosts: one.but(clients=per_slot * slots * sum(hosts)),
         placing=placing,
     )
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, Literal
 
-from mdgan.engine.secure_settings import SecureSumSettings, summed
-from mdgan.engine.settings import RunSettings, num_participants
+from mdgan.engine.settings import RunSettings, SecureSumSettings, num_participants, summed
 from mdgan.families.contract import Algorithm
 from mdgan.families.federated.forms import (
     CLUSTER_FORMS,

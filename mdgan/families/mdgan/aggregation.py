@@ -1,7 +1,7 @@
 """How the feedback of all workers becomes one gradient of the generator, even if some workers lie.
 
 `mean` is MD-GAN's own rule and takes one backward pass. So do `f2u` and `f2a`, which weigh the
-judges and outvote none (`forgiving.py`). The other rules (`gan/aggregation_rules.py`) come in two
+judges and outvote none (`weights`). The other rules (`gan/aggregation_rules.py`) come in two
 forms: the answers to one batch are combined sample by sample, and one backward pass follows; or
 every worker's feedback becomes a gradient of w by a backward pass of its own, and the rule combines
 these N gradients.
@@ -22,10 +22,10 @@ workers are too far apart for that.
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner
-from mdgan.families.mdgan.forgiving import weighted
 from mdgan.families.mdgan.settings import AggregationRule
 from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine, mean_of_trusted
 from mdgan.gan.exact_sum import PartialSum, put_together
@@ -219,3 +219,36 @@ def gradient_of_each(
         gradients = learner.gradients(own, keep_graph=worker != workers[-1])
         found[worker] = torch.cat([gradient.reshape(-1) for gradient in gradients])
     return found
+
+
+def weights(rule: AggregationRule, outputs: Tensor) -> Tensor:
+    """How much each judge's feedback on each sample counts, float64 [m, b]; 1 over all judges.
+
+    A discriminator calls generated what its own data do not hold. Where data differ between
+    workers, the mean of all judges punishes a sample for being unlike the data of most, even if it
+    is exactly what one worker holds (Yonetani et al. 2019, "Decentralized Learning of Generative
+    Adversarial Networks from Non-iid Data"). f2u takes the feedback of the most forgiving judge
+    alone, of several the first; f2a weighs all of it with softmax(λ D_n(x)).
+
+    Weights count as constants, although for f2a x moves them: the direction that is left is to fool
+    those judges better, not to change which judges count.
+
+    Args:
+        outputs: logits D_n(x), [m, b]; high means that D_n calls x real.
+    """
+    if rule.name == "f2u":
+        return F.one_hot(outputs.argmax(0), len(outputs)).T.double()
+    # Subtract first: λ D_n may exceed float64, and one of the differences is always 0.
+    behind = outputs.double() - outputs.double().amax(0)
+    return torch.softmax(rule.parameter * behind, 0)
+
+
+def weighted(
+    rule: AggregationRule, feedbacks: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> Tensor:
+    """The feedback of all judges of a batch, weighed and summed; of a single one its F_n."""
+    shares = weights(rule, torch.stack(list(outputs)))[:, :, None, None, None]
+    total = shares[0] * feedbacks[0]
+    for share, feedback in zip(shares[1:], feedbacks[1:], strict=True):
+        total += share * feedback
+    return total

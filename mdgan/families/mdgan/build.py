@@ -32,8 +32,7 @@ from mdgan.families.mdgan.messages import (
 from mdgan.families.mdgan.planning import planning
 from mdgan.families.mdgan.server import InStep, MDGANServer, Stepping
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.families.mdgan.stacked_workers import stacked
-from mdgan.families.mdgan.worker import LearningLater, OneByOne, Worker, WorkerGroup
+from mdgan.families.mdgan.worker import LearningLater, OneByOne, Worker, stacked
 from mdgan.gan.arithmetic import loss_scale
 from mdgan.gan.build import (
     Models,
@@ -151,7 +150,7 @@ def make_server(
     return MDGANServer(learner, settings, path, stepping, num_weights)
 
 
-def make_group(workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]) -> WorkerGroup:
+def make_group(workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]) -> OneByOne:
     """The workers of one host, by rank, as they compute together."""
     settings, stage_of = needs.settings, needs.tracer.of_worker
     if settings.updates == "async":

@@ -24,7 +24,6 @@ figure is the median over all workers: fewer than half of them cannot move it.
 
 import math
 import sys
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
@@ -35,9 +34,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import Assignment
+from mdgan.families.mdgan.server_swaps import Handovers
 from mdgan.families.mdgan.settings import LEAST_SAMPLES, LEAST_WORKERS
 from mdgan.families.mdgan.shown import GUILTY
-from mdgan.families.mdgan.swap import Moves
 
 _LONGEST = 16
 """Iterations over which motion is looked at where no swap comes earlier."""
@@ -60,46 +59,6 @@ _MOST_MOTION = 10.0
 _TINY = sys.float_info.min
 
 _Floats = NDArray[np.float64]
-
-
-class Handovers:
-    """Counts, for each worker, the hosts that took from it what it had just been given.
-
-    A worker that trains gives away something else than it took in its swap before. What it took is
-    what its giver says, and what it gave is what its taker says: a free rider's own word is not
-    needed. One host could say anything, so the others are counted that tell the same of a worker.
-    """
-
-    def __init__(self) -> None:
-        self._took: dict[int, str] = {}
-        self._witnesses: defaultdict[int, set[int]] = defaultdict(set)
-
-    def note(
-        self,
-        moves: Moves,
-        given: Mapping[int, str],
-        taken: Mapping[int, str],
-        host_of: Mapping[int, int],
-    ) -> None:
-        """Takes in one swap: its moves, what givers and takers report, each worker's host.
-
-        Where most workers hand on what they took, none is blamed.
-        """
-        handed_on = {
-            giver: host_of[taker]
-            for giver, taker in moves.items()
-            if host_of[giver] != host_of[taker]
-            and giver in self._took
-            and taken.get(taker) == self._took[giver]
-        }
-        if 2 * len(handed_on) < len(moves):
-            for giver, witness in handed_on.items():
-                self._witnesses[giver].add(witness)
-        self._took |= {taker: given[giver] for giver, taker in moves.items() if giver in given}
-
-    def num_witnesses(self, worker: int) -> int:
-        """How many other hosts took from a worker what it had just been given."""
-        return len(self._witnesses.get(worker, ()))
 
 
 class Evidence:

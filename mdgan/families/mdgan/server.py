@@ -14,8 +14,7 @@ from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
 from mdgan.families.mdgan.free_riders import FreeRiders
 from mdgan.families.mdgan.messages import COPIED, OUTPUTS, SWAPPED, batches
-from mdgan.families.mdgan.participation import Holders
-from mdgan.families.mdgan.server_swaps import ServerSwaps
+from mdgan.families.mdgan.server_swaps import Holders, ServerSwaps
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import Codec
 from mdgan.gan.labels import label_counts

@@ -1,16 +1,180 @@
-"""The server's side of swaps: it draws which worker gives to which, and checks what arrived."""
+"""The server's side of swaps: it draws which worker gives to which, and checks what arrived.
 
-from collections.abc import Collection, Mapping
+Hardy et al. let every worker choose a partner (Algorithm 1, SWAP); Darmanger and Gombas draw
+non-overlapping pairs at the server (section 5.3), which is our default.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from mdgan.engine.server.engine import Engine
-from mdgan.engine.server.keys_told import tell_keys
+from mdgan.engine.settings import num_participants
 from mdgan.families.mdgan import messages
-from mdgan.families.mdgan.free_riders import Handovers
-from mdgan.families.mdgan.swap import Moves, draw_swap
+from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.messages import Message
 
 _WITNESSES = 2
+
+
+Moves = dict[int, int]
+"""Giver → taker. Workers that are not in it keep their discriminator."""
+
+
+def draw_swap(form: str, seed: int, number: int, workers: Sequence[int]) -> Moves:
+    """Draws the swap of a number, counted from 0; there are no moves of fewer than two workers."""
+    ordered = sorted(workers)
+    if len(ordered) < 2:
+        return {}
+    draw = _pairs if form == "pairs" else _derangement
+    return draw(seed, number, ordered)
+
+
+def _pairs(seed: int, number: int, workers: list[int]) -> Moves:
+    """Draws pairs that do not overlap; each member gives to the other."""
+    active = list(workers)
+    if len(active) % 2:
+        active.remove(_sits_out(seed, number, workers))
+    order = _shuffled(active, derive_seed(seed, "pairs", number))
+    moves: Moves = {}
+    for first, second in zip(order[::2], order[1::2], strict=True):
+        moves[first], moves[second] = second, first
+    return moves
+
+
+def _derangement(seed: int, number: int, workers: list[int]) -> Moves:
+    """Draws a uniformly random permutation in which no worker keeps its own discriminator."""
+    attempt = 0
+    while True:  # a random permutation has no fixed point with probability ≥ 1/3 (N ≥ 2)
+        takers = _shuffled(workers, derive_seed(seed, "derangement", number, attempt))
+        if all(giver != taker for giver, taker in zip(workers, takers, strict=True)):
+            return dict(zip(workers, takers, strict=True))
+        attempt += 1
+
+
+def _sits_out(seed: int, number: int, workers: list[int]) -> int:
+    """The worker without a partner in swap `number`, for an odd count of at least 3."""
+    round_number, turn = divmod(number, len(workers))
+    order = _shuffled(workers, derive_seed(seed, "sits-out", round_number))
+    if round_number:
+        before = _shuffled(workers, derive_seed(seed, "sits-out", round_number - 1))
+        if before[-1] == order[0]:  # the only way to sit out twice in a row
+            order[0], order[1] = order[1], order[0]
+    return order[turn]
+
+
+def _shuffled(workers: list[int], seed: int) -> list[int]:
+    order = torch.randperm(len(workers), generator=generator_for(seed))
+    return [workers[index] for index in order.tolist()]
+
+
+class Holders:
+    """Which workers hold a discriminator: `now`, a fraction C, or None for all if C is 1.
+
+    Swaps are drawn among all workers, so that the discriminators wander over all shards (Hardy et
+    al. 2019, section VII.4). A worker whose discriminator went to a worker without one has nothing
+    to do until it gets another in a swap.
+    """
+
+    def __init__(self, fraction: float, seed: int) -> None:
+        self.now: set[int] | None = None
+        self._fraction = fraction
+        self._seed = seed
+        self._num_drawn = 0
+        self._too_many = False
+
+    def among(self, workers: Iterable[int]) -> set[int] | None:
+        """The holders among the live workers that are free; None for all of them.
+
+        Instead of a missing holder another worker goes on with the discriminator it had last.
+        """
+        if self._fraction == 1:
+            return None
+        live = sorted(workers)
+        here = set(live) & (self.now or set())
+        wanted = num_participants(self._fraction, len(live))
+        idle = [worker for worker in live if worker not in here]
+        missing = wanted - len(here)
+        if missing > 0:
+            here |= self._draw(idle, missing)
+        elif self._too_many:
+            here = self._draw(sorted(here), wanted)
+        self._too_many = False
+        self.now = here
+        return here
+
+    def move(self, moves: Mapping[int, int]) -> None:
+        """Records that discriminators were swapped: giver → taker, of givers that are holders."""
+        if self.now is not None:
+            self.now = {moves.get(worker, worker) for worker in self.now}
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next choice depends on; empty if all workers are holders."""
+        if self.now is None:
+            return {}
+        return {
+            ".now": torch.tensor(sorted(self.now), dtype=torch.int64),
+            ".drawn": torch.tensor(self._num_drawn),
+            ".fraction": torch.tensor(self._fraction, dtype=torch.float64),
+        }
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restores what `state` returned; if C is smaller now, only some of its holders go on."""
+        if state and state.keys() != {".now", ".drawn", ".fraction"}:
+            raise KeyError(f"no state of holders: {sorted(state)}")
+        if state and self._fraction < 1:
+            self.now = set(state[".now"].tolist())
+            self._num_drawn = int(state[".drawn"])
+            self._too_many = self._fraction < float(state[".fraction"])
+
+    def _draw(self, workers: list[int], count: int) -> set[int]:
+        random = generator_for(self._seed, "holders", self._num_drawn)
+        self._num_drawn += 1
+        order = torch.randperm(len(workers), generator=random)[:count]
+        return {workers[place] for place in order.tolist()}
+
+
+class Handovers:
+    """Counts, for each worker, the hosts that took from it what it had just been given.
+
+    A worker that trains gives away something else than it took in its swap before. What it took is
+    what its giver says, and what it gave is what its taker says: a free rider's own word is not
+    needed. One host could say anything, so the others are counted that tell the same of a worker.
+    """
+
+    def __init__(self) -> None:
+        self._took: dict[int, str] = {}
+        self._witnesses: defaultdict[int, set[int]] = defaultdict(set)
+
+    def note(
+        self,
+        moves: Moves,
+        given: Mapping[int, str],
+        taken: Mapping[int, str],
+        host_of: Mapping[int, int],
+    ) -> None:
+        """Takes in one swap: its moves, what givers and takers report, each worker's host.
+
+        Where most workers hand on what they took, none is blamed.
+        """
+        handed_on = {
+            giver: host_of[taker]
+            for giver, taker in moves.items()
+            if host_of[giver] != host_of[taker]
+            and giver in self._took
+            and taken.get(taker) == self._took[giver]
+        }
+        if 2 * len(handed_on) < len(moves):
+            for giver, witness in handed_on.items():
+                self._witnesses[giver].add(witness)
+        self._took |= {taker: given[giver] for giver, taker in moves.items() if giver in given}
+
+    def num_witnesses(self, worker: int) -> int:
+        """How many other hosts took from a worker what it had just been given."""
+        return len(self._witnesses.get(worker, ()))
 
 
 class ServerSwaps:
@@ -51,7 +215,7 @@ class ServerSwaps:
         engine.peers.strikes.excuse(moves.values())
         self.num_swaps += 1
         self._records[iteration] = _SwapRecord(moves, {n: host_of[n] for n in workers})
-        tell_keys(engine.peers, engine.tell, free)
+        engine.peers.tell_keys(free)
         for host, carried in free.items():
             share = {g: t for g, t in moves.items() if g in carried or t in carried}
             engine.tell(host, messages.swap(iteration, share, host_of, addresses))

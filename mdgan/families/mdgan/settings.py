@@ -1,14 +1,19 @@
 """The settings of MD-GAN, and its entry in the registry."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from mdgan.engine.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
-from mdgan.engine.settings import RunSettings, num_participants
+from mdgan.engine.settings import (
+    LEAST_PARTIES,
+    RunSettings,
+    SecureSumSettings,
+    num_participants,
+    summed,
+)
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, ClassCounts, updates_setting
-from mdgan.families.mdgan.swap_rhythm import are_uneven, interval_for
 from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, number_above_0, parse_robust_rule
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, WireForm, wire_kind
 from mdgan.privacy.settings import PrivacySettings
@@ -58,6 +63,39 @@ def parse_aggregation(text: str) -> AggregationRule:
         return AggregationRule(name, float(name == "f2a"))
     otherwise = "LAMBDA must be a number above 0; at 0 it is mean"
     return AggregationRule(name, number_above_0(given, otherwise))
+
+
+_UNEVEN = 0.5
+_WEIGHTS_AN_ITERATION = 1 << 16
+"""With Adam's two moments, 0.75 MiB of each worker in an iteration."""
+
+
+def are_uneven(class_counts: Sequence[Sequence[int]]) -> bool:
+    """Whether workers hold such different classes that a discriminator should not stay for long.
+
+    One that stays calls only the classes of its worker real, and the generator unlearns the others.
+    True if more than half of a worker's samples, on average, would need another class for its
+    shares of classes to be those of all workers together (the total variation distance).
+    """
+    held = [counts for counts in class_counts if sum(counts)]
+    num_classes = max(map(len, held), default=0)
+    padded = [[*counts, *[0] * (num_classes - len(counts))] for counts in held]
+    of_all = _shares([sum(of_class) for of_class in zip(*padded, strict=True)])
+    distances = [
+        sum(abs(own - all_) for own, all_ in zip(_shares(counts), of_all, strict=True)) / 2
+        for counts in padded
+    ]
+    return bool(held) and sum(distances) / len(held) > _UNEVEN
+
+
+def _shares(counts: Sequence[int]) -> list[float]:
+    total = sum(counts)
+    return [count / total for count in counts]
+
+
+def interval_for(num_weights: int) -> int:
+    """The iterations between two swaps that links can bear: one for each 65,536 of |θ| begun."""
+    return max(1, -(-num_weights // _WEIGHTS_AN_ITERATION))
 
 
 class SwapSettings(Settings):

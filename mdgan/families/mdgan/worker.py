@@ -3,8 +3,9 @@
 Shapes are written [b, C, H, W]: b samples.
 """
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +14,9 @@ from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import DiscriminatorLearner, Stage, unobserved
 from mdgan.gan.labels import Samples
+from mdgan.gan.model_stack import CannotStack
 from mdgan.gan.model_state import is_finite, part_of, under
+from mdgan.gan.stacked_learners import StackedLearners
 
 
 class Judgement(NamedTuple):
@@ -128,21 +131,11 @@ class WorkerAnswers(NamedTuple):
     outputs: dict[int, Tensor]
 
 
-class WorkerGroup(Protocol):
-    """What a host asks of all its workers at once; between two calls every worker is whole."""
-
-    def learn_real_halves(self) -> None:
-        """`Worker.learn_real_half` of all workers."""
-
-    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
-        """`Worker.learn` and `Worker.feedback` of some workers, by the places of their batches."""
-
-    def catch_up(self) -> None:
-        """Learns what was put off until the answer has left."""
-
-
 class OneByOne:
-    """Workers that compute one after another; the bits do not depend on which share a host."""
+    """Workers of one host that compute one after another; between two calls every one is whole.
+
+    The bits do not depend on which workers share a host.
+    """
 
     def __init__(
         self, workers: Mapping[int, Worker], stage_of: StageOf = lambda _rank: unobserved
@@ -151,13 +144,13 @@ class OneByOne:
         self._stage_of = stage_of
 
     def learn_real_halves(self) -> None:
-        """See `WorkerGroup`."""
+        """`Worker.learn_real_half` of all workers."""
         for rank, worker in self._workers.items():
             with self._stage_of(rank)("real half"):
                 worker.learn_real_half()
 
     def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
-        """See `WorkerGroup`."""
+        """`Worker.learn` and `Worker.feedback` of some workers, by the places of their batches."""
         answers = WorkerAnswers({}, {}, {})
         for rank, (judge, train) in assignment.items():
             worker, stage = self._workers[rank], self._stage_of(rank)
@@ -169,7 +162,7 @@ class OneByOne:
         return answers
 
     def catch_up(self) -> None:
-        """See `WorkerGroup`; nothing was put off."""
+        """Learns what was put off until the answer has left: nothing, here."""
 
 
 class LearningLater(OneByOne):
@@ -185,7 +178,7 @@ class LearningLater(OneByOne):
         self._put_off: dict[int, Samples] = {}
 
     def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
-        """See `WorkerGroup`; J_disc is that of D as it is, on the batch that it judges."""
+        """See `OneByOne`; J_disc is that of D as it is, on the batch that it judges."""
         answers = WorkerAnswers({}, {}, {})
         self._put_off = {rank: generated[train] for rank, (_, train) in assignment.items()}
         for rank, (judge, _) in assignment.items():
@@ -204,3 +197,74 @@ class LearningLater(OneByOne):
         put_off, self._put_off = self._put_off, {}
         for rank, fake in put_off.items():
             self._workers[rank].learn(fake, self._stage_of(rank))
+
+
+_log = logging.getLogger(__name__)
+
+
+class StackedWorkers(OneByOne):
+    """Computes for all workers at once what `OneByOne` computes for one after another.
+
+    What differs is in `StackedLearners`. Raises `CannotStack`, and leaves workers as they are.
+    """
+
+    def __init__(
+        self,
+        workers: Mapping[int, Worker],
+        sample_shape: Sequence[int],
+        stage_of: StageOf = lambda _rank: unobserved,
+    ) -> None:
+        super().__init__(workers, stage_of)
+        self._row = {rank: row for row, rank in enumerate(workers)}
+        self._learners = StackedLearners([*workers.values()], [*map(stage_of, workers)])
+        self._learners.rehearse(sample_shape)
+        self._learners.adopt()
+
+    def learn_real_halves(self) -> None:
+        """See `OneByOne`."""
+        self._learners.arrange()
+        for worker in self._workers.values():
+            if not worker.has_real_half:
+                worker.remember()
+        self._learners.learn_real_halves([*self._row.values()])
+
+    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
+        """See `OneByOne`."""
+        self._learners.arrange()
+        ranks = sorted(assignment, key=self._row.__getitem__)
+        rows = [self._row[rank] for rank in ranks]
+        discriminator_losses = self._learners.learn(
+            rows, generated[[assignment[rank].train for rank in ranks]]
+        )
+        scale = next(iter(self._workers.values())).rules.loss_scale
+        with self._learners.stage(rows, "feedback"):
+            judged = generated[[assignment[rank].judge for rank in ranks]]
+            images = judged.images.detach().requires_grad_()
+            generator_losses, outputs = self._learners.judge(rows, judged.of(images))
+            (gradients,) = torch.autograd.grad((generator_losses * scale).sum(), images)
+            feedbacks = gradients / scale
+        losses = torch.stack([discriminator_losses, generator_losses.detach()], dim=1)
+        place = {rank: index for index, rank in enumerate(ranks)}
+        return WorkerAnswers(
+            {rank: feedbacks[place[rank]] for rank in assignment},
+            {rank: losses[place[rank]] for rank in assignment},
+            {rank: outputs.detach()[place[rank]] for rank in assignment},
+        )
+
+
+def stacked(
+    workers: Mapping[int, Worker],
+    sample_shape: Sequence[int],
+    stage_of: StageOf,
+    *,
+    is_compiled: bool,
+) -> OneByOne:
+    """Workers that are computed at once; one by one, and a warning, if that cannot be."""
+    try:
+        if is_compiled:
+            raise CannotStack("compiled models are called one by one")
+        return StackedWorkers(workers, sample_shape, stage_of)
+    except CannotStack as reason:
+        ranks = ", ".join(map(str, workers))
+        _log.warning("the process of rank(s) %s computes one by one: %s", ranks, reason)
+        return OneByOne(workers, stage_of)

@@ -20,13 +20,12 @@ from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.loop import Host
 from mdgan.engine.host.spending import Spending
 from mdgan.engine.host.telling import HostReports
-from mdgan.engine.parts import HostPart, ServerPart
+from mdgan.engine.parts import HostPart, ServerPart, Trainer
 from mdgan.engine.server.admission import Admission
 from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
 from mdgan.engine.server.loop import Server
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.scoring import ScorerLink
-from mdgan.engine.server.trainer import Trainer
 from mdgan.engine.settings import RunSettings
 from mdgan.gan.randomness import generator_for
 from mdgan.observe.run_observer import Launched, Rhythm, RunObserver

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan.engine.host_keys import NotMasked
-from mdgan.engine.secure_settings import threshold
+from mdgan.engine.settings import threshold
 from mdgan.engine.stages.mask import LOSS_STEPS, MaskedSum, read_masked, read_tensors
 from mdgan.engine.stages.mask_arithmetic import PRIME
 from mdgan.engine.stages.mask_server import total_of

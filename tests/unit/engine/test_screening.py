@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
-from mdgan.engine.server.strikes import Strikes
+from mdgan.engine.server.hosts import Strikes
 from mdgan.engine.stages.screen import Screening
 from mdgan.gan.randomness import generator_for
 from tests.unit.gan.small import BATCH_SIZE, SHAPE

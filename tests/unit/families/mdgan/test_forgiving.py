@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from mdgan.families.mdgan.aggregation import Aggregation, aggregate, combine_judges
+from mdgan.families.mdgan.aggregation import Aggregation, aggregate, combine_judges, weights
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
-from mdgan.families.mdgan.forgiving import weights
 from mdgan.families.mdgan.settings import AggregationRule, parse_aggregation
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator

@@ -8,14 +8,13 @@ import torch
 from mdgan.families.contract import HostNeeds
 from mdgan.families.mdgan.build import make_group
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.families.mdgan.stacked_workers import StackedWorkers
-from mdgan.families.mdgan.worker import LearningLater, OneByOne, Worker, WorkerGroup
+from mdgan.families.mdgan.worker import LearningLater, OneByOne, StackedWorkers, Worker
 from mdgan.gan.build import Models
 from mdgan.observe.tracer import Tracer
 from tests.unit.gan import small
 
 
-def group_of(workers: dict[int, Worker], **settings: Any) -> WorkerGroup:
+def group_of(workers: dict[int, Worker], **settings: Any) -> OneByOne:
     models = Models("small", small.SHAPE, small.Z_DIM, small.make_generator, small.make_model)
     needs = HostNeeds(MDGANSettings.read(settings), models, {}, small.CPU, Tracer())
     return make_group(workers, needs)

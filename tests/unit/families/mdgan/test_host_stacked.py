@@ -5,8 +5,7 @@ from torch import nn
 
 from mdgan import messages
 from mdgan.families.mdgan.messages import FEEDBACK, SWAPPED, swap
-from mdgan.families.mdgan.stacked_workers import StackedWorkers
-from mdgan.families.mdgan.worker import Worker
+from mdgan.families.mdgan.worker import StackedWorkers, Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.messages import Kind
 from tests.unit.families.mdgan.played_server import PlayedServer, answer, batches

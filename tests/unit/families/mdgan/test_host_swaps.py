@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mdgan.engine.host_keys import OpenParcels
 from mdgan.families.mdgan import messages
-from mdgan.families.mdgan.host_swaps import carry_out
+from mdgan.families.mdgan.host import carry_out
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
 from mdgan.messages import Message

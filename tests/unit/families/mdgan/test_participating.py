@@ -10,8 +10,7 @@ from torch import Tensor
 
 from mdgan.engine.host.loop import Host
 from mdgan.families.mdgan.messages import BATCHES
-from mdgan.families.mdgan.participation import Holders
-from mdgan.families.mdgan.swap import Moves
+from mdgan.families.mdgan.server_swaps import Holders, Moves
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator_learner import Stage as Span
 from mdgan.gan.labels import Samples

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdgan.engine.settings import num_participants
-from mdgan.families.mdgan.participation import Holders
-from mdgan.families.mdgan.swap import draw_swap
+from mdgan.families.mdgan.server_swaps import Holders, draw_swap
 from tests.unit.gan.small import same_bits
 
 seeds = st.integers(0, 2**63 - 1)

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from mdgan.families.mdgan.stacked_workers import StackedWorkers
-from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
+from mdgan.families.mdgan.worker import OneByOne, StackedWorkers, Worker
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_stack import CannotStack
 from mdgan.gan.regularizers.contract import Regularizers
@@ -38,7 +37,7 @@ def test_it_computes_what_workers_one_by_one_compute(
     name: str, build: Callable[[], nn.Module]
 ) -> None:
     singly, together = (make_workers(build, STACKED[name]) for _ in range(2))
-    groups: list[tuple[Workers, WorkerGroup]] = [
+    groups: list[tuple[Workers, OneByOne]] = [
         (singly, OneByOne(singly)),
         (together, StackedWorkers(together, small.SHAPE)),
     ]
@@ -75,7 +74,7 @@ def test_conditional_discriminators_are_stacked(kind: str, name: str) -> None:
         {rank: undisturbed(conditional.make_worker(made, rank, penalties)) for rank in RANKS}
         for _ in range(2)
     )
-    groups: list[WorkerGroup] = [OneByOne(singly), StackedWorkers(together, small.SHAPE)]
+    groups: list[OneByOne] = [OneByOne(singly), StackedWorkers(together, small.SHAPE)]
     for iteration in range(6):  # every answer tells what was learnt before
         generated, assignment = asked(iteration)
         labels = [conditional.samples(10 * iteration + place).labels for place in range(3)]

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.families.mdgan.algorithm import Assignment
-from mdgan.families.mdgan.stacked_workers import StackedWorkers
-from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerAnswers, WorkerGroup
+from mdgan.families.mdgan.worker import OneByOne, StackedWorkers, Worker, WorkerAnswers
 from mdgan.gan.arithmetic import prepare
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
@@ -74,7 +73,7 @@ def make_workers(
 
 def both(
     build: Callable[[], nn.Module], local_steps: int = 1, policy: Policy | None = None
-) -> list[tuple[Workers, WorkerGroup]]:
+) -> list[tuple[Workers, OneByOne]]:
     """Equal workers twice: one by one, and all at once."""
     singly, together = (make_workers(build, local_steps, policy) for _ in range(2))
     return [(singly, OneByOne(singly)), (together, StackedWorkers(together, small.SHAPE))]

@@ -9,9 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.families.mdgan.swap import Moves, draw_swap
-from mdgan.families.mdgan.swap_rhythm import are_uneven, interval_for
+from mdgan.families.mdgan.server_swaps import Moves, draw_swap
+from mdgan.families.mdgan.settings import MDGANSettings, are_uneven, interval_for
 
 seeds = st.integers(0, 2**63 - 1)
 numbers = st.integers(0, 10_000)
