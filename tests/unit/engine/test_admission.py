@@ -93,12 +93,6 @@ def test_ranks_that_will_come_back_to_a_new_server_are_not_given_away() -> None:
     wait_until(lambda: promised(peers) in (2, 3, 4), "they have not come in time")
 
 
-@pytest.mark.parametrize("purpose", [None, "", "ASK", 3, ["join"], {}])
-def test_another_purpose_is_none(purpose: object) -> None:
-    assert admit_alone()({**hello(1), "purpose": purpose}) == MALFORMED
-    assert admit_alone()({}) == MALFORMED
-
-
 @pytest.mark.parametrize(
     ("name", "theirs", "ours"),
     [("batch_size", 32, "10"), ("kappa", 3, "auto"), ("swap", "pairs", "None")],
@@ -190,6 +184,7 @@ def test_of_many_who_want_the_same_place_one_gets_it() -> None:
 
 
 DAMAGES: dict[str, list[Any]] = {
+    "purpose": [None, "", "ASK", 3, ["join"], {}],
     "workers": [None, 3, ["one"], [None], [[1]], [], [1e999], [10**30]],
     "host": [2, None],
     "identity": [None, "1.2", ["version"]],
@@ -295,13 +290,9 @@ def test_the_loss_of_the_link_before_does_not_free_the_ranks_of_the_new_one() ->
     assert "joined already" in refused(peers.admission.admit(hello(1)))
 
 
-@pytest.mark.parametrize("generation", [0, 1, 3])
-def test_who_has_seen_no_later_server_is_welcome(generation: int) -> None:
-    welcomed(admit_alone()({**hello(1), "generation": generation}))
-
-
 def test_who_has_seen_a_later_server_fences_this_one_unless_it_is_of_another_run() -> None:
     admission = make_peers().admission
+    welcomed(admission.admit({**hello(2), "generation": WELCOME["generation"]}))
     refused(admission.admit({**hello(1, batch_size=9), "generation": 5}))
     assert not admission.heard_of_successor()
     refusal = refused(admission.admit({**hello(1), "generation": 5}))

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from multiprocessing import Pipe
@@ -36,18 +34,6 @@ def test_messages_arrive_whole_and_in_order(ends: tuple[Channel, Channel]) -> No
     assert there.receive(0) is None
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bfloat16, torch.bool])
-def test_tensors_of_every_size_of_number_arrive(
-    ends: tuple[Channel, Channel], dtype: torch.dtype
-) -> None:
-    here, there = ends
-    sent = torch.tensor([0, 1, 1], dtype=dtype)
-    here.send(messages.generator(1, {"a": torch.zeros(1, dtype=torch.uint8), "b": sent}, {}))
-    message = there.receive(LONG)
-    assert message is not None
-    assert torch.equal(message.tensors["b"], sent)
-
-
 def test_the_other_end_is_closed(ends: tuple[Channel, Channel]) -> None:
     here, there = ends
     here.send(messages.stop(1, "last words"))
@@ -75,17 +61,3 @@ def test_a_sender_does_not_wait_for_a_busy_reader(ends: tuple[Channel, Channel])
     assert not ended.is_set()
     here.close()
     assert ended.wait(10)
-
-
-def test_a_process_that_dies_closes_its_end() -> None:
-    ours, theirs = Pipe()
-    reading = "import os, sys; os.read(int(sys.argv[1]), 1)"
-    handle = theirs.fileno()
-    child = subprocess.Popen([sys.executable, "-c", reading, str(handle)], pass_fds=[handle])
-    theirs.close()
-    channel = Channel(ours)
-    channel.send(messages.stop(1, "go"))
-    with pytest.raises(ChannelClosed):
-        channel.receive(30)
-    child.wait(LONG)
-    channel.close()

@@ -76,23 +76,6 @@ def test_the_quorum_is_of_those_who_live(quorum: float, num_live: int, least: in
     assert Deadline(DeadlineRule(0.0, 2.0), quorum).least(num_live) == least
 
 
-@given(st.floats(0, 1, exclude_min=True), st.integers(1, 2000))
-def test_a_quorum_can_always_be_reached_and_is_at_least_one_worker(
-    quorum: float, num_live: int
-) -> None:
-    assert 1 <= Deadline(DeadlineRule(1.0, 0.0), quorum).least(num_live) <= num_live
-
-
-def test_the_generator_learns_from_every_worker(stage: MakeStage) -> None:
-    made = stage(iterations=3)
-    one, two = made.begin_with((1,), (2,))
-    answer_all([two, one], 1, 2, 3)
-    made.finished(one, two)
-    assert made.has_learnt(generator_after([[1, 2]] * 3))
-    assert [record["workers"] for record in made.metrics()] == [2, 2, 2]
-    assert made.attendance() == {"1": {"answered": 3}, "2": {"answered": 3}}
-
-
 def test_past_the_deadline_the_server_goes_on_with_those_who_answered(stage: MakeStage) -> None:
     made = stage(num_workers=3, iterations=2, deadline=(DEADLINE, 0.0), quorum=0.6)
     one, two, slow = made.begin_with((1,), (2,), (3,))

@@ -135,14 +135,6 @@ def test_asked_to_stop_it_answers_and_leaves(server: PlayedServer, wants_states:
     assert isinstance(server.actor.over(), Interrupted)
 
 
-def test_asked_to_stop_twice_it_leaves_once(server: PlayedServer) -> None:
-    server.arrives({1: make_worker(1)})
-    server.host.interrupt()
-    server.host.interrupt()
-    server.take(Kind.LEAVE)
-    assert isinstance(server.actor.over(), Interrupted)
-
-
 def test_asked_to_stop_without_a_server_it_leaves_the_next(server: PlayedServer) -> None:
     looking, comes = threading.Event(), threading.Event()
     server.arrives({1: make_worker(1)})
@@ -169,19 +161,6 @@ def test_asked_to_stop_when_the_link_breaks_it_does_not_look_for_another(
     server.cut()
     assert isinstance(server.actor.over(), Interrupted)
     assert len(server.waited) == 1
-
-
-def test_a_newcomer_takes_over_what_it_is_given(server: PlayedServer) -> None:
-    server.welcome["iteration"] = 7
-    worker = make_worker(3)
-    ready = server.arrives({3: worker})
-    assert (ready.iteration, ready.fields["holds"]) == (7, [])
-    state = copied(5)
-    server.send(messages.adopt(8, {3: state}))
-    ready = server.take(Kind.READY)
-    assert (ready.iteration, ready.fields["holds"]) == (8, [3])
-    assert server.stop() is None
-    assert same_state(model_of(worker), state)
 
 
 def model_of(worker: Learner) -> dict[str, Tensor]:

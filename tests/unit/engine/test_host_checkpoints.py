@@ -1,7 +1,6 @@
 """What a host writes of its workers, and finds again."""
 
 import errno
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,16 +76,6 @@ def test_what_was_saved_is_restored_bit_for_bit(keeper: Keeper, tmp_path: Path) 
     keeper.saving.close()
 
 
-def test_to_the_server_nothing_is_written(keeper: Keeper, tmp_path: Path) -> None:
-    order = messages.checkpoint(5, [], to_server=True)
-    keeper.saving.save(order, {2: trained(2)}, keeper.messages.append)
-    (message,) = keeper.messages
-    assert (message.kind, message.iteration) == (Kind.STATE, 5)
-    assert message.fields["purpose"] == "checkpoint"
-    assert same_state(messages.by_worker(message)[2], trained(2).state())
-    assert not list(tmp_path.iterdir())
-
-
 def changed(data: bytes) -> bytes:
     return data[:-5] + bytes([data[-5] ^ 1]) + data[-4:]
 
@@ -142,26 +131,6 @@ def test_a_disk_that_is_full_is_told_of_and_training_goes_on(
     assert report.fields == {"files": {}, "reason": "File exists"}
     (tmp_path / "digits-1").unlink()
     assert keeper.saved({1: trained(1)}).fields["reason"] == ""
-
-
-def test_a_slow_disk_costs_the_older_checkpoint_and_closing_waits_for_the_rest(
-    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    goes, begun = threading.Event(), threading.Event()
-
-    def slow(*arguments: Any) -> StoredFile:
-        begun.set()
-        assert goes.wait(LONG)
-        return write_state(*arguments)
-
-    monkeypatch.setattr(module, "write_state", slow)
-    for iteration in (1, 2, 3):
-        keeper.order({1: trained(1)}, iteration)
-        assert begun.wait(LONG)
-    assert keeper.reasons() == [(2, "the disk cannot keep up")]
-    goes.set()
-    keeper.saving.close()
-    assert keeper.reasons()[1:] == [(1, ""), (3, "")]
 
 
 @pytest.mark.parametrize("error", [OSError("p0.png is in the way"), OSError(errno.EIO, None)])

@@ -1,12 +1,11 @@
 """Hosts that come while training is under way, or come back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from mdgan import messages
-from mdgan.engine.host.loop import HostFailed
 from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
 from tests.processes import wait_until
@@ -18,7 +17,6 @@ from tests.unit.engine.played import (
     change_of,
     copied,
     generator_after,
-    hello,
     reply_all,
     take_all,
 )
@@ -156,75 +154,6 @@ def test_who_comes_back_before_its_loss_is_known_replaces_itself(stage: MakeStag
     made.finished(again)
     assert made.events("lost")[0]["reason"] == "it opened a new link"
     assert made.has_learnt(generator_after([[1], [1]]))
-
-
-def test_a_host_that_never_got_its_welcome_can_try_again(stage: MakeStage) -> None:
-    """The link broke after the server had admitted it, and the server does not know yet."""
-    made = stage(num_workers=1, iterations=1)
-    said = hello(1)
-    assert isinstance(made.admission.admit(said), Mapping)
-    again = made.play(1, key=said["key"])
-    made.begin(again)
-    made.finished(again)
-
-
-def test_a_rank_that_is_here_is_refused_to_others(stage: MakeStage) -> None:
-    made = stage(num_workers=2, iterations=1)
-    one, two = made.begin_with((1,), (2,))
-    one.take(ASK)
-    for workers in ((1,), (2,), (2, 3), (3, 2)):
-        with pytest.raises(BadInput, match="has joined already"):
-            made.play(*workers)
-    with pytest.raises(BadInput, match="has joined already"):
-        made.play(1, key="")
-    with pytest.raises(BadInput, match="has joined already"):
-        made.play(1, 3, key=one.hello["key"])
-    one.send(answer_of(1, iteration=1))
-    made.finished(one, two)
-
-
-def test_of_a_host_with_a_liar_the_others_can_come_back(stage: MakeStage) -> None:
-    made = stage(num_workers=3, iterations=3, strikes=1)
-    one, both = made.begin_with((1,), (2, 3))
-    one.answer(1)
-    both.take(ASK)
-    both.send(answers_of({3: change_of(3, 1)}, 1))
-    made.wait_for_event("shut out")
-    both.die()
-    made.wait_for_event("lost")
-    assert made.events("lost")[0]["workers"] == [3]
-    with pytest.raises(BadInput, match="rank 2 was shut out"):
-        made.play(2)
-    with pytest.raises(BadInput, match="rank 2 was shut out"):
-        made.play(2, 3)
-    again = made.play(2, 3, key=both.hello["key"], generation=1).ready()
-    made.wait_for_event("joined")
-    assert made.events("joined")[0]["workers"] == [3]
-    made.finished(one, again)
-    assert all(m.fields["workers"] in ([], [3]) for m in again.seen if m.kind == ASK)
-
-
-def test_who_is_shut_out_ends_and_stays_out(stage: MakeStage) -> None:
-    made = stage(iterations=3, strikes=2)
-    broken = make_worker(2)
-
-    def spoil() -> None:
-        for parameter in broken.generator.parameters():
-            torch.nn.init.constant_(parameter, torch.nan)
-
-    broken.before_step = spoil
-    made.host({2: broken})
-    (one,) = made.begin_with((1,))
-    answer_all([one], 1, 2)
-    error = made.hosts[2].over()
-    assert isinstance(error, HostFailed)
-    assert str(error) == "rank 2 is shut out: 2 unusable answers, the last: NaN or Inf"
-    with pytest.raises(BadInput, match="rank 2 was shut out"):
-        made.play(2)
-    one.answer(3)
-    del made.hosts[2]
-    made.finished(one)
-    assert made.has_learnt(generator_after([[1]] * 3))
 
 
 def test_who_says_nonsense_again_and_again_is_shut_out(stage: MakeStage) -> None:

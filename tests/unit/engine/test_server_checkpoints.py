@@ -270,20 +270,6 @@ def test_a_folder_that_is_gone_costs_no_training(stage: MakeStage) -> None:
     saved(made, 10, one)
 
 
-def test_a_slow_disk_costs_the_older_checkpoints(stage: MakeStage, blocked: Blocked) -> None:
-    made = stage(checkpoints=5)
-    for i in (5, 10, 15, 20):
-        order(made, i)
-        assert blocked.begun.wait(LONG)
-    assert made.saving.complete()
-    told = unsaved(made)
-    assert [iteration for iteration, _ in told] == [10, 15]
-    assert told[0][1].endswith("the disk cannot keep up")
-    blocked.goes.set()
-    made.saving.close(LONG)
-    assert made.checkpoints.committed() == [5, 20], "the last one is never left out"
-
-
 def test_alone_it_does_not_touch_a_checkpoint_that_is_on_its_way(
     stage: MakeStage, blocked: Blocked
 ) -> None:
@@ -321,14 +307,6 @@ def test_what_was_left_is_saved_until_its_rank_is_taken(stage: MakeStage) -> Non
     assert is_kept(made, 2, state_of(2, 3))
     made.saving.kept.hold([2])
     assert saved(made, 10).workers == ()
-
-
-def test_what_was_left_never_replaces_what_its_successor_has(stage: MakeStage) -> None:
-    made = stage(checkpoints=5)
-    leave(made, 1, state_of(1, 3))
-    made.saving.kept.hold([1])
-    saved(made, 5, made.play(1))
-    assert is_kept(made, 1, state_of(1))
 
 
 def test_what_is_damaged_on_disk_is_no_workers_state(stage: MakeStage) -> None:

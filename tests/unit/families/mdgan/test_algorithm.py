@@ -28,7 +28,7 @@ from tests.unit.gan.small import (
     same_bits,
 )
 
-SIZES = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 2), (5, 2), (5, 3), (7, 7), (8, 3)]
+SIZES = [(1, 1), (1, 2), (2, 1), (3, 2), (5, 3), (7, 7)]
 
 
 @pytest.fixture(params=[torch.float32, torch.float64], ids=str)
@@ -121,31 +121,14 @@ def assert_close(found: list[Tensor], wanted: tuple[Tensor, ...], tolerance: flo
         torch.testing.assert_close(one, other, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize(("num_workers", "kappa"), SIZES)
-@pytest.mark.parametrize("loss", ["non-saturating", "hinge"])
-def test_equal_discriminators_give_the_gradient_of_one_big_batch(
+@pytest.mark.parametrize(
+    ("num_workers", "kappa", "loss"),
+    [(1, 1, "hinge"), (2, 1, "hinge"), *((*size, "non-saturating") for size in SIZES)],
+)
+def test_different_discriminators_in_training_give_the_gradient_of_the_mean_of_their_losses(
     num_workers: int, kappa: int, loss: str, tolerance: float
 ) -> None:
-    workers = {
-        n: make_worker(n, model_seed=0, generator_loss=loss) for n in range(1, num_workers + 1)
-    }
-    for worker in workers.values():
-        worker.discriminator.model.eval()
-    found = gradient_by_feedback(make_learner(), workers, kappa)
-
-    parameters, samples = generated_with_graph(kappa)
-    big_batch = torch.cat([samples[n % kappa] for n in range(num_workers)])
-    assert len(big_batch) == num_workers * BATCH_SIZE
-    logits = workers[1].discriminator.model(big_batch)
-    wanted = torch.autograd.grad(GENERATOR_LOSSES[loss](logits), parameters)
-    assert_close(found, wanted, tolerance)
-
-
-@pytest.mark.parametrize(("num_workers", "kappa"), SIZES)
-def test_different_discriminators_in_training_give_the_gradient_of_the_mean_of_their_losses(
-    num_workers: int, kappa: int, tolerance: float
-) -> None:
-    workers = {10 * n: make_worker(n) for n in range(1, num_workers + 1)}
+    workers = {10 * n: make_worker(n, generator_loss=loss) for n in range(1, num_workers + 1)}
     found = gradient_by_feedback(make_learner(), workers, kappa)
 
     parameters, samples = generated_with_graph(kappa)
@@ -153,7 +136,7 @@ def test_different_discriminators_in_training_give_the_gradient_of_the_mean_of_t
     for index, n in enumerate(range(1, num_workers + 1)):
         model = make_worker(n).discriminator.model
         with RandomState(n + 2000, CPU).in_place():
-            losses.append(GENERATOR_LOSSES["non-saturating"](model(samples[index % kappa])))
+            losses.append(GENERATOR_LOSSES[loss](model(samples[index % kappa])))
     wanted = torch.autograd.grad(torch.stack(losses).mean(), parameters)
     assert_close(found, wanted, tolerance)
 

@@ -77,7 +77,7 @@ def reference(
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("loss", GENERATOR_LOSSES)
-@pytest.mark.parametrize(("num_workers", "kappa"), [(5, 2), (4, 1), (2, 1)])
+@pytest.mark.parametrize(("num_workers", "kappa"), [(5, 2), (2, 1)])
 def test_the_generator_gets_the_gradient_of_what_the_rule_says(
     rule: str, loss: str, num_workers: int, kappa: int
 ) -> None:
@@ -180,12 +180,3 @@ def test_with_one_judge_a_batch_it_is_the_mean_bit_for_bit(
     feedbacks[1][0] = -0.0
     found = combine_judges(rule_of(rule), feedbacks, outputs, assignment, num_workers)
     assert same_bits(found, aggregate(feedbacks, assignment, num_workers))
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_a_liar_that_claims_to_be_forgiving_has_it_all(rule: str) -> None:
-    """Why these rules are no defence."""
-    workers = [1, 2, 3, 4]
-    outputs = outputs_of(workers) | {3: torch.full((BATCH_SIZE,), 1e6)}
-    found = combine_judges(rule_of(rule), feedbacks_of(workers), outputs, assign(workers, 1), 1)
-    assert torch.equal(found[0], images(3))

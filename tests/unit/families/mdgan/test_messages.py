@@ -15,13 +15,9 @@ from mdgan.families.mdgan.messages import (
     BATCHES,
     FEEDBACK,
     OUTPUTS,
-    SWAP,
-    SWAPPED,
     batches,
     feedback_form,
     read_batches,
-    swap,
-    swapped,
 )
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import FP32, Codec
@@ -169,26 +165,6 @@ def test_the_bytes_of_codecs_beside_fp32(name: str, fraction: float, share: floa
 
     for coded, plain in zip(sizes(Codec(name, fraction)), sizes(FP32), strict=True):
         assert coded / plain == pytest.approx(share, rel=0.02)
-
-
-# Swaps.
-
-
-def test_moves_come_with_the_hosts_of_both_sides() -> None:
-    host_of = {1: 1, 2: 1, 3: 3, 4: 4}
-    addresses = {1: "10.0.0.1:7", 4: None}
-    message = swap(12, {4: 1, 1: 4, 2: 3}, host_of, addresses)
-    assert (message.kind, message.iteration, dict(message.tensors)) == (SWAP, 12, {})
-    assert message.fields == {
-        "moves": [[1, 1, 4, 4], [2, 1, 3, 3], [4, 4, 1, 1]],
-        "addresses": {"1": "10.0.0.1:7", "4": None},
-    }
-
-
-def test_digests_are_named_by_worker() -> None:
-    message = swapped(12, {1: "aa", 2: "bb"}, {2: "aa"}, {7, 4})
-    assert (message.kind, message.iteration) == (SWAPPED, 12)
-    assert message.fields == {"given": {"1": "aa", "2": "bb"}, "taken": {"2": "aa"}, "slow": [4, 7]}
 
 
 # Labels.

@@ -44,11 +44,6 @@ def trained(server: PlayedServer, *ranks: int) -> tuple[dict[int, Worker], dict[
     return workers, {n: own(reference) for n, reference in references.items()}
 
 
-def swapped(server: PlayedServer, moves: dict[int, int], host_of: dict[int, int]) -> Message:
-    server.send(mdgan_messages.swap(4, moves, host_of, {}))
-    return server.take(SWAPPED)
-
-
 # A host's part.
 
 
@@ -69,16 +64,6 @@ def test_two_hosts_exchange_their_discriminators(server: PlayedServer) -> None:
     assert same_state(own(workers[1]), theirs)
     assert report.fields["given"].keys() == {"1"}
     assert report.fields["taken"] == {"1": make_worker(1, model_seed=7).discriminator.digest()}
-
-
-def test_whose_partner_is_gone_keeps_its_own(server: PlayedServer) -> None:
-    workers, before = trained(server, 1)
-    server.network.join(2, {"host": 2}).close()
-    report = swapped(server, {1: 2, 2: 1}, {1: 1, 2: 2})
-    assert report.fields["taken"] == {}
-    assert report.fields["given"].keys() == {"1"}
-    assert server.stop() is None
-    assert same_state(own(workers[1]), before[1])
 
 
 WRONG_PARCELS: list[dict[str, Tensor]] = [
@@ -280,13 +265,6 @@ def test_a_report_may_come_after_the_next_swap_began(stage: MakeStage) -> None:
     assert all(event["exact"] for event in made.events("swap"))
 
 
-def test_of_one_worker_there_is_nothing_to_swap(stage: MakeStage) -> None:
-    made = stage(num_workers=1, swap_interval=1)
-    swaps, engine, (one,) = begun(made, (1,))
-    swaps.order(4, engine)
-    assert one.take(SWAP).fields["moves"] == []
-
-
 def test_swaps_come_in_their_rhythm_and_not_after_the_last_iteration(stage: MakeStage) -> None:
     made = stage(iterations=6, swap_interval=2)
     one, two = made.begin_with((1,), (2,))
@@ -297,36 +275,3 @@ def test_swaps_come_in_their_rhythm_and_not_after_the_last_iteration(stage: Make
             host.send(answer_of(host.number, i))
     made.finished(one, two)
     assert [m.iteration for m in one.seen if m.kind == SWAP] == [2, 4]
-
-
-def test_a_swap_is_an_exchange_of_shards(stage: MakeStage) -> None:
-    """Real hosts over the whole protocol: every bit moves."""
-    made = stage(num_workers=3, iterations=5, swap_interval=1, swap="derangement")
-    workers = {n: make_worker(n) for n in (1, 2, 3)}
-    made.host({1: workers[1]})
-    made.host({2: workers[2], 3: workers[3]})
-    made.begin()
-    made.finished()
-    events = made.events("swap")
-    assert [event["iteration"] for event in events] == [1, 2, 3, 4]
-    assert all(event["exact"] for event in events)
-    digests = {str(n): worker.discriminator.digest() for n, worker in workers.items()}
-    assert set(digests.values()).isdisjoint(events[-1]["taken"].values()), "they trained on"
-
-
-def test_during_a_swap_the_others_keep_or_take_what_came(stage: MakeStage) -> None:
-    made = stage(num_workers=2, iterations=4, swap_interval=2)
-    worker = make_worker(1, model_seed=3)
-    dies = made.play(2)
-    made.host({1: worker})
-    made.begin(dies)
-    dies.answer(1)
-    dies.answer(2)
-    dies.take(SWAP)
-    dies.die()
-    made.finished()
-    (swap,) = made.events("swap")
-    assert swap["lost"] == [2]
-    assert swap["taken"] == {}
-    assert not swap["exact"]
-    assert made.status()["iteration"] == 4

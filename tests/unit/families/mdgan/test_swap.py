@@ -120,14 +120,6 @@ EVEN = [[50, 45, 45], [45, 50, 45], [45, 45, 50]]
 COUNTS = st.lists(st.lists(st.integers(0, 50), max_size=5), max_size=6)
 
 
-def test_sorted_data_are_uneven_and_shuffled_data_are_not() -> None:
-    assert are_uneven(SORTED)
-    assert not are_uneven(EVEN)
-    assert not are_uneven([])
-    assert not are_uneven([[], [0, 0]])
-    assert not are_uneven([[3, 4]])
-
-
 @given(COUNTS)
 def test_unevenness_is_the_mean_total_variation_distance(class_counts: list[list[int]]) -> None:
     table = np.zeros((len(class_counts), 5))
