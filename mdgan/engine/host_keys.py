@@ -12,7 +12,6 @@ Without certificates, on one machine of one user, keys are not signed.
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from typing import Annotated, Any
 
@@ -240,49 +239,6 @@ class HostKeys:
 
     def _cipher(self, other: int, sender: int) -> ChaCha20Poly1305:
         return ChaCha20Poly1305(self.derived(other, b"sealed by %d" % sender))
-
-
-class OpenParcels:
-    """What hosts hand to each other, as it is: a server that passes it on can read it."""
-
-    def begin_exchange(self, iteration: int) -> None:
-        """See `HostKeys.begin_exchange`."""
-
-    def pack(self, taker: int, message: Message) -> Message | None:
-        """A message for another host; None if only the server could read it."""
-        del taker
-        return message
-
-    def open(self, giver: int, kind: str, iteration: int, parcel: Message) -> Mapping[str, Tensor]:
-        """The tensors of what another host has packed.
-
-        Raises:
-            ValueError: it has not, or not for this host.
-        """
-        del giver, kind, iteration
-        return parcel.tensors
-
-
-class SealedParcels(OpenParcels):
-    """What hosts hand to each other encrypted."""
-
-    def __init__(self, keys: HostKeys) -> None:
-        self._keys = keys
-
-    def begin_exchange(self, iteration: int) -> None:
-        """See `HostKeys.begin_exchange`."""
-        self._keys.begin_exchange(iteration)
-
-    def pack(self, taker: int, message: Message) -> Message | None:
-        """See `OpenParcels`."""
-        if not self._keys.knows(taker):
-            return None
-        return replace(message, tensors={SEALED: self._keys.seal_message(taker, message)})
-
-    def open(self, giver: int, kind: str, iteration: int, parcel: Message) -> Mapping[str, Tensor]:
-        """See `OpenParcels`."""
-        sealed = parcel.tensors.get(SEALED, torch.empty(0))
-        return self._keys.unseal_message(giver, kind, iteration, sealed).tensors
 
 
 def _about(kind: str, iteration: int, giver: int, taker: int) -> bytes:

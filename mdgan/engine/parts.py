@@ -205,11 +205,11 @@ class HostPart(ABC):
 
     Attributes:
         begins: the kind of message that an iteration or a round begins with.
-        path: on which answers leave, if they may be masked.
+        path: on which answers leave, where they may be masked.
     """
 
     begins: str
-    path: HostPath | None = None
+    path: HostPath = HostPath()
 
     @property
     @abstractmethod

@@ -6,15 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import Tensor
-
 from mdgan import messages
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.telling import HostReports
-from mdgan.engine.host_keys import SEALED, NotMasked, run_digest
+from mdgan.engine.host_keys import NotMasked, run_digest
 from mdgan.engine.parts import HostPart
-from mdgan.engine.stages.mask_host import HostMask
 from mdgan.errors import BadInput, Interrupted, one_line
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
@@ -58,7 +55,7 @@ class Host:
         reports: HostReports,
     ) -> None:
         self._part = part
-        self._masks = part.path if isinstance(part.path, HostMask) else None
+        self._path = part.path
         self._learners = part.learners
         self._hello = dict(hello)
         self._connect = connect
@@ -71,6 +68,7 @@ class Host:
         self._has_trained = False
         self._lacks: set[int] = set()
         self._of_algorithm = part.handlers()
+        self._of_path = part.path.handlers(reports.tracer)
         self._stopping = threading.Event()
         self._transport: HostTransport | None = None
 
@@ -138,9 +136,7 @@ class Host:
         holds = self._what_holds(welcome)
         told = self._part.tell()
         spending.over().tell(iteration, transport)
-        key = None
-        if self._masks is not None:
-            key = self._masks.begin(run_digest(welcome, self._hello["identity"]))
+        key = self._path.begin(run_digest(welcome, self._hello["identity"]))
         transport.send(messages.ready(iteration, holds, told, key))
         self._lacks = set(self._learners) - set(holds)
         self._part.arrived(holds)
@@ -152,8 +148,9 @@ class Host:
 
     def _obey(self, message: Message, transport: HostTransport) -> None:
         """Does what the server says."""
-        masks = self._masks
         match message.kind:
+            case kind if kind in self._of_path:
+                self._of_path[kind](message, transport)
             case kind if kind in self._of_algorithm:
                 self._of_algorithm[kind](message, transport)
                 self._has_trained = True
@@ -162,20 +159,12 @@ class Host:
             case Kind.EXTRACTOR:
                 self._describer.begin(message)
             case Kind.CHECKPOINT:
-                if message.fields["to_server"] and masks is not None:
+                if message.fields["to_server"] and self._path.hides_answers:
                     raise NotMasked("it wants states of workers, which tell what each has answered")
                 with self._tracer.span("checkpoint"):
                     self._checkpoints.save(message, self._learners, transport.send)
             case Kind.ADOPT:
                 self._adopt(message, transport)
-            case Kind.KEYS if masks is not None:
-                masks.keys.learn(message.fields["keys"])
-            case Kind.SURVIVORS if masks is not None:
-                transport.send(masks.confirm(message))
-            case Kind.UNMASK if masks is not None:
-                with self._tracer.span("send"):
-                    transport.send(masks.reveal(message))
-                masks.revealed()
 
     def _what_holds(self, welcome: Mapping[str, Any]) -> list[int]:
         """The workers that can go on as they are; the server finds states for the others."""
@@ -212,7 +201,7 @@ class Host:
     def _leave(self, transport: HostTransport) -> None:
         """Leaves, after all answers; first sends its workers' states if the server wants them."""
         iteration = self._tracer.iteration
-        if transport.welcome.get("wants_states") and self._masks is None:
+        if transport.welcome.get("wants_states") and not self._path.hides_answers:
             states = {rank: worker.state() for rank, worker in self._learners.items()}
             transport.send(messages.state(iteration, states, "leave"))
         transport.send(messages.leave(iteration))
@@ -229,8 +218,8 @@ class Host:
 
     def _adopt(self, message: Message, transport: HostTransport) -> None:
         """Takes over what the server found for those workers that had nothing to go on with."""
-        holds, brought = list(self._learners), self._brought(message)
-        if self._masks is not None and not brought.keys() <= self._lacks:
+        holds, brought = list(self._learners), self._path.adopted(message)
+        if self._path.hides_answers and not brought.keys() <= self._lacks:
             # With networks of its choice in all others, the sum would be what one has answered.
             raise NotMasked("it gives states to workers that lack none")
         for rank, state in brought.items():
@@ -241,22 +230,6 @@ class Host:
         self._lacks = set(self._learners) - set(holds)
         transport.send(messages.ready(message.iteration, holds))
         self._part.adopted()
-
-    def _brought(self, message: Message) -> Mapping[int, Mapping[str, Tensor]]:
-        """States by worker: the server's, or one that another host has sealed for this one."""
-        masks, fields = self._masks, message.fields
-        if masks is None or SEALED not in message.tensors:
-            return messages.by_worker(message)
-        copy: dict[str, Tensor] = {}  # fits no model
-        try:
-            state = masks.keys.unseal_message(
-                *(fields["giver"], Kind.STATE, fields["given"], message.tensors[SEALED])
-            )
-            (found,) = messages.by_worker(state).values()
-            copy = {name: t for name, t in found.items() if name.startswith(fields["prefix"])}
-        except ValueError as error:
-            _log.warning("a copy for rank(s) %s is refused: %s", fields["workers"], error)
-        return dict.fromkeys(fields["workers"], copy)
 
     def _tell_spans(self, transport: HostTransport, *, at_end: bool = False) -> None:
         self._reports.send(transport, self._part.memory_bytes(), at_end=at_end)

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from mdgan import messages
 from mdgan.engine.answers import AnswerForm, Answers, pack_answers
-from mdgan.engine.host_keys import OpenParcels
 from mdgan.messages import Message
+from mdgan.observe.tracer import Tracer
 
 if TYPE_CHECKING:
+    from mdgan.engine.parts import HostHandler
     from mdgan.engine.server.engine import Engine
     from mdgan.engine.server.hosts import Hosts
     from mdgan.engine.server.peers import Peers
+
+_NO_FORM = AnswerForm("", ())
 
 
 @dataclass(frozen=True)
@@ -41,15 +45,26 @@ class Leaving:
 
 
 class HostPath:
-    """How the answers of a host leave: the codec of the form writes them.
+    """How the answers of a host leave, and what tells of them: here the server may see all of it.
 
-    Attributes:
-        parcels: how a host hands on what tells of its answers.
+    The form is that of answers which `pack` writes.
     """
 
-    def __init__(self, form: AnswerForm, parcels: OpenParcels | None = None) -> None:
+    hides_answers = False
+    """Whether the server sees sums alone."""
+
+    def __init__(self, form: AnswerForm = _NO_FORM) -> None:
         self.form = form
-        self.parcels = parcels or OpenParcels()
+
+    def begin(self, run: bytes) -> Mapping[str, Any] | None:
+        """The host joins a server; returns what other hosts must know of it."""
+        del run
+        return None
+
+    def handlers(self, tracer: Tracer) -> Mapping[str, "HostHandler"]:
+        """By kind of message, what carries it out, beside those of the algorithm."""
+        del tracer
+        return {}
 
     def pack(self, leaving: Leaving) -> Message:
         """Host → server: the answers of all the host's workers."""
@@ -60,6 +75,31 @@ class HostPath:
     def when_free(self, then: Callable[[], None]) -> None:
         """The answer has left: calls `then` as soon as no other host waits for this one."""
         then()
+
+    def adopted(self, message: Message) -> Mapping[int, Mapping[str, Tensor]]:
+        """By worker, the states in an ADOPT message."""
+        return messages.by_worker(message)
+
+    # What hosts hand to each other.
+
+    def begin_exchange(self, iteration: int) -> None:
+        """See `HostKeys.begin_exchange`."""
+
+    def parcel(self, taker: int, message: Message) -> Message | None:
+        """A message for another host; None if only the server could read it."""
+        del taker
+        return message
+
+    def opened(
+        self, giver: int, kind: str, iteration: int, parcel: Message
+    ) -> Mapping[str, Tensor]:
+        """The tensors of what another host has made a parcel of.
+
+        Raises:
+            ValueError: it has not, or not for this host.
+        """
+        del giver, kind, iteration
+        return parcel.tensors
 
 
 @dataclass(frozen=True)

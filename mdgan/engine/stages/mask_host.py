@@ -40,10 +40,10 @@ import json
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -51,7 +51,7 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
-from mdgan.engine.host_keys import HostKeys, NotMasked, SealedParcels
+from mdgan.engine.host_keys import SEALED, HostKeys, NotMasked
 from mdgan.engine.settings import LEAST_PARTIES, threshold
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.engine.stages.mask import (
@@ -72,7 +72,12 @@ from mdgan.engine.stages.mask_arithmetic import (
     shared,
     sign_between,
 )
-from mdgan.messages import Message
+from mdgan.messages import Kind, Message, by_worker
+from mdgan.observe.tracer import Tracer
+from mdgan.transport.host_end import HostTransport
+
+if TYPE_CHECKING:
+    from mdgan.engine.parts import HostHandler
 
 _log = logging.getLogger(__name__)
 
@@ -102,10 +107,12 @@ class HostMask(HostPath):
             server names another run, or itself another server, changes nothing.
     """
 
+    hides_answers = True
+
     def __init__(
         self, keys: HostKeys, form: AnswerForm, least: int = LEAST_PARTIES, *, repeats: bool = False
     ) -> None:
-        super().__init__(form, SealedParcels(keys))
+        super().__init__(form)
         self.keys = keys
         self.least = max(least, LEAST_PARTIES)
         self._repeats = repeats
@@ -119,6 +126,25 @@ class HostMask(HostPath):
         """The host joins a server, with a new key; returns what others must know of it."""
         self._number, self._answered = -1, {}
         return {**self.keys.begin(run), "least": self.least}
+
+    def handlers(self, tracer: Tracer) -> Mapping[str, "HostHandler"]:
+        """See `HostPath`."""
+
+        def confirm(order: Message, transport: HostTransport) -> None:
+            transport.send(self.confirm(order))
+
+        def unmask(order: Message, transport: HostTransport) -> None:
+            with tracer.span("send"):
+                transport.send(self.reveal(order))
+            then, self._then = self._then, None
+            if then is not None:  # the server goes on by itself for a moment
+                then()
+
+        return {
+            Kind.KEYS: lambda told, _: self.keys.learn(told.fields["keys"]),
+            Kind.SURVIVORS: confirm,
+            Kind.UNMASK: unmask,
+        }
 
     def pack(self, leaving: Leaving) -> Message:
         """Host → server: the sums of what the host's workers answer, masked (rounds 1 and 2).
@@ -199,11 +225,36 @@ class HostMask(HostPath):
             tensors[f"revealed.{group}"] = torch.from_numpy(np.stack(rows).view(np.uint8))
         return Message(self.form.kind, order.iteration, {}, tensors)
 
-    def revealed(self) -> None:
-        """What `reveal` returned has left: the server goes on by itself for a moment."""
-        then, self._then = self._then, None
-        if then is not None:
-            then()
+    def adopted(self, message: Message) -> Mapping[int, Mapping[str, Tensor]]:
+        """See `HostPath`; another host may have sealed one state for several workers."""
+        if SEALED not in message.tensors:
+            return super().adopted(message)
+        fields = message.fields
+        copy: dict[str, Tensor] = {}  # fits no model
+        try:
+            given = self.opened(fields["giver"], Kind.STATE, fields["given"], message)
+            (found,) = by_worker(replace(message, tensors=given)).values()
+            copy = {name: t for name, t in found.items() if name.startswith(fields["prefix"])}
+        except ValueError as error:
+            _log.warning("a copy for rank(s) %s is refused: %s", fields["workers"], error)
+        return dict.fromkeys(fields["workers"], copy)
+
+    def begin_exchange(self, iteration: int) -> None:
+        """See `HostKeys.begin_exchange`."""
+        self.keys.begin_exchange(iteration)
+
+    def parcel(self, taker: int, message: Message) -> Message | None:
+        """See `HostPath`."""
+        if not self.keys.knows(taker):
+            return None
+        return replace(message, tensors={SEALED: self.keys.seal_message(taker, message)})
+
+    def opened(
+        self, giver: int, kind: str, iteration: int, parcel: Message
+    ) -> Mapping[str, Tensor]:
+        """See `HostPath`."""
+        sealed = parcel.tensors.get(SEALED, torch.empty(0))
+        return self.keys.unseal_message(giver, kind, iteration, sealed).tensors
 
     def _mask(
         self, number: int, parties: tuple[int, ...], group: int, total: Tensor, about: bytes

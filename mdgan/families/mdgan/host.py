@@ -10,7 +10,6 @@ from torch import Tensor
 
 from mdgan import messages as engine_messages
 from mdgan.engine.host.spending import Spending
-from mdgan.engine.host_keys import OpenParcels
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.families.mdgan.messages import (
@@ -123,10 +122,10 @@ class MDGANHost(HostPart):
             self._group.learn_real_halves()
 
     def _swap(self, order: Message, transport: HostTransport) -> None:
-        self.path.parcels.begin_exchange(order.iteration)
+        self.path.begin_exchange(order.iteration)
         with self._tracer.span("swap") as span:
             before = _swap_bytes(transport)
-            given, taken = carry_out(order, self._workers, transport.exchange, self.path.parcels)
+            given, taken = carry_out(order, self._workers, transport.exchange, self.path)
             self._tracer.reach("swapped")
             transport.send(swapped(order.iteration, given, taken, transport.slow_givers))
             span.num_bytes = _swap_bytes(transport) - before
@@ -137,7 +136,7 @@ class MDGANHost(HostPart):
         state = self._workers[rank].state()
         copy = {name: tensor for name, tensor in state.items() if name.startswith(COPIED)}
         answer = engine_messages.state(order.iteration, {rank: copy}, "copy", taker)
-        if (parcel := self.path.parcels.pack(taker, answer)) is not None:
+        if (parcel := self.path.parcel(taker, answer)) is not None:
             transport.send(parcel)
 
 
@@ -156,7 +155,7 @@ Exchange = Callable[
 
 
 def carry_out(
-    order: Message, workers: Mapping[int, Worker], exchange: Exchange, parcels: OpenParcels
+    order: Message, workers: Mapping[int, Worker], exchange: Exchange, path: HostPath
 ) -> tuple[dict[int, str], dict[int, str]]:
     """Gives and takes discriminators; a worker that gets none that it can use keeps its own.
 
@@ -175,7 +174,7 @@ def carry_out(
     owned = {giver: workers[giver].discriminator for giver in inside}
 
     others = {n: worker for n, worker in workers.items() if n not in inside}
-    arrived = _copies(order, others, exchange, parcels)
+    arrived = _copies(order, others, exchange, path)
     for giver, taker in inside.items():
         workers[taker].take(owned[giver])
     for taker, state in arrived.items():
@@ -194,7 +193,7 @@ def _closed(moves: Mapping[int, int]) -> dict[int, int]:
 
 
 def _copies(
-    order: Message, workers: Mapping[int, Worker], exchange: Exchange, parcels: OpenParcels
+    order: Message, workers: Mapping[int, Worker], exchange: Exchange, path: HostPath
 ) -> dict[int, Mapping[str, Tensor]]:
     """The copies of discriminators that these workers get, from here and from other hosts."""
     copies: dict[int, Mapping[str, Tensor]] = {}
@@ -209,12 +208,12 @@ def _copies(
     outgoing = {}
     for host, states in away.items():
         message = Message(DISCRIMINATORS, order.iteration, {}, of_workers(states))
-        if (parcel := parcels.pack(host, message)) is not None:
+        if (parcel := path.parcel(host, message)) is not None:
             outgoing[host] = parcel
     addresses = {int(host): where for host, where in order.fields["addresses"].items()}
     incoming = exchange(order.iteration, outgoing, set(from_hosts.values()), addresses)
     opened = {
-        host: _opened(host, order.iteration, parcel, parcels)
+        host: _opened(host, order.iteration, parcel, path)
         for host, parcel in incoming.items()
         if isinstance(parcel, Message)
     }
@@ -224,12 +223,10 @@ def _copies(
     return copies
 
 
-def _opened(
-    host: int, iteration: int, parcel: Message, parcels: OpenParcels
-) -> Mapping[str, Tensor]:
+def _opened(host: int, iteration: int, parcel: Message, path: HostPath) -> Mapping[str, Tensor]:
     """What another host has given; nothing if it was changed on the way."""
     try:
-        return parcels.open(host, DISCRIMINATORS, iteration, parcel)
+        return path.opened(host, DISCRIMINATORS, iteration, parcel)
     except ValueError as error:
         _log.warning("a discriminator in the swap of iteration %d is refused: %s", iteration, error)
         return {}

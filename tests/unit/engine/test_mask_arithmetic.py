@@ -65,13 +65,6 @@ def test_shares_of_equal_secrets_are_spread_alike_over_the_field() -> None:
         assert (abs(rows.mean(axis=(1, 2)) - (PRIME - 1) / 2) < 5 * error).all()
 
 
-def test_wrong_sets_do_not_give_the_secret() -> None:
-    secret = as_secret(bytes(range(32)))
-    rows: Limbs = shared(secret, 3, 5)
-    for pair in combinations(range(5), 2):
-        assert (put_together(rows[list(pair)], [1 + p for p in pair]) != secret).any()
-
-
 @pytest.mark.parametrize("num_hosts", [50, 200])
 def test_many_holders(num_hosts: int) -> None:
     secret = as_secret(b"\xfe" * 32)

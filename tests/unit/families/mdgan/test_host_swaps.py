@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdgan.engine.host_keys import OpenParcels
+from mdgan.engine.stages.contract import HostPath
 from mdgan.families.mdgan import messages
 from mdgan.families.mdgan.host import carry_out
 from mdgan.families.mdgan.worker import Worker
@@ -55,7 +55,7 @@ def swap(
             return {}
 
         order, workers = order_for(host, moves, host_of), copy.deepcopy(hosts[host])
-        carry_out(order, workers, exchange, OpenParcels())
+        carry_out(order, workers, exchange, HostPath())
 
     for host in hosts:
         lay_out_alone(host)
@@ -71,7 +71,7 @@ def swap(
         return exchange
 
     return {
-        host: carry_out(order_for(host, moves, host_of), workers, exchange_of(host), OpenParcels())
+        host: carry_out(order_for(host, moves, host_of), workers, exchange_of(host), HostPath())
         for host, workers in hosts.items()
     }
 
@@ -116,7 +116,7 @@ def test_who_gets_nothing_keeps_its_own() -> None:
         return {host: Lost(host, "gone") for host in incoming}
 
     gave, took = carry_out(
-        order_for(1, {1: 2, 2: 5, 5: 1, 3: 4, 4: 3}), workers, nobody, OpenParcels()
+        order_for(1, {1: 2, 2: 5, 5: 1, 3: 4, 4: 3}), workers, nobody, HostPath()
     )
     after = {rank: worker.discriminator.digest() for rank, worker in workers.items()}
     assert gave == before
