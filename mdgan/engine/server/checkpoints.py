@@ -3,11 +3,12 @@
 import queue
 import shutil
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
 from torch import Tensor
 
 from mdgan import __version__, messages
@@ -35,10 +36,7 @@ made: an old checkpoint that has every worker is worth more than a new one that 
 class _Open:
     """A checkpoint that is not yet committed; states and files are by `server` or worker."""
 
-    iteration: int
-    progress: Mapping[str, int]
-    seconds: float
-    shut_out: Collection[int]
+    manifest: Manifest  # without files
     states: dict[str, Mapping[str, Tensor]]  # to be written here
     owners: Mapping[int, Owner]  # of the states of workers
     asked: Hosts = field(default_factory=dict)  # who was told to save
@@ -127,9 +125,20 @@ class ServerCheckpoints:
     ) -> _Open:
         asked = {host: frozenset(workers) for host, workers in hosts.items()}
         waiting = set(workers_of(asked))
+        manifest = Manifest(
+            iteration=iteration,
+            generation=self.fence.generation,
+            progress=dict(progress),
+            seconds=self._peers.observer.seconds(),
+            workers=(),
+            files={},
+            elsewhere=(),
+            settings=self._config,
+            version=__version__,
+            shut_out=tuple(sorted(self._peers.admission.shut_out)),
+        )
         self._open = _Open(
-            *(iteration, progress, self._peers.observer.seconds()),
-            frozenset(self._peers.admission.shut_out),
+            manifest,
             {**self.kept.left(), SERVER: state},
             self.kept.owners(waiting),
             asked,
@@ -151,7 +160,7 @@ class ServerCheckpoints:
         if reason:
             what = f"a worker could not write its checkpoint: {reason:.200}"
             self._problems.put((message.iteration, what))
-        if opened is None or message.iteration != opened.iteration:
+        if opened is None or message.iteration != opened.manifest.iteration:
             return
         asked = opened.asked.get(host, ())
         reported = files.keys() & asked
@@ -168,7 +177,7 @@ class ServerCheckpoints:
         if message.fields["purpose"] == "leave":
             carried = states.keys() & self._peers.hosts().get(host, [])
             self.kept.leave({worker: states[worker] for worker in carried})
-        elif opened is not None and message.iteration == opened.iteration:
+        elif opened is not None and message.iteration == opened.manifest.iteration:
             reported = states.keys() & opened.asked.get(host, ())
             opened.states.update({str(worker): states[worker] for worker in reported})
             opened.waiting -= reported
@@ -223,7 +232,7 @@ class ServerCheckpoints:
         if opened is None or not self.waits():
             return False
         if not opened.delays:
-            behind = f"workers are still writing that of iteration {opened.iteration}"
+            behind = f"workers are still writing that of iteration {opened.manifest.iteration}"
             self._problems.put((iteration, f"no checkpoint of iteration {iteration}: {behind}"))
         opened.delays = True
         return True
@@ -252,14 +261,14 @@ class ServerCheckpoints:
         opened, self._open = self._open, None
 
         def failed(error: OSError) -> None:
-            self._could_not_write(opened.iteration, error)
-            self._store.discard(opened.iteration)
+            self._could_not_write(opened.manifest.iteration, error)
+            self._store.discard(opened.manifest.iteration)
 
         self._writer.submit_newest(lambda: self._commit(opened), failed)
 
     def _commit(self, opened: _Open) -> None:
         """Writes what is written here, and the manifest last; runs in the background."""
-        store, iteration, before = self._store, opened.iteration, self.kept.newest
+        store, iteration, before = self._store, opened.manifest.iteration, self.kept.newest
         try:
             self.fence.check()
         except Fenced:
@@ -281,17 +290,11 @@ class ServerCheckpoints:
             name = SERVER_FILE if key == SERVER else worker_file(int(key))
             files[key] = write_state(folder, name, state)
         elsewhere = [key for key, stored in files.items() if not (folder / stored.name).exists()]
-        manifest = Manifest(
-            iteration=iteration,
-            generation=self.fence.generation,
-            progress=dict(opened.progress),
-            seconds=opened.seconds,
+        manifest = structs.replace(
+            opened.manifest,
             workers=tuple(sorted(int(key) for key in files if key != SERVER)),
             files=files,
             elsewhere=tuple(sorted(map(int, elsewhere))),
-            settings=self._config,
-            version=__version__,
-            shut_out=tuple(sorted(opened.shut_out)),
         )
         reach("manifest", iteration)
         store.commit(manifest)

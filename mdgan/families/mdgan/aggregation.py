@@ -76,11 +76,14 @@ class TrackRecord:
 
 
 class Aggregation:
-    """Turns the feedback of each iteration into the generator's gradient."""
+    """Turns the feedback of each iteration into the generator's gradient.
+
+    What the next gradient depends on besides feedback is the `record`.
+    """
 
     def __init__(self, rule: AggregationRule) -> None:
         self._rule = rule
-        self._record = TrackRecord()
+        self.record = TrackRecord()
 
     def update_gradient(
         self,
@@ -101,11 +104,11 @@ class Aggregation:
         rule = self._rule
         if rule.needs_verdicts:
             assert outputs is not None, f"{rule.name} needs outputs"
-            learner.backward(combine_judges(rule, feedbacks, outputs, assignment, kappa))
+            learner.backward(combine_groups(rule, feedbacks, assignment, kappa, outputs))
         elif rule.name == "mean" or len(feedbacks) < LEAST_TO_VOTE:
             learner.backward(aggregate(feedbacks, assignment, kappa, sums))
         elif _every_group_can_vote(rule, feedbacks, assignment):
-            learner.backward(combine_samples(rule, feedbacks, assignment, kappa))
+            learner.backward(combine_groups(rule, feedbacks, assignment, kappa))
         else:
             gradients = gradient_of_each(learner, feedbacks, assignment, kappa)
             sizes = [parameter.numel() for parameter in learner.parameters]
@@ -113,20 +116,12 @@ class Aggregation:
             shaped = zip(pieces, learner.parameters, strict=True)
             learner.put_gradients([piece.view_as(parameter) for piece, parameter in shaped])
 
-    def state(self) -> dict[str, Tensor]:
-        """What the next gradient depends on besides feedback, as `TrackRecord.state`."""
-        return self._record.state()
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restores what `state` returned; raises as `TrackRecord.load_state`."""
-        self._record.load_state(state)
-
     def _combine(self, gradients: Mapping[int, Tensor]) -> Tensor:
         rows = torch.stack(list(gradients.values()))
         if self._rule.name != "krum":
             return combine(self._rule, rows.unsqueeze(1)).squeeze(0)
-        self._record.note(gradients)
-        return mean_of_trusted(self._rule, rows, self._record.of(gradients))
+        self.record.note(gradients)
+        return mean_of_trusted(self._rule, rows, self.record.of(gradients))
 
 
 def aggregate(
@@ -172,36 +167,28 @@ def _groups(
     return groups
 
 
-def combine_samples(
+def combine_groups(
     rule: AggregationRule,
     feedbacks: Mapping[int, Tensor],
     assignment: Mapping[int, Assignment],
     kappa: int,
+    outputs: Mapping[int, Tensor] | None = None,
 ) -> Tensor:
-    """As `aggregate`, but the rule replaces the mean over the answers to each sample."""
+    """As `aggregate`, but the rule replaces the mean over the answers to each sample.
+
+    For f2u and f2a it weighs each sample's judges by their outputs, [b] each.
+    """
     first = next(iter(feedbacks.values()))
     total = torch.zeros((kappa, *first.shape), dtype=first.dtype, device=first.device)
     for batch, workers in _groups(feedbacks, assignment).items():
-        answers = torch.stack([feedbacks[worker].flatten(1) for worker in workers])
-        combined = combine(rule, answers).view_as(first)
-        total[batch] = combined.mul_(len(workers) / len(feedbacks))
-    return total
-
-
-def combine_judges(
-    rule: AggregationRule,
-    feedbacks: Mapping[int, Tensor],
-    outputs: Mapping[int, Tensor],
-    assignment: Mapping[int, Assignment],
-    kappa: int,
-) -> Tensor:
-    """As `aggregate`, but f2u or f2a weighs each sample's judges by their outputs, [b] each."""
-    first = next(iter(feedbacks.values()))
-    total = torch.zeros((kappa, *first.shape), dtype=first.dtype, device=first.device)
-    for batch, judges in _groups(feedbacks, assignment).items():
-        combined = weighted(rule, [feedbacks[n] for n in judges], [outputs[n] for n in judges])
-        # In float64, and dividing as the mean does: a factor of m / N would round twice.
-        total[batch] = combined.mul_(len(judges)).div_(len(feedbacks))
+        own, count = [feedbacks[worker] for worker in workers], len(workers)
+        if outputs is None:
+            combined = combine(rule, torch.stack([answer.flatten(1) for answer in own]))
+            total[batch] = combined.view_as(first).mul_(count / len(feedbacks))
+        else:
+            combined = weighted(rule, own, [outputs[worker] for worker in workers])
+            # In float64, and dividing as the mean does: a factor of m / N would round twice.
+            total[batch] = combined.mul_(count).div_(len(feedbacks))
     return total
 
 

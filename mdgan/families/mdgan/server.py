@@ -54,6 +54,7 @@ class MDGANServer(ServerPart):
     """The server's side of Algorithm 1 (Hardy et al. 2019), with server-drawn swaps."""
 
     copied = COPIED
+    path: ServerPath
 
     def __init__(
         self,
@@ -137,7 +138,7 @@ class MDGANServer(ServerPart):
         """See `ServerPart`."""
         return {
             **self.learner.state(),
-            **under(_AGGREGATION, self.aggregation.state()),
+            **under(_AGGREGATION, self.aggregation.record.state()),
             **under(_HOLDERS, self._holders.state()),
         }
 
@@ -145,7 +146,7 @@ class MDGANServer(ServerPart):
         """See `ServerPart`."""
         others = (_AGGREGATION, _HOLDERS)
         self.learner.load_state({n: t for n, t in state.items() if not n.startswith(others)})
-        self.aggregation.load_state(part_of(state, _AGGREGATION))
+        self.aggregation.record.load_state(part_of(state, _AGGREGATION))
         self._holders.load_state(part_of(state, _HOLDERS))
 
     # What iterations of any policy consist of.

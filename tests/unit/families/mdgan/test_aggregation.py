@@ -11,7 +11,7 @@ from mdgan.errors import BadInput
 from mdgan.families.mdgan.aggregation import (
     Aggregation,
     aggregate,
-    combine_samples,
+    combine_groups,
     gradient_of_each,
 )
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
@@ -124,7 +124,7 @@ def test_the_form_depends_on_who_answered(answered: list[int], passes: int) -> N
 def test_a_batch_weighs_as_much_as_it_has_answers() -> None:
     assignment = {n: Assignment(judge=0 if n < 4 else 2, train=1) for n in range(1, 8)}
     feedbacks = feedbacks_of(list(assignment))
-    found = combine_samples(rule_of("median"), feedbacks, assignment, 3)
+    found = combine_groups(rule_of("median"), feedbacks, assignment, 3)
     for batch, workers in ((0, [1, 2, 3]), (2, [4, 5, 6, 7])):
         answers = np.stack([feedbacks[n].numpy() for n in workers])
         wanted = np.median(answers, axis=0) * len(workers) / 7
@@ -137,7 +137,7 @@ def test_both_forms_of_the_mean_are_the_mean(num_workers: int, kappa: int) -> No
     workers = list(range(1, num_workers + 1))
     feedbacks, assignment = feedbacks_of(workers), assign(workers, kappa)
     wanted = gradient_by_mean(feedbacks, assignment, kappa)
-    per_sample = combine_samples(rule_of("mean"), feedbacks, assignment, kappa)
+    per_sample = combine_groups(rule_of("mean"), feedbacks, assignment, kappa)
     of_each = gradient_of_each(generated(kappa), feedbacks, assignment, kappa)
     assert list(of_each) == workers
     for found in (

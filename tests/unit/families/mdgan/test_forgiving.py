@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from mdgan.families.mdgan.aggregation import Aggregation, aggregate, combine_judges, weights
+from mdgan.families.mdgan.aggregation import Aggregation, aggregate, combine_groups, weights
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
 from mdgan.families.mdgan.settings import AggregationRule, parse_aggregation
 from mdgan.families.mdgan.worker import Worker
@@ -147,7 +147,7 @@ def test_f2u_takes_the_answer_of_the_most_forgiving_to_each_sample() -> None:
     workers = [2, 3, 5, 8, 9]
     assignment = {n: Assignment(judge=n % 2, train=0) for n in workers}
     feedbacks, outputs = feedbacks_of(workers), outputs_of(workers)
-    found = combine_judges(rule_of("f2u"), feedbacks, outputs, assignment, 3)
+    found = combine_groups(rule_of("f2u"), feedbacks, assignment, 3, outputs)
     for batch, judges in ((0, [2, 8]), (1, [3, 5, 9])):
         for sample in range(BATCH_SIZE):
             most = max(judges, key=lambda n: float(outputs[n][sample]))
@@ -161,8 +161,8 @@ def test_of_equally_forgiving_judges_f2u_hears_the_lowest_rank(order: list[int])
     assignment = assign([1, 2, 3], 1)
     outputs = {1: torch.zeros(BATCH_SIZE), 2: torch.ones(BATCH_SIZE), 3: torch.ones(BATCH_SIZE)}
     outputs[3][-1] = 2.0
-    found = combine_judges(
-        rule_of("f2u"), {n: images(n) for n in order}, {n: outputs[n] for n in order}, assignment, 1
+    found = combine_groups(
+        rule_of("f2u"), {n: images(n) for n in order}, assignment, 1, {n: outputs[n] for n in order}
     )[0]
     assert torch.equal(found[:-1], images(2)[:-1])
     assert torch.equal(found[-1], images(3)[-1])
@@ -178,5 +178,5 @@ def test_with_one_judge_a_batch_it_is_the_mean_bit_for_bit(
     assignment, outputs = assign(workers, num_workers), outputs_of(workers, seed)
     feedbacks = {n: scale * images(seed + n) for n in workers}
     feedbacks[1][0] = -0.0
-    found = combine_judges(rule_of(rule), feedbacks, outputs, assignment, num_workers)
+    found = combine_groups(rule_of(rule), feedbacks, assignment, num_workers, outputs)
     assert same_bits(found, aggregate(feedbacks, assignment, num_workers))

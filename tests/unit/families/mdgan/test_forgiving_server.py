@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import pack_answers
-from mdgan.families.mdgan.aggregation import combine_judges
+from mdgan.families.mdgan.aggregation import combine_groups
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.families.mdgan.settings import parse_aggregation
@@ -85,7 +85,7 @@ def trained_here(rule: str, iterations: int) -> Tensor:
             worker.learn(generated)
             feedbacks[rank], _, outputs[rank] = worker.feedback(generated)
         aggregated = parse_aggregation(rule)
-        learner.backward(combine_judges(aggregated, feedbacks, outputs, assignment, 1))
+        learner.backward(combine_groups(aggregated, feedbacks, assignment, 1, outputs))
         learner.step()
     return weights(learner.model)
 

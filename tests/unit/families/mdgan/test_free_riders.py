@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import assign
-from mdgan.families.mdgan.free_riders import FreeRiders, Handovers
+from mdgan.families.mdgan.free_riders import FreeRiders
+from mdgan.families.mdgan.server_swaps import Handovers
 from mdgan.families.mdgan.shown import GUILTY
 
 SHAPE = (8, 1, 4, 4)

@@ -74,12 +74,12 @@ def experience(lie: str | None) -> dict[str, Tensor]:
     aggregation = new()
     for i in range(WARM_UP):
         updated(aggregation, answers(i, lie))
-    return aggregation.state()
+    return aggregation.record.state()
 
 
 def experienced(lie: str | None) -> Aggregation:
     aggregation = new()
-    aggregation.load_state(experience(lie))
+    aggregation.record.load_state(experience(lie))
     return aggregation
 
 
@@ -115,16 +115,16 @@ def test_a_record_is_a_running_mean_of_directions() -> None:
 
 def test_a_newcomer_is_not_trusted_before_it_has_a_record() -> None:
     aggregation = experienced(None)
-    state = aggregation.state()
+    state = aggregation.record.state()
     del state["3"]
-    aggregation.load_state(state)
+    aggregation.record.load_state(state)
     feedbacks = answers(WARM_UP, None)
     found = updated(aggregation, feedbacks)
     feedbacks[3] = -feedbacks[3]  # of the same length, so that nobody is shortened otherwise
-    aggregation.load_state(state)
+    aggregation.record.load_state(state)
     assert same_bits(found, updated(aggregation, feedbacks))
     feedbacks[4] = -feedbacks[4]
-    aggregation.load_state(state)
+    aggregation.record.load_state(state)
     assert not same_bits(found, updated(aggregation, feedbacks))
 
 
@@ -138,7 +138,7 @@ def test_a_record_goes_on_from_its_state() -> None:
     whole, broken, again = new(), new(), new()
     for i in range(6):
         if i == 3:
-            again.load_state(broken.state())
+            again.record.load_state(broken.record.state())
             broken = again
         assert same_bits(updated(whole, answers(i, None)), updated(broken, answers(i, None)))
     assert not same_bits(updated(whole, answers(6, None)), updated(new(), answers(6, None)))
@@ -148,12 +148,12 @@ def test_only_krum_on_gradients_keeps_records() -> None:
     for text in ("mean", "median", "clip:1", "trimmed-mean:3"):
         aggregation = Aggregation(parse_aggregation(text))
         updated(aggregation, answers(0, None))
-        assert aggregation.state() == {}
+        assert aggregation.record.state() == {}
 
 
 def test_a_state_that_is_none_changes_nothing() -> None:
     aggregation = experienced(None)
-    before = aggregation.state()
+    before = aggregation.record.state()
     with pytest.raises(KeyError, match="nobody"):
-        aggregation.load_state({"1": torch.zeros(2), "nobody": torch.zeros(2)})
-    assert aggregation.state().keys() == before.keys()
+        aggregation.record.load_state({"1": torch.zeros(2), "nobody": torch.zeros(2)})
+    assert aggregation.record.state().keys() == before.keys()
