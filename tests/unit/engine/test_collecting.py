@@ -4,13 +4,11 @@ import time
 from collections.abc import Callable
 from math import inf
 from statistics import median
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.server.collecting import Deadline
@@ -18,7 +16,6 @@ from mdgan.engine.settings import DeadlineRule
 from mdgan.messages import Kind
 from tests.toy_family import ANSWER, ASK
 from tests.unit.engine.played import (
-    FORM,
     LONG,
     answer_all,
     answer_of,
@@ -76,19 +73,6 @@ def test_the_quorum_is_of_those_who_live(quorum: float, num_live: int, least: in
     assert Deadline(DeadlineRule(0.0, 2.0), quorum).least(num_live) == least
 
 
-def test_past_the_deadline_the_server_goes_on_with_those_who_answered(stage: MakeStage) -> None:
-    made = stage(num_workers=3, iterations=2, deadline=(DEADLINE, 0.0), quorum=0.6)
-    one, two, slow = made.begin_with((1,), (2,), (3,))
-    answer_all([one, two], 1, 2)
-    made.finished(one, two)
-    assert made.has_learnt(generator_after([[1, 2], [1, 2]]))
-    assert slow.take(Kind.STOP)
-    assert slow.iterations() == [1], "a busy worker gets nothing new"
-    (late,) = made.events("late")
-    assert (late["iteration"], late["workers"]) == (1, [3])
-    assert made.attendance()["3"] == {"late": 1}
-
-
 def test_a_late_answer_is_discarded_and_its_worker_takes_part_again(stage: MakeStage) -> None:
     made = stage(num_workers=3, iterations=4, deadline=(4 * DEADLINE, 0.0), quorum=0.6)
     one, two, slow = made.begin_with((1,), (2,), (3,))
@@ -106,20 +90,6 @@ def test_a_late_answer_is_discarded_and_its_worker_takes_part_again(stage: MakeS
     assert (back["workers"], back["missed"]) == ([3], 2)
     assert 0 < back["late_seconds"] < LONG
     assert made.attendance()["3"] == {"late": 1, "answered": 1}
-
-
-def test_an_answer_to_no_question_counts_for_nothing(stage: MakeStage) -> None:
-    made = stage(iterations=2)
-    one, two = made.begin_with((1,), (2,))
-    two.take(ASK, 1)
-    for wrong in (0, 2, 99):
-        two.send(answer_of(2, iteration=wrong))
-    for _ in range(2):  # the second one is too many
-        two.send(answer_of(2, iteration=1))
-    one.answer(1)
-    answer_all([one, two], 2)
-    made.finished(one, two)
-    assert made.has_learnt(generator_after([[1, 2]] * 2))
 
 
 def test_a_quorum_keeps_the_server_waiting(stage: MakeStage) -> None:
@@ -201,52 +171,6 @@ def test_unusable_feedback_is_a_strike_and_harms_no_other_worker(stage: MakeStag
     (out,) = made.events("shut out")
     assert (out["workers"], out["iteration"]) == ([2], 2)
     assert made.attendance()["2"] == {"refused": 2}
-
-
-VALUES = torch.ones(1, *FORM.shape)
-LOSSES = torch.zeros(1, 2)
-NO_CHANGES = [
-    *(torch.zeros(1, *shape) for shape in ((2, 1024), (1, 1023), (1024,))),
-    *(torch.zeros(count, *FORM.shape) for count in (0, 2)),
-    *(torch.zeros(1), torch.tensor(1.0)),
-    *(VALUES.double(), VALUES.long(), VALUES.bool(), VALUES / 0),
-]
-NO_LOSSES = [
-    torch.zeros(2, 2),
-    torch.zeros(1, 3),
-    torch.zeros(2),
-    torch.tensor(0.0),
-    LOSSES.double(),
-    LOSSES.long(),
-]
-NO_WORKERS: list[Any] = [
-    *([], [1], [7], [2, 2], ["2"], [None], [[2]], [{"a": 1}], {"2": 2}, "2", 2, None)
-]
-NO_ANSWERS: list[tuple[dict[str, Any], dict[str, Tensor]]] = [
-    *(({"workers": [2]}, {"answers.values": wrong, "losses": LOSSES}) for wrong in NO_CHANGES),
-    *(({"workers": [2]}, {"answers.values": VALUES, "losses": wrong}) for wrong in NO_LOSSES),
-    *(({"workers": wrong}, {"answers.values": VALUES, "losses": LOSSES}) for wrong in NO_WORKERS),
-    ({}, {"answers.values": VALUES, "losses": LOSSES}),
-    ({"workers": [2]}, {"losses": LOSSES}),
-    ({"workers": [2]}, {"answers.values": VALUES}),
-    ({"workers": [2]}, {}),
-]
-
-
-def test_nonsense_for_an_answer_is_a_strike_and_harms_no_other_worker(stage: MakeStage) -> None:
-    count = len(NO_ANSWERS)
-    made = stage(iterations=count, strikes=count + 1)
-    one, liar = made.begin_with((1,), (2,))
-    for i, (fields, tensors) in enumerate(NO_ANSWERS, start=1):
-        liar.take(ASK, i)
-        liar.send(messages.Message(ANSWER, i, fields, tensors))
-        one.answer(i)
-    made.finished(one, liar)
-    refused = made.events("refused")
-    assert [(event["worker"], event["iteration"]) for event in refused] == [
-        (2, i) for i in range(1, count + 1)
-    ]
-    assert made.has_learnt(generator_after([[1]] * count))
 
 
 def test_an_answer_for_two_workers_counts_for_ones_own_alone(stage: MakeStage) -> None:

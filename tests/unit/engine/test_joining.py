@@ -49,22 +49,6 @@ def test_a_newcomer_gets_a_copy_and_takes_part_from_the_next_iteration(stage: Ma
     assert joined["holdings"] == {"3": {"samples": 12, "classes": [12]}}
 
 
-def test_a_real_newcomer_holds_a_live_workers_discriminator(stage: MakeStage) -> None:
-    made = stage(num_workers=1, iterations=2)
-    (one,) = made.begin_with((1,))
-    one.take(ASK, 1)
-    worker = make_worker(2, model_seed=1)
-    made.host({2: worker})
-    one.give_copy(8)
-    made.wait_for_event("joined")
-    held = {name: t for name, t in worker.state().items() if name in copied()}
-    assert same_state(held, copied(8))
-    one.send(answer_of(1, iteration=1))
-    one.answer(2)
-    made.finished(one)
-    assert [record["workers"] for record in made.metrics()] == [1, 2]
-
-
 def test_every_worker_of_a_newcomer_that_lacks_one_gets_a_copy(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=1)
     (one,) = made.begin_with((1,))

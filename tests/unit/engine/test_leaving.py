@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.errors import Interrupted
 from mdgan.messages import Kind
 from tests.toy_family import ASK
 from tests.unit.engine.played import (
@@ -18,7 +17,7 @@ from tests.unit.engine.played import (
     generator_after,
     state_of,
 )
-from tests.unit.engine.stage import Stage, make_worker, same_state
+from tests.unit.engine.stage import Stage, same_state
 
 MakeStage = Callable[..., Stage]
 
@@ -112,24 +111,3 @@ def test_what_was_left_and_does_not_fit_gives_way_to_a_copy(stage: MakeStage) ->
     successor.ready()
     one.send(answer_of(1, iteration=1))
     made.finished(one, successor)
-
-
-def test_a_real_host_that_is_asked_to_stop_answers_first(stage: MakeStage) -> None:
-    made = stage(iterations=6, to_server=True)
-    worker = make_worker(2)
-    host = made.host({2: worker})
-    (one,) = made.begin_with((1,))
-    answer_all([one], 1, 2)
-    one.take(ASK, 3)
-    host.interrupt()
-    assert isinstance(made.hosts[2].over(), Interrupted)
-    one.send(answer_of(1, iteration=3))
-    answer_all([one], 4, 5, 6)
-    assert made.over() is None
-    assert [record["workers"] for record in made.metrics()][3:] == [1, 1, 1]
-    assert made.metrics()[2]["workers"] in (1, 2)
-    assert made.events("left")[0]["workers"] == [2]
-    assert not made.events("lost")
-    kept = made.saving.kept.state_for(2)
-    assert kept is not None
-    assert same_state(kept, worker.state())

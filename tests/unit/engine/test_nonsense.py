@@ -188,28 +188,6 @@ def test_a_field_that_cannot_be_costs_its_sender_its_place(
     desk.end_iteration()
 
 
-@pytest.mark.parametrize(
-    ("name", "missing"),
-    [
-        (name, field)
-        for name, (_, fields) in SENSIBLE.items()
-        for field in fields
-        if (name, field)
-        not in {("checkpointed", "workers"), ("left", "taker"), ("checkpoint", "taker")}
-    ],
-)
-def test_a_field_that_is_missing_costs_its_sender_its_place(
-    desk: FrontDesk, name: str, missing: str
-) -> None:
-    desk.begin_iteration()
-    liar = desk.newcomer if name == "ready" else desk.liar
-    kind, fields = SENSIBLE[name]
-    fields = {name: value for name, value in fields.items() if name != missing}
-    desk.send(liar, Message(kind, 1, fields))
-    assert liar.number not in desk.made.peers.hosts()
-    desk.end_iteration()
-
-
 SHA = "0" * 64
 WRONG_FILES: list[dict[str, Any]] = [
     {"2": {"name": "server.safetensors", "sha256": SHA, "num_bytes": 1}},

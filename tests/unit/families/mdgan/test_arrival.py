@@ -239,14 +239,6 @@ def test_asked_to_stop_it_waits_for_all_answers_and_saves(stage: MakeStage) -> N
     assert made.has_learnt(generator_by_arrival([WORKERS] * 2, {2}, policy_of(made))[0])
 
 
-def test_with_participation_only_some_workers_hold_discriminators(stage: MakeStage) -> None:
-    made = by_arrival(stage, num_workers=4, iterations=6, participation=0.5, swap_interval=2)
-    hosts = made.begin_with((1,), (2,), (3,), (4,))
-    made.finished(*hosts)
-    attended = made.events("attendance")[0]["workers"]
-    assert sum(counts["answered"] for counts in attended.values()) == 2 * 6
-
-
 def test_the_rate_falls_with_staleness() -> None:
     assert [rate_scale(staleness) for staleness in (0, 3, 15)] == [1.0, 0.5, 0.25]
 

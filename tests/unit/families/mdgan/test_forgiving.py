@@ -143,19 +143,6 @@ def test_whatever_is_claimed_weights_are_weights(outputs: list[float], scale: fl
         assert float(found[outputs.index(max(outputs))]) == float(found.max())
 
 
-def test_f2u_takes_the_answer_of_the_most_forgiving_to_each_sample() -> None:
-    workers = [2, 3, 5, 8, 9]
-    assignment = {n: Assignment(judge=n % 2, train=0) for n in workers}
-    feedbacks, outputs = feedbacks_of(workers), outputs_of(workers)
-    found = combine_groups(rule_of("f2u"), feedbacks, assignment, 3, outputs)
-    for batch, judges in ((0, [2, 8]), (1, [3, 5, 9])):
-        for sample in range(BATCH_SIZE):
-            most = max(judges, key=lambda n: float(outputs[n][sample]))
-            wanted = feedbacks[most][sample] * len(judges) / 5
-            torch.testing.assert_close(found[batch, sample], wanted, rtol=0, atol=1e-7)
-    assert torch.equal(found[2], torch.zeros(BATCH_SIZE, *small.SHAPE)), "nobody judged it"
-
-
 @pytest.mark.parametrize("order", [[1, 2, 3], [3, 2, 1], [2, 3, 1]])
 def test_of_equally_forgiving_judges_f2u_hears_the_lowest_rank(order: list[int]) -> None:
     assignment = assign([1, 2, 3], 1)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tensordict import TensorDict
 from torch import Tensor, nn
 
 from mdgan.families.mdgan.algorithm import Assignment
@@ -213,14 +212,6 @@ def live_tensors(discriminator: Discriminator) -> dict[str, Tensor]:
     return {**model, **moments}
 
 
-def tensors_of(state: TensorDict) -> dict[str, Tensor]:
-    """The very tensors of a state, by name."""
-    tensors = {}
-    for name, tensor in state.items():
-        assert isinstance(name, str)
-        assert isinstance(tensor, Tensor)
-        tensors[name] = tensor
-    return tensors
 
 
 def test_a_state_moves_every_bit() -> None:
