@@ -235,7 +235,7 @@ FIELDS = (
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS, json_values)), st.booleans())
 @example({"key": "\ud800"}, True)
 def test_whatever_is_said_there_is_an_answer_and_training_begins(

@@ -46,7 +46,7 @@ def test_the_sum_is_that_of_plain_answers_bit_for_bit() -> None:
     assert (total[-2:] / LOSS_STEPS).tolist() == [2.0, 10.0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_whoever_drops_out_and_when_the_sum_is_that_of_the_survivors(data: st.DataObject) -> None:
     """Or there is none, where fewer than t are left."""

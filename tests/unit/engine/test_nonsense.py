@@ -22,7 +22,7 @@ from tests.unit.engine.stage import Stage, make_worker
 
 MakeStage = Callable[..., Stage]
 thorough = settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 HONEST, LIAR, TAKER = 1, 2, 3
 

@@ -116,17 +116,6 @@ def test_where_hosts_hand_out_discriminators(listens: str | None) -> None:
     assert peers.addresses() == {1: listens}
 
 
-def test_holdings_of_all_or_of_some() -> None:
-    peers = make_peers()
-    join(peers, 1, 2, samples=10)
-    join(peers, 3, samples=40)
-    first = {"samples": 10, "classes": [9, 1]}
-    third = {"samples": 40, "classes": [39, 1]}
-    assert peers.holdings() == {"1": first, "2": first, "3": third}
-    assert peers.holdings([3]) == {"3": third}
-    assert peers.holdings([9]) == {"9": {"samples": 0, "classes": []}}
-
-
 # What became of answers.
 
 

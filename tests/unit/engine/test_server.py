@@ -1,9 +1,12 @@
 """How a run begins and how it ends."""
 
 import random
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from multiprocessing import Pipe
+from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
@@ -12,13 +15,16 @@ from mdgan import messages
 from mdgan.engine.channel import Channel
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.scoring import ScorerLink
-from mdgan.errors import BadInput, Interrupted
+from mdgan.errors import BadInput, Interrupted, NotSaved
 from mdgan.messages import Kind
 from mdgan.metrics.real_statistics import RealStatistics
+from mdgan.records.run_directory import RunDirectory
+from mdgan.storage.fence import Fence, Fenced
 from tests.toy_family import ANSWER, ASK
 from tests.unit.engine.played import LONG, answer_all, answer_of, generator_after
 from tests.unit.engine.stage import Stage, same_state
 from tests.unit.engine.test_scoring import statistics
+from tests.unit.engine.test_server_checkpoints import order, save_alone, write
 
 MakeStage = Callable[..., Stage]
 
@@ -207,3 +213,82 @@ def test_whatever_becomes_of_the_others_the_generator_learns_from_who_answered(
         answered.append([n for n in present if fates[n] == "answers"])
     made.finished(*hosts.values())
     assert made.has_learnt(generator_after(answered))
+
+
+# A server that may no longer write, or has nowhere to write to.
+
+
+def test_nothing_is_written_once_another_server_has_taken_over(stage: MakeStage) -> None:
+    made = stage(checkpoints=5)
+    one = made.play(1)
+    order(made, 5, one)
+    Fence.claim(made.folder)
+    write(made, one, 5)
+    made.saving.close(LONG)
+    assert not made.checkpoints.committed()
+    with pytest.raises(Fenced):
+        order(made, 10, one)
+    with pytest.raises(Fenced):
+        save_alone(made, 10)
+
+
+def test_a_fenced_server_stops_and_says_no_word_to_its_hosts(stage: MakeStage) -> None:
+    made = stage(num_workers=1, iterations=9, checkpoints=2)
+    (one,) = made.begin_with((1,))
+    one.answer(1)
+    one.take(ASK, 2)
+    made.wait_for_checkpoint(0)
+    Fence.claim(made.folder)
+    files = {path: path.stat().st_mtime_ns for path in made.folder.rglob("*")}
+    one.send(answer_of(1, iteration=2))
+    assert isinstance(made.over(), Fenced)
+    assert one.lost() == "it said goodbye"
+    assert "STOP" not in one.told()
+    changed = {
+        path.name for path in made.folder.rglob("*") if path.stat().st_mtime_ns != files.get(path)
+    }
+    assert changed <= {"metrics.jsonl", "server.jsonl"}, "iteration 2 was its own"
+    assert made.status()["state"] == "running"
+
+
+def test_a_worker_that_tells_of_a_later_server_makes_this_one_look(stage: MakeStage) -> None:
+    made = stage(num_workers=1, iterations=9)
+    (one,) = made.begin_with((1,))
+    one.take(ASK, 1)
+    Fence.claim(made.folder)
+    refusal = made.admission.admit({**one.hello, "generation": 2})
+    assert refusal == "a server of generation 2 has taken over"
+    with pytest.raises(BadInput, match="has taken over"):
+        made.play(1, generation=2)
+    assert isinstance(made.over(), Fenced)
+    assert "STOP" not in one.told()
+
+
+def test_a_host_cannot_end_a_server_that_has_its_folder(stage: MakeStage) -> None:
+    made = stage(num_workers=1, iterations=2)
+    (one,) = made.begin_with((1,))
+    one.take(ASK, 1)
+    with pytest.raises(BadInput, match="has taken over"):
+        made.play(2, generation=10**6)
+    one.send(answer_of(1, iteration=1))
+    one.answer(2)
+    made.finished(one)
+
+
+def test_a_run_whose_folder_vanishes_trains_on(
+    stage: MakeStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
+    made = stage(num_workers=1, iterations=6, checkpoints=2)
+    (one,) = made.begin_with((1,))
+    one.answer(1)
+    one.take(ASK, 2)
+    made.wait_for_checkpoint(0)
+    shutil.rmtree(made.folder)
+    one.send(answer_of(1, iteration=2))
+    answer_all([one], 3, 4, 5, 6)
+    assert isinstance(made.over(), NotSaved)
+    (saved,) = (tmp_path / "elsewhere").iterdir()
+    assert RunDirectory(saved).read_generator()[1] == 6
+    assert not made.folder.exists()

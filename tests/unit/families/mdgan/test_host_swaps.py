@@ -18,7 +18,7 @@ from mdgan.messages import Message
 from mdgan.transport.base import Lost
 from tests.unit.gan import small
 
-quick = settings(deadline=None, max_examples=30)
+quick = settings(deadline=None, max_examples=12)
 HOST_OF = {1: 1, 2: 1, 3: 1, 4: 1, 5: 5, 6: 5}
 ADDRESSES: dict[int, str | None] = dict.fromkeys(HOST_OF.values())
 

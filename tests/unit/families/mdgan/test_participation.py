@@ -1,12 +1,23 @@
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
+from mdgan.engine.host.loop import Host
 from mdgan.engine.settings import num_participants
-from mdgan.families.mdgan.server_swaps import Holders, draw_swap
+from mdgan.families.mdgan.messages import BATCHES
+from mdgan.families.mdgan.server_swaps import Holders, Moves, draw_swap
+from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.discriminator_learner import Stage as Span
+from mdgan.gan.labels import Samples
+from mdgan.gan.model_state import part_of
+from tests.unit.families.mdgan.played import Played, answer_of, generator_after
+from tests.unit.families.mdgan.stage import Stage, make_worker, same_state
 from tests.unit.gan.small import same_bits
 
 seeds = st.integers(0, 2**63 - 1)
@@ -168,3 +179,196 @@ def test_discriminators_wander_over_all_shards(
         # With 9 degrees of freedom it exceeds 33 once in eight thousand times; drawing several
         # workers at once makes it smaller still.
         assert chi_square < 33, visits
+
+
+# Over the whole protocol.
+
+
+MakeStage = Callable[..., Stage]
+DEADLINE = 0.2
+LAYOUTS = {
+    "a host per worker": ((1,), (2,), (3,), (4,), (5,)),
+    "one host": ((1, 2, 3, 4, 5),),
+}
+
+
+def first_holders(fraction: float, num_workers: int, seed: int = 0) -> list[int]:
+    """Who begins, in increasing order; there are more workers than discriminators."""
+    chosen = Holders(fraction, seed).among(range(1, num_workers + 1))
+    assert chosen is not None
+    assert len(chosen) < num_workers
+    return sorted(chosen)
+
+
+def split(hosts: list[Played], holders: list[int]) -> tuple[list[Played], list[Played]]:
+    """Those that hold a discriminator, and the others."""
+    having = [host for host in hosts if host.number in holders]
+    return having, [host for host in hosts if host.number not in holders]
+
+
+# Who trains.
+
+
+def test_only_holders_get_batches(stage: MakeStage) -> None:
+    made = stage(num_workers=4, iterations=3, participation=0.5)
+    hosts = made.begin_with((1,), (2,), (3,), (4,))
+    made.finished(*hosts)
+    holders = first_holders(0.5, 4)
+    having, idle = split(hosts, holders)
+    assert [host.iterations() for host in having] == [[1, 2, 3]] * 2
+    assert [host.iterations() for host in idle] == [[], []]
+    assert made.has_learnt(generator_after([holders] * 3))
+    assert [record["workers"] for record in made.metrics()] == [2, 2, 2]
+    answered = made.events("attendance")[0]["workers"]
+    assert answered == {str(n): {"answered": 3} for n in holders}
+
+
+@pytest.mark.parametrize(("participation", "kappa"), [(1.0, 4), (0.5, 3), (0.25, 2), (0.01, 2)])
+def test_kappa_is_that_of_those_who_train(
+    stage: MakeStage, participation: float, kappa: int
+) -> None:
+    made = stage(num_workers=16, iterations=1, participation=participation)
+    (host,) = made.begin_with(tuple(range(1, 17)))
+    fields = host.answer(1).fields
+    judge, train = fields["judge"], fields["train"]
+    assert len({*judge.values(), *train.values()}) == kappa
+    assert len(judge) == max(1, round(16 * participation))
+    made.finished(host)
+
+
+# Swaps: discriminators wander.
+
+
+def play(made: Stage, groups: tuple[tuple[int, ...], ...]) -> tuple[dict[int, Worker], Any]:
+    """A run of real hosts; returns its workers, and who trained in which iteration."""
+    workers = {n: make_worker(n) for group in groups for n in group}
+    trained: defaultdict[int, set[int]] = defaultdict(set)
+    carriers: dict[int, Host] = {}
+
+    def watch(rank: int, worker: Worker) -> None:
+        learn = worker.learn
+
+        def watched(fake: Samples, span: Span) -> Tensor:
+            trained[carriers[rank]._tracer.iteration].add(rank)
+            return learn(fake, span)
+
+        worker.learn = watched  # type: ignore[method-assign, assignment] # of this one alone
+
+    for rank, worker in workers.items():
+        watch(rank, worker)
+    for group in groups:
+        carriers.update(dict.fromkeys(group, made.host({n: workers[n] for n in group})))
+    made.begin()
+    made.finished()
+    return workers, trained
+
+
+def digest(worker: Worker) -> str:
+    """Of its discriminator as a checkpoint has it: without the real half that may be learnt."""
+    other = make_worker(1)
+    other.load_discriminator(part_of(worker.state(), "discriminator."))
+    return other.discriminator.digest()
+
+
+def moves_of(event: dict[str, Any]) -> Moves:
+    return dict(event["moves"])
+
+
+@pytest.mark.parametrize(("form", "stale"), [("pairs", 0), ("derangement", 1)])
+def test_discriminators_wander_and_arrive_bit_for_bit(
+    stage: MakeStage, form: str, stale: int
+) -> None:
+    left: list[list[dict[str, Tensor]]] = []
+    settings = {"participation": 0.4, "swap_interval": 1 + stale, "swap": form, "stale": stale}
+    for groups in LAYOUTS.values():
+        made = stage(num_workers=5, iterations=16, **settings)
+        workers, trained = play(made, groups)
+        events = sorted(made.events("swap"), key=lambda event: int(event["iteration"]))
+        assert [e["iteration"] for e in events] == list(range(1 + stale, 16, 1 + stale))
+        holders = set(first_holders(0.4, 5))
+        for event in events:
+            moves, i = moves_of(event), event["iteration"]
+            assert trained[i] == holders, "only who has a discriminator trains"
+            assert moves.keys() <= holders
+            assert event["exact"] is True
+            assert event["given"].keys() == {str(giver) for giver in moves}
+            assert event["taken"].keys() == {str(taker) for taker in moves.values()}
+            assert all(event["taken"][str(t)] == event["given"][str(g)] for g, t in moves.items())
+            holders = {moves.get(worker, worker) for worker in holders}
+        assert trained[16] == holders
+        assert any(moves_of(e).keys() - set(moves_of(e).values()) for e in events), (
+            "nobody gave all"
+        )
+        assert {n for ranks in trained.values() for n in ranks} == {1, 2, 3, 4, 5}
+        left.append([made.learner.state(), *(workers[n].state() for n in sorted(workers))])
+    for other in left[1:]:
+        assert all(same_state(one, same) for one, same in zip(left[0], other, strict=True))
+
+
+def test_who_gave_its_own_and_got_nothing_does_not_train_it_on(stage: MakeStage) -> None:
+    made = stage(iterations=4, participation=0.5, swap_interval=2)
+    workers, trained = play(made, ((1,), (2,)))
+    (event,) = made.events("swap")
+    ((giver, taker),) = event["moves"]
+    assert dict(trained) == {1: {giver}, 2: {giver}, 3: {taker}, 4: {taker}}
+    assert digest(workers[giver]) == event["given"][str(giver)]
+    assert digest(workers[taker]) != event["taken"][str(taker)]
+
+
+# Losses.
+
+
+def test_an_idle_worker_takes_over_from_one_that_was_lost(stage: MakeStage) -> None:
+    made = stage(num_workers=4, iterations=3, participation=0.5)
+    hosts = made.begin_with((1,), (2,), (3,), (4,))
+    having, idle = split(hosts, first_holders(0.5, 4))
+    stays, lost = having
+    lost.take(BATCHES, 1)
+    lost.die()
+    stays.answer(1)
+    made.finished(stays, *idle)
+    (heir,) = (host for host in idle if host.iterations())
+    assert heir.iterations() == stays.iterations()[1:] == [2, 3]
+    both = sorted([stays.number, heir.number])
+    asked = [sorted([stays.number, lost.number]), both, both]
+    assert made.has_learnt(generator_after([[stays.number], both, both], asked))
+
+
+def test_who_joins_is_idle_until_more_are_wanted(stage: MakeStage) -> None:
+    made = stage(num_workers=4, iterations=3, participation=0.5)
+    hosts = made.begin_with((1,), (2,), (3,), (4,))
+    having, _ = split(hosts, first_holders(0.5, 4))
+    having[0].answer(1)
+    having[1].take(BATCHES, 1)
+    fifth, sixth = made.play(5).ready(), made.play(6).ready()
+    made.wait_for_event("joined", 2)
+    having[1].send(answer_of(having[1].number, 1))
+    everybody = [*hosts, fifth, sixth]
+    made.finished(*everybody)
+    assert [record["workers"] for record in made.metrics()] == [2, 3, 3]
+    assert all(host.iterations() == [1, 2, 3] for host in having)
+
+
+# Deadlines, and batches sent ahead.
+
+
+def test_workers_that_were_not_asked_keep_nobody_waiting(stage: MakeStage) -> None:
+    """The first host is late with one holder; its two idle workers do not count for a quorum."""
+    groups = ((1, 2, 3), (4,), (5,), (6,), (7,), (8,), (9,))
+
+    def one_is_in_the_first_host(seed: int) -> bool:
+        return sum(n <= 3 for n in first_holders(0.34, 9, seed)) == 1
+
+    seed = next(filter(one_is_in_the_first_host, range(1000)))
+    settings = {"participation": 0.34, "deadline": (DEADLINE, 0.0), "quorum": 0.3, "seed": seed}
+    made = stage(num_workers=9, iterations=3, **settings)
+    first, *others = made.begin_with(*groups)
+    prompt, slow = split(others, first_holders(0.34, 9, seed))[0]
+    first.take(BATCHES, 1)
+    prompt.answer(1)
+    slow.answer(1)
+    slow.take(BATCHES, 2)
+    prompt.answer(2)
+    prompt.answer(3)
+    made.finished(*(host for host in others if host is not slow))
+    assert [event["iteration"] for event in made.events("late")][:2] == [1, 2]
