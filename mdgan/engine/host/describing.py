@@ -92,12 +92,9 @@ class Describer:
         if len(self._networks) > _MOST_NETWORKS:
             self._networks.remove(extractor.sha256)
             raise Withheld(f"it has described its data by {_MOST_NETWORKS} other networks already")
-        yield None
-        total = RealStatistics.empty(extractor)
-        for worker, shard in self._shards.items():
-            for position, piece in numbered_pieces(worker, shard):
-                total.add(extractor(piece), position)
-                yield None
+        for so_far in added_up(self._shards, extractor):
+            total = so_far
+            yield None
         if not self._server_is_here:
             check_enough(total, extractor)
         yield total.tensors()
@@ -125,22 +122,23 @@ def check_enough(total: RealStatistics, extractor: Extractor) -> None:
         )
 
 
-def numbered_pieces(worker: int, shard: Shard) -> Iterator[tuple[int, Tensor]]:
-    """All samples of a shard, float32 [n, C, H, W], each piece with its first one's position.
+def added_up(shards: Mapping[int, Shard], extractor: Extractor) -> Iterator[RealStatistics]:
+    """The statistics of all shards, before the first piece of samples and after each.
 
     Every worker counts positions from a number of its own. If all shards had equal positions and
     held one class each, both halves of the data would hold the same share of every class.
     """
-    position = worker << 32
-    for piece in shard.pieces(_PIECE):
-        yield position, piece
-        position += len(piece)
+    total = RealStatistics.empty(extractor)
+    yield total
+    for worker, shard in shards.items():
+        position = worker << 32
+        for piece in shard.pieces(_PIECE):
+            total.add(extractor(piece), position)
+            position += len(piece)
+            yield total
 
 
 def describe_all(shards: Iterable[Shard], extractor: Extractor) -> RealStatistics:
     """The statistics of several shards together, all at once."""
-    total = RealStatistics.empty(extractor)
-    for number, shard in enumerate(shards, start=1):
-        for position, piece in numbered_pieces(number, shard):
-            total.add(extractor(piece), position)
+    *_, total = added_up(dict(enumerate(shards, start=1)), extractor)
     return total

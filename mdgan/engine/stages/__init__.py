@@ -1,4 +1,4 @@
-"""What happens to answers between learners and the rule that combines them, one file a stage.
+"""What happens to answers between learners and the rule that combines them.
 
 An answer passes these in order: clip and noise (`privacy/`, inside the learner, before anything
 leaves it), mask, codec, the wire; then codec, mask, screen, and the algorithm's rule.

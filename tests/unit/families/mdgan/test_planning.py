@@ -6,7 +6,7 @@ import pytest
 
 from mdgan.data import dataset_file
 from mdgan.families.contract import Planning
-from mdgan.families.mdgan.planning import mean_moved, planning
+from mdgan.families.mdgan.build import mean_moved, planning
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.build import build_model, num_parameters
 from mdgan.plan.layout import consecutive
