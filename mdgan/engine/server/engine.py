@@ -64,7 +64,6 @@ class Engine:
         self.peers = peers
         self.lacking = lacking
         self.transport = peers.transport
-        self.own_address = peers.transport.own_address
         self.observer = peers.observer
         self.scoring = Scoring(scorer, settings, peers)
         self.span, self.at = peers.observer.tracer.span, peers.at

@@ -6,14 +6,13 @@ from math import prod
 import torch
 
 from mdgan.data.shard import Shard
-from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
+from mdgan.engine.message_sizes import MessageSizes, small_bytes
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning
-from mdgan.families.data_parallel.apart_messages import apart_sizes
 from mdgan.families.data_parallel.apart_server import ApartServer
-from mdgan.families.data_parallel.host import ApartHost, DataParallelHost, StarEnd
-from mdgan.families.data_parallel.messages import KINDS, TRAIN
+from mdgan.families.data_parallel.host import ApartHost, DataParallelHost
+from mdgan.families.data_parallel.messages import KINDS, TRAIN, apart_sizes
 from mdgan.families.data_parallel.planning import planning
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica, SentWeights
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import (
     ALONE,
     DISCRIMINATOR,
@@ -21,12 +20,8 @@ from mdgan.families.data_parallel.replica import (
     Replica,
     weight_vectors,
 )
-from mdgan.families.data_parallel.ring_host import RingMember
-from mdgan.families.data_parallel.ring_messages import with_ring
-from mdgan.families.data_parallel.ring_server import Ring
-from mdgan.families.data_parallel.server import DataParallelServer, Star
-from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
-from mdgan.families.data_parallel.sums import Sums
+from mdgan.families.data_parallel.server import DataParallelServer
+from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model
 from mdgan.gan.labels import num_classes_of
 from mdgan.gan.local_gan import resolve_kappa
@@ -53,26 +48,16 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             DISCRIMINATOR: make_model(models.discriminator, DISCRIMINATOR, training, device),
         }
         replica = ReferenceReplica(networks, {name: training.policy(name) for name in networks})
-        sent = SentWeights(replica)
         if ranks is not None:
-            return ApartServer(replica, settings, sent, ranks, models.shape)
-        reducer = Star(replica, sent)
-        if settings.all_reduce != STAR:
-            reducer = Ring(replica, sent, Sums(settings.all_reduce))
-        return DataParallelServer(replica, settings, sent, reducer)
+            return ApartServer(replica, settings, ranks, models.shape)
+        return DataParallelServer(replica, settings)
 
     def host(self, needs: HostNeeds[DataParallelSettings]) -> DataParallelHost | ApartHost:
         """The part of a host, with a replica for each of its shards."""
         replicas = {rank: make_replica(rank, needs) for rank in needs.shards}
-        settings, tracer = needs.settings, needs.tracer
-        if settings.asynchrony.generator_ranks is not None:
-            return ApartHost(replicas, needs.device, tracer)
-        reducer = StarEnd()
-        if settings.all_reduce != STAR:
-            policies = {name: settings.training.policy(name) for name in (GENERATOR, DISCRIMINATOR)}
-            sums = Sums(settings.all_reduce)
-            reducer = RingMember(list(replicas.values()), policies, sums, tracer)
-        return DataParallelHost(replicas, needs.device, tracer, reducer)
+        if needs.settings.asynchrony.generator_ranks is not None:
+            return ApartHost(replicas, needs.device, needs.tracer)
+        return DataParallelHost(replicas, needs.device, needs.tracer)
 
     def message_sizes(self, settings: DataParallelSettings, models: Models) -> MessageSizes:
         """Weights on the way out, gradients on the way back."""
@@ -88,19 +73,13 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             return apart_sizes(_STATE_BYTES, weights + counts, gradients, image_bytes)
         answers = {kind: 4 * prod(r.vector(networks).shape) for kind, r in KINDS.items()}
         # A sum is float64, but stands for three workers or more.
-        sizes = MessageSizes(
+        return MessageSizes(
             _STATE_BYTES + settings.asynchrony.lag_at(1) * image_bytes[DISCRIMINATOR],
             lambda count: {
                 kind: count * (size + 64) + small_bytes(count) for kind, size in answers.items()
             },
             lambda count: {TRAIN: weights + small_bytes(count)},
         )
-        if settings.all_reduce == STAR:
-            return sizes
-        whole = state_bytes(
-            *((networks[name], settings.training.policy(name)) for name in networks)
-        )
-        return with_ring(sizes, whole, settings.num_workers)
 
     def planning(
         self, settings: DataParallelSettings, models: Models, class_counts: ClassCounts | None

@@ -6,24 +6,21 @@ from math import prod
 
 from mdgan.engine.answers import LEAST_TO_SUM
 from mdgan.families.contract import Planning
-from mdgan.families.data_parallel.groups import GeneratorRanks
 from mdgan.families.data_parallel.replica import reductions
-from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
+from mdgan.families.data_parallel.settings import DataParallelSettings, GeneratorRanks
 from mdgan.gan.build import Models, build_model, num_parameters
 
 _FLOAT_BYTES = 4
 _COPIES = 2
-"""Weights and gradients; in a star only the server has optimizers."""
-_ADDEND_BYTES = {"ring": 8, "fast": 4, "fast-bf16": 2}
-"""Of what is added up for each weight."""
+"""Weights and gradients; only the server has optimizers."""
 
 
 def planning(settings: DataParallelSettings, models: Models) -> Planning[DataParallelSettings]:
-    """See `Builder.planning`; a short run has the updates that most iterations have, in a star."""
+    """See `Builder.planning`; a short run has the updates that most iterations have."""
     networks = [build_model(make, 0) for make in (models.generator, models.discriminator)]
     weights = [_FLOAT_BYTES * num_parameters(network) for network in networks]
     is_async = settings.asynchrony.lag_at(settings.training.iterations // 2 + 1) > 0
-    short = settings.but(sync_after=None, all_reduce=STAR)
+    short = settings.but(sync_after=None)
     if not is_async:
         short = short.but(updates="sync", image_buffer=None)
     usual = Planning(
@@ -51,17 +48,12 @@ def _with_groups(settings: DataParallelSettings, counts: Sequence[int]) -> DataP
 def _notes(settings: DataParallelSettings, both: int) -> dict[str, tuple[str, float]]:
     """In the terms of the other papers' tables, four bytes to a number."""
     everyone, each = "{}, N(|θ| + |w|)", "{}, |θ| + |w|"
-    notes: dict[str, tuple[str, float]] = {
+    return {
         "server sends": (everyone, both * settings.num_workers),
         "server receives": (everyone, both * settings.num_workers),
         "host receives": (each, both),
         "host sends": (each, both),
     }
-    if settings.all_reduce != STAR:
-        size = _ADDEND_BYTES[settings.all_reduce]
-        text = f"of a star; by {settings.all_reduce} up to {{}}, 2·{size} bytes·(|θ| + |w|)"
-        notes = dict.fromkeys(notes, (text, 2 * size * (both // _FLOAT_BYTES)))
-    return notes
 
 
 def _notes_apart(

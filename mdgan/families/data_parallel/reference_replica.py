@@ -1,4 +1,4 @@
-"""A replica that takes the steps, the server's or one in every host of a ring, and who has it."""
+"""The replica that takes the steps, the server's, and who has its weights."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.families.data_parallel.replica import (
-    DISCRIMINATOR,
     GENERATOR,
     GradientVector,
     Reduction,
@@ -14,9 +13,7 @@ from mdgan.families.data_parallel.replica import (
 )
 from mdgan.gan.model_state import (
     check_names,
-    digest_of,
     load_model,
-    load_moments,
     optimizer_tensors,
     part_of,
     under,
@@ -56,9 +53,9 @@ class ReferenceReplica:
         for name, network in self._networks.items():
             network.at(iteration, scales[name])
 
-    def put(self, reduction: Reduction, *mean: Tensor) -> None:
+    def put(self, reduction: Reduction, mean: Tensor) -> None:
         """Puts the mean of all workers' gradients in place, and that of their buffers."""
-        self.vector(reduction).write(*mean)
+        self.vector(reduction).write(mean)
 
     def step(self, reduction: Reduction) -> None:
         """One optimizer step of each network in a reduction."""
@@ -70,21 +67,9 @@ class ReferenceReplica:
         state: dict[str, Tensor] = {}
         for name, network in self._networks.items():
             state |= under(f"{name}.", network.model.state_dict())
-            state |= under(f"{name}_moments.", self.moments(name))
+            moments = optimizer_tensors(network.model, network.optimizer)
+            state |= under(f"{name}_moments.", moments)
         return {name: tensor.detach().clone() for name, tensor in state.items()}
-
-    def digest(self) -> str:
-        """A fingerprint of everything that the next iteration depends on, to the last bit."""
-        return digest_of(self.state())
-
-    def moments(self, name: str) -> dict[str, Tensor]:
-        """What the optimizer of a network keeps: the tensors themselves."""
-        network = self._networks[name]
-        return optimizer_tensors(network.model, network.optimizer)
-
-    def load_moments(self, name: str, moments: Mapping[str, Tensor]) -> None:
-        """The optimizer of a network goes on with what `moments` returned; weights stay."""
-        load_moments(self._networks[name].model, self._networks[name].optimizer, moments)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restores what `state` returned, or raises `KeyError` or `RuntimeError`."""
@@ -96,7 +81,7 @@ class ReferenceReplica:
 
 
 class SentWeights:
-    """Which weights every host has, so that none is sent twice; in a ring also which moments."""
+    """Which weights every host has, so that none is sent twice."""
 
     def __init__(self, replica: ReferenceReplica) -> None:
         self._replica = replica
@@ -113,30 +98,13 @@ class SentWeights:
                 self._read[name] = self._replica.weights(name)
         return {name: self._read[name] for name in lacking}
 
-    def moments(self, host: int) -> dict[str, dict[str, Tensor]]:
-        """What the optimizers keep whose networks a host could not step with yet, by network."""
-        has = self._has.setdefault(host, set())
-        lacking = [name for name in (GENERATOR, DISCRIMINATOR) if _moments_of(name) not in has]
-        has.update(map(_moments_of, lacking))
-        return {name: self._replica.moments(name) for name in lacking}
-
-    def note_step(self, reduction: Reduction, stepped: Collection[int] = ()) -> None:
-        """The networks in a reduction are others now, but for hosts that took the same step."""
-        changed = reduction.changed
-        for name in changed:
+    def note_step(self, reduction: Reduction) -> None:
+        """The networks in a reduction are others now."""
+        for name in reduction.changed:
             self._read.pop(name, None)
-        for host, has in self._has.items():
-            if host not in stepped:
-                has -= {*changed, *map(_moments_of, reduction.networks)}
-
-    def forget(self, host: int) -> None:
-        """A host has nothing any more."""
-        self._has.pop(host, None)
+        for has in self._has.values():
+            has -= reduction.changed
 
     def keep_only(self, hosts: Collection[int]) -> None:
         """Forgets hosts that are gone."""
         self._has = {host: has for host, has in self._has.items() if host in hosts}
-
-
-def _moments_of(network: str) -> str:
-    return f"moments of the {network}"

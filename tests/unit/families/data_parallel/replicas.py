@@ -8,14 +8,11 @@ from torch import Tensor, nn
 
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
-from mdgan.families.data_parallel.host import DataParallelHost, StarEnd
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica, SentWeights
+from mdgan.families.data_parallel.host import DataParallelHost
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Replica
-from mdgan.families.data_parallel.ring_host import RingMember
-from mdgan.families.data_parallel.ring_server import Ring
-from mdgan.families.data_parallel.server import DataParallelServer, Star
-from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
-from mdgan.families.data_parallel.sums import Sums
+from mdgan.families.data_parallel.server import DataParallelServer
+from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import DiscriminatorLearner, LearningRules
 from mdgan.gan.generator import Generator
@@ -146,23 +143,10 @@ class ReplicaStage(Stage):
     def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
         return DataParallelSettings.read({"generator_lr": 2e-3, "discriminator_lr": 2e-3, **given})
 
-    @property
-    def how(self) -> str:
-        assert isinstance(self.settings, DataParallelSettings)
-        return self.settings.all_reduce
-
     def bring(self) -> ServerPart:
         assert isinstance(self.settings, DataParallelSettings)
         self.reference = make_reference()
-        sent = SentWeights(self.reference)
-        reducer = Star(self.reference, sent)
-        if self.how != STAR:
-            reducer = Ring(self.reference, sent, Sums(self.how))
-        return DataParallelServer(self.reference, self.settings, sent, reducer)
+        return DataParallelServer(self.reference, self.settings)
 
     def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
-        reducer = StarEnd()
-        if self.how != STAR:
-            policies = {GENERATOR: POLICY, DISCRIMINATOR: POLICY}
-            reducer = RingMember(list(workers.values()), policies, Sums(self.how), tracer)
-        return DataParallelHost(workers, small.CPU, tracer, reducer)
+        return DataParallelHost(workers, small.CPU, tracer)
