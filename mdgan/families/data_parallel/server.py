@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm, Answers
@@ -9,15 +10,27 @@ from mdgan.engine.parts import Advance, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.families.data_parallel.messages import KINDS, TrainQuestion, gradient_form, train
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica, SentWeights
 from mdgan.families.data_parallel.replica import (
     ALL,
     DISCRIMINATOR,
     GENERATOR,
     OF_DISCRIMINATOR,
+    GradientVector,
+    Reduction,
     reductions,
+    weight_vectors,
 )
 from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.gan.model_state import (
+    check_names,
+    load_model,
+    optimizer_tensors,
+    part_of,
+    under,
+)
+from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizers import make_optimizer
+from mdgan.gan.trained_model import TrainedModel
 from mdgan.gan.weighted_mean import average
 from mdgan.messages import Message
 
@@ -29,6 +42,93 @@ def keeping_up(hosts: Hosts, shares: Collection[int], engine: Engine) -> dict[in
     free = engine.peers.free()
     carried = {host: [n for n in free.get(host, ()) if n in shares] for host in hosts}
     return {host: workers for host, workers in carried.items() if workers}
+
+
+class ReferenceReplica:
+    """A replica with optimizers; `models` are both networks, by name."""
+
+    def __init__(self, models: Mapping[str, nn.Module], policies: Mapping[str, Policy]) -> None:
+        self.models = models
+        self._networks = {
+            name: TrainedModel(model, make_optimizer(model, policies[name]), policies[name])
+            for name, model in models.items()
+        }
+        self._weights = weight_vectors(models)
+        self._answers: dict[Reduction, GradientVector] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where it lives."""
+        return next(self.models[GENERATOR].parameters()).device
+
+    def vector(self, reduction: Reduction) -> GradientVector:
+        """What a reduction averages."""
+        return self._answers.setdefault(reduction, reduction.vector(self.models))
+
+    def weights(self, name: str) -> Tensor:
+        """The present weights of a network, or the buffers of both, as they travel."""
+        return self._weights[name].read()
+
+    def at(self, iteration: int, scales: Mapping[str, float]) -> None:
+        """Learning rates become those of an iteration."""
+        for name, network in self._networks.items():
+            network.at(iteration, scales[name])
+
+    def put(self, reduction: Reduction, mean: Tensor) -> None:
+        """Puts the mean of all workers' gradients in place, and that of their buffers."""
+        self.vector(reduction).write(mean)
+
+    def step(self, reduction: Reduction) -> None:
+        """One optimizer step of each network in a reduction."""
+        for name in reduction.networks:
+            self._networks[name].step()
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of everything that the next iteration depends on, by network and `…_moments`."""
+        state: dict[str, Tensor] = {}
+        for name, network in self._networks.items():
+            state |= under(f"{name}.", network.model.state_dict())
+            moments = optimizer_tensors(network.model, network.optimizer)
+            state |= under(f"{name}_moments.", moments)
+        return {name: tensor.detach().clone() for name, tensor in state.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restores what `state` returned, or raises `KeyError` or `RuntimeError`."""
+        prefixes = [f"{name}{end}" for name in self._networks for end in (".", "_moments.")]
+        check_names(state, *prefixes)
+        for name, network in self._networks.items():
+            weights, moments = part_of(state, f"{name}."), part_of(state, f"{name}_moments.")
+            load_model(network.model, network.optimizer, weights, moments)
+
+
+class SentWeights:
+    """Which weights every host has, so that none is sent twice."""
+
+    def __init__(self, replica: ReferenceReplica) -> None:
+        self._replica = replica
+        self._has: dict[int, set[str]] = {}
+        self._read: dict[str, Tensor] = {}
+
+    def missing(self, host: int, names: Sequence[str]) -> dict[str, Tensor]:
+        """The weights of some names that a host lacks; from here on it has them."""
+        has = self._has.setdefault(host, set())
+        lacking = [name for name in names if name not in has]
+        has.update(lacking)
+        for name in lacking:
+            if name not in self._read:
+                self._read[name] = self._replica.weights(name)
+        return {name: self._read[name] for name in lacking}
+
+    def note_step(self, reduction: Reduction) -> None:
+        """The networks in a reduction are others now."""
+        for name in reduction.changed:
+            self._read.pop(name, None)
+        for has in self._has.values():
+            has -= reduction.changed
+
+    def keep_only(self, hosts: Collection[int]) -> None:
+        """Forgets hosts that are gone."""
+        self._has = {host: has for host, has in self._has.items() if host in hosts}
 
 
 class ReplicaServer(ServerPart):

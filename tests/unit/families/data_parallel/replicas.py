@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
 from mdgan.families.data_parallel.host import DataParallelHost
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Replica
-from mdgan.families.data_parallel.server import DataParallelServer
+from mdgan.families.data_parallel.server import DataParallelServer, ReferenceReplica
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import DiscriminatorLearner, LearningRules
