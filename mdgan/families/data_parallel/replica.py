@@ -164,7 +164,9 @@ class Replica:
         return self._read(ALONE[DISCRIMINATOR]), loss
 
     def _read(self, reduction: Reduction) -> Tensor:
-        return self._answers.setdefault(reduction, reduction.vector(self.models)).read()
+        if reduction not in self._answers:
+            self._answers[reduction] = reduction.vector(self.models)
+        return self._answers[reduction].read()
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the worker's next answer depends on, besides the networks."""

@@ -63,7 +63,9 @@ class ReferenceReplica:
 
     def vector(self, reduction: Reduction) -> GradientVector:
         """What a reduction averages."""
-        return self._answers.setdefault(reduction, reduction.vector(self.models))
+        if reduction not in self._answers:
+            self._answers[reduction] = reduction.vector(self.models)
+        return self._answers[reduction]
 
     def weights(self, name: str) -> Tensor:
         """The present weights of a network, or the buffers of both, as they travel."""
