@@ -96,9 +96,7 @@ def test_processes_give_the_same_generator(tmp_path: Path, flags: list[str]) -> 
 
 
 CASES = [
-    ("--participation 0.5", ["--participation 0.5", "gradients of all workers"]),
     ("--lr-scaling cubic", ["--lr-scaling cubic", "none, linear, sqrt"]),
-    ("--set sync_after=5", ["--sync-after 5", "--updates async"]),
     ("--updates async --generator-ranks 3..1", ["3..1: runs backwards; write 1..3"]),
     ("--updates async --generator-ranks 0..1", ["rank 0 is the server"]),
     ("--updates async --generator-ranks two", ["--generator-ranks two", "such as 1..2"]),
