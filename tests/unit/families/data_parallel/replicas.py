@@ -14,15 +14,15 @@ from mdgan.families.data_parallel.server import DataParallelServer, ReferenceRep
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import DiscriminatorLearner, LearningRules
-from mdgan.gan.generator import Generator
 from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.randomness import RandomState, generator_for
+from mdgan.gan.randomness import RandomState
 from mdgan.observe.tracer import Tracer
 from tests.unit.engine.stage import Stage
 from tests.unit.gan import small
+from tests.unit.gan.stateful import make_standalone
 
 B = small.BATCH_SIZE
 POLICY = Policy(learning_rate=2e-3)
@@ -91,25 +91,17 @@ def make_gan(
     rank: int, networks: Networks = FULL, local_steps: int = 1, kappa: int = 2
 ) -> LocalGAN:
     """A local GAN with the data and random numbers of a rank."""
-    generator, discriminator = networks.generator(), networks.discriminator()
-    return LocalGAN(
-        Generator(
-            generator,
-            small.adam(generator),
-            z_dim=small.Z_DIM,
-            noise=generator_for(0, "noise", rank),
-            random_state=RandomState(rank + 3000, small.CPU),
-        ),
-        DiscriminatorLearner(
-            Discriminator(discriminator, small.adam(discriminator)),
-            _LabelledData(rank),
-            RandomState(rank + 2000, small.CPU),
-            LearningRules(
-                B, local_steps, DISCRIMINATOR_LOSSES["bce"], GENERATOR_LOSSES["non-saturating"]
-            ),
-        ),
-        kappa,
+    discriminator = networks.discriminator()
+    rules = LearningRules(
+        B, local_steps, DISCRIMINATOR_LOSSES["bce"], GENERATOR_LOSSES["non-saturating"]
     )
+    learner = DiscriminatorLearner(
+        Discriminator(discriminator, small.adam(discriminator)),
+        _LabelledData(rank),
+        RandomState(rank + 2000, small.CPU),
+        rules,
+    )
+    return make_standalone(learner, kappa, rank, generator=networks.generator())
 
 
 def make_replica(rank: int, networks: Networks = FULL) -> Replica:

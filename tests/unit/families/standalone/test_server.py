@@ -12,28 +12,15 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import Interrupted
 from mdgan.families.standalone.server import StandaloneServer
 from mdgan.families.standalone.settings import StandaloneSettings
-from mdgan.gan.generator import Generator
 from mdgan.gan.local_gan import LocalGAN
-from mdgan.gan.randomness import RandomState, generator_for
 from mdgan.storage.manifest import SERVER
 from tests.unit.engine.stage import Stage, same_state
 from tests.unit.families.mdgan.stage import make_worker
-from tests.unit.gan import small
+from tests.unit.gan.stateful import make_standalone
 
 
 def make_gan() -> LocalGAN:
-    generator = small.make_generator()
-    return LocalGAN(
-        Generator(
-            generator,
-            small.adam(generator),
-            z_dim=small.Z_DIM,
-            noise=generator_for(0, "noise"),
-            random_state=RandomState(1000, small.CPU),
-        ),
-        make_worker(1, local_steps=2),
-        2,
-    )
+    return make_standalone(make_worker(1, local_steps=2))
 
 
 class Alone(Stage):
