@@ -19,7 +19,6 @@ from mdgan.families.federated.fegan import (
     Sampling,
     divergence,
     divergence_scores,
-    missing_classes,
     new_sampling,
     participant_weights,
 )
@@ -101,12 +100,6 @@ def test_weights_that_are_all_zero_are_refused(
 ) -> None:
     with pytest.raises(BadInput, match=rf"--weighting {rule}.*\[1, 2\] has {lacking}; use"):
         participant_weights(rule, table, table, loads)
-
-
-@quick
-@given(tables)
-def test_missing_classes_are_those_that_nobody_holds(table: Table) -> None:
-    assert missing_classes(table) == np.flatnonzero(square(table).sum(axis=0) == 0).tolist()
 
 
 # ----- who takes part
