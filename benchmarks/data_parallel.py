@@ -32,9 +32,9 @@ def standalone(b: int, iterations: int) -> float:
     return _seconds("standalone", (*FLAGS, "--batch-size", str(b)), iterations)
 
 
-def paragan(b: int, num_workers: int, iterations: int, *flags: str) -> float:
+def paragan(b: int, num_workers: int, iterations: int) -> float:
     """Seconds an iteration of mdgan, a process for each worker."""
-    flags = (*FLAGS, "--algorithm", "paragan", "--world-size", str(num_workers + 1), *flags)
+    flags = (*FLAGS, "--algorithm", "paragan", "--world-size", str(num_workers + 1))
     return _seconds("paragan", (*flags, "--global-batch-size", str(b)), iterations)
 
 
@@ -49,15 +49,13 @@ def _seconds(name: str, flags: tuple[str, ...], iterations: int) -> float:
 
 
 def _cases(
-    b: int, workers: Sequence[int], reductions: Sequence[str], iterations: int
+    b: int, workers: Sequence[int], iterations: int
 ) -> dict[tuple[str, int, str], Callable[[], float]]:
     """What is measured, by kind of scaling, N, and what trains."""
     cases: dict[tuple[str, int, str], Callable[[], float]] = {}
     for n in workers:
         for kind, batch in (("weak", n * b), ("strong", b)):
-            for how in reductions[:1] if n == 1 else reductions:  # one worker makes no ring
-                flags = () if how == "star" else ("--all-reduce", how)
-                cases[kind, n, f"mdgan, {how}"] = partial(paragan, batch, n, iterations, *flags)
+            cases[kind, n, "mdgan"] = partial(paragan, batch, n, iterations)
             cases[kind, n, "torch DDP"] = partial(torch_ddp, batch, n, iterations)
     return cases
 
@@ -67,12 +65,11 @@ def _cases(
 @click.option("--workers", default="1,2", show_default=True)
 @click.option("--iterations", default=60, show_default=True)
 @click.option("--rounds", default=2, show_default=True)
-@click.option("--all-reduce", default="star", show_default=True, help="Several: star,ring,fast.")
-def main(batch_sizes: str, workers: str, iterations: int, rounds: int, all_reduce: str) -> None:
+def main(batch_sizes: str, workers: str, iterations: int, rounds: int) -> None:
     """Prints seconds an iteration and efficiencies."""
     print(f"{'':5} {'b':>4} {'N':>3}  {'':16} {'seconds':>8} {'efficiency':>10}")
     for b in map(int, batch_sizes.split(",")):
-        cases = _cases(b, [int(n) for n in workers.split(",")], all_reduce.split(","), iterations)
+        cases = _cases(b, [int(n) for n in workers.split(",")], iterations)
         alone: list[float] = []
         found: dict[tuple[str, int, str], list[float]] = {case: [] for case in cases}
         for _ in range(rounds):

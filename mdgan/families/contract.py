@@ -78,11 +78,6 @@ class Algorithm(Generic[S]):
         merges = settings.training.arithmetic.merge_halves
         return (_merged(server), _merged(host)) if merges else (server, host)
 
-    def opens_links(self, settings: S) -> str:
-        """The flag by which processes talk without encryption beside their links; empty if not."""
-        del settings
-        return ""
-
 
 def _merged(phases: tuple[str, ...]) -> tuple[str, ...]:
     names = {"real-half": "both-halves", "fake-half": "both-halves"}

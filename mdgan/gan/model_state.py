@@ -101,14 +101,6 @@ def load_model(
     _put(model, optimizer, state)
 
 
-@torch.no_grad()
-def load_moments(
-    model: nn.Module, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]
-) -> None:
-    """Copies moments alone in; for arguments and errors see `load_model`."""
-    _put(model, optimizer, _of_this_kind(optimizer, _sorted_out(model, moments)))
-
-
 def _check_weights(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
     if given.keys() != expected.keys():
         raise KeyError(f"tensors that do not fit: {sorted(given.keys() ^ expected.keys())}")

@@ -7,9 +7,6 @@ value of any addend. What rounding costs is below 3·10⁻¹⁴, where float32 i
 10⁻⁶ to 6·10⁻¹⁴. Beyond 512 the order of addition shows in the last bits of float64.
 
 A single tensor is its own mean, bit for bit, whatever its weight.
-
-Sums of whole numbers are exact in any order, too. So the same addends, counted in steps of 2⁻⁴⁴ as
-int64, have the same mean bit for bit, as long as sums stay below 512 in absolute value.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -81,13 +78,6 @@ def sum_in_steps(tensors: Mapping[int, Tensor], weights: Mapping[int, float]) ->
 
 
 WEIGHTED = FixedPoint(STEPS_PER_UNIT, MOST_EXACT, weighted_sum, sum_in_steps)
-
-
-def mean_of_steps(total: Tensor, weight: float) -> Tensor:
-    """What `average` gives for two workers or more, from `sum_in_steps` and `total_weight`."""
-    return _part_by_part(
-        torch.float64, [total], lambda part: part.double().div_(STEPS_PER_UNIT).div_(weight)
-    )
 
 
 def _weighted(

@@ -21,7 +21,7 @@ from mdgan.launch.settings import LinkSettings, check_exposed, read_revocations
 from mdgan.launch.task import LaunchedTask
 from mdgan.launch.torchrun_store import find_place, publish_place
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import LOOPBACK, Admit
+from mdgan.transport.base import Admit
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.server_end import ServerTransport
 from mdgan.transport.until import Until
@@ -78,7 +78,6 @@ def open_server(
         )
     except CannotListen as error:
         raise BadInput(f"{error}: cannot listen there any more; start again") from error
-    server.own_address = _own_address(prepared, alone=[p[:5] for p in places] == ["unix:"])
     if task is not None and task.store_is_up:
         publish_place(*_store(task), server.places[0], Until(timeouts.connect))
     return server
@@ -102,7 +101,6 @@ def connector(
     parcels_at = _place_of_parcels(prepared, workers[0], sockets)
     sizes = prepared.builder.message_sizes(prepared.settings, prepared.models)
     accepts = message_sizes.from_server(sizes, len(workers))
-    own_address = _own_address(prepared, alone=sockets is not None and sockets.alone)
 
     def connect(hello: Mapping[str, Any], timeout_seconds: float) -> HostTransport:
         from mdgan.launch.find import check_generation, find_server
@@ -120,7 +118,6 @@ def connector(
                 message_sizes.between_hosts(sizes, len(workers)),
                 *(timeouts, parcels_at, until),
             )
-            host.own_address = own_address
             with contextlib.ExitStack() as closing:
                 closing.callback(host.close)
                 check_generation(host.welcome, hello.get("generation", 0), place)
@@ -155,15 +152,6 @@ def _towards_servers(settings: LinkSettings) -> list[str]:
     if settings.network_interface is not None:
         return [address_of_interface(settings.network_interface, towards[0])]
     return towards
-
-
-def _own_address(prepared: Prepared, *, alone: bool) -> str:
-    """Where all processes of the run reach one of this machine."""
-    settings = prepared.link_settings
-    address = LOOPBACK if alone else _towards_servers(settings.links)[0]
-    if prepared.algorithm.opens_links(prepared.settings):
-        check_exposed(address, settings.links)
-    return address
 
 
 def _listen_place(listen: str, port: int) -> str:

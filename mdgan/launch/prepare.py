@@ -170,7 +170,7 @@ def prepare(
             check_cores(launch.cores)
         if launch.links.network_interface is not None:
             check_interface(launch.links.network_interface)
-    credentials = _credentials(entry, settings, launch, ranks)
+    credentials = _credentials(settings, launch, ranks)
     check_trackers(settings.records.trackers() if ranks.serves else ())
     if continues is None:
         dataset.check_folder("--data-dir", settings.data.data_dir)
@@ -208,15 +208,10 @@ def _with_budgets(prepared: Prepared) -> Prepared:
 
 
 def _credentials(
-    entry: Algorithm[Any], settings: RunSettings, launch: LaunchSettings, ranks: LocalRanks
+    settings: RunSettings, launch: LaunchSettings, ranks: LocalRanks
 ) -> Identity | None:
     """What this machine shows to others; None without TLS."""
-    credentials, opens = read_guards(launch.links, serves=ranks.serves), entry.opens_links(settings)
-    if opens and credentials is not None:
-        raise BadInput(
-            f"{opens}: processes send each other gradients without encryption, which certificates "
-            "ask for; leave it out, or in a network of your own give --insecure instead of them"
-        )
+    credentials = read_guards(launch.links, serves=ranks.serves)
     is_secure = settings.secure.secure_aggregation
     if is_secure and ranks.hosts and (role := _role(credentials)) not in ("", "worker"):
         raise BadInput(

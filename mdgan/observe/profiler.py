@@ -21,7 +21,7 @@ from mdgan.settings.machine import num_cores
 _log = logging.getLogger(__name__)
 
 _SPANS: dict[str, Operators] = {
-    **dict.fromkeys(("send", "swap", "ring", "reduce"), "sending"),
+    **dict.fromkeys(("send", "swap"), "sending"),
     **dict.fromkeys(("receive", "wait"), "waiting"),
 }
 """Spans of the tracer that show where a process does not compute."""

@@ -31,6 +31,8 @@ class Gone(NamedTuple):
 
     default: object
     why: str
+    as_good: object = None
+    """Another value that gave the same results, bit for bit."""
 
 
 GONE = {
@@ -43,6 +45,7 @@ GONE = {
     "slot_rounds": Gone(3, "--slots auto tries one more after 3 rounds"),
     "time_window": Gone(None, "--placement lb forgets nothing"),
     "data_buffer": Gone("auto", "how much is read ahead follows from the samples' size"),
+    "all_reduce": Gone("star", "the server adds gradients up, as a star", as_good="ring"),
     "tensorboard": Gone(False, "give --tracker tensorboard"),
 }
 
@@ -67,7 +70,7 @@ def modern(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
             before = settings.get("tracker")
             found["tracker"] = f"tensorboard,{before}" if before else "tensorboard"
         elif name in GONE:
-            if value is not None and value != GONE[name].default:
+            if value not in (None, GONE[name].default, GONE[name].as_good):
                 raise BadInput(f"{source}: {name!r} is no setting any more; {GONE[name].why}")
         elif name not in RENAMED and name not in _OF_BOTH:
             found.setdefault(name, value)

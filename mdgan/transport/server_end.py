@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from mdgan.errors import one_line
 from mdgan.messages import Message
 from mdgan.transport.base import (
-    LOOPBACK,
     Admit,
     Asked,
     Joined,
@@ -75,14 +74,10 @@ class Guest:
 
 
 class ServerTransport:
-    """The server's end; calls of `admit`, in the threads of newcomers, may overlap.
-
-    Hosts can reach this machine by `own_address`, too.
-    """
+    """The server's end; calls of `admit`, in the threads of newcomers, may overlap."""
 
     def __init__(self, admit: Admit) -> None:
         self.traffic = Traffic()
-        self.own_address = LOOPBACK
         self._admit = admit
         self._inbox: Inbox[tuple[ServerEvent, Guest | None, int]] = Inbox()
         self._lock = threading.Lock()

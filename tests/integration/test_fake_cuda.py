@@ -33,7 +33,6 @@ SLOW_RUNS = {
     "fegan": "--algorithm fegan --world-size 3 --round-iterations 2 --wire-models int8",
     "standalone": "--algorithm standalone --local-steps 2",
     "paragan": "--algorithm paragan --world-size 3",
-    "paragan, ring": "--algorithm paragan --world-size 4 --workers-per-host 2 --all-reduce ring",
     "paragan, a network each": "--algorithm paragan --world-size 4 --updates async "
     "--generator-ranks 1..1 --architecture acgan --width 4 --label-prior data",
     "paragan, asynchronous": "--algorithm paragan --world-size 3 --updates async --ema 2",

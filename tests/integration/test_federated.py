@@ -110,25 +110,6 @@ def test_updates_can_take_a_quarter_of_the_bytes(tmp_path: Path) -> None:
     assert 0.25 < up / down < 0.26
 
 
-@pytest.mark.parametrize(
-    ("load", "iterations", "sizes"),
-    [
-        ("weak:0.5,memory", [5, 5, 5, 5], [8, 8, 4, 4]),
-        ("weak:0.5,speed", [5, 5, 3, 3], [8, 8, 8, 8]),
-    ],
-)
-def test_weak_clients_train_less(
-    tmp_path: Path, load: str, iterations: list[int], sizes: list[int]
-) -> None:
-    here(tmp_path, "run", "--algorithm", "fegan", "--participation", "1", "--training-load", load)
-    first, _, last = rounds_of(tmp_path / "run")
-    assert list(first["iterations"].values()) == iterations
-    assert list(first["batch_sizes"].values()) == sizes
-    assert max(last["iterations"].values()) == 2
-    strong, weak = first["weights"][0], first["weights"][3]
-    assert weak < 0.7 * strong, "the load is part of the weight"
-
-
 def test_measured_loads_are_within_bounds(tmp_path: Path) -> None:
     flags = ["--algorithm", "fl-gan", "--training-load", "measured"]
     here(tmp_path, "run", *flags)

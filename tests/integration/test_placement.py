@@ -116,15 +116,9 @@ def test_what_clients_hold_is_told_before_anything_starts(tmp_path: Path) -> Non
 
 
 REFUSED = {
-    "own data": (["--partition", "none"], "data or state would bind them"),
-    "a home": (["--set", "client_state=kept"], "one rank a client is a home"),
-    "measured": (["--training-load", "measured"], "no machine of their own"),
-    "lossy": (["--wire", "models=int8"], "leave it out"),
     "hosts": (["--world-size", "3", "--workers-per-host", "2"], "a host is one rank"),
     "folders": (["--dataset", "mnist", "--data-dir", "data{rank}"], "name one folder"),
-    "slots": (["--slots", "0"], "at least 1"),
     "nothing": (["--algorithm", "mdgan"], "--clients"),
-    "late": (["--placement", "pull", "--deadline", "2x"], "leave out one of the two"),
 }
 
 

@@ -59,7 +59,6 @@ class Engine:
         self.part = trainer.part
         self.peers = peers
         self.transport = peers.transport
-        self.own_address = peers.transport.own_address
         self.observer = peers.observer
         self.scoring = Scoring(scorer, settings, peers)
         self.span, self.at = peers.observer.tracer.span, peers.at

@@ -9,19 +9,17 @@ from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import Advance
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
-from mdgan.families.data_parallel.apart_messages import (
+from mdgan.families.data_parallel.image_buffer import ImageBuffer, deal
+from mdgan.families.data_parallel.messages import (
     ApartQuestion,
     alone_form,
     read_images,
     train_apart,
 )
-from mdgan.families.data_parallel.groups import GeneratorRanks
-from mdgan.families.data_parallel.image_buffer import ImageBuffer, deal
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica, SentWeights
 from mdgan.families.data_parallel.replica import ALONE, BUFFERS, DISCRIMINATOR, GENERATOR
 from mdgan.families.data_parallel.scaling import WorkerShare
-from mdgan.families.data_parallel.server import ReplicaServer, keeping_up
-from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.families.data_parallel.server import ReferenceReplica, ReplicaServer, keeping_up
+from mdgan.families.data_parallel.settings import DataParallelSettings, GeneratorRanks
 from mdgan.gan.labels import Samples, label_counts, num_classes_of
 from mdgan.gan.losses import finite_means
 from mdgan.gan.model_state import part_of, under
@@ -42,11 +40,10 @@ class ApartServer(ReplicaServer):
         self,
         replica: ReferenceReplica,
         settings: DataParallelSettings,
-        sent: SentWeights,
         ranks: GeneratorRanks,
         sample_shape: Sequence[int],
     ) -> None:
-        super().__init__(replica, settings, sent)
+        super().__init__(replica, settings)
         self._ranks = ranks
         self._sample_shape = sample_shape
         self._num_classes = num_classes_of(replica.models[GENERATOR])

@@ -1,33 +1,29 @@
 """Makes the two parts of ParaGAN."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 import torch
 
 from mdgan.data.shard import Shard
-from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
+from mdgan.engine.answers import LEAST_TO_SUM
+from mdgan.engine.message_sizes import MessageSizes, small_bytes
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning
-from mdgan.families.data_parallel.apart_messages import apart_sizes
 from mdgan.families.data_parallel.apart_server import ApartServer
-from mdgan.families.data_parallel.host import ApartHost, DataParallelHost, StarEnd
-from mdgan.families.data_parallel.messages import KINDS, TRAIN
-from mdgan.families.data_parallel.planning import planning
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica, SentWeights
+from mdgan.families.data_parallel.host import ApartHost, DataParallelHost
+from mdgan.families.data_parallel.messages import KINDS, TRAIN, apart_sizes
 from mdgan.families.data_parallel.replica import (
     ALONE,
     DISCRIMINATOR,
     GENERATOR,
     Replica,
+    reductions,
     weight_vectors,
 )
-from mdgan.families.data_parallel.ring_host import RingMember
-from mdgan.families.data_parallel.ring_messages import with_ring
-from mdgan.families.data_parallel.ring_server import Ring
-from mdgan.families.data_parallel.server import DataParallelServer, Star
-from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
-from mdgan.families.data_parallel.sums import Sums
-from mdgan.gan.build import Models, build_model, make_local_gan, make_model
+from mdgan.families.data_parallel.server import DataParallelServer, ReferenceReplica
+from mdgan.families.data_parallel.settings import DataParallelSettings, GeneratorRanks
+from mdgan.gan.build import Models, build_model, make_local_gan, make_model, num_parameters
 from mdgan.gan.labels import num_classes_of
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
@@ -35,6 +31,9 @@ from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 _STATE_BYTES = 1 << 20
 """Of a worker's positions in its random numbers, and of their names."""
 _LABEL_BYTES = 8
+_FLOAT_BYTES = 4
+_COPIES = 2
+"""Weights and gradients; only the server has optimizers."""
 
 
 class _ParaGANBuilder(Builder[DataParallelSettings]):
@@ -53,26 +52,16 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             DISCRIMINATOR: make_model(models.discriminator, DISCRIMINATOR, training, device),
         }
         replica = ReferenceReplica(networks, {name: training.policy(name) for name in networks})
-        sent = SentWeights(replica)
         if ranks is not None:
-            return ApartServer(replica, settings, sent, ranks, models.shape)
-        reducer = Star(replica, sent)
-        if settings.all_reduce != STAR:
-            reducer = Ring(replica, sent, Sums(settings.all_reduce))
-        return DataParallelServer(replica, settings, sent, reducer)
+            return ApartServer(replica, settings, ranks, models.shape)
+        return DataParallelServer(replica, settings)
 
     def host(self, needs: HostNeeds[DataParallelSettings]) -> DataParallelHost | ApartHost:
         """The part of a host, with a replica for each of its shards."""
         replicas = {rank: make_replica(rank, needs) for rank in needs.shards}
-        settings, tracer = needs.settings, needs.tracer
-        if settings.asynchrony.generator_ranks is not None:
-            return ApartHost(replicas, needs.device, tracer)
-        reducer = StarEnd()
-        if settings.all_reduce != STAR:
-            policies = {name: settings.training.policy(name) for name in (GENERATOR, DISCRIMINATOR)}
-            sums = Sums(settings.all_reduce)
-            reducer = RingMember(list(replicas.values()), policies, sums, tracer)
-        return DataParallelHost(replicas, needs.device, tracer, reducer)
+        if needs.settings.asynchrony.generator_ranks is not None:
+            return ApartHost(replicas, needs.device, needs.tracer)
+        return DataParallelHost(replicas, needs.device, needs.tracer)
 
     def message_sizes(self, settings: DataParallelSettings, models: Models) -> MessageSizes:
         """Weights on the way out, gradients on the way back."""
@@ -88,19 +77,13 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             return apart_sizes(_STATE_BYTES, weights + counts, gradients, image_bytes)
         answers = {kind: 4 * prod(r.vector(networks).shape) for kind, r in KINDS.items()}
         # A sum is float64, but stands for three workers or more.
-        sizes = MessageSizes(
+        return MessageSizes(
             _STATE_BYTES + settings.asynchrony.lag_at(1) * image_bytes[DISCRIMINATOR],
             lambda count: {
                 kind: count * (size + 64) + small_bytes(count) for kind, size in answers.items()
             },
             lambda count: {TRAIN: weights + small_bytes(count)},
         )
-        if settings.all_reduce == STAR:
-            return sizes
-        whole = state_bytes(
-            *((networks[name], settings.training.policy(name)) for name in networks)
-        )
-        return with_ring(sizes, whole, settings.num_workers)
 
     def planning(
         self, settings: DataParallelSettings, models: Models, class_counts: ClassCounts | None
@@ -163,6 +146,26 @@ def make_replica(rank: int, needs: HostNeeds[DataParallelSettings]) -> Replica:
         class_counts=shard.class_counts(),
     )
     return Replica(gan, needs.models.shape)
+
+
+# What `mdgan plan` must know.
+
+
+def planning(settings: DataParallelSettings, models: Models) -> Planning[DataParallelSettings]:
+    """See `Builder.planning`; a short run has the updates that most iterations have."""
+    networks = [build_model(make, 0) for make in (models.generator, models.discriminator)]
+    weights = [_FLOAT_BYTES * num_parameters(network) for network in networks]
+    is_async = settings.asynchrony.lag_at(settings.training.iterations // 2 + 1) > 0
+    short = settings.but(sync_after=None)
+    if not is_async:
+        short = short.but(updates="sync", image_buffer=None)
+    return Planning(
+        short,
+        questions=len(reductions(int(is_async), settings.training.local_steps)),
+        enough_in_a_host=LEAST_TO_SUM,
+        worker_bytes=_COPIES * sum(weights),
+        in_groups=settings.asynchrony.generator_ranks is not None,
+    )
 
 
 BUILDER = _ParaGANBuilder()

@@ -1,5 +1,6 @@
 """The workers' share of data-parallel training: they find gradients on their own data."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 
 import torch
@@ -7,47 +8,20 @@ from torch import Tensor
 
 from mdgan.engine.answers import in_one_message, pack_answers
 from mdgan.engine.parts import HostHandler, HostPart
-from mdgan.families.data_parallel.apart_messages import (
+from mdgan.families.data_parallel.messages import (
     IMAGES,
     LABELS,
+    TRAIN,
     ApartQuestion,
     alone_form,
+    gradient_form,
+    read_train,
     read_train_apart,
 )
-from mdgan.families.data_parallel.messages import TRAIN, TrainQuestion, gradient_form, read_train
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Replica
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
-
-LocalGradients = Mapping[int, tuple[Tensor, Tensor]]
-"""By worker, what `Replica.gradients` gives: gradients and losses."""
-
-
-class StarEnd:
-    """A host's part in adding gradients up: it sends them to the server."""
-
-    def handlers(self) -> Mapping[str, HostHandler]:
-        """By kind of message besides TRAIN, what carries it out."""
-        return {}
-
-    def refusal(self, iteration: int, question: TrainQuestion) -> Message | None:
-        """What to answer instead of finding gradients; None if the question can be answered."""
-
-    def known(self, question: TrainQuestion) -> LocalGradients | None:
-        """What was found before, if the question is for that."""
-
-    def answer(self, iteration: int, question: TrainQuestion, local: LocalGradients) -> Message:
-        """The answer, once weights are in place; gradients of three workers are added up."""
-        gradients = {rank: local[rank][0] for rank in question.shares}
-        return pack_answers(
-            iteration,
-            gradients,
-            {rank: local[rank][1] for rank in question.shares},
-            dict.fromkeys(gradients, 0),
-            gradient_form(question.reduction, next(iter(gradients.values())).shape),
-            weights=question.weights,
-        )
 
 
 class ReplicaHost(HostPart):
@@ -67,6 +41,14 @@ class ReplicaHost(HostPart):
         """By rank."""
         return self._replicas
 
+    def handlers(self) -> Mapping[str, HostHandler]:
+        """By kind of message, what carries it out."""
+        return {TRAIN: self._train}
+
+    @abstractmethod
+    def _train(self, message: Message, transport: HostTransport) -> None:
+        """Answers a question."""
+
     def _take_over(self, weights: Mapping[str, Tensor]) -> None:
         for replica in self._replicas.values():  # also of workers that are not asked this time
             replica.take_over(weights)
@@ -79,47 +61,27 @@ class ReplicaHost(HostPart):
 class DataParallelHost(ReplicaHost):
     """Its workers train both networks."""
 
-    def __init__(
-        self,
-        replicas: Mapping[int, Replica],
-        device: torch.device,
-        tracer: Tracer,
-        reducer: StarEnd,
-    ) -> None:
-        super().__init__(replicas, device, tracer)
-        self._reducer = reducer
-
-    def handlers(self) -> Mapping[str, HostHandler]:
-        """By kind of message, what carries it out."""
-        return {TRAIN: self._train, **self._reducer.handlers()}
-
     def _train(self, message: Message, transport: HostTransport) -> None:
-        i, question = message.iteration, read_train(message, self._device)
-        refusal = self._reducer.refusal(i, question)
-        if refusal is not None:
-            transport.send(refusal)
-            return
+        question = read_train(message, self._device)
         self._take_over(question.tensors)
-        local = self._reducer.known(question)
-        if local is None:
-            local = {
-                rank: self._replicas[rank].gradients(
-                    question.reduction,
-                    share.batch_sizes,
-                    question.lag,
-                    self._tracer.of_worker(rank),
-                )
-                for rank, share in question.shares.items()
-            }
-        self._send(self._reducer.answer(i, question, local), transport)
+        gradients, losses = {}, {}
+        for rank, share in question.shares.items():
+            gradients[rank], losses[rank] = self._replicas[rank].gradients(
+                question.reduction, share.batch_sizes, question.lag, self._tracer.of_worker(rank)
+            )
+        answer = pack_answers(
+            message.iteration,
+            gradients,
+            losses,
+            dict.fromkeys(gradients, 0),  # three or more are added up
+            gradient_form(question.reduction, next(iter(gradients.values())).shape),
+            weights=question.weights,
+        )
+        self._send(answer, transport)
 
 
 class ApartHost(ReplicaHost):
     """Its workers, of one group or of both, train one network each (ParaGAN, section 5.1)."""
-
-    def handlers(self) -> Mapping[str, HostHandler]:
-        """By kind of message, what carries it out."""
-        return {TRAIN: self._train}
 
     def _train(self, message: Message, transport: HostTransport) -> None:
         question = read_train_apart(message, self._device)

@@ -1,15 +1,27 @@
-"""The messages of data-parallel training: weights go out, gradients come back."""
+"""The messages of data-parallel training: weights go out, gradients come back.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+Of workers in two groups the server also passes images from G's group to D's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from mdgan.engine.answers import AnswerForm
-from mdgan.families.data_parallel.replica import OF_BOTH, OF_DISCRIMINATOR, OF_GENERATOR, Reduction
+from mdgan.engine.answers import ANSWERS, AnswerForm
+from mdgan.engine.message_sizes import MessageSizes, small_bytes
+from mdgan.families.data_parallel.replica import (
+    DISCRIMINATOR,
+    GENERATOR,
+    OF_BOTH,
+    OF_DISCRIMINATOR,
+    OF_GENERATOR,
+    Reduction,
+)
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
-from mdgan.gan.model_state import part_of, under
+from mdgan.gan.labels import Samples
 from mdgan.gan.weighted_mean import WEIGHTED
 from mdgan.messages import Message
 
@@ -17,7 +29,11 @@ TRAIN = "TRAIN"
 KINDS = {"DGRADIENT": OF_DISCRIMINATOR, "GGRADIENT": OF_GENERATOR, "GRADIENTS": OF_BOTH}
 """The kinds of answer: which gradients are in each."""
 KIND_OF = {reduction: kind for kind, reduction in KINDS.items()}
-_MOMENTS = "moments."
+ALONE_KINDS = {DISCRIMINATOR: "DALONE", GENERATOR: "GALONE"}
+"""By network: the kind of the messages in which its group answers."""
+IMAGES, LABELS = "images", "labels"
+"""What the generator's group sends beside gradients, and what the other learns from."""
+_LABEL_COUNTS = "label_counts"
 
 
 def gradient_form(reduction: Reduction, shape: tuple[int, ...]) -> AnswerForm:
@@ -35,12 +51,6 @@ class TrainQuestion:
     """How many iterations ago the images were made that discriminators learn from."""
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     """Weights by the names of `weight_vectors`, those that the host does not have."""
-    rates: Mapping[str, float] | None = None
-    """By network, what the learning rate is multiplied by, where hosts are to step themselves."""
-    moments: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    """What optimizers keep, by network and name, where such a host does not have it."""
-    is_again: bool = False
-    """Whether the host is to answer with what it has found already."""
 
     @property
     def weights(self) -> dict[int, float]:
@@ -56,14 +66,8 @@ def train(iteration: int, question: TrainQuestion) -> Message:
         "shares": {
             str(n): [*share.batch_sizes, share.weight] for n, share in question.shares.items()
         },
-        "again": question.is_again,
     }
-    if question.rates is not None:
-        fields |= {"rates": dict(question.rates), "moments": list(question.moments)}
-    tensors = dict(question.tensors)
-    for network, moments in question.moments.items():
-        tensors |= under(f"{_MOMENTS}{network}.", moments)
-    return Message(TRAIN, iteration, fields, tensors)
+    return Message(TRAIN, iteration, fields, dict(question.tensors))
 
 
 def read_train(message: Message, device: torch.device) -> TrainQuestion:
@@ -73,13 +77,108 @@ def read_train(message: Message, device: torch.device) -> TrainQuestion:
         int(worker): WorkerShare(BatchSizes(int(learning), int(judging)), float(weight))
         for worker, (learning, judging, weight) in fields["shares"].items()
     }
-    rates = fields.get("rates")
-    return TrainQuestion(
-        KINDS[fields["answer"]],
-        shares,
-        int(fields["lag"]),
-        {name: tensor for name, tensor in tensors.items() if not name.startswith(_MOMENTS)},
-        None if rates is None else {name: float(factor) for name, factor in rates.items()},
-        {n: part_of(tensors, f"{_MOMENTS}{n}.") for n in fields.get("moments", ())},
-        bool(fields["again"]),
+    return TrainQuestion(KINDS[fields["answer"]], shares, int(fields["lag"]), tensors)
+
+
+# Where each group trains one network alone.
+
+
+def alone_form(
+    network: str,
+    shape: tuple[int, ...] = (),
+    num_images: int = 0,
+    sample_shape: Sequence[int] = (),
+    num_classes: int | None = None,
+) -> AnswerForm:
+    """How a worker answers that trains a network alone, and generates so many images."""
+    form = AnswerForm(ALONE_KINDS[network], shape, arithmetic=WEIGHTED)
+    if network == DISCRIMINATOR:
+        return form
+    labels = {} if num_classes is None else {LABELS: (num_images,)}
+    return replace(form, sums=False, beside={IMAGES: (num_images, *sample_shape), **labels})
+
+
+def read_images(beside: Mapping[str, Mapping[int, Tensor]], num_classes: int | None) -> Samples:
+    """What the generator's group has made, in increasing worker; a label becomes a class."""
+    workers = sorted(beside[IMAGES])
+    images = torch.cat([beside[IMAGES][worker] for worker in workers])
+    if num_classes is None:
+        return Samples(images)
+    labels = torch.cat([beside[LABELS][worker] for worker in workers])
+    return Samples(images, labels.clamp(0, num_classes - 1).long())
+
+
+@dataclass(frozen=True)
+class ApartQuestion:
+    """What a host with workers of one group or both is asked."""
+
+    generated: Mapping[int, int]
+    """Worker of the generator's group → b, how many images it learns from."""
+    learnt: Mapping[int, Samples]
+    """Worker of the discriminator's group → what it learns from besides b real samples."""
+    weights: Mapping[int, float]
+    """Of each worker's gradients in the mean of its group."""
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    """Weights by the names of `weight_vectors`, those that the host does not have."""
+    label_counts: Tensor | None = None
+    """How often each class is generated, int64 [K]; None for equally often."""
+
+
+def train_apart(iteration: int, question: ApartQuestion) -> Message:
+    """Server → host: find the gradients of one network with these weights.
+
+    Images and labels are of the workers in `learnt`, in that order.
+    """
+    batches, tensors = list(question.learnt.values()), dict(question.tensors)
+    if batches:
+        tensors[IMAGES] = torch.cat([batch.images for batch in batches])
+    labels = [batch.labels for batch in batches if batch.labels is not None]
+    if labels:
+        tensors[LABELS] = torch.cat(labels)
+    if question.label_counts is not None:
+        tensors[_LABEL_COUNTS] = question.label_counts
+    fields = {
+        "generated": {str(n): num_images for n, num_images in question.generated.items()},
+        "learnt": {str(n): len(batch) for n, batch in question.learnt.items()},
+        "weights": {str(n): weight for n, weight in question.weights.items()},
+    }
+    return Message(TRAIN, iteration, fields, tensors)
+
+
+def read_train_apart(message: Message, device: torch.device) -> ApartQuestion:
+    """Reads what `train_apart` made; tensors go to a device."""
+    fields, tensors = message.fields, {n: t.to(device) for n, t in message.tensors.items()}
+    sizes = {int(worker): int(size) for worker, size in fields["learnt"].items()}
+    learnt: dict[int, Samples] = {}
+    images, labels = tensors.pop(IMAGES, None), tensors.pop(LABELS, None)
+    if images is not None:
+        ends = list(accumulate(sizes.values()))
+        together = Samples(images, labels)
+        learnt = {n: together[end - sizes[n] : end] for n, end in zip(sizes, ends, strict=True)}
+    label_counts = tensors.pop(_LABEL_COUNTS, None)
+    return ApartQuestion(
+        {int(worker): int(size) for worker, size in fields["generated"].items()},
+        learnt,
+        {int(worker): float(weight) for worker, weight in fields["weights"].items()},
+        tensors,
+        label_counts,
     )
+
+
+def apart_sizes(
+    state_bytes: int, weights: int, gradients: Mapping[str, int], images: Mapping[str, int]
+) -> MessageSizes:
+    """How large messages can be; one worker's gradients and images have these bytes by network."""
+
+    def from_host(count: int) -> dict[str, int]:
+        kinds = {
+            ALONE_KINDS[GENERATOR]: count * (gradients[GENERATOR] + images[GENERATOR] + 64),
+            ALONE_KINDS[DISCRIMINATOR]: count * (gradients[DISCRIMINATOR] + 64),
+        }
+        kinds[ANSWERS] = sum(kinds.values())
+        return {kind: num_bytes + small_bytes(count) for kind, num_bytes in kinds.items()}
+
+    def from_server(count: int) -> dict[str, int]:
+        return {TRAIN: weights + count * images[DISCRIMINATOR] + small_bytes(count)}
+
+    return MessageSizes(state_bytes, from_host, from_server)

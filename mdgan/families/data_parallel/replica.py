@@ -1,8 +1,8 @@
 """What workers and the server compute in data-parallel training (ParaGAN, section 2).
 
 All replicas of a network are equal whenever a gradient is taken, and all take the same step: with
-the mean of the gradients that workers find on their own batches. Only the server, and in a ring
-each host, has optimizers: what it steps is its reference replica.
+the mean of the gradients that workers find on their own batches. Only the server has optimizers:
+what it steps is its reference replica.
 
 Synchronous updates take one step after the other: θ' = opt_D(θ; x, G_w(z)), then
 w' = opt_G(w; D_θ'(G_w(z'))). Asynchronous ones (section 5.1, figure 5) take both at once, and
@@ -80,9 +80,8 @@ class GradientVector(TensorVector):
     """
 
     def __init__(self, trained: list[nn.Module], buffered: list[nn.Module]) -> None:
-        gradients, buffers = gradients_of(*trained), buffers_of(*buffered)
-        super().__init__(gradients, buffers)
-        self.num_gradient_blocks, _ = TensorVector(gradients).shape
+        buffers = buffers_of(*buffered)
+        super().__init__(gradients_of(*trained), buffers)
         _, whole = buffers()
         num_whole_blocks, _ = TensorVector(lambda: [whole]).shape
         self._first_whole = self.shape[0] - num_whole_blocks
@@ -94,10 +93,9 @@ class GradientVector(TensorVector):
         return vector
 
     def write(self, *vectors: Tensor) -> None:
-        """See `TensorVector`; what is of whole numbers ends the last one."""
-        *others, last = vectors
-        first_whole = len(last) - (self.shape[0] - self._first_whole)
-        super().write(*others, last[:first_whole], last[first_whole:] * _WHOLE)
+        """See `TensorVector`; in one piece."""
+        (vector,) = vectors
+        super().write(vector[: self._first_whole], vector[self._first_whole :] * _WHOLE)
 
 
 def weight_vectors(models: Mapping[str, nn.Module]) -> dict[str, TensorVector]:
@@ -166,7 +164,9 @@ class Replica:
         return self._read(ALONE[DISCRIMINATOR]), loss
 
     def _read(self, reduction: Reduction) -> Tensor:
-        return self._answers.setdefault(reduction, reduction.vector(self.models)).read()
+        if reduction not in self._answers:
+            self._answers[reduction] = reduction.vector(self.models)
+        return self._answers[reduction].read()
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the worker's next answer depends on, besides the networks."""

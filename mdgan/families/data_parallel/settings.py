@@ -1,26 +1,23 @@
 """The settings of ParaGAN, and its entry in the registry."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, updates_setting
-from mdgan.families.data_parallel.groups import GeneratorRanks, parse_generator_ranks
 from mdgan.families.data_parallel.scaling import BatchSizes, Scaling
 from mdgan.gan.rate_scaling import SCALING_RULE_NAMES
-from mdgan.settings.declare import Settings, one_of, parsed, section, setting, text, whole
+from mdgan.settings.declare import Settings, parsed, section, setting, text, whole
 from mdgan.settings.excludes import Condition, table
 
 NAME = "paragan"
-STAR = "star"
-ROUGH = ("fast", "fast-bf16")
-"""The values of `--all-reduce` that give up exact sums of gradients."""
-_BUILD, _REDUCE, _STEP = "ring", "reduce", "step"
-"""Phases of a run with a ring; its hosts take steps, too."""
 _MOST_BATCHES = 2
 _ALONE = "local-step"
 _MOST_BUFFERED = 1000
-
+_RANGE = re.compile(r"([0-9]{1,6})\.\.([0-9]{1,6})")
 
 _ALWAYS = Condition(f"--algorithm {NAME}", lambda _run: True, lambda _run: NAME)
 _LAGS = Condition(
@@ -29,6 +26,47 @@ _LAGS = Condition(
 _KAPPA = Condition(
     "--kappa 2", lambda run: run.kappa not in ("auto", 1), lambda run: f"--kappa {run.kappa}"
 )
+
+
+class Groups(NamedTuple):
+    """Some workers by what they train, in increasing order."""
+
+    generator: list[int]
+    discriminator: list[int]
+
+
+@dataclass(frozen=True)
+class GeneratorRanks:
+    """The workers that train the generator alone; all others train the discriminator alone."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        """As the command line has it."""
+        return f"{self.first}..{self.last}"
+
+    def __contains__(self, worker: int) -> bool:
+        """Whether a worker trains the generator."""
+        return self.first <= worker <= self.last
+
+    def groups(self, workers: Iterable[int]) -> Groups:
+        """Which of some workers train what."""
+        ordered = sorted(workers)
+        return Groups([n for n in ordered if n in self], [n for n in ordered if n not in self])
+
+
+def parse_generator_ranks(text: str) -> GeneratorRanks:
+    """Reads `--generator-ranks`, or raises `ValueError`."""
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        raise ValueError("must be a range of ranks such as 1..2")
+    first, last = int(match[1]), int(match[2])
+    if last < first:
+        raise ValueError(f"runs backwards; write {last}..{first}")
+    if first == 0:
+        raise ValueError("rank 0 is the server; begin with 1")
+    return GeneratorRanks(first, last)
 
 
 class BatchSettings(Settings):
@@ -140,14 +178,6 @@ class DataParallelSettings(RunSettings):
     asynchrony = section(AsynchronySettings)
 
     algorithm: str = setting(NAME, "What trains.", text(), is_usual=True)
-    all_reduce: str = setting(
-        STAR,
-        "How gradients are added up. star: by the server. ring: by all processes among themselves, "
-        "with the same bits. fast, fast-bf16: as ring, rounded to fp32 or bf16, so that results "
-        "depend on how workers are spread. All but star connect hosts without encryption.",
-        one_of(STAR, "ring", *ROUGH),
-        metavar="HOW",
-    )
 
     excludes = table(
         """
@@ -159,9 +189,6 @@ class DataParallelSettings(RunSettings):
         generator_ranks | @kappa |
             with {when} discriminators learn from the images that the generator learnt from; leave
             it out
-        generator_ranks | all_reduce    | the server adds up the gradients of each group
-        all_reduce      | deadline |
-            with {when} every worker waits for all others; leave it out, or use --all-reduce star
         """,
         always=_ALWAYS,
         lags=_LAGS,
@@ -183,11 +210,6 @@ class DataParallelSettings(RunSettings):
             raise BadInput(
                 f"--global-batch-size {samples}: fewer samples than the {together} workers that "
                 "train a network; use more, or fewer workers"
-            )
-        if self.all_reduce != STAR and self.num_workers == 1:
-            raise BadInput(
-                f"--all-reduce {self.all_reduce}: a single worker has nothing to add up; leave it "
-                "out, or use more workers"
             )
         if self.batches.lr_scaling in SCALING_RULE_NAMES.registered:
             self._try_scaling()
@@ -235,20 +257,11 @@ class DataParallelSettings(RunSettings):
 @dataclass(frozen=True)
 class _ParaGAN(Algorithm[DataParallelSettings]):
     def phases(self, settings: DataParallelSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Without steps of the discriminators alone, as long as both networks step at once.
-
-        Where the server adds up gradients, there is no ring, and hosts do not step.
-        """
+        """Without steps of the discriminators alone, as long as both networks step at once."""
         server, host = super().phases(settings)
-        unused = {_ALONE} if settings.asynchrony.lag_at(settings.training.iterations) else set()
-        if settings.all_reduce == STAR:
-            unused |= {_BUILD, _REDUCE}
-            host = tuple(phase for phase in host if phase not in (_REDUCE, _STEP))
-        return tuple(phase for phase in server if phase not in unused), host
-
-    def opens_links(self, settings: DataParallelSettings) -> str:
-        """Members of a ring are connected by gloo, which does not encrypt."""
-        return "" if settings.all_reduce == STAR else f"--all-reduce {settings.all_reduce}"
+        if settings.asynchrony.lag_at(settings.training.iterations):
+            server = tuple(phase for phase in server if phase != _ALONE)
+        return server, host
 
 
 PARAGAN = _ParaGAN(
@@ -256,10 +269,7 @@ PARAGAN = _ParaGAN(
     "workers train both models on their own data, and every gradient is averaged",
     DataParallelSettings,
     "mdgan.families.data_parallel.build:BUILDER",
-    server_phases=("scale", _BUILD, "send", "wait", _REDUCE, "aggregate", _ALONE, "step"),
-    host_phases=(
-        *("receive", "generate", "real-half", "fake-half", "aggregate", "send"),
-        *(_REDUCE, _STEP),
-    ),
+    server_phases=("scale", "send", "wait", "aggregate", _ALONE, "step"),
+    host_phases=("receive", "generate", "real-half", "fake-half", "aggregate", "send"),
 )
 """Shi et al. 2024."""

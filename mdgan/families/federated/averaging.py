@@ -100,8 +100,7 @@ class WeightedAveraging(Averaging):
     def begin(self, num_rounds: int, class_counts: ClassCounts, engine: "Engine") -> None:
         """See `Averaging`."""
         del num_rounds, engine
-        rounds = self._settings.rounds
-        check_classes(rounds.sampling, class_counts, clustered=rounds.clusters.number > 0)
+        check_classes(self._settings.rounds, class_counts)
 
     def choose(self, round_number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
         """See `Averaging`; clients whose models have no weight are chosen if none have any."""

@@ -155,8 +155,7 @@ class _Federated(Builder[FederatedSettings]):
         self, settings: FederatedSettings, class_counts: Mapping[int, Sequence[int]]
     ) -> None:
         """Checks that balanced sampling has something to balance."""
-        rounds = settings.rounds
-        check_classes(rounds.sampling, class_counts, clustered=rounds.clusters.number > 0)
+        check_classes(settings.rounds, class_counts)
 
     def planning(
         self, settings: FederatedSettings, models: Models, class_counts: ClassCounts | None

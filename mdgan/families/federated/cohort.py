@@ -1,7 +1,7 @@
 """Who trains in a round: clients at home, or placed. Where they train changes no bit of a round."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -16,6 +16,7 @@ from mdgan.engine.stages.mask_server import least_parties
 from mdgan.errors import BadInput
 from mdgan.families.federated.averaging import check_weights
 from mdgan.families.federated.messages import ClientTask, order
+from mdgan.messages import Message
 
 
 @dataclass(frozen=True)
@@ -83,26 +84,24 @@ class AtHome(Cohort):
         chosen = {host: [n for n in own if n in plan.tasks] for host, own in hosts.items()}
         able: Hosts = {host: own for host, own in chosen.items() if own}
         asked = self._path.ask(able, dict.fromkeys(workers_of(able), 0), engine)
-        if asked.fields:  # one question for all, so that hosts see that each is told the same
-            tasks = [plan.tasks[n] for n in workers_of(asked.hosts)]
-            _check_sum(asked.hosts, tasks, engine)
-            message = order(plan.iteration, plan.models, [tasks], asked.fields)
-            engine.ask(plan.iteration, asked.hosts, lambda _host: message)
-        else:
-            engine.ask(
-                plan.iteration,
-                asked.hosts,
-                lambda host: order(
-                    plan.iteration, plan.models, [[plan.tasks[n] for n in asked.hosts[host]]]
-                ),
-            )
         weights = {n: task.weight for n, task in plan.tasks.items()}
+        in_sum = workers_of(asked.hosts) if asked.fields else []
+        if in_sum:
+            _check_sum(asked.hosts, {n: weights[n] for n in in_sum}, engine)
+
+        def message(workers: Collection[int]) -> Message:
+            tasks = [plan.tasks[n] for n in workers]
+            return order(plan.iteration, plan.models, [tasks], asked.fields)
+
+        # One question for all of a sum, so that hosts see that each is told the same.
+        for_all = message(in_sum) if in_sum else None
+        engine.ask(plan.iteration, asked.hosts, lambda host: for_all or message(asked.hosts[host]))
         return self._path.collect(plan.iteration, asked, engine, weights)
 
 
-def _check_sum(asked: Hosts, tasks: Sequence[ClientTask], engine: Engine) -> None:
+def _check_sum(asked: Hosts, weights: Mapping[int, float], engine: Engine) -> None:
     """Checks that no host would refuse its part of the sum, since one weight is too large."""
-    least, weights = least_parties(engine.peers), {task.client: task.weight for task in tasks}
+    least = least_parties(engine.peers)
     try:
         for host in asked:
             check_weights(host, weights, asked, least, uniform=False)

@@ -97,10 +97,10 @@ class SlotCount:
         """The slots for the next round; those that share cores with equally many are alike."""
         number = self._start if self._search is None else self._search.num_slots
         if not self._cores:
-            return Offer([f"{self._name}: {number} slot(s) on {num_cores()} core(s)"] * number)
+            return [f"{self._name}: {number} slot(s) on {num_cores()} core(s)"] * number
         own = [self._cores[slot % len(self._cores)] for slot in range(number)]
         sharing = Counter(own)
-        return Offer([f"{self._name}: {sharing[at]} slot(s) on {len(at)} core(s)" for at in own])
+        return [f"{self._name}: {sharing[at]} slot(s) on {len(at)} core(s)" for at in own]
 
     def note(self, work: float, seconds: float, measure: Callable[[], int]) -> None:
         """A round with these slots is done; `measure` gives the memory of one, or 0."""

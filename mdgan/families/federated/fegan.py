@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
+from mdgan.families.federated.settings import RoundSettings
 from mdgan.gan.randomness import generator_for
 
 ClassCounts = Mapping[int, Sequence[int]]
@@ -88,25 +89,20 @@ def participant_weights(
     return weights
 
 
-def missing_classes(class_counts: ClassCounts) -> list[int]:
-    """The classes, among those that any client counts, of which no client holds a sample."""
-    return [n for n, count in enumerate(_sum_of(class_counts.values())) if not count]
-
-
-def check_classes(sampling: str, class_counts: ClassCounts, *, clustered: bool) -> None:
-    """Refuses balanced sampling where some class has no sample; clusters count as classes."""
-    if sampling != "balanced":
+def check_classes(rounds: RoundSettings, class_counts: ClassCounts) -> None:
+    """Refuses balanced sampling where some class has no sample; of clusters some may have none."""
+    if rounds.sampling != "balanced" or rounds.clusters.number:
         return
-    if not clustered and _longest(class_counts.values()) < 2:
+    if _longest(class_counts.values()) < 2:
         raise BadInput(
             "--sampling balanced: the samples have no labels; let workers group them (--clusters "
             "kmeans:10), or use --sampling random"
         )
-    missing = missing_classes(class_counts)
-    if missing and not clustered:
+    held = _sum_of(class_counts.values())
+    if 0 in held:
         raise BadInput(
-            f"--sampling balanced: no worker holds a sample of class {missing[0]}; use --sampling "
-            "random, or another --partition or --seed"
+            f"--sampling balanced: no worker holds a sample of class {held.index(0)}; use "
+            "--sampling random, or another --partition or --seed"
         )
 
 

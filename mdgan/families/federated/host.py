@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 from torch import Tensor
 
 from mdgan.engine.host.loop import HostFailed
@@ -174,7 +173,7 @@ class PlacedHost(HostPart):
 
     def tell(self) -> dict[str, Any]:
         """The slots that it offers for the next round."""
-        return {"offer": msgspec.to_builtins(self._count.offer())}
+        return {"offer": self._count.offer()}
 
     def memory_bytes(self) -> int:
         """What its slots hold."""

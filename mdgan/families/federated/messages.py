@@ -31,6 +31,8 @@ OF_A_CLIENT_BYTES = 256
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 _Kind = Annotated[str, msgspec.Meta(max_length=120, pattern=r"\A[ -~]*\Z")]
+Offer = Annotated[list[_Kind], msgspec.Meta(min_length=1, max_length=MOST_SLOTS)]
+"""The slots for the next round, by kind, such as a processor's name: equally fast ones."""
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 _Weight = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 _Lists = Annotated[
@@ -49,12 +51,6 @@ class ClientTask(NamedTuple):
 
 Lists = Sequence[Sequence[ClientTask]]
 """For each slot of a host, what it does in order; at home a host has one list."""
-
-
-class Offer(msgspec.Struct, frozen=True):
-    """The slots for the next round, by kind, such as a processor's name: equally fast ones."""
-
-    kinds: Annotated[list[_Kind], msgspec.Meta(min_length=1, max_length=MOST_SLOTS)]
 
 
 class ClientReport(msgspec.Struct, frozen=True):
@@ -143,12 +139,13 @@ def read_report(message: Message) -> HostReport:
     return _convert(dict(message.fields), HostReport)
 
 
-def read_offer(told: Mapping[str, Any]) -> Offer | None:
-    """What a host offered last; None if it makes no sense."""
+def read_offer(told: Mapping[str, Any]) -> Offer:
+    """What a host offered last; empty if it makes no sense."""
     try:
-        return _convert(told.get("offer"), Offer)
-    except ValueError:
-        return None
+        offer: Offer = msgspec.convert(told.get("offer"), Offer)
+    except msgspec.ValidationError:
+        return []
+    return offer
 
 
 def sum_message(

@@ -173,10 +173,10 @@ class PlacedCohort(Cohort):
         told, slots = engine.peers.told(), list[Slot]()
         for host, ranks in engine.peers.free().items():
             offer = read_offer(told[host])
-            if offer is None or ranks != [host]:
+            if not offer or ranks != [host]:
                 engine.drop(host, "it offers no slots for placed clients")
                 continue
-            slots += [Slot(host, number, kind) for number, kind in enumerate(offer.kinds)]
+            slots += [Slot(host, number, kind) for number, kind in enumerate(offer)]
         return [slot for slot in slots if slot.host not in placed.failed] or slots
 
     def _ask(self, plan: RoundPlan, placement: Placement, engine: Engine) -> dict[int, list[int]]:
@@ -208,7 +208,8 @@ class PlacedCohort(Cohort):
         """Takes in what a host tells of its round, just before its sum."""
         report, asked = read_report(message), self._asked.get(host, _HostOrder())
         clients = sorted(each.client for each in report.trained)
-        if host not in self._asked or clients != sorted(asked.clients):
+        slots_are_known = all(each.slot < len(asked.lists) for each in report.trained)
+        if clients != sorted(asked.clients) or not (clients and slots_are_known):
             raise ValueError("it does not tell of the clients that were asked for")
         usable = {each.client for each in report.trained if each.usable}
         if self._sees_all and asked.models.keys() != usable:
@@ -272,10 +273,9 @@ class PlacedCohort(Cohort):
         for number, kind in enumerate(kinds):
             placed.slots.setdefault((host, number), (kind, []))
         for each in report.trained:
-            placed.slots.setdefault((host, each.slot), ("", []))[1].append(each)
-            kind = kinds[min(each.slot, len(kinds) - 1)]
+            placed.slots[host, each.slot][1].append(each)
             x = plan.tasks[each.client].load.iterations
-            self._times.observe(plan.number, kind, x, each.seconds)
+            self._times.observe(plan.number, kinds[each.slot], x, each.seconds)
             if not each.usable:
                 self._conduct.refuse(each.client)
                 self._leave_out(each.client, "NaN or Inf", placed, engine)

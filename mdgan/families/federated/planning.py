@@ -28,7 +28,6 @@ from mdgan.families.federated.messages import (
     ClientReport,
     ClientTask,
     HostReport,
-    Offer,
     order,
     report_message,
     sum_message,
@@ -256,7 +255,7 @@ def _share(
     weight, models = 1 / len(clients), torch.zeros(shape)
     tasks = [[ClientTask(client, loads[client], weight) for client in own] for own in lists]
     told = [ClientReport(n, 0, 0.1234567, 0.1234567, (0.1234567, 0.1234567)) for n in clients]
-    report = report_message(1, HostReport(told, Offer([_KIND] * len(lists))))
+    report = report_message(1, HostReport(told, [_KIND] * len(lists)))
     back = _size(report) + _size(sum_message(1, 1, models.double(), told))
     return PlannedShare(
         len(clients), max(seconds), fmean(seconds), _size(order(1, models, tasks)), back

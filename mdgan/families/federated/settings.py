@@ -263,18 +263,13 @@ class FederatedSettings(RunSettings):
     @classmethod
     def defaults_beside(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """With `--clients` one host trains them; to pull, each slot is a host."""
-        adds_up = given.get("dp_unit") == "client" or given.get("sampling") == "poisson"
-        alike = {"sampling": "poisson", "weighting": "uniform"} if adds_up else {}
-        return {**alike, **cls._hosts_beside(given)}
-
-    @staticmethod
-    def _hosts_beside(given: Mapping[str, Any]) -> dict[str, Any]:
-        if given.get("clients") is None:
-            return {}
-        slots = given.get("slots")
-        pulls = given.get("placement") == PULL
-        hosts = 1 if not pulls else slots if isinstance(slots, int) else num_cores()
-        return {"world_size": 1 + hosts}
+        defaults: dict[str, Any] = {}
+        if given.get("dp_unit") == "client" or given.get("sampling") == "poisson":
+            defaults |= {"sampling": "poisson", "weighting": "uniform"}
+        if given.get("clients") is not None:
+            slots = given.get("slots") if given.get("placement") == PULL else 1
+            defaults["world_size"] = 1 + (slots if isinstance(slots, int) else num_cores())
+        return defaults
 
     def check(self) -> None:
         """Checks that a round has enough workers for what the aggregation rule promises."""

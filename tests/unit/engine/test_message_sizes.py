@@ -18,7 +18,6 @@ from mdgan.families.federated.messages import (
     ClientReport,
     ClientTask,
     HostReport,
-    Offer,
     order,
     report_message,
     update_form,
@@ -175,7 +174,7 @@ def test_clients_of_a_round_fit_and_not_all_clients_there_are() -> None:
     settings = FederatedSettings.read(flags)
     sizes = registry.algorithm(settings.algorithm).build().message_sizes(settings, MODELS)
     client = ClientReport(10_000, 63, 123456.123456, 0.1234567890123456, (0.123456789012345,) * 2)
-    offer = Offer(["A processor's name" * 5] * 64)
+    offer = ["A processor's name" * 5] * 64
     account = report_message(10**12, HostReport([client] * 100, offer))
     most = message_sizes.from_host(sizes, 1)[TRAINED]
     assert fits(account, most)

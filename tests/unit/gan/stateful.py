@@ -5,14 +5,14 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load, save
-from torch import Tensor
+from torch import Tensor, nn
 
 from mdgan.data.partitioner import InMemoryPartitioner
 from mdgan.data.shard import Shard
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import LearningRules
+from mdgan.gan.discriminator_learner import DiscriminatorLearner, LearningRules
 from mdgan.gan.generator import Generator
 from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import LocalGAN
@@ -66,16 +66,23 @@ def through_bytes(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return load(save(state))
 
 
-def make_standalone(worker: Worker, kappa: int = 2) -> LocalGAN:
-    """What a worker trains together with a generator of its own."""
-    generator = make_generator()
+def make_standalone(
+    worker: DiscriminatorLearner,
+    kappa: int = 2,
+    *stream: int,
+    generator: nn.Module | None = None,
+    policy: Policy | None = None,
+) -> LocalGAN:
+    """What a worker trains together with a generator of its own, with the noise of a stream."""
+    model = make_generator() if generator is None else generator
     return LocalGAN(
         Generator(
-            generator,
-            adam(generator),
+            model,
+            adam(model) if policy is None else make_optimizer(model, policy),
             z_dim=Z_DIM,
-            noise=generator_for(0, "noise"),
-            random_state=RandomState(1000, CPU),
+            noise=generator_for(0, "noise", *stream),
+            random_state=RandomState(1000 + sum(stream), CPU),
+            policy=policy,
         ),
         worker,
         kappa,

@@ -35,7 +35,7 @@ class Ran:
         ("aten::mul", "elementwise and others"),
         ("Optimizer.step#Adam.step", "optimizer"),
         ("mdgan:send", "sending"),
-        ("mdgan:reduce", "sending"),
+        ("mdgan:swap", "sending"),
         ("mdgan:receive", "waiting"),
     ],
 )

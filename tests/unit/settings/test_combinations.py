@@ -157,9 +157,6 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({**APART, "image_buffer": 0}, "--image-buffer 0: with --generator-ranks 1..2 discriminators"),
     ({**APART, "sync_after": 5}, "--sync-after 5: with --generator-ranks 1..2 a worker has one n"),
     ({**APART, "kappa": 2}, "--kappa 2: with --generator-ranks 1..2 discriminators learn from"),
-    ({**APART, "all_reduce": "ring"}, "--all-reduce ring: with --generator-ranks 1..2 the server"),
-    ({**PARAGAN, "all_reduce": "ring", "world_size": 2}, "--all-reduce ring: a single worker has"),
-    ({**PARAGAN, "all_reduce": "fast", "deadline": "3x"}, "--deadline 3x: with --all-reduce fast"),
 ]
 
 

@@ -90,6 +90,13 @@ def test_an_old_flag_is_answered_with_the_new_one(name: str, value: object, said
     assert str(answer(name, value)).startswith(said)
 
 
+def test_a_ring_had_the_bits_of_the_star_that_remains() -> None:
+    found = registry.read_settings([{"algorithm": "paragan", "all_reduce": "ring"}])
+    assert found == registry.read_settings([{"algorithm": "paragan"}])
+    with pytest.raises(BadInput, match="'all_reduce' is no setting any more; the server adds"):
+        registry.read_settings([{"algorithm": "paragan", "all_reduce": "fast"}])
+
+
 def test_no_old_name_is_a_setting() -> None:
     known = set(registry.declared_settings())
     assert not known & {*RENAMED, *GONE, "beta1", "beta2"}

@@ -8,25 +8,21 @@ from torch import Tensor, nn
 
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
-from mdgan.families.data_parallel.host import DataParallelHost, StarEnd
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica, SentWeights
+from mdgan.families.data_parallel.host import DataParallelHost
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Replica
-from mdgan.families.data_parallel.ring_host import RingMember
-from mdgan.families.data_parallel.ring_server import Ring
-from mdgan.families.data_parallel.server import DataParallelServer, Star
-from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
-from mdgan.families.data_parallel.sums import Sums
+from mdgan.families.data_parallel.server import DataParallelServer, ReferenceReplica
+from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import DiscriminatorLearner, LearningRules
-from mdgan.gan.generator import Generator
 from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.randomness import RandomState, generator_for
+from mdgan.gan.randomness import RandomState
 from mdgan.observe.tracer import Tracer
 from tests.unit.engine.stage import Stage
 from tests.unit.gan import small
+from tests.unit.gan.stateful import make_standalone
 
 B = small.BATCH_SIZE
 POLICY = Policy(learning_rate=2e-3)
@@ -95,25 +91,17 @@ def make_gan(
     rank: int, networks: Networks = FULL, local_steps: int = 1, kappa: int = 2
 ) -> LocalGAN:
     """A local GAN with the data and random numbers of a rank."""
-    generator, discriminator = networks.generator(), networks.discriminator()
-    return LocalGAN(
-        Generator(
-            generator,
-            small.adam(generator),
-            z_dim=small.Z_DIM,
-            noise=generator_for(0, "noise", rank),
-            random_state=RandomState(rank + 3000, small.CPU),
-        ),
-        DiscriminatorLearner(
-            Discriminator(discriminator, small.adam(discriminator)),
-            _LabelledData(rank),
-            RandomState(rank + 2000, small.CPU),
-            LearningRules(
-                B, local_steps, DISCRIMINATOR_LOSSES["bce"], GENERATOR_LOSSES["non-saturating"]
-            ),
-        ),
-        kappa,
+    discriminator = networks.discriminator()
+    rules = LearningRules(
+        B, local_steps, DISCRIMINATOR_LOSSES["bce"], GENERATOR_LOSSES["non-saturating"]
     )
+    learner = DiscriminatorLearner(
+        Discriminator(discriminator, small.adam(discriminator)),
+        _LabelledData(rank),
+        RandomState(rank + 2000, small.CPU),
+        rules,
+    )
+    return make_standalone(learner, kappa, rank, generator=networks.generator())
 
 
 def make_replica(rank: int, networks: Networks = FULL) -> Replica:
@@ -146,23 +134,10 @@ class ReplicaStage(Stage):
     def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
         return DataParallelSettings.read({"generator_lr": 2e-3, "discriminator_lr": 2e-3, **given})
 
-    @property
-    def how(self) -> str:
-        assert isinstance(self.settings, DataParallelSettings)
-        return self.settings.all_reduce
-
     def bring(self) -> ServerPart:
         assert isinstance(self.settings, DataParallelSettings)
         self.reference = make_reference()
-        sent = SentWeights(self.reference)
-        reducer = Star(self.reference, sent)
-        if self.how != STAR:
-            reducer = Ring(self.reference, sent, Sums(self.how))
-        return DataParallelServer(self.reference, self.settings, sent, reducer)
+        return DataParallelServer(self.reference, self.settings)
 
     def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
-        reducer = StarEnd()
-        if self.how != STAR:
-            policies = {GENERATOR: POLICY, DISCRIMINATOR: POLICY}
-            reducer = RingMember(list(workers.values()), policies, Sums(self.how), tracer)
-        return DataParallelHost(workers, small.CPU, tracer, reducer)
+        return DataParallelHost(workers, small.CPU, tracer)

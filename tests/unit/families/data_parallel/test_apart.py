@@ -14,12 +14,10 @@ from torch.nn import functional as F
 
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
-from mdgan.families.data_parallel.apart_messages import LABELS, read_images
 from mdgan.families.data_parallel.apart_server import ApartServer
 from mdgan.families.data_parallel.host import ApartHost
 from mdgan.families.data_parallel.image_buffer import deal
-from mdgan.families.data_parallel.messages import TRAIN
-from mdgan.families.data_parallel.reference_replica import SentWeights
+from mdgan.families.data_parallel.messages import LABELS, TRAIN, read_images
 from mdgan.families.data_parallel.replica import BUFFERS, DISCRIMINATOR, GENERATOR, Replica
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.labels import Samples
@@ -68,10 +66,8 @@ class ApartStage(Stage):
         assert isinstance(settings, DataParallelSettings)
         assert settings.asynchrony.generator_ranks is not None
         self.reference = make_reference(self.networks)
-        sent = SentWeights(self.reference)
-        return ApartServer(
-            self.reference, settings, sent, settings.asynchrony.generator_ranks, small.SHAPE
-        )
+        ranks = settings.asynchrony.generator_ranks
+        return ApartServer(self.reference, settings, ranks, small.SHAPE)
 
     def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
         return ApartHost(workers, small.CPU, tracer)

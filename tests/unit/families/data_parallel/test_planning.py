@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mdgan.data import dataset_file
-from mdgan.families.data_parallel.planning import planning
+from mdgan.families.data_parallel.build import planning
 from mdgan.families.data_parallel.settings import PARAGAN, DataParallelSettings
 from mdgan.launch.models import models_of
 

@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mdgan.families.data_parallel.image_buffer import ImageBuffer
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import (
     BUFFERS,
     DISCRIMINATOR,
@@ -17,6 +16,7 @@ from mdgan.families.data_parallel.replica import (
     reductions,
 )
 from mdgan.families.data_parallel.scaling import BatchSizes
+from mdgan.families.data_parallel.server import ReferenceReplica
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
 from mdgan.gan.weighted_mean import average

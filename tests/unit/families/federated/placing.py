@@ -13,7 +13,6 @@ from mdgan.families.federated.messages import (
     ROUND,
     ClientReport,
     HostReport,
-    Offer,
     models_message,
     read_order,
     report_message,
@@ -55,7 +54,7 @@ class PlayedSlots(Played):
 
     def ready(self, *holds: int) -> "PlayedSlots":
         """Arrives with an offer."""
-        return self.says({"offer": {"kinds": list(self.kinds)}}, *holds)
+        return self.says({"offer": list(self.kinds)}, *holds)
 
     def says(self, told: Any, *holds: int) -> "PlayedSlots":
         """Arrives, and tells anything at all."""
@@ -104,7 +103,7 @@ class PlayedSlots(Played):
             for slot, tasks in enumerate(read_order(order, SHAPE)[1])
             for task in tasks
         ]
-        return report_message(order.iteration, HostReport(reports, Offer(list(self.kinds))))
+        return report_message(order.iteration, HostReport(reports, list(self.kinds)))
 
     def sum_of(self, order: Message, scale: float = 1.0, unusable: Sequence[int] = ()) -> Message:
         """A whole UPDATE message; with a scale other than 1 that of a liar."""

@@ -21,9 +21,6 @@ from mdgan.families.federated.poisson_rounds import PoissonRounds
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.build import Models
-from mdgan.gan.generator import Generator
-from mdgan.gan.local_gan import LocalGAN
-from mdgan.gan.randomness import RandomState, generator_for
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.memory import MemoryNetwork
@@ -31,6 +28,7 @@ from tests.unit.engine.played import LONG, SHARD_SIZE, Played, hello, weights
 from tests.unit.engine.stage import Stage
 from tests.unit.families.mdgan.stage import make_worker
 from tests.unit.gan import small
+from tests.unit.gan.stateful import make_standalone
 
 E = 2
 """Iterations in a round, where a test does not say otherwise."""
@@ -39,20 +37,8 @@ Classes = Mapping[int, Sequence[int]]
 
 def make_client(rank: int, *, model_seed: int = 0) -> Client:
     """Models of its own at first: the server's come with the first round."""
-    generator = small.make_generator(model_seed)
-    worker = make_worker(rank, model_seed=model_seed)
-    gan = LocalGAN(
-        Generator(
-            generator,
-            small.adam(generator),
-            z_dim=small.Z_DIM,
-            noise=generator_for(0, "noise", rank),
-            random_state=RandomState(rank + 3000, small.CPU),
-        ),
-        worker,
-        2,
-    )
-    return Client(gan, SHARD_SIZE)
+    worker, generator = make_worker(rank, model_seed=model_seed), small.make_generator(model_seed)
+    return Client(make_standalone(worker, 2, rank, generator=generator), SHARD_SIZE)
 
 
 def make_models(seed: int = 0) -> GlobalModels:

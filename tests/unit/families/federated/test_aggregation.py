@@ -158,10 +158,6 @@ def test_a_sum_is_refused_where_models_are_compared(rounds: MakeRounds) -> None:
             {"world_size": 21, "participation": 0.1, "aggregation": "median"},
             "needs at least 3 workers a round to outvote 1, not 2; use more (--world-size, ",
         ),
-        (
-            {"world_size": 8, "aggregation": "median", "weighting": "kl"},
-            "--weighting kl: with --aggregation median every worker has one vote, and this",
-        ),
         ({"world_size": 8, "aggregation": "clip:2", "weighting": "samples"}, "one vote"),
     ],
 )

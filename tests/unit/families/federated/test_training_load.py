@@ -97,17 +97,6 @@ def test_slow_clients_are_done_when_the_median_client_is(
             assert seconds + speed * 20 > allowed * (1 - 1e-9)
 
 
-def test_a_round_of_clients_of_different_speed() -> None:
-    known = {1: at_speed(0.1), 2: at_speed(0.1), 3: at_speed(0.1), 4: at_speed(0.16)}
-    assert training_loads({**known, 5: at_speed(9.0)}, Load(30, 50)) == {
-        1: Load(30, 50),
-        2: Load(30, 50),
-        3: Load(30, 50),
-        4: Load(18, 50),
-        5: Load(15, 50),
-    }
-
-
 # ----- the experiment of figure 16
 
 
