@@ -1,12 +1,7 @@
 """What `mdgan plan` must know of ParaGAN."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from math import prod
-
 from mdgan.engine.answers import LEAST_TO_SUM
 from mdgan.families.contract import Planning
-from mdgan.families.data_parallel.groups import GeneratorRanks
 from mdgan.families.data_parallel.replica import reductions
 from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
 from mdgan.gan.build import Models, build_model, num_parameters
@@ -21,60 +16,23 @@ _ADDEND_BYTES = {"ring": 8, "fast": 4, "fast-bf16": 2}
 def planning(settings: DataParallelSettings, models: Models) -> Planning[DataParallelSettings]:
     """See `Builder.planning`; a short run has the updates that most iterations have, in a star."""
     networks = [build_model(make, 0) for make in (models.generator, models.discriminator)]
-    weights = [_FLOAT_BYTES * num_parameters(network) for network in networks]
+    weights = sum(map(num_parameters, networks))
     is_async = settings.asynchrony.lag_at(settings.training.iterations // 2 + 1) > 0
     short = settings.but(sync_after=None, all_reduce=STAR)
     if not is_async:
         short = short.but(updates="sync", image_buffer=None)
-    usual = Planning(
+    notes: dict[str, tuple[str, float]] = {}
+    if settings.all_reduce != STAR:
+        num_bytes = 2 * _ADDEND_BYTES[settings.all_reduce] * weights
+        note = (f"of a star; by {settings.all_reduce} up to {{}}", num_bytes)
+        notes = dict.fromkeys(
+            ("server sends", "server receives", "host receives", "host sends"), note
+        )
+    return Planning(
         short,
         questions=len(reductions(int(is_async), settings.training.local_steps)),
         enough_in_a_host=LEAST_TO_SUM,
-        worker_bytes=_COPIES * sum(weights),
-        notes=_notes(settings, sum(weights)),
+        worker_bytes=_COPIES * _FLOAT_BYTES * weights,
+        in_groups=settings.asynchrony.generator_ranks is not None,
+        notes=notes,
     )
-    if settings.asynchrony.generator_ranks is None:
-        return usual
-    batch = _FLOAT_BYTES * prod(models.shape)
-    return replace(
-        usual,
-        groups=dict(zip(("G's worker", "D's worker"), settings.groups(), strict=True)),
-        with_groups=_with_groups,
-        notes=_notes_apart(settings, (weights[0], weights[1]), batch),
-    )
-
-
-def _with_groups(settings: DataParallelSettings, counts: Sequence[int]) -> DataParallelSettings:
-    return settings.but(generator_ranks=GeneratorRanks(1, counts[0]))
-
-
-def _notes(settings: DataParallelSettings, both: int) -> dict[str, tuple[str, float]]:
-    """In the terms of the other papers' tables, four bytes to a number."""
-    everyone, each = "{}, N(|θ| + |w|)", "{}, |θ| + |w|"
-    notes: dict[str, tuple[str, float]] = {
-        "server sends": (everyone, both * settings.num_workers),
-        "server receives": (everyone, both * settings.num_workers),
-        "host receives": (each, both),
-        "host sends": (each, both),
-    }
-    if settings.all_reduce != STAR:
-        size = _ADDEND_BYTES[settings.all_reduce]
-        text = f"of a star; by {settings.all_reduce} up to {{}}, 2·{size} bytes·(|θ| + |w|)"
-        notes = dict.fromkeys(notes, (text, 2 * size * (both // _FLOAT_BYTES)))
-    return notes
-
-
-def _notes_apart(
-    settings: DataParallelSettings, weights: tuple[int, int], image: int
-) -> dict[str, tuple[str, float]]:
-    """Bytes of g workers that train G with b_G images each, and of h that train D with b_D."""
-    (generator, discriminator), (makers, learners) = weights, settings.groups()
-    scaling = settings.scaling()
-    made = image * sum(size.generator for size in scaling.batch_sizes(makers).values())
-    learnt = image * sum(size.discriminator for size in scaling.batch_sizes(learners).values())
-    g, h = len(makers), len(learners)
-    sent = (g + h) * discriminator + g * generator + learnt
-    return {
-        "server sends": ("{}, g(|θ| + |w|) + h(|θ| + b_D·d)", sent),
-        "server receives": ("{}, g(|w| + b_G·d) + h|θ|", g * generator + made + h * discriminator),
-    }

@@ -53,9 +53,9 @@ def test_bytes_above_the_largest_host_that_played_grow_evenly() -> None:
 
 def test_a_host_has_a_message_for_all_its_workers() -> None:
     server, busy = {"send": 0.25, "wait": 0.25, "step": 2.0}, {"send": 1.0, "step": 4.0}
-    worker = HostStages({"receive": 0.5, "learn": 3.0, "send": 0.5}, {"learn": 2.0}, {"swap": 0.5})
+    worker = HostStages({"receive": 0.5, "learn": 3.0, "send": 0.5}, {"learn": 2.0})
     costs = Stages(server, busy, worker, questions=2).costs([1, 3])
-    assert costs == Costs((3.0 + 2.0, 9.0 + 2.0), (2.0, 6.0), 0.5, 2 * 0.5 + 2.0, 2 * 1.0 + 4.0)
+    assert costs == Costs((3.0 + 2.0, 9.0 + 2.0), (2.0, 6.0), 2 * 0.5 + 2.0, 2 * 1.0 + 4.0)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def count(
     planning = entry.build().planning(settings, dataset.models, None)
     where = layout(num_workers, carried=carried)
     measurement = Measurement(entry, dataset, where, planning)
-    counted = measurement.traffic(measurement.play_together((1, 0.0)))
+    counted = measurement.traffic(measurement.play((1, 0.0)))
     return list(counted.out), list(counted.back)
 
 
