@@ -43,6 +43,7 @@ class _Page(NamedTuple):
 
     unit: str
     title: str
+    layout: Layout
     iterations: int
     question: Question
     measured: Measured
@@ -97,14 +98,14 @@ def foretell(
             f"--batch-size {settings.training.batch_size}: {entry.unit}s cannot be measured here "
             f"({error}); try a smaller one"
         ) from error
-    question = Question(layout, link, measured.costs, measured.traffic, planning)
+    asked = layout.asked(planning.settings.participation)
+    question = Question(asked, link, measured.costs, measured.traffic, planning)
     if planning.placing is not None:
         question, more = _placed(planning.placing, measured, question, machines)
     described = dict(builder.describe(settings, models, [[1]]))
     title = _title(settings, layout, planning.placing, described.get("κ"), shared=shared)
-    return _in_words(
-        _Page(entry.unit, title, settings.training.iterations, question, measured, more)
-    )
+    iterations = settings.training.iterations
+    return _in_words(_Page(entry.unit, title, layout, iterations, question, measured, more))
 
 
 def _class_counts(
@@ -266,7 +267,7 @@ def _step(page: _Page, forecast: Forecast) -> Iterator[Lines]:
 
 
 def _stages(page: _Page) -> Iterator[Lines]:
-    measured, num_hosts = page.measured, len(page.question.asked.hosts)
+    measured, num_hosts = page.measured, len(page.question.layout.hosts)
     yield from _phases("server", measured.server, "")
     yield "server: messages", _messages(measured.server), f"{num_hosts} hosts"
     yield from _phases("worker", measured.worker.ahead, "while it would wait")
@@ -304,11 +305,12 @@ def _exchange(page: _Page, forecast: Forecast) -> Iterator[Section]:
     elif exchange.every:
         every = ("every", f"{exchange.every:,}", f"{page.unit}s, part of the time above")
     thing = f"a {exchange.thing}", brief_size(exchange.num_bytes), ""
-    yield f"a {exchange.name}", [thing, ("time", brief_seconds(forecast.exchange), ""), every]
+    time = "time", brief_seconds(forecast.exchange), "but for what it computes"
+    yield f"a {exchange.name}", [thing, time, every]
 
 
 def _memory(page: _Page) -> Iterator[Lines]:
-    layout, measured = page.question.layout, page.measured
+    layout, measured = page.layout, page.measured
     shared, each = measured.shared_bytes, measured.worker_bytes
     yield "the server's process", brief_size(shared + measured.server_bytes), ""
     if page.question.planning.placing is not None:

@@ -9,7 +9,7 @@ import psutil
 
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.families.contract import Algorithm, Planning
-from mdgan.plan.layout import Layout, consecutive
+from mdgan.plan.layout import Layout, Link, consecutive
 from mdgan.plan.phases import (
     MESSAGES,
     HostStages,
@@ -19,7 +19,7 @@ from mdgan.plan.phases import (
     stages,
     step_seconds,
 )
-from mdgan.plan.prediction import Costs, StepTraffic, friction
+from mdgan.plan.prediction import Costs, Question, StepTraffic
 from mdgan.plan.short_run import PlayedRole, play
 from mdgan.records.placements import Placed
 
@@ -115,12 +115,7 @@ class Measurement:
         shared_bytes = psutil.Process().memory_info().rss
         planning, asked = self.planning, self._asked
         played = self.play(_LEAST)
-        measured, factor = self._stages(played), 1.0
-        if self.layout.shared:
-            few = replace(self.layout, hosts=consecutive(played.sizes))
-            took = step_seconds(played.server.charges, self.entry.server_phases[0])
-            factor = friction(few, measured.costs(played.sizes), took)
-
+        measured = self._stages(played)
         longer = planning.iterations / planning.played_iterations
         answer = {phase: longer * s for phase, s in measured.worker.asked.items()}
         worker = HostStages(answer, measured.worker.ahead)
@@ -134,7 +129,9 @@ class Measurement:
             for size, role in zip(played.sizes, played.hosts, strict=True)
         ]
         return Measured(
-            replace(measured, worker=worker).costs(asked.sizes).times(factor, asked.speeds),
+            replace(measured, worker=worker)
+            .costs(asked.sizes)
+            .times(self._friction(played, measured), asked.speeds),
             of_server(measured.server, len(asked.hosts)),
             worker,
             self.traffic(played),
@@ -172,6 +169,17 @@ class Measurement:
 
         exchanged = 0.0 if exchange is None else exchange.moved(self.layout.hosts)
         return StepTraffic(moved("receive"), moved("send"), exchanged)
+
+    def _friction(self, played: ShortRun, measured: Stages) -> float:
+        """How many times longer a step took than formulas say: for turns and waking up."""
+        if not self.layout.shared:
+            return 1.0
+        few = replace(self.layout, hosts=consecutive(played.sizes))
+        nothing = (0.0,) * len(played.sizes)
+        planning = replace(self.planning, overlaps=False, exchange=None)
+        costs, traffic = measured.costs(played.sizes), StepTraffic(nothing, nothing)
+        took = step_seconds(played.server.charges, self.entry.server_phases[0])
+        return took / Question(few, Link(), costs, traffic, planning).answer().step
 
     @property
     def _asked(self) -> Layout:

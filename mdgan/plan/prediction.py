@@ -82,7 +82,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Question:
-    """Everything that a forecast is made of; the layout is that of the planned run."""
+    """Everything that a forecast is made of; the layout has the workers asked in a step."""
 
     layout: Layout
     link: Link
@@ -90,14 +90,9 @@ class Question:
     traffic: StepTraffic
     planning: Planning[Any]
 
-    @property
-    def asked(self) -> Layout:
-        """The layout with those workers that are asked in a step."""
-        return self.layout.asked(self.planning.settings.participation)
-
     def answer(self) -> Forecast:
         """Predicts the seconds of a step."""
-        layout, link, costs, traffic = self.asked, self.link, self.costs, self.traffic
+        layout, link, costs, traffic = self.layout, self.link, self.costs, self.traffic
         planning, latency_seconds = self.planning, self.link.latency_seconds
         server, work = costs.server, 0.0
         workers = max(map(sum, zip(costs.answers, costs.ahead, strict=True)))
@@ -123,15 +118,6 @@ class Question:
                 times = {"cores": work}
         bottleneck = max(times, key=times.__getitem__)
         return Forecast(seconds, exchange, server, workers, out, back, latency, work, bottleneck)
-
-
-def friction(layout: Layout, costs: Costs, seconds: float) -> float:
-    """How many times longer a short run's step took than formulas say: for turns and waking up."""
-    none = StepTraffic(*((0,) * len(layout.hosts),) * 2)
-    chain = _chain(layout, Link(), costs, none, max(costs.server, costs.server_busy / layout.cores))
-    computed = sum(costs.answers) + sum(costs.ahead)
-    alone = (max(costs.answers) + max(costs.ahead)) / layout.host_threads
-    return seconds / max(chain, alone, (computed + costs.server_busy) / layout.cores)
 
 
 def _chain(layout: Layout, link: Link, costs: Costs, traffic: StepTraffic, server: float) -> float:

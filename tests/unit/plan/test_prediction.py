@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mdgan.engine.settings import RunSettings
 from mdgan.families.contract import Exchange, Planning
 from mdgan.plan.layout import Layout, Link, consecutive
-from mdgan.plan.prediction import Costs, Forecast, Question, StepTraffic, friction
+from mdgan.plan.prediction import Costs, Forecast, Question, StepTraffic
 
 MEGABIT = 1e6 * 1538 / 1448
 """A rate that carries a million bits of content a second."""
@@ -135,7 +135,7 @@ def test_workers_that_are_asked_are_spread_over_the_hosts() -> None:
 
 
 @given(seconds, seconds, seconds, seconds, st.integers(1, 9), st.integers(1, 4), st.floats(0.1, 9))
-def test_friction_explains_what_was_measured(
+def test_all_costs_so_many_times_longer_make_a_step_as_many_times_longer(
     answer: float,
     ahead: float,
     server: float,
@@ -146,8 +146,8 @@ def test_friction_explains_what_was_measured(
 ) -> None:
     where = layout(num_workers, cores=cores)
     costs = Each(answer, ahead, server, busy).on(where)
-    again = foretold(where, costs.times(friction(where, costs, measured)))
-    assert again.step == pytest.approx(measured)
+    friction = measured / foretold(where, costs).step
+    assert foretold(where, costs.times(friction)).step == pytest.approx(measured)
 
 
 @given(
