@@ -161,7 +161,7 @@ REFUSED = [
     (["--sampling", "poisson", "--wire", "models=int8"], ["int8: with --sampling poisson"]),
     (
         [*DP, "--set", "checkpoint_to_server=true"],
-        ["--checkpoint-to-server", "leave it out"],
+        ["--set checkpoint_to_server=true", "leave it out"],
     ),
     (
         [*DP, "--secure-aggregation", "--participation", "0.9", "--world-size", "5"],

@@ -103,14 +103,14 @@ CASES = [
     ("--global-batch-size 3", ["--global-batch-size 3", "4 workers"]),
     ("--global-batch-size 0", ["--global-batch-size 0", "at least 1"]),
     ("--lr-scaling cubic", ["--lr-scaling cubic", "none, linear, sqrt"]),
-    ("--set reference_batch_size=8", ["--reference-batch-size 8", "--lr-scaling linear"]),
-    ("--set image_buffer=2", ["--image-buffer 2", "add that"]),
-    ("--set image_buffer=-1", ["--image-buffer -1", "at least 0"]),
-    ("--set sync_after=5", ["--sync-after 5", "--updates async"]),
+    ("--set reference_batch_size=8", ["--set reference_batch_size=8", "--lr-scaling linear"]),
+    ("--set image_buffer=2", ["--set image_buffer=2", "add that"]),
+    ("--set image_buffer=-1", ["--set image_buffer=-1", "at least 0"]),
+    ("--set sync_after=5", ["--set sync_after=5", "--updates async"]),
     ("--updates async --local-steps 2", ["--local-steps 2", "--discriminator-batch-size"]),
     (
         "--global-batch-size 8 --set generator_batch_size=4",
-        ["--generator-batch-size 4", "--global-batch-size 8", "one of them"],
+        ["--set generator_batch_size=4", "--global-batch-size 8", "one of them"],
     ),
     ("--swap-interval 3", ["--swap-interval 3: paragan has no use"]),
     ("--generator-ranks 1..2", ["--generator-ranks 1..2", "add that"]),
@@ -121,11 +121,11 @@ CASES = [
     ("--updates async --generator-ranks 1..9", ["rank 9 is outside 1..4 (--world-size 5)"]),
     (
         "--updates async --generator-ranks 1..2 --set sync_after=3",
-        ["--sync-after 3", "one of the two"],
+        ["--set sync_after=3", "one of the two"],
     ),
     (
         "--updates async --generator-ranks 1..2 --set image_buffer=0",
-        ["--image-buffer 0", "1 or more"],
+        ["--set image_buffer=0", "1 or more"],
     ),
     ("--updates async --generator-ranks 1..2 --kappa 2", ["--kappa 2", "leave it out"]),
     (
