@@ -40,13 +40,6 @@ def test_hosts_that_play(asked: list[int], carried: int, enough: int, most: int)
     assert all(size <= size_of_run for size, size_of_run in pairs)
 
 
-def test_a_few_hosts_play_for_many() -> None:
-    assert hosts_to_play([1] * 1000, 3, 1, 4) == [1] * 4
-    assert hosts_to_play([250] * 4, 3, 8, 4) == [3] * 4
-    assert hosts_to_play([250] * 2, 3, 8, 4) == [4] * 2
-    assert hosts_to_play([4, 4, 4, 1], 9, 1, 2) == [4, 1]
-
-
 def test_bytes_above_the_largest_host_that_played_grow_evenly() -> None:
     assert bytes_of_hosts({3: 30.0, 4: 32.0, 1: 9.0}, [1, 4, 10]) == (9.0, 32.0, 44.0)
 

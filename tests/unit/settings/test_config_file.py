@@ -54,11 +54,6 @@ def test_an_unknown_key_is_named_and_the_nearest_one_suggested(
     assert suggestion in text
 
 
-def test_an_unknown_key_like_no_other_gets_no_suggestion(tmp_path: Path) -> None:
-    text = refusal(written(tmp_path, '{"xyzzy\\nxyzzy": 1}'))
-    assert "did you mean" not in text
-
-
 def test_what_is_no_json_object_is_refused(tmp_path: Path) -> None:
     no_json: list[str | bytes] = [
         "",
@@ -163,9 +158,3 @@ def test_what_a_run_writes_can_be_read_back(
     layer = read_config_file(written(tmp_path, content))
     assert registry.read_settings([layer]) == run
     assert LaunchSettings.read(layer) == launch
-
-
-def test_what_a_run_wrote_beats_the_defaults_of_the_dataset(tmp_path: Path) -> None:
-    run = MDGANSettings(swap_epochs=2.0)
-    layer = read_config_file(written(tmp_path, json.dumps(run.as_json())))
-    assert registry.read_settings([layer], {"swap_interval": 3, "batch_size": 99}) == run
