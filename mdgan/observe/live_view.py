@@ -308,8 +308,8 @@ def sparkline(
         means = np.log(means)
     low, high = means[counts > 0].min(initial=np.inf), means[counts > 0].max(initial=-np.inf)
     line = ""
-    for mean, number in zip(means, np.bincount(places, minlength=width), strict=True):
-        if not number:
+    for mean, num_points in zip(means, np.bincount(places, minlength=width), strict=True):
+        if not num_points:
             line += line[-1:] or _NOTHING
         elif not isfinite(mean):
             line += _NOT_FINITE

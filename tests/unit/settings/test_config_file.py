@@ -127,18 +127,6 @@ RUNS: list[tuple[RunSettings, LaunchSettings]] = [
         LaunchSettings(liveness_timeout=4.5, credentials="~/run.cred"),
     ),
     (
-        MDGANSettings(checkpoint_interval=0, checkpoint_keep=9, checkpoint_to_server=True),
-        LaunchSettings(
-            master_addr="10.0.0.1, 10.0.0.2",
-            listen="[::]:4000",
-            ca="~/ca.pem",
-            certificate="own.pem",
-            key="own.key",
-            revoked="revoked.pem",
-            patience=0.0,
-        ),
-    ),
-    (
         FederatedSettings.read(
             {"round_iterations": 7, "sampling": "balanced", "weighting": "samples"},
             {"training_load": "weak:0.3,memory", "clusters": "kmeans:3"},

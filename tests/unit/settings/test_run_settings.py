@@ -13,36 +13,31 @@ from mdgan.settings.declare import Settings, flag
 from tests.unit.settings.refusals import WRONG_TYPES, given, misfits, refusal, refusal_of, refused
 
 BAD_VALUES: dict[str, list[Any]] = {
-    "dataset": [7],
-    "world_size": [1, -4, "5", True, 5.0, None],
+    "world_size": [1, -4, None],
     "iterations": [0, -1],
-    "batch_size": [0, 2.5],
+    "batch_size": [0],
     "local_steps": [0],
     "kappa": [0, -3, 5, "many", 2.0, True],
-    "swap_interval": [-1, 1.5, "auto"],
-    "swap_epochs": [0, -1.0, float("inf"), float("nan"), "1"],
+    "swap_interval": [-1, "auto"],
+    "swap_epochs": [0, -1.0, float("inf"), float("nan")],
     "swap": ["ring"],
     "generator_loss": ["bce"],
     "discriminator_loss": ["non-saturating"],
-    "generator_optimizer": [2e-4],
-    "discriminator_optimizer": [True],
-    "partition": ["random", 4],
-    "seed": [-1, 2**63, 0.0],
-    "datasets_dir": [1],
-    "data_dir": [["a"]],
-    "deadline": ["soon", "0", "-1", "", "x", "3 x", "3X", "1e3", "nan", "10000000", "0x", 3.0],
-    "quorum": [0.0, -0.5, float("nan"), "0.5", 1.01],
-    "strikes": [0, 1.5],
-    "checkpoint_interval": [-1, True],
+    "partition": ["random"],
+    "seed": [-1, 2**63],
+    "deadline": ["soon", "0", "-1", "", "x", "3 x", "3X", "1e3", "nan", "10000000", "0x"],
+    "quorum": [0.0, -0.5, float("nan"), 1.01],
+    "strikes": [0],
+    "checkpoint_interval": [-1],
     "checkpoint_keep": [0],
-    "checkpoint_to_server": [1],
-    "sample_interval": [-1, True],
+    "sample_interval": [-1],
     "eval_interval": [-1],
     "eval_samples": [1],
     "extractor": ["inception"],
     "inception_weights": ["weights.pth"],
     "log_interval": [0],
 }
+"""Of the right type, mostly; another test tries others."""
 
 
 def test_the_defaults_are_valid() -> None:
