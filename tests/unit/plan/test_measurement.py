@@ -79,12 +79,11 @@ def count(
 @pytest.mark.parametrize(
     ("num_workers", "carried", "changes"),
     [
-        pytest.param(5, 1, {}, marks=pytest.mark.slow),
         (9, 2, {"wire": "images=int8,feedback=topk:0.1"}),
-        (8, 4, {"aggregation": "f2u"}),
+        pytest.param(8, 4, {"aggregation": "f2u"}, marks=pytest.mark.slow),
         (40, 40, {"kappa": 2, "batch_size": 64}),
     ],
-    ids=["plain", "codecs", "verdicts", "added up"],
+    ids=["codecs", "verdicts", "added up"],
 )
 def test_bytes_are_those_of_encoded_messages(
     fresh: Executor, num_workers: int, carried: int, changes: dict[str, str | int]
