@@ -29,7 +29,6 @@ GROUPS = {
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, and halves of characters: no file or machine has such a name."""
-_EXACT = 2**53
 _OF_JSON = (bool, int, float, str, list, dict, type(None))
 
 
@@ -207,9 +206,9 @@ class Setting:
 
     def given(self, value: object) -> str:
         """How a command line has it with a value: `--batch-size 10`, `--set quorum=0.5`."""
-        if self.has_flag:
-            return flag(self.name) if isinstance(value, bool) else f"{flag(self.name)} {value}"
-        return f"--set {self.name}={str(value).lower() if isinstance(value, bool) else value}"
+        if not self.has_flag:
+            return f"--set {self.name}={str(value).lower() if isinstance(value, bool) else value}"
+        return flag(self.name) if isinstance(value, bool) else f"{flag(self.name)} {value}"
 
     def read(self, value: object) -> Any:
         """Checks a value, and turns it into the one that is used; raises BadInput."""
@@ -220,8 +219,8 @@ class Setting:
 
     def _shown(self, value: object) -> str:
         """A value that is refused; as JSON if it is of a wrong type."""
-        if self.kind.type is float and type(value) is int and abs(value) < _EXACT:
-            value = float(value)
+        if self.kind.type is float and type(value) is int:
+            return f"{value}.0"
         is_misfit = not self.kind.choices and type(value) is not self.kind.type
         as_json = is_misfit and isinstance(value, _OF_JSON)
         return json.dumps(value) if as_json else _CONTROL.sub(" ", str(value))
