@@ -219,7 +219,7 @@ class Setting:
 
     def _shown(self, value: object) -> str:
         """A value that is refused; as JSON if it is of a wrong type."""
-        if self.kind.type is float and type(value) is int:
+        if self.kind.type is float and type(value) is int and abs(value) < 1e300:
             return f"{value}.0"
         is_misfit = not self.kind.choices and type(value) is not self.kind.type
         as_json = is_misfit and isinstance(value, _OF_JSON)
