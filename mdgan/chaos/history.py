@@ -3,30 +3,22 @@
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mdgan.errors import BadInput
+from mdgan.records.happenings import Happening
+from mdgan.records.rows import Swap
 from mdgan.records.run_directory import ENDED, RunDirectory
 from mdgan.records.run_state import RunState
 from mdgan.records.run_tail import METRICS, RunTail
 
 
-@dataclass(frozen=True)
-class Noticed:
-    """One event of `metrics.jsonl`: its name, when it happened since 1970, and the whole line."""
+class Noticed(NamedTuple):
+    """What happened to workers, and when, in seconds since 1970."""
 
-    name: str
     time: float
-    iteration: int
-    record: dict[str, Any]
-
-    @property
-    def workers(self) -> list[int]:
-        """The workers that it is about."""
-        one = [self.record["worker"]] if "worker" in self.record else []
-        return [int(worker) for worker in self.record.get("workers", one)]
+    row: Happening
 
 
 class History:
@@ -38,6 +30,7 @@ class History:
 
     def __init__(self, folder: Path) -> None:
         self.events: list[Noticed] = []
+        self.swaps: list[Swap] = []
         self._run = RunDirectory(folder)
         self._tail = RunTail(folder)
         self._state = RunState()
@@ -55,11 +48,9 @@ class History:
                 with suppress(ValueError):
                     self._take(record)
 
-    def after(self, moment: float, *names: str) -> Iterator[Noticed]:
-        """The events of some names from a moment on, in order."""
-        for event in self.events:
-            if event.name in names and event.time >= moment:
-                yield event
+    def after(self, moment: float, *kinds: str) -> Iterator[Noticed]:
+        """The events of some kinds from a moment on, in order."""
+        return (e for e in self.events if e.row.kind in kinds and e.time >= moment)
 
     def state(self) -> str:
         """`starting`, `running`, `finished`, `stopped`, `failed`, or empty before the start."""
@@ -74,7 +65,10 @@ class History:
     def _take(self, record: dict[str, Any]) -> None:
         row = self._state.take(record)
         text = json.dumps(record, sort_keys=True)
-        if "event" in record and text not in self._seen:
-            self._seen.add(text)
-            moment = self._state.time_of(row)
-            self.events.append(Noticed(record["event"], moment, row.iteration, record))
+        if text in self._seen:
+            return
+        self._seen.add(text)
+        if isinstance(row, Happening):
+            self.events.append(Noticed(self._state.time_of(row), row))
+        elif isinstance(row, Swap):
+            self.swaps.append(row)

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import torch
 
-from mdgan.chaos.history import Noticed
 from mdgan.chaos.play import ChaosRun
 from mdgan.chaos.schedule import ChaosEvent
 from mdgan.errors import BadInput
 from mdgan.launch.faults import SERVER, Strike
+from mdgan.records.happenings import BACK, JOINED, LATE, LEFT, LOST, REFUSED, RESUMED, SHUT_OUT
+from mdgan.records.rows import Swap
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import Checkpoints
 
 _CLOCK_SECONDS = 0.02  # by which the record of a fault may seem to be earlier than the fault
+_GONE = (LOST, LEFT)
 _SERVER_IS_GONE = ("lost the server", "the server is gone")
 
 
@@ -74,30 +76,28 @@ def _of_host(run: ChaosRun, event: ChaosEvent, strike: Strike, role: str) -> Con
     faults = [(run.events[place].fault, other.time) for place, other in run.strikes.items()]
     later = [time for fault, time in faults if fault and fault.role == role and time > strike.time]
     about = [
-        record
-        for record in run.history.after(
-            strike.time - _CLOCK_SECONDS, "lost", "left", "late", "back", "joined"
-        )
-        if host in record.workers and record.time < min(later, default=inf)
+        event
+        for event in run.history.after(strike.time - _CLOCK_SECONDS, *_GONE, LATE, BACK, JOINED)
+        if host in event.row.workers and event.time < min(later, default=inf)
     ]
-    noticed = next((record for record in about if record.name in ("lost", "left", "late")), None)
+    noticed = next((each for each in about if each.row.kind in (*_GONE, LATE)), None)
     if noticed is None:
         slow = "unnoticed; the iteration took longer"
         alone = "no server was there to notice"
         return Consequence(event, strike.iteration, happened=slow if event.halt_seconds else alone)
-    gone = next((record for record in about if record.name in ("lost", "left")), noticed)
-    ends = "back" if gone.name == "late" else "joined"
-    over = next((r for r in about if r.name == ends and r.time >= gone.time), None)
-    reason = f" ({gone.record['reason']})" if "reason" in gone.record else ""
+    gone = next((each for each in about if each.row.kind in _GONE), noticed)
+    ends = BACK if gone.row.kind == LATE else JOINED
+    over = next((each for each in about if each.row.kind == ends and each.time >= gone.time), None)
+    reason = f" ({gone.row.reason})" if gone.row.reason else ""
     then = "the others went on"
     if over is not None:
-        then = f"back {over.iteration - gone.iteration} iteration(s) later"
+        then = f"back {over.row.iteration - gone.row.iteration} iteration(s) later"
     return Consequence(
         event,
         strike.iteration,
         max(0.0, noticed.time - strike.time),
         None if over is None else over.time - strike.time,
-        happened=f"rank {host} {gone.name}{reason}; {then}",
+        happened=f"rank {host} {gone.row.kind}{reason}; {then}",
     )
 
 
@@ -109,12 +109,12 @@ def _of_server(run: ChaosRun, event: ChaosEvent, strike: Strike) -> Consequence:
         if moment >= strike.time and any(text in line for text in _SERVER_IS_GONE)
     ]
     noticed = min(gone) - strike.time if gone else None
-    resumed = next(run.history.after(strike.time, "resumed"), None)
+    resumed = next(run.history.after(strike.time, RESUMED), None)
     if resumed is None:
         happened = "it went on as before" if event.halt_seconds else "no standby took its place"
         return Consequence(event, strike.iteration, noticed, happened=happened)
-    lost = max(0, strike.iteration - resumed.iteration)
-    happened = f"a standby went on from iteration {resumed.iteration}"
+    lost = max(0, strike.iteration - resumed.row.iteration)
+    happened = f"a standby went on from iteration {resumed.row.iteration}"
     over = resumed.time - strike.time
     return Consequence(event, strike.iteration, noticed, over, lost, happened)
 
@@ -124,14 +124,14 @@ def _of_comer(run: ChaosRun, place: int) -> Consequence:
     if place not in run.comers:
         return Consequence(event, happened="the run did not get there")
     actor, rank = run.comers[place]
-    records = run.history.after(actor.began, "joined")
-    joined = next((record for record in records if rank in record.workers), None)
+    events = run.history.after(actor.began, JOINED)
+    joined = next((each for each in events if rank in each.row.workers), None)
     if joined is None:
         refused = [line for _, line in actor.lines if "refused" in line]
         why = (refused or ["the run was over before it could join"])[-1]
         return Consequence(event, event.iteration, happened=why)
     happened = f"rank {rank} joined {joined.time - actor.began:.1f} s after it was started"
-    return Consequence(event, joined.iteration, happened=happened)
+    return Consequence(event, joined.row.iteration, happened=happened)
 
 
 def troubles(run: ChaosRun, folder: Path, iterations: int, *, serves: bool) -> list[str]:
@@ -154,26 +154,25 @@ def troubles(run: ChaosRun, folder: Path, iterations: int, *, serves: bool) -> l
             f"{status.get('iteration', 0)} of {iterations}"
         )
     lines += [
-        f"honest rank {worker}: {record.name} at iteration {record.iteration} "
-        f"({record.record['reason']})"
-        for record in run.history.after(0.0, "shut out", "refused")
-        for worker in record.workers
+        f"honest rank {worker}: {row.kind} at iteration {row.iteration} ({row.reason})"
+        for _, row in run.history.after(0.0, SHUT_OUT, REFUSED)
+        for worker in row.workers
         # What a swap has just brought may make an answer unusable; that is no strike.
-        if worker in run.hosts and record.record.get("strikes", 1)
+        if worker in run.hosts and row.strikes
     ]
-    lines += _torn_swaps(list(run.history.after(0.0, "swap")))
+    lines += _torn_swaps(run.history.swaps)
     return lines + _troubles_on_disk(folder, iterations)
 
 
-def _torn_swaps(swaps: Sequence[Noticed]) -> list[str]:
+def _torn_swaps(swaps: Sequence[Swap]) -> list[str]:
     """Workers that took another discriminator than, bit for bit, the one that was given."""
     return [
         f"swap at iteration {swap.iteration}: rank {taker} holds something else than {giver} gave"
         for swap in swaps
-        for giver, taker in swap.record["moves"]
-        if str(taker) in swap.record["taken"]
-        and str(giver) in swap.record["given"]
-        and swap.record["taken"][str(taker)] != swap.record["given"][str(giver)]
+        for giver, taker in swap.moves.items()
+        if swap.taken is not None
+        and taker in swap.taken
+        and swap.given.get(giver) not in (None, swap.taken[taker])
     ]
 
 

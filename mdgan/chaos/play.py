@@ -15,6 +15,7 @@ from mdgan.chaos.actors import Actor, is_alive
 from mdgan.chaos.history import History
 from mdgan.chaos.schedule import ChaosEvent
 from mdgan.launch.faults import SERVER, FaultFolder, RoleProcess, Strike, as_variables
+from mdgan.records.happenings import RESUMED
 
 _log = logging.getLogger(__name__)
 
@@ -293,7 +294,7 @@ class _Director:
         is_back = halted and time.monotonic() > moment + halted + _BACK_SECONDS
         # Counted, as the clock of the records may have been set meanwhile.
         since = self._history.events[self._known[place] :]
-        return bool(is_back) or any(event.name == "resumed" for event in since)
+        return bool(is_back) or any(event.row.kind == RESUMED for event in since)
 
 
 def _announce(text: str) -> None:

@@ -115,18 +115,18 @@ class HostNeeds(Generic[S]):
 
 
 @dataclass(frozen=True)
-class Exchange(Generic[S]):
+class Exchange:
     """What hosts hand to each other now and then, for `mdgan plan`: `name` and `thing` in one word.
 
     Attributes:
-        settings: of a short run in which it happens after every second step.
+        num_bytes: of one such thing.
         every: steps between two; 0 for never, None where only `remedy`, flags, make it known.
-        moved: from the workers of each host to how many things change their host, on average.
+        moved: from the workers of each host to the bytes that change their host, on average.
     """
 
     name: str
     thing: str
-    settings: S
+    num_bytes: float
     every: int | None
     remedy: str
     moved: Callable[[Sequence[Sequence[int]]], float]
@@ -160,7 +160,7 @@ class Placing:
         about: what is known of the clients, for people.
         seconds: from what a short run recorded, how long a client takes on this machine, by the
             number of its batches: those that were measured.
-        shares: from that, all hosts and how many clients train in a step, what each host does.
+        shares: from that and all hosts, what each host does.
     """
 
     clients: int
@@ -168,7 +168,7 @@ class Placing:
     slots: int
     about: str
     seconds: "Callable[[Sequence[Placed]], Mapping[int, float]]"
-    shares: "Callable[[Sequence[Placed], Sequence[PlannedHost], int], Sequence[PlannedShare]]"
+    shares: "Callable[[Sequence[Placed], Sequence[PlannedHost]], Sequence[PlannedShare]]"
 
 
 @dataclass(frozen=True)
@@ -184,17 +184,13 @@ class Planning(Generic[S]):
             its messages as the one before.
         iterations: by which a step of the planned run advances training; `played_iterations`: one
             of the short run. A worker's answer takes as many times longer as it is larger.
-        worker_bytes: memory that one more worker takes in a host; 0 where only the limit of
-            `MessageSizes.state_bytes` is known.
+        worker_bytes: memory that one more worker takes in a host.
         questions: how many times the server asks hosts in a step, each after the last answer.
         overlaps: whether hosts work on the next question while the server works on an answer.
         by_arrival: whether the server asks and goes on from each worker by itself. A step is then
             as many answers as there are workers.
-        has_groups: whether some workers do something else than others.
+        in_groups: whether groups of workers do different things.
         placing: of placed clients. Those of the short run are then what takes time on hosts.
-        remedies: by bottleneck (`link`, `latency`, `server`, `workers`, `cores`), changes of
-            settings that may help.
-        labels: what people call a phase of a step, if not by its name; equal labels are one stage.
         notes: by row of the plan, what a paper says: a text, and the bytes that stand for {} in it.
     """
 
@@ -207,11 +203,9 @@ class Planning(Generic[S]):
     questions: int = 1
     overlaps: bool = False
     by_arrival: bool = False
-    has_groups: bool = False
-    exchange: Exchange[S] | None = None
+    in_groups: bool = False
+    exchange: Exchange | None = None
     placing: Placing | None = None
-    remedies: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, tuple[str, float]] = field(default_factory=dict)
 
 
@@ -268,5 +262,5 @@ class Builder(ABC, Generic[S]):
         Raises:
             BadInput: nothing can be said without the counts of each worker or client.
         """
-        del models, class_counts
-        return Planning(settings)
+        del class_counts
+        return Planning(settings, worker_bytes=self.message_sizes(settings, models).state_bytes)

@@ -10,7 +10,7 @@ from mdgan.families.data_parallel.settings import PARAGAN
 from mdgan.families.federated.settings import FEGAN, FL_GAN
 from mdgan.families.mdgan.settings import MDGAN
 from mdgan.families.standalone.settings import STANDALONE
-from mdgan.settings.declare import Setting, flag, suggest
+from mdgan.settings.declare import Setting, suggest
 from mdgan.settings.layers import merged
 from mdgan.settings.retired import modern
 
@@ -124,9 +124,8 @@ def _refuse_foreign(entry: Algorithm[Any], layers: Sequence[Mapping[str, Any]]) 
         if name in declared and name not in entry.settings.names():
             item = declared[name]
             if item.read(value) != item.read(item.default) or item.is_choice:
-                shown = flag(name) if value is True else f"{flag(name)} {value}"
                 others = " or ".join(with_setting(name)[:2])
                 raise BadInput(
-                    f"{shown}: {entry.name} has no use for it; leave it out, or use "
+                    f"{item.given(value)}: {entry.name} has no use for it; leave it out, or use "
                     f"--algorithm {others}"
                 )

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from mdgan.errors import BadInput
 from mdgan.gan.schedules import SCHEDULES, RateSchedule
 from mdgan.settings.declare import ValueKind, number, one_of, shortest, suggest, whole
 from mdgan.settings.layers import joined, parts_of
@@ -128,10 +127,13 @@ def _value(key: str, text: str) -> Any:
     if kind is None:
         raise ValueError(f"{key}: must be one of {', '.join(_KEYS)}{suggest(key, _KEYS)}")
     try:
-        return kind.read(key, kind.type(text), ...)
-    except (ValueError, BadInput) as error:
-        said = str(error).partition(": ")[2] if isinstance(error, BadInput) else "is no number"
-        raise ValueError(f"{key}={text} {said}") from error
+        value = kind.type(text)
+    except ValueError as error:
+        raise ValueError(f"{key}={text} is no number") from error
+    try:
+        return kind.read(value, ...)
+    except ValueError as error:
+        raise ValueError(f"{key}={text} {error}") from error
 
 
 OPTIMIZER = ValueKind(

@@ -4,10 +4,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from math import isfinite, nan
 from pathlib import Path
 from textwrap import wrap
 from typing import TypeVar
 
+import numpy as np
 from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.constrain import Constrain
 from rich.live import Live
@@ -18,7 +20,6 @@ from mdgan.observe.progress import duration
 from mdgan.observe.watch import WatchedRun, WorkerRow
 from mdgan.records.declared import WorkerNumbers
 from mdgan.records.happenings import JOINED, LOST, RESUMED, SHUT_OUT
-from mdgan.records.series import sparkline
 from mdgan.records.values import brief_seconds, brief_size, count, number, said_list
 
 _WIDTH = 100
@@ -29,6 +30,10 @@ _OTHER_LINES = 14  # of a frame besides workers and news, and the line that the 
 _QUIET_SECONDS = 30.0
 _UNKNOWN = "–"
 _CURVE_WORDS = 46  # characters beside a curve
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_LEVEL = _BLOCKS[len(_BLOCKS) // 2 - 1]
+_NOT_FINITE = "×"
+_NOTHING = " "
 
 _COLUMNS: tuple[tuple[str, JustifyMethod, int], ...] = (
     ("rank", "right", 0),
@@ -283,3 +288,33 @@ def _number(value: float | None) -> str:
     if value is None:
         return "not finite"
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
+
+
+def sparkline(
+    points: Sequence[tuple[int, float | None]], width: int, until: int, *, logarithmic: bool = False
+) -> str:
+    """Draws the mean over equal stretches of iterations, from the first to `until`.
+
+    A stretch without a point looks like the one before it; × is for what is not finite.
+    """
+    values = np.array([nan if value is None else value for _, value in points], float)
+    places = (np.array([i for i, _ in points], np.int64) - 1) * width // max(1, until)
+    places = np.clip(places, 0, width - 1)
+    finite = np.isfinite(values)
+    sums = np.bincount(places[finite], values[finite], minlength=width)
+    counts = np.bincount(places[finite], minlength=width)
+    means = np.divide(sums, counts, out=np.full(width, nan), where=counts > 0)
+    if logarithmic and (means[counts > 0] > 0).all():
+        means = np.log(means)
+    low, high = means[counts > 0].min(initial=np.inf), means[counts > 0].max(initial=-np.inf)
+    line = ""
+    for mean, num_points in zip(means, np.bincount(places, minlength=width), strict=True):
+        if not num_points:
+            line += line[-1:] or _NOTHING
+        elif not isfinite(mean):
+            line += _NOT_FINITE
+        elif high <= low:
+            line += _LEVEL
+        else:
+            line += _BLOCKS[round((mean - low) / (high - low) * (len(_BLOCKS) - 1))]
+    return line

@@ -8,7 +8,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 import torch
@@ -39,21 +39,9 @@ _REST: Operators = "elementwise and others"
 _BETWEEN: Operators = "between operators"
 
 
-class OperatorEvent(Protocol):
-    """One run of an operator, as torch's profiler tells of it; times in microseconds, its own."""
-
-    name: str
-    self_cpu_time_total: float
-    self_device_time_total: float
-
-    @property
-    def cpu_parent(self) -> "OperatorEvent | None":
-        """What it ran in; None if in nothing."""
-
-
-def kind_of(event: OperatorEvent) -> Operators:
-    """What an operator is for: what it ran in decides, then its name."""
-    outer: OperatorEvent | None = event
+def kind_of(event: Any) -> Operators:
+    """What a `FunctionEvent` of torch is for: what it ran in decides, then its name."""
+    outer = event
     while outer is not None:
         if outer.name.startswith(_OURS):
             return _SPANS[outer.name.removeprefix(_OURS)]
@@ -65,14 +53,14 @@ def kind_of(event: OperatorEvent) -> Operators:
     return next(fits, _REST)
 
 
-def seconds_by_kind(events: Iterable[OperatorEvent], *, on_gpu: bool) -> dict[Operators, float]:
+def seconds_by_kind(events: Iterable[Any], *, on_gpu: bool) -> dict[Operators, float]:
     """How long operators of each kind ran; on a GPU its time counts, but for what is sent."""
     found: Counter[Operators] = Counter()
     for event in events:
         is_span = event.name.startswith(_OURS)
         on_device = on_gpu and not is_span
         micros = event.self_device_time_total if on_device else event.self_cpu_time_total
-        found[kind_of(event)] += max(micros, 0.0) / 1e6  # type: ignore[assignment] # counts may be seconds
+        found[kind_of(event)] += max(micros, 0.0) / 1e6
     return {kind: seconds for kind, seconds in found.items() if seconds > 0}
 
 

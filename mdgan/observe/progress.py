@@ -5,8 +5,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from mdgan.observe.bus import Advanced
-
 _log = logging.getLogger(__name__)
 
 _REDRAWN_SECONDS = 0.1
@@ -38,11 +36,6 @@ class Progress:
         """Training begins after an iteration, 0 for a new run."""
         self._marks.clear()
         self._marks.append((time.monotonic(), iteration))
-
-    def advance(self, done: Advanced) -> None:
-        """Shows an iteration that is done, if it is time to."""
-        if self.due() or done.number == self._total:
-            self.show(done.number, done.means[::-1] if len(done.losses) else ())
 
     def due(self) -> bool:
         """Whether it is time to show a line again."""

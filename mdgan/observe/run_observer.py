@@ -10,14 +10,14 @@ from msgspec.structs import asdict
 from torch import Tensor
 
 from mdgan.errors import NotSaved, printable
-from mdgan.observe.bus import Advanced, Bus, Recorded
+from mdgan.gan.losses import finite_means
 from mdgan.observe.progress import Progress, duration
 from mdgan.observe.record_writer import RecordWriter
 from mdgan.observe.snapshots import Sampled, Snapshots
 from mdgan.observe.tracer import Tracer
 from mdgan.observe.trackers import Trackers
 from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
-from mdgan.records.rows import Fetching, Losses, Profile, ScoresRow, spent_in_words, typed
+from mdgan.records.rows import Fetching, Losses, Profile, RecordedRow, spent_in_words, typed
 from mdgan.records.run_directory import RunDirectory
 from mdgan.records.run_state import RunState
 from mdgan.records.values import count, passed, said_left_out
@@ -53,7 +53,7 @@ class Launched(NamedTuple):
 
 
 class RunObserver:
-    """Records one run: hands what it is told to the observers that listen, and writes rows."""
+    """Records one run: shows how far it is, writes rows, and tells trackers."""
 
     def __init__(
         self,
@@ -75,16 +75,9 @@ class RunObserver:
         self._first = self._last = 0
         self._state = RunState(most_rows=LOSSES_NEEDED)
         self._finding: Finding | None = None
-        self._bus = Bus()
         self._progress = Progress(rhythm.iterations)
-        self._snapshots = Snapshots(run, sampled, self._write, self.tracer, self._bus)
         self._trackers = trackers or Trackers((), run.path, {})
-        self._bus.on(Advanced, self._progress.advance)
-        self._bus.on(Advanced, self._log)
-        self._bus.on(Recorded, self._append)
-        self._trackers.listen(self._bus)
-        self._bus.on(Recorded, self._look)
-        self._bus.on(Advanced, self._save_sometimes)
+        self._snapshots = Snapshots(run, sampled, self._write, self.tracer, self._trackers)
 
     def note(self, text: str) -> None:
         """Logs one line, in which there may be words of a host."""
@@ -119,14 +112,27 @@ class RunObserver:
         workers: Sequence[int] = (),
         measures: Mapping[str, Mapping[int, Any]] = MappingProxyType({}),
     ) -> None:
-        """One iteration is done; see `Advanced`."""
+        """One iteration is done, from 1 on.
+
+        Args:
+            losses: float32 [N, 2], J_disc and J_gen of each worker that answered; [0, 2] if untold.
+            measures: name in the row → worker → JSON value, of what else the algorithm records.
+        """
         before, self._last = self._last, number
-        self._bus.tell(Advanced(number, before, losses, workers, measures))
+        is_last = number == self._rhythm.iterations
+        if is_last or self._progress.due():
+            means = finite_means(losses).tolist()
+            self._progress.show(number, means[::-1] if len(losses) else ())
+        if is_last or before == 0 or passed(self._rhythm.log_interval, before, number):
+            self._log(number, losses, workers, measures)
+        if passed(self._rhythm.sample_interval, before, number):
+            self._snapshots.save(number)
+            self._write_status("running", number)
 
     def event(self, name: str, iteration: int, **details: Any) -> None:
         """Records something that happens now and then, such as a swap, in `metrics.jsonl`."""
         about = {"event": name, "iteration": iteration, "seconds": self.seconds(), **details}
-        self._bus.tell(Recorded(about))
+        self._append(about)
 
     def scores(self, iteration: int, record: Mapping[str, Any]) -> None:
         """Records the scores of a generator, as the scorer tells them."""
@@ -134,7 +140,8 @@ class RunObserver:
         told = {name: value for name, value in record.items() if name not in of_scorer}
         is_first = not self._state.scores
         row = self._state.take({"event": "scores", **told})
-        self._bus.tell(Recorded({"event": "scores", **told}, row))
+        self._append({"event": "scores", **told})
+        self._look(row)
         memory = record.get("memory_bytes", 0)
         self.spans("scorer", iteration, [record["row"]], memory_bytes=memory)
         if is_first:
@@ -251,37 +258,40 @@ class RunObserver:
             return ""
         return "ε {} {}".format(*spent_in_words(self._state.epsilon, self._state.replaced))
 
-    def _log(self, done: Advanced) -> None:
-        """Logs the first iteration, the last, and some between."""
-        is_end = done.before == 0 or done.number == self._rhythm.iterations
-        if not is_end and not passed(self._rhythm.log_interval, done.before, done.number):
-            return
-        discriminator_loss, generator_loss = done.means
+    def _log(
+        self,
+        number: int,
+        losses: Tensor,
+        workers: Sequence[int],
+        measures: Mapping[str, Mapping[int, Any]],
+    ) -> None:
+        discriminator_loss, generator_loss = finite_means(losses).tolist()
         record: dict[str, Any] = {
-            "iteration": done.number,
+            "iteration": number,
             "seconds": self.seconds(),
             "generator_loss": finite(generator_loss),
             "discriminator_loss": finite(discriminator_loss),
-            "workers": len(done.losses),
+            "workers": len(losses),
         }
-        if done.workers:
-            each = ([finite(loss) for loss in both] for both in done.losses.tolist())
-            record["by_worker"] = dict(zip(done.workers, each, strict=True))
-        record |= {key: dict(of_workers) for key, of_workers in done.measures.items() if of_workers}
-        self._bus.tell(Recorded(record, self._state.take(record)))
+        if workers:
+            each = ([finite(loss) for loss in both] for both in losses.tolist())
+            record["by_worker"] = dict(zip(workers, each, strict=True))
+        record |= {key: dict(of_workers) for key, of_workers in measures.items() if of_workers}
+        row = self._state.take(record)
+        self._append(record)
+        self._look(row)
 
-    def _append(self, recorded: Recorded) -> None:
-        self._write(lambda: self._run.append_metrics(recorded.record))
+    def _append(self, record: Mapping[str, Any]) -> None:
+        self._write(lambda: self._run.append_metrics(record))
 
-    def _look(self, recorded: Recorded) -> None:
-        """Shows the last FID and what seems to go wrong; a new trouble gets a line of its own."""
-        if not isinstance(recorded.row, Losses | ScoresRow):
-            return
+    def _look(self, row: RecordedRow) -> None:
+        """Tells trackers of losses or scores, and the user of what seems to go wrong, once."""
+        self._trackers.take(row)
         state, settings = self._state, self._launched.settings
         before, found = self._finding, diagnose(state.of(Losses), state.scores, settings)
         self._finding = found
         if found is not None and (before is None or found.name != before.name):
-            self.note(f"iteration {recorded.row.iteration}: it looks as if {found}")
+            self.note(f"iteration {row.iteration}: it looks as if {found}")
         self._remark()
 
     def _remark(self) -> None:
@@ -293,11 +303,6 @@ class RunObserver:
         self._progress.remark = " | ".join(
             remarks + ([self._finding.name] if self._finding else [])
         )
-
-    def _save_sometimes(self, done: Advanced) -> None:
-        if passed(self._rhythm.sample_interval, done.before, done.number):
-            self._snapshots.save(done.number)
-            self._write_status("running", done.number)
 
     def _write_status(self, state: str, iteration: int) -> None:
         far = {"state": state, "iteration": iteration}

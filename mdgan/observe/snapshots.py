@@ -7,10 +7,10 @@ from typing import NamedTuple
 from torch import nn
 
 from mdgan.errors import cannot_write
-from mdgan.observe.bus import Bus, Pictured
 from mdgan.observe.grid import usual_grid
 from mdgan.observe.record_writer import RecordWriter
 from mdgan.observe.tracer import Tracer
+from mdgan.observe.trackers import Trackers
 from mdgan.records.run_directory import AVERAGE_FILE, GENERATOR_FILE, RunDirectory
 
 
@@ -27,13 +27,18 @@ class Snapshots:
     """Saves a generator and grids of its samples."""
 
     def __init__(
-        self, run: RunDirectory, sampled: Sampled, write: RecordWriter, tracer: Tracer, bus: Bus
+        self,
+        run: RunDirectory,
+        sampled: Sampled,
+        write: RecordWriter,
+        tracer: Tracer,
+        trackers: Trackers,
     ) -> None:
         self._run = run
         self._sampled = sampled
         self._write = write
         self._tracer = tracer
-        self._bus = bus
+        self._trackers = trackers
 
     @property
     def file(self) -> Path:
@@ -46,7 +51,7 @@ class Snapshots:
             saved = self._write(lambda: self._save_generator(self._run, iteration))
             generator, z_dim, seed, average = self._sampled
             png, _ = usual_grid(average or generator, z_dim, seed)
-            self._bus.tell(Pictured(iteration, png))
+            self._trackers.grid(iteration, png)
             if self._write(lambda: self._run.write_samples(iteration, png)) and saved:
                 self._write.recovered()
         return saved

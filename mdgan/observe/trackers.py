@@ -18,8 +18,7 @@ from queue import Full, Queue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mdgan.errors import BadInput
-from mdgan.observe.bus import Bus, Pictured, Recorded
-from mdgan.records.rows import Losses, ScoresRow
+from mdgan.records.rows import Losses, RecordedRow, ScoresRow
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -193,18 +192,14 @@ class Trackers:
     def __init__(self, names: Iterable[str], run: Path, settings: Mapping[str, Any]) -> None:
         self._threads = [_TrackerThread(name, run, settings) for name in names]
 
-    def listen(self, bus: Bus) -> None:
-        """Takes losses, scores and pictures from a run."""
-        bus.on(Recorded, self._take)
-        bus.on(Pictured, lambda picture: self.grid(picture.iteration, picture.png))
-
-    def _take(self, recorded: Recorded) -> None:
-        match recorded.row:
-            case Losses() as row:
+    def take(self, row: RecordedRow) -> None:
+        """Tells what a row of losses or scores says."""
+        match row:
+            case Losses():
                 both = {"generator": row.generator_loss, "discriminator": row.discriminator_loss}
                 losses = {f"loss/{name}": loss for name, loss in both.items()}
                 self.scalars(row.iteration, {**losses, "workers": row.workers})
-            case ScoresRow() as row:
+            case ScoresRow():
                 scores = {f"scores/{name}": value for name, value in row.scores.items()}
                 self.scalars(row.iteration, scores)
 

@@ -217,19 +217,17 @@ class WatchedRun:
             return []
         world_size = int(number_in(self.config, "world_size") or 1)
         expected = range(1, min(world_size, _MOST_RANKS + 1))
-        present = set() if self.num_clients or not self.state.began else self._present()
+        named = {} if self.num_clients or not self.state.began else self.state.workers
+        present = {rank for rank, worker in named.items() if worker.here_since is not None}
         gone = {rank for rank, worker in self.state.workers.items() if worker.gone}
         ranks = present | gone | carriers.keys() | set(expected)
         return [self._worker(rank, carriers.get(rank), present) for rank in sorted(ranks)]
 
-    def _present(self) -> set[int]:
-        workers = self.state.workers.items()
-        return {rank for rank, worker in workers if worker.here_since is not None}
-
     def _worker(self, rank: int, role: RoleNow | None, present: set[int]) -> WorkerRow:
         recorded = self.state.workers.get(rank, WorkerState())
         steps = role.step_seconds(rank) if role else []
-        state = self._state_of(rank, role, steps, present)
+        is_missing = bool(present) and rank not in present  # the run went on without it
+        state = self._state_of(recorded, role, steps, is_missing=is_missing)
         received, sent = None, None
         if role and state not in _STATE_WHEN_GONE.values():
             received, sent = role.bytes_per_second(ended=self.ended)
@@ -250,13 +248,12 @@ class WatchedRun:
         )
 
     def _state_of(
-        self, rank: int, role: RoleNow | None, steps: list[float], present: set[int]
+        self, recorded: WorkerState, role: RoleNow | None, steps: list[float], *, is_missing: bool
     ) -> str:
-        recorded = self.state.workers.get(rank, WorkerState())
         if recorded.gone:
             return _STATE_WHEN_GONE[recorded.gone]
-        if present and rank not in present:
-            return "lost"  # the run went on without it
+        if is_missing:
+            return "lost"
         if self.ended:
             return "done"
         if recorded.late_since and self._seconds_since(recorded.late_since[1]) > _LATE_FOR:

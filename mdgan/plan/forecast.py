@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from statistics import fmean
+from typing import NamedTuple
 
 import torch
 
@@ -22,18 +23,36 @@ from mdgan.launch.settings import LaunchSettings
 from mdgan.observe.progress import duration
 from mdgan.plan.layout import Layout, Link, Machines, Workers, consecutive, shared_out
 from mdgan.plan.measurement import Measured, Measurement
-from mdgan.plan.prediction import Question
-from mdgan.plan.words import Lines, Page, Section, in_words
+from mdgan.plan.phases import MESSAGES, Seconds
+from mdgan.plan.prediction import Forecast, Question
 from mdgan.records.values import brief_seconds, brief_size
 from mdgan.settings.machine import num_cores
 
 _log = logging.getLogger(__name__)
 
-_COHORTS = (10, 100, 1_000, 10_000)
-"""Clients of a round that are foretold besides those of the planned run."""
-_ROUNDS = 5_000
-"""Sani et al. 2024, appendix: "a commonly used experimental setting in FL research"."""
 _MOST_RANGES = 8
+
+Lines = tuple[str, str, str]
+"""A name, a value, and what stands beside it."""
+Section = tuple[str, Sequence[Lines]]
+"""A heading and what stands below it."""
+
+
+class _Page(NamedTuple):
+    """Everything that is known before the run."""
+
+    unit: str
+    title: str
+    layout: Layout
+    iterations: int
+    question: Question
+    measured: Measured
+    more: Sequence[Section] = ()
+
+    @property
+    def a_step(self) -> str:
+        """An iteration, a round."""
+        return f"{'an' if self.unit[0] in 'aeiou' else 'a'} {self.unit}"
 
 
 def foretell(
@@ -63,8 +82,8 @@ def foretell(
             name = "host here" if shared else "like here"
             machines = [Machines(settings.num_workers, name)]
     planning = builder.planning(settings, models, _class_counts(settings, dataset, shard_size))
-    if planning.has_groups or planning.by_arrival:
-        what = "workers in groups" if planning.has_groups else "a server that waits for no worker"
+    if planning.in_groups or planning.by_arrival:
+        what = "workers in groups" if planning.in_groups else "a server that waits for no worker"
         raise BadInput(
             f"--algorithm {entry.name}: mdgan plan cannot foretell {what}; plan without, and leave "
             "out the flags that ask for it"
@@ -79,13 +98,14 @@ def foretell(
             f"--batch-size {settings.training.batch_size}: {entry.unit}s cannot be measured here "
             f"({error}); try a smaller one"
         ) from error
-    question = Question(layout, link, measured.costs, measured.traffic, planning)
+    asked = layout.asked(planning.settings.participation)
+    question = Question(asked, link, measured.costs, measured.traffic, planning)
     if planning.placing is not None:
-        rounds = _Rounds(planning.placing, measured, question, machines)
-        question, more = rounds.asked(planning.placing.a_step)[0], rounds.sections()
+        question, more = _placed(planning.placing, measured, question, machines)
     described = dict(builder.describe(settings, models, [[1]]))
     title = _title(settings, layout, planning.placing, described.get("κ"), shared=shared)
-    return in_words(Page(entry.unit, title, settings.training.iterations, question, measured, more))
+    iterations = settings.training.iterations
+    return _in_words(_Page(entry.unit, title, layout, iterations, question, measured, more))
 
 
 def _class_counts(
@@ -160,60 +180,158 @@ def _workers(machines: Sequence[Machines], hosts: Sequence[Workers]) -> Section:
     return "machines, each with one host", rows
 
 
-@dataclass(frozen=True)
-class _Rounds:
-    """Rounds of clients without a home; `measured` and `question` have the costs of messages."""
+def _placed(
+    placing: Placing, measured: Measured, messages: Question, machines: Sequence[Machines]
+) -> tuple[Question, list[Section]]:
+    """Rounds of clients without a home, and what they add to the page.
 
-    placing: Placing
-    measured: Measured
-    question: Question
-    machines: Sequence[Machines]
+    Args:
+        messages: what is known of a round but for its clients.
+    """
+    hosts = [
+        PlannedHost(each.slots or placing.slots, each.speed)
+        for each in machines
+        for _ in range(each.count)
+    ]
+    shares = placing.shares(measured.placed, hosts)
+    answers = zip(messages.costs.answers, shares, strict=True)
+    costs = replace(messages.costs, answers=tuple(m + share.seconds for m, share in answers))
+    out, back = tuple(each.out for each in shares), tuple(each.back for each in shares)
+    traffic = replace(messages.traffic, out=out, back=back)
+    clients = [
+        (f"of {num_batches} iteration(s)", brief_seconds(seconds), "")
+        for num_batches, seconds in placing.seconds(measured.placed).items()
+    ]
+    sections: list[Section] = [
+        ("a client, on a slot of this machine", clients),
+        ("machines, each with one host", list(_slots(placing, measured, machines, shares))),
+    ]
+    return replace(messages, costs=costs, traffic=traffic), sections
 
-    def asked(self, a_step: int) -> tuple[Question, Sequence[PlannedShare]]:
-        """The question with what hosts do if so many clients take part, and that."""
-        hosts = [
-            PlannedHost(each.slots or self.placing.slots, each.speed)
-            for each in self.machines
-            for _ in range(each.count)
-        ]
-        shares = self.placing.shares(self.measured.placed, hosts, a_step)
-        messages = self.question.costs.answers
-        answers = tuple(m + share.seconds for m, share in zip(messages, shares, strict=True))
-        out, back = tuple(each.out for each in shares), tuple(each.back for each in shares)
-        costs = replace(self.question.costs, answers=answers)
-        traffic = replace(self.question.traffic, out=out, back=back)
-        return replace(self.question, costs=costs, traffic=traffic), shares
 
-    def sections(self) -> list[Section]:
-        """What they add to the page."""
-        clients = [
-            (f"of {num_batches} iteration(s)", brief_seconds(seconds), "")
-            for num_batches, seconds in self.placing.seconds(self.measured.placed).items()
-        ]
-        return [
-            ("a client, on a slot of this machine", clients),
-            ("machines, each with one host", list(self._hosts())),
-            ("foretold for other rounds", list(self._cohorts())),
-        ]
+def _slots(
+    placing: Placing,
+    measured: Measured,
+    machines: Sequence[Machines],
+    shares: Sequence[PlannedShare],
+) -> Iterator[Lines]:
+    """What the slots of each kind of machine do in a round."""
+    longest = max(each.seconds for each in shares)
+    left = iter(shares)
+    for each in machines:
+        own = list(islice(left, each.count))
+        slots = each.slots or placing.slots
+        memory = measured.shared_bytes + measured.host_bytes + slots * measured.worker_bytes
+        idle = 1 - fmean(share.busy for share in own) / longest
+        clients = fmean(share.clients for share in own)
+        note = f"{slots} slot(s), {clients:.3g} client(s), {idle:.0%} idle"
+        seconds = brief_seconds(max(share.seconds for share in own))
+        yield str(each), seconds, f"{note}, {brief_size(memory)} of memory"
 
-    def _hosts(self) -> Iterator[Lines]:
-        shares, measured = self.asked(self.placing.a_step)[1], self.measured
-        longest = max(each.seconds for each in shares)
-        left = iter(shares)
-        for each in self.machines:
-            own = list(islice(left, each.count))
-            slots = each.slots or self.placing.slots
-            memory = measured.shared_bytes + measured.host_bytes + slots * measured.worker_bytes
-            idle = 1 - fmean(share.busy for share in own) / longest
-            clients = fmean(share.clients for share in own)
-            note = f"{slots} slot(s), {clients:.3g} client(s), {idle:.0%} idle"
-            seconds = brief_seconds(max(share.seconds for share in own))
-            yield str(each), seconds, f"{note}, {brief_size(memory)} of memory"
 
-    def _cohorts(self) -> Iterator[Lines]:
-        sizes = {self.placing.a_step, *(size for size in _COHORTS if size < self.placing.clients)}
-        for size in sorted({*sizes, self.placing.clients}):
-            seconds = self.asked(size)[0].answer().step
-            whole = f"{_ROUNDS:,} rounds take {duration(_ROUNDS * seconds)}"
-            note = f"{3600 / seconds:,.0f} rounds an hour; {whole}"
-            yield f"{size:,} clients a round", brief_seconds(seconds), note
+def _in_words(page: _Page) -> str:
+    """The page as lines, without a last line break."""
+    forecast, planning = page.question.answer(), page.question.planning
+    sections: list[Section] = [
+        (page.a_step, list(_step(page, forecast))),
+        ("seconds of each", list(_stages(page))),
+        (f"bytes of {page.a_step}", _bytes(page)),
+        *_exchange(page, forecast),
+        ("memory, without the data", list(_memory(page))),
+        *page.more,
+    ]
+    lines = [page.title]
+    for title, rows in sections:
+        lines.append(title)
+        for name, value, own_note in rows:
+            note, num_bytes = planning.notes.get(name, (own_note, 0.0))
+            lines.append(f"  {name:28} {value:>12}   {note.format(brief_size(num_bytes))}".rstrip())
+    return "\n".join([*lines, _bottleneck(page, forecast)])
+
+
+def _step(page: _Page, forecast: Forecast) -> Iterator[Lines]:
+    cores, a_step = page.question.layout.cores, page.question.planning.iterations
+    times = [
+        ("all of it", forecast.step, f"{1 / forecast.step:.3g} {page.unit}s/s"),
+        ("the server", forecast.server, "its arithmetic and messages"),
+        ("the workers", forecast.workers, "theirs, the last to be ready"),
+        ("the cores", forecast.work, f"the work of all processes over {cores} core(s)"),
+        ("the server's link, out", forecast.out, ""),
+        ("the server's link, back", forecast.back, "partly at the same time"),
+        ("latency", forecast.latency, "there and back"),
+    ]
+    yield from ((name, brief_seconds(time), note) for name, time, note in times if time)
+    seconds = page.iterations / a_step * forecast.step
+    without = "without scores, pictures and checkpoints"
+    yield f"{page.iterations:,} iterations", duration(seconds), without
+
+
+def _stages(page: _Page) -> Iterator[Lines]:
+    measured, num_hosts = page.measured, len(page.question.layout.hosts)
+    yield from _phases("server", measured.server, "")
+    yield "server: messages", _messages(measured.server), f"{num_hosts} hosts"
+    yield from _phases("worker", measured.worker.ahead, "while it would wait")
+    yield from _phases("worker", measured.worker.asked, "")
+    yield "host: messages", _messages(measured.worker.asked), ""
+
+
+def _phases(who: str, stages: Seconds, note: str) -> Iterator[Lines]:
+    for phase, seconds in stages.items():
+        if phase not in MESSAGES:
+            yield f"{who}: {phase.replace('-', ' ')}", brief_seconds(seconds), note
+
+
+def _messages(stages: Seconds) -> str:
+    return brief_seconds(sum(stages.get(phase, 0.0) for phase in MESSAGES))
+
+
+def _bytes(page: _Page) -> list[Lines]:
+    out, back = page.question.traffic.out, page.question.traffic.back
+    return [
+        ("server sends", brief_size(sum(out)), ""),
+        ("server receives", brief_size(sum(back)), ""),
+        ("host receives", brief_size(max(out)), ""),
+        ("host sends", brief_size(max(back)), ""),
+    ]
+
+
+def _exchange(page: _Page, forecast: Forecast) -> Iterator[Section]:
+    exchange = page.question.planning.exchange
+    if exchange is None:
+        return
+    every = ("every", "never", "")
+    if exchange.every is None:
+        every = ("every", "?", f"not part of the time above; say {exchange.remedy}")
+    elif exchange.every:
+        every = ("every", f"{exchange.every:,}", f"{page.unit}s, part of the time above")
+    thing = f"a {exchange.thing}", brief_size(exchange.num_bytes), ""
+    time = "time", brief_seconds(forecast.exchange), "but for what it computes"
+    yield f"a {exchange.name}", [thing, time, every]
+
+
+def _memory(page: _Page) -> Iterator[Lines]:
+    layout, measured = page.layout, page.measured
+    shared, each = measured.shared_bytes, measured.worker_bytes
+    yield "the server's process", brief_size(shared + measured.server_bytes), ""
+    if page.question.planning.placing is not None:
+        yield "a host's process", brief_size(shared + measured.host_bytes), ""
+        yield "each of its slots", brief_size(each), ""
+        return
+    own = [measured.host_bytes + (n - 1) * each for n in layout.sizes]
+    yield "a host's process", brief_size(shared + max(own)), f"{max(layout.sizes)} worker(s)"
+    yield "a further worker in it", brief_size(each), ""
+    if layout.shared:
+        everything = shared + measured.server_bytes + sum(own)
+        yield "all together", brief_size(everything), "shared libraries counted once"
+
+
+def _bottleneck(page: _Page, forecast: Forecast) -> str:
+    cores = page.question.layout.cores
+    what, seconds = {
+        "cores": (f"the {cores} core(s) that all processes share", forecast.work),
+        "server": ("the server's arithmetic and messages", forecast.server),
+        "workers": ("the workers' arithmetic and messages", forecast.workers),
+        "link": ("the server's link, out and back,", forecast.out + forecast.back),
+        "latency": ("latency", forecast.latency),
+    }[forecast.bottleneck]
+    return f"bottleneck: {what} take {brief_seconds(seconds)} {page.a_step}"

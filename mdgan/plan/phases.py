@@ -7,7 +7,7 @@ the latter say what a phase costs; what a phase gains by threads, only the forme
 import contextlib
 import signal
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from itertools import chain
 from multiprocessing.synchronize import Semaphore
 from statistics import fmean, median
@@ -17,6 +17,8 @@ import psutil
 
 MESSAGES = ("wait", "receive", "send")
 """Where the server reads answers, a host reads questions, and both write; and where they wait."""
+_IDLE = ("wait", "receive", "checkpoint")
+"""Where a role needs no turn, since it may wait for another one."""
 _WARM_UP = 2
 
 Seconds = dict[str, float]
@@ -36,7 +38,6 @@ class PhaseClock:
 
     Args:
         turn: held while a role computes, so that it has all cores; None if all may compute at once.
-        idle: the phases in which a role needs no turn, since it may wait for another role.
         stop_after: the least steps and seconds after which the server asks itself to stop; None
             for a host.
 
@@ -45,14 +46,11 @@ class PhaseClock:
             forked when it first answered.
     """
 
-    def __init__(
-        self, turn: Semaphore | None, idle: Collection[str], stop_after: tuple[int, float] | None
-    ) -> None:
+    def __init__(self, turn: Semaphore | None, stop_after: tuple[int, float] | None) -> None:
         self.charges: list[PhaseCharge] = []
         self.forked_bytes = 0
         self._turn = turn
         self._holds_turn = False
-        self._idle = idle
         self._stop_after = stop_after
         self._steps = 0
         self._end = 0.0
@@ -75,7 +73,7 @@ class PhaseClock:
         self._since, self._busy_since = time.perf_counter(), time.process_time()
 
     def _take_turns(self, turn: Semaphore) -> None:
-        computes = self._phase not in self._idle
+        computes = self._phase not in _IDLE
         if computes and not self._holds_turn:
             turn.acquire()
         elif self._holds_turn and not computes:
@@ -107,36 +105,28 @@ def per_worker(charges: Iterable[PhaseCharge], num_workers: int) -> list[PhaseCh
 
 
 class HostStages(NamedTuple):
-    """What a host does in a usual step: until its answer, ahead of a question, and now and then."""
+    """What a host does in a usual step: until its answer, and ahead of a question."""
 
     asked: Seconds
     ahead: Seconds
-    special: Seconds
 
 
-def host_stages(
-    hosts: Iterable[Iterable[PhaseCharge]], special: Collection[str], *, busy: bool
-) -> HostStages:
-    """What hosts do that do the same, from the charges of each; see `stages`.
-
-    Args:
-        special: phases that not every step has; what follows them is ahead of a question.
-    """
+def host_stages(hosts: Iterable[Iterable[PhaseCharge]], *, busy: bool) -> HostStages:
+    """What hosts do that do the same, from the charges of each; see `stages`."""
     marked: list[list[PhaseCharge]] = []
     for charges in hosts:
         marked.append([])
         answered = False
         for charge in charges:
             answered = answered and charge.phase != "receive"
-            apart = charge.phase in special
-            mark = "special" if apart else "ahead" if answered else "asked"
+            mark = "ahead" if answered else "asked"
             marked[-1].append(charge._replace(phase=f"{mark} {charge.phase}"))
-            answered = answered or apart or charge.phase == "send"
+            answered = answered or charge.phase == "send"
     seconds = stages(marked, "asked receive", busy=busy)
     return HostStages(
         *(
             {name.removeprefix(mark): s for name, s in seconds.items() if name.startswith(mark)}
-            for mark in ("asked ", "ahead ", "special ")
+            for mark in ("asked ", "ahead ")
         )
     )
 

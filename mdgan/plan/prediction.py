@@ -21,14 +21,12 @@ class StepTraffic:
     Attributes:
         out: of a step, from the server to each host.
         back: from each host to the server.
-        thing: of one thing that hosts hand to each other in an exchange, such as a swap.
-        moved: how many things change their host in an exchange, on average.
+        exchanged: of all that hosts hand to each other in an exchange, such as a swap, on average.
     """
 
     out: tuple[float, ...]
     back: tuple[float, ...]
-    thing: float = 0.0
-    moved: float = 0.0
+    exchanged: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -38,13 +36,11 @@ class Costs:
     Attributes:
         answers: of each host, from a question to its answer.
         ahead: of each host, with what does not wait for the next question.
-        exchange: a worker, in an exchange with other hosts.
         server_busy: likewise of all its cores together, while hosts compute.
     """
 
     answers: tuple[float, ...]
     ahead: tuple[float, ...]
-    exchange: float
     server: float
     server_busy: float
 
@@ -54,7 +50,7 @@ class Costs:
         return Costs(
             tuple(each * s for each, s in zip(factors, self.answers, strict=True)),
             tuple(each * s for each, s in zip(factors, self.ahead, strict=True)),
-            *(factor * s for s in (self.exchange, self.server, self.server_busy)),
+            *(factor * s for s in (self.server, self.server_busy)),
         )
 
 
@@ -86,7 +82,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Question:
-    """Everything that a forecast is made of; the layout is that of the planned run."""
+    """Everything that a forecast is made of; the layout has the workers asked in a step."""
 
     layout: Layout
     link: Link
@@ -94,14 +90,9 @@ class Question:
     traffic: StepTraffic
     planning: Planning[Any]
 
-    @property
-    def asked(self) -> Layout:
-        """The layout with those workers that are asked in a step."""
-        return self.layout.asked(self.planning.settings.participation)
-
     def answer(self) -> Forecast:
         """Predicts the seconds of a step."""
-        layout, link, costs, traffic = self.asked, self.link, self.costs, self.traffic
+        layout, link, costs, traffic = self.layout, self.link, self.costs, self.traffic
         planning, latency_seconds = self.planning, self.link.latency_seconds
         server, work = costs.server, 0.0
         workers = max(map(sum, zip(costs.answers, costs.ahead, strict=True)))
@@ -127,15 +118,6 @@ class Question:
                 times = {"cores": work}
         bottleneck = max(times, key=times.__getitem__)
         return Forecast(seconds, exchange, server, workers, out, back, latency, work, bottleneck)
-
-
-def friction(layout: Layout, costs: Costs, seconds: float) -> float:
-    """How many times longer a short run's step took than formulas say: for turns and waking up."""
-    none = StepTraffic(*((0,) * len(layout.hosts),) * 2)
-    chain = _chain(layout, Link(), costs, none, max(costs.server, costs.server_busy / layout.cores))
-    computed = sum(costs.answers) + sum(costs.ahead)
-    alone = (max(costs.answers) + max(costs.ahead)) / layout.host_threads
-    return seconds / max(chain, alone, (computed + costs.server_busy) / layout.cores)
 
 
 def _chain(layout: Layout, link: Link, costs: Costs, traffic: StepTraffic, server: float) -> float:
@@ -176,13 +158,8 @@ def _last_answer(
 
 
 def _exchange(layout: Layout, link: Link, costs: Costs, traffic: StepTraffic) -> float:
-    """What an exchange adds: the things' journey, and what could be done ahead but for it."""
-    if layout.num_workers < 2:
+    """What an exchange adds: the journey, and what could be done ahead but for it."""
+    if not traffic.exchanged:
         return 0.0
-    largest = max(layout.sizes)
-    carried = traffic.moved / len(layout.hosts)
-    journey = link.seconds(carried * traffic.thing) + 3 * link.latency_seconds * (carried > 0)
-    if layout.shared:
-        alone, all_hosts = largest / layout.host_threads, layout.num_workers / layout.cores
-        return journey + costs.exchange * max(alone, all_hosts)
-    return journey + largest * costs.exchange + max(costs.ahead)
+    journey = link.seconds(traffic.exchanged / len(layout.hosts)) + 3 * link.latency_seconds
+    return journey if layout.shared else journey + max(costs.ahead)

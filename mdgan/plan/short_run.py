@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,6 @@ from mdgan.records.placements import Placed
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
 
 _ENDLESS = 10**9
-_IDLE = ("wait", "receive", "checkpoint")
 _LEAST_SAMPLES = 64
 _NUM_CLASSES = 10
 _QUIET = {
@@ -78,10 +77,10 @@ class PlayedRole(NamedTuple):
     spans: Mapping[int, Sequence[RecordedSpan]]
     placed: Sequence[Placed] = ()
 
-    def moved_bytes(self, phases: Collection[str]) -> float:
-        """What it sends or receives in some phases, in a usual step in which it does."""
+    def moved_bytes(self, phase: str) -> float:
+        """What it sends or receives in a phase, in a usual step in which it does."""
         sums = (
-            sum(span.num_bytes for span in spans if span.name in phases)
+            sum(span.num_bytes for span in spans if span.name == phase)
             for spans in self.spans.values()
         )
         moved = [num_bytes for num_bytes in sums if num_bytes]
@@ -105,29 +104,20 @@ def play(
     layout: Layout,
     least: tuple[int, float],
     *,
-    special: Collection[str] = (),
     in_turns: bool = False,
 ) -> list[PlayedRole]:
-    """Plays with a process for the server and for each host.
-
-    Args:
-        special: the phases that not every step has.
-    """
+    """Plays with a process for the server and for each host."""
     turn = multiprocessing.get_context("fork").Semaphore() if in_turns else None
-    idle = {*_IDLE, *special}
     with _prepared(dataset, settings, layout) as prepared:
         run = Path(str(prepared.launch.out))
         sockets = Sockets(run.parent, alone=True)
         serve = partial(run_server, claimed=claim(prepared), places=[sockets.server])
-        works = [
-            partial(
-                _carry_out, prepared=prepared, clock=PhaseClock(turn, idle, least), play_role=serve
-            )
-        ]
+        clock = PhaseClock(turn, least)
+        works = [partial(_carry_out, prepared=prepared, clock=clock, play_role=serve)]
         host = replace(prepared, launch=prepared.launch.but(threads=layout.host_threads))
         for carried in layout.hosts:
             be_host = partial(run_host, workers=carried, sockets=sockets, process_here=0)
-            clock = PhaseClock(turn, idle, None)
+            clock = PhaseClock(turn, None)
             works.append(partial(_carry_out, prepared=host, clock=clock, play_role=be_host))
         results: dict[int, Any] = {}
         in_forks(works, results.__setitem__)

@@ -28,6 +28,7 @@ class Happening(RecordedRow, frozen=True):
     kind: str = field(name="event")
     time: float | None = None
     reason: str = ""
+    strikes: int = 1
     named: dict[Rank, Holding] | list[Rank] = field(name="workers", default_factory=list)
     worker: Rank | None = None
     held: dict[Rank, Holding] = field(name="holdings", default_factory=dict)

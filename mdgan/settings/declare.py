@@ -29,6 +29,7 @@ GROUPS = {
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, and halves of characters: no file or machine has such a name."""
+_OF_JSON = (bool, int, float, str, list, dict, type(None))
 
 
 def flag(name: str) -> str:
@@ -75,30 +76,30 @@ class ValueKind:
     stand_in: str | None = None
     is_keyed: bool = False
 
-    def read(self, name: str, value: object, default: object) -> Any:
-        """Checks a value from a flag, a JSON file or other `Settings`; returns the one to use."""
+    def read(self, value: object, default: object) -> Any:
+        """Checks a value from a flag, a JSON file or other `Settings`; returns the one to use.
+
+        Raises:
+            ValueError: it cannot be used; the text says why.
+        """
         if value is None and default is None:
             return None
         if self.choices and value not in self.choices:
-            raise BadInput(f"{flag(name)} {value}: must be one of {', '.join(self.choices)}")
+            raise ValueError(f"must be one of {', '.join(self.choices)}")
         if self.word is not None and value == self.word:
             return value
         if self.type is float and type(value) is int:
             try:
                 value = float(value)
             except OverflowError as error:
-                raise BadInput(f"{flag(name)} {value}: too large a number") from error
-        if self.type is str and not isinstance(value, bool | int | float | list | dict | None):
+                raise ValueError("too large a number") from error
+        if self.type is str and not isinstance(value, _OF_JSON):
             value = str(value)  # a value that was converted before
         if type(value) is not self.type:
-            raise BadInput(f"{flag(name)} {json.dumps(value)}: must be {self.type.__name__}")
+            raise ValueError(f"must be {self.type.__name__}")
         if isinstance(value, str) and _CONTROL.search(value):
-            shown = _CONTROL.sub(" ", value)
-            raise BadInput(f"{flag(name)} {shown}: has control characters in it")
-        try:
-            return self.convert(value)
-        except ValueError as error:
-            raise BadInput(f"{flag(name)} {value}: {error}") from error
+            raise ValueError("has control characters in it")
+        return self.convert(value)
 
 
 def whole(
@@ -198,9 +199,31 @@ class Setting:
     is_usual: bool = False
     has_flag: bool = True
 
+    @property
+    def spelled(self) -> str:
+        """What the table of exclusions calls it: its flag, or its name if it has none."""
+        return flag(self.name) if self.has_flag else self.name
+
+    def given(self, value: object) -> str:
+        """How a command line has it with a value: `--batch-size 10`, `--set quorum=0.5`."""
+        if not self.has_flag:
+            return f"--set {self.name}={str(value).lower() if isinstance(value, bool) else value}"
+        return flag(self.name) if isinstance(value, bool) else f"{flag(self.name)} {value}"
+
     def read(self, value: object) -> Any:
         """Checks a value, and turns it into the one that is used; raises BadInput."""
-        return self.kind.read(self.name, value, self.default)
+        try:
+            return self.kind.read(value, self.default)
+        except ValueError as error:
+            raise BadInput(f"{self.given(self._shown(value))}: {error}") from error
+
+    def _shown(self, value: object) -> str:
+        """A value that is refused; as JSON if it is of a wrong type."""
+        if self.kind.type is float and type(value) is int and abs(value) < 1e300:
+            return f"{value}.0"
+        is_misfit = not self.kind.choices and type(value) is not self.kind.type
+        as_json = is_misfit and isinstance(value, _OF_JSON)
+        return json.dumps(value) if as_json else _CONTROL.sub(" ", str(value))
 
 
 def setting(default: Any, help: str, kind: ValueKind, **more: Any) -> Any:

@@ -7,7 +7,7 @@ from textwrap import dedent
 from typing import Any
 
 from mdgan.errors import BadInput
-from mdgan.settings.declare import Settings, flag
+from mdgan.settings.declare import Settings
 
 _ENTRY = re.compile(r"(!?)(\w+)(?:(!?=)(.+))?")
 
@@ -118,9 +118,9 @@ def _part(entry: str, kind: type[Settings]) -> Condition | None:
         found = settings.values()[name]
         if isinstance(found, float):
             found = f"{found:.15g}"
-        return flag(name) if isinstance(found, bool) else f"{flag(name)} {found}"
+        return declared.given(found)
 
-    words = flag(name) + (f" {value}" if sign == "=" else "")
+    words = declared.spelled + (f" {value}" if sign == "=" else "")
     if is_absent or sign == "!=":
-        words = f"no {flag(name)}" + (f" {value}" if sign else "")
+        words = f"no {declared.spelled}" + (f" {value}" if sign else "")
     return Condition(words, holds, shown)

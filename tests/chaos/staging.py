@@ -18,7 +18,7 @@ from mdgan.chaos.play import ChaosCommands, ChaosLimits, ChaosRun, play
 from mdgan.chaos.schedule import ChaosEvent
 from mdgan.launch.faults import Fault
 from tests.forks import MDGAN, ForkedCommand
-from tests.processes import read_records, read_status
+from tests.processes import read_events, read_records, read_status
 
 STEP = "discriminator.optimizer.1.weight.step"
 """How many optimizer steps a discriminator has gone through, by its own count."""
@@ -53,8 +53,8 @@ class Staged:
     run: Path
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """What was recorded under a name, that of servers which were replaced too."""
-        return [event.record for event in self.played.history.events if event.name == name]
+        """What is recorded under a name."""
+        return read_events(self.run, name)
 
     def steps(self, worker: int) -> int:
         """`steps` of this run."""

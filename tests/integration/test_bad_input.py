@@ -91,7 +91,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--set", "batch_size=3"], ["--set batch_size=3: write --batch-size 3"]),
         (["--set", "quorun=0.3"], ["unknown key 'quorun'; did you mean 'quorum'?"]),
         (["--set", "quorum=half"], ["--set quorum=half: must be float"]),
-        (["--set", "quorum=1.5"], ["--quorum 1.5", "at most 1"]),
+        (["--set", "quorum=1.5"], ["--set quorum=1.5: must be", "at most 1"]),
         (
             ["--algorithm", "fegan", "--world-size", "4", "--partition", "classes:1"],
             ["no worker holds a sample of class", "--sampling"],

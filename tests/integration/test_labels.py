@@ -177,13 +177,19 @@ def test_a_run_without_classes_has_none(folder: Path, tmp_path: Path) -> None:
     ("flags", "says"),
     [
         ([*OWN, "unsaid"], "both models have num_classes = 10, but the dataset file says none"),
-        ([*OWN, "projection", "--set", "class_weight=2"], "--class-weight 2: the discriminator of"),
-        ([*OWN, "auxiliary", "--set", "class_weight=-1"], "--class-weight -1.0: must be 0 or more"),
+        (
+            [*OWN, "projection", "--set", "class_weight=2"],
+            "--class-weight 2: the discriminator of",
+        ),
+        (
+            [*OWN, "auxiliary", "--set", "class_weight=-1"],
+            "--set class_weight=-1.0: must be 0 or more",
+        ),
         (["--set", "label_prior=data"], "--label-prior data: the models of"),
-        (["--set", "label_prior=dat"], "--label-prior dat: must be one of uniform, data"),
+        (["--set", "label_prior=dat"], "--set label_prior=dat: must be one of uniform, data"),
         (
             [*OWN, "auxiliary", *CLUSTERED, "--set", "label_prior=data"],
-            "--label-prior data: with --clusters kmeans:3 workers tell groups, not classes",
+            "--set label_prior=data: with --clusters kmeans:3 workers tell groups, not classes",
         ),
     ],
 )

@@ -133,7 +133,6 @@ def test_digits_with_the_settings_of_a_run(tmp_path: Path) -> None:
     assert found["the server's process"] < found["all together"]
     assert found["a further worker in it"] < found["a host's process"] < found["all together"]
     assert "bottleneck: the server's link" in result.output
-    assert "what may help: --wire-images int8, --wire-feedback int8, --stale 1" in result.output
 
 
 @pytest.mark.slow
@@ -157,8 +156,9 @@ def test_a_machine_each(tmp_path: Path) -> None:
     assert result.status == 0, result
     found = figures(result.output)
     assert "6 worker(s) in 3 host(s) and the server, on machines of their own" in result.output
-    stages = ("real half", "fake half and step", "feedback")
-    one = sum(found[f"worker: {stage}"] for stage in stages)
+    stages = [name for name in found if name.startswith("worker: ")]
+    assert "worker: feedback" in stages
+    one = sum(found[stage] for stage in stages)
     assert found["the workers"] == pytest.approx(2 * one + found["host: messages"], rel=0.02)
     assert found["all of it"] >= max(found["the workers"], found["the server"]) * 0.99
     assert "all together" not in found
@@ -178,7 +178,6 @@ def test_rounds(tmp_path: Path) -> None:
     assert "a worker, |θ| + |w|" in result.output
     assert found["worker: train"] > 0
     assert "a swap" not in result.output
-    assert "what may help: --wire-models int8" in result.output
 
 
 @pytest.mark.slow
@@ -191,10 +190,7 @@ def test_clients_placed_on_uneven_machines(tmp_path: Path) -> None:
     found = figures(result.output)
     assert found["server sends"] == pytest.approx(3 * found["host receives"], rel=0.05)
     assert max(found["1x fast"], found["2x slow"]) < found["all of it"]
-    assert found["20 clients a round"] == pytest.approx(found["all of it"], rel=0.01)
-    assert found["10 clients a round"] < found["20 clients a round"] < found["40 clients a round"]
     assert re.search(r"2x slow +.*2 slot\(s\), (6|6\.5|7) client\(s\)", result.output)
-    assert "5,000 rounds take" in result.output
     assert 0 < found["each of its slots"] < found["a host's process"]
 
 

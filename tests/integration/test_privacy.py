@@ -214,10 +214,10 @@ REFUSED = [
     ([*DP, "--dp-clip", "1e-45"], ["--dp-clip 1e-45", "must be 1e-9 to 1e9"]),
     ([*DP, "--dp-noise", "1e30"], ["--dp-noise 1e+30", "must be 0, or 0.001 to 1e5"]),
     ([*DP, "--profile", "1..2"], ["--profile", "how long real samples take"]),
-    (["--set", "dp_public_samples=9"], ["--dp-public-samples 9", "is for --dp-epsilon"]),
+    (["--set", "dp_public_samples=9"], ["--set dp_public_samples=9", "is for --dp-epsilon"]),
     (
         [*DP, "--set", "dp_public_samples=9", "--dp-disclose", "classes"],
-        ["--dp-public-samples 9", "--dp-disclose classes"],
+        ["--set dp_public_samples=9", "--dp-disclose classes"],
     ),
     (["--audit-canaries", "9"], ["--audit-canaries 9", "add --dp-epsilon"]),
     ([*DP, "--audit-canaries", "-1"], ["--audit-canaries -1", "at least 0"]),

@@ -149,7 +149,7 @@ def test_a_host_drops_out_that_waits_for_a_question(
         (["--updates", "arrival"], "--updates arrival: with --secure-aggregation"),
         (
             ["--set", "checkpoint_to_server=true"],
-            "--checkpoint-to-server: with --secure-aggregation",
+            "--set checkpoint_to_server=true: with --secure-aggregation",
         ),
         (["--stale", "1"], "--stale 1: with --secure-aggregation"),
         (["--kappa", "3"], "--kappa 3 of 7 worker(s): with --secure-aggregation"),

@@ -1,7 +1,6 @@
 """Makes the two parts of ParaGAN."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import prod
 
 import torch
@@ -22,7 +21,7 @@ from mdgan.families.data_parallel.replica import (
     weight_vectors,
 )
 from mdgan.families.data_parallel.server import DataParallelServer, ReferenceReplica
-from mdgan.families.data_parallel.settings import DataParallelSettings, GeneratorRanks
+from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model, num_parameters
 from mdgan.gan.labels import num_classes_of
 from mdgan.gan.local_gan import resolve_kappa

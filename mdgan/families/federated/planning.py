@@ -71,7 +71,6 @@ def planning(
     played = min(length, _PLAYED_ITERATIONS)
     # Noise has labels, and no groups.
     short = settings.but(round_iterations=played, round_epochs=None, clusters=ClusterForm())
-    fewer_bytes = [{"wire": "models=int8"}] if str(settings.wire.models) == "fp32" else []
     usual = Planning(
         short,
         enough_workers=settings.aggregation.needs_answers,
@@ -80,7 +79,6 @@ def planning(
         worker_bytes=training_bytes(
             (both[0], training.policy("generator")), (both[1], training.policy("discriminator"))
         ),
-        remedies={"link": fewer_bytes},
         notes=_notes(settings, _FLOAT_BYTES * sum(map(num_parameters, both))),
     )
     if settings.placing.clients is None:
@@ -89,7 +87,7 @@ def planning(
 
 
 def _notes(settings: FederatedSettings, both: int) -> dict[str, tuple[str, float]]:
-    """Tables II and III (Hardy et al. 2019), with the bytes of both models' weights."""
+    """Table III (Hardy et al. 2019), with the bytes of both models' weights."""
     num_workers = num_participants(settings.participation, settings.num_workers)
     everyone, each = "Table III: {}, N(|θ| + |w|)", "Table III: {} a worker, |θ| + |w|"
     return {
@@ -97,7 +95,6 @@ def _notes(settings: FederatedSettings, both: int) -> dict[str, tuple[str, float
         "server receives": (everyone, both * num_workers),
         "host receives": (each, both),
         "host sends": (each, both),
-        "a further worker in it": ("Table II: O(|θ| + |w|)", 0),
     }
 
 
@@ -144,7 +141,6 @@ def _placed_planning(
         usual,
         settings=short,
         played_iterations=usual.iterations,
-        remedies={},
         notes={},
         placing=placing,
     )
@@ -197,7 +193,6 @@ def _shares(
     shape: tuple[int, ...],
     recorded: Sequence[Placed],
     hosts: Sequence[PlannedHost],
-    a_step: int,
 ) -> list[PlannedShare]:
     """See `Placing.shares`: of the rounds that are drawn, the one nearest to their mean."""
     curve = _curve(recorded)
@@ -215,7 +210,7 @@ def _shares(
         return sum(seconds(slot.kind, batches[client]) for client in clients)
 
     strategy: Strategy = settings.placing.placement  # type: ignore[assignment] # `pull` is refused before
-    drawn = _drawn(settings, counts, a_step)
+    drawn = _drawn(settings, counts)
     rounds = [place(strategy, chosen, batches, slots, seconds) for chosen in drawn]
     makespans = [max(taken(*each) for each in placement.items()) for placement in rounds]
     mean = fmean(makespans)
@@ -229,10 +224,9 @@ def _shares(
     ]
 
 
-def _drawn(
-    settings: FederatedSettings, counts: Mapping[int, Sequence[int]], a_step: int
-) -> Iterator[list[int]]:
+def _drawn(settings: FederatedSettings, counts: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
     """The clients of the run's first rounds."""
+    a_step = num_participants(settings.participation, len(counts))
     # Poisson sampling would draw as many on average.
     rule = "random" if settings.rounds.sampling == "poisson" else settings.rounds.sampling
     sampling = new_sampling(rule, a_step / len(counts), settings.training.seed)

@@ -52,14 +52,6 @@ _OUTPUT_BYTES = 4
 _LABEL_BYTES = 8
 _ADDRESSES_BYTES = 1 << 20
 _FLOAT_BYTES = 4
-_PLAYED_SWAP_INTERVAL = 2
-_LEARN = "fake half and step"
-_STEP = "backward and step"
-_LABELS = {
-    **dict.fromkeys(("real-half", "fake-half", "local-step"), _LEARN),
-    "both-halves": "both halves and step",
-    **dict.fromkeys(("aggregate", "step"), _STEP),
-}
 
 
 class MDGANBuilder(Builder[MDGANSettings]):
@@ -217,25 +209,27 @@ def planning(
     kappa = resolve_kappa(settings.kappa, num_sharing)
     short = settings.but(kappa=kappa, stale=0, swap_interval=0, swap_epochs=None)
     known = class_counts is not None or settings.swaps.swap_interval is not None
+    weights = num_parameters(discriminator)
+    worker_bytes = training_bytes((discriminator, settings.training.policy("discriminator")))
+    thing = worker_bytes - _FLOAT_BYTES * weights  # it goes without its gradients
+    share = num_judges / settings.num_workers
     swap = Exchange(
         "swap",
         "discriminator",
-        short.but(swap_interval=_PLAYED_SWAP_INTERVAL),
+        thing,
         settings.swap_every(mean_size(class_counts or [[]])) if known else None,
         "--shard-size or --swap-interval",
-        lambda hosts: mean_moved(settings.swaps.swap, hosts) * num_judges / settings.num_workers,
+        lambda hosts: thing * share * mean_moved(settings.swaps.swap, hosts),
     )
     return Planning(
         short,
         enough_workers=max(min(kappa, num_sharing), settings.aggregation.needs_answers),
         enough_in_a_host=LEAST_TO_SUM * kappa,  # then feedback on any batch is added up
-        worker_bytes=training_bytes((discriminator, settings.training.policy("discriminator"))),
+        worker_bytes=worker_bytes,
         overlaps=settings.stale > 0,
         by_arrival=settings.by_arrival,
         exchange=swap if settings.num_workers > 1 else None,
-        remedies=_remedies(settings),
-        labels=_LABELS,
-        notes=_notes(settings, models, num_judges, num_parameters(discriminator)),
+        notes=_notes(settings, models, num_judges, weights),
     )
 
 
@@ -250,33 +244,18 @@ def mean_moved(form: str, hosts: Sequence[Sequence[int]]) -> float:
     return moving * away / (num_workers * (num_workers - 1))
 
 
-def _remedies(settings: MDGANSettings) -> dict[str, list[dict[str, object]]]:
-    ahead: list[dict[str, object]] = [] if settings.stale or settings.by_arrival else [{"stale": 1}]
-    fewer_bytes: list[dict[str, object]] = []
-    if str(settings.wire.images) == "fp32":
-        fewer_bytes.append({"wire": "images=int8"})
-    if str(settings.wire.feedback) == "fp32":
-        fewer_bytes.append({"wire": "images=int8,feedback=int8"})
-    return {"link": fewer_bytes + ahead, **dict.fromkeys(("latency", "server", "workers"), ahead)}
-
-
 def _notes(
     settings: MDGANSettings, models: Models, num_workers: int, num_weights: int
 ) -> dict[str, tuple[str, float]]:
-    """Tables II and III (Hardy et al. 2019), four bytes to a number."""
+    """Table III (Hardy et al. 2019), four bytes to a number."""
     batch = _FLOAT_BYTES * settings.training.batch_size * prod(models.shape)
-    notes: dict[str, tuple[str, float]] = {
+    return {
         "server sends": ("Table III: {}, 2bdN", 2 * batch * num_workers),
         "server receives": ("Table III: {}, bdN", batch * num_workers),
         "host receives": ("Table III: {} a worker, 2bd", 2 * batch),
         "host sends": ("Table III: {} a worker, bd", batch),
         "a discriminator": ("with its optimizer; Table III: {}, |θ|", _FLOAT_BYTES * num_weights),
-        "a further worker in it": ("Table II: O(|θ|)", 0),
     }
-    if (steps := settings.training.local_steps) > 1:
-        more = f"{steps} local steps with {steps - 1} more real halves"
-        notes[f"worker: {_LEARN}"] = (more, 0)
-    return notes
 
 
 BUILDER = MDGANBuilder()

@@ -36,11 +36,11 @@ def test_events_have_the_time_of_day(tmp_path: Path) -> None:
     lose(run, 8, 1.5, 3)
     history.read()
     assert history.iteration == 8
-    assert [(e.name, e.time, e.iteration) for e in history.events] == [
+    assert [(e.row.kind, e.time, e.row.iteration) for e in history.events] == [
         ("holdings", BEGAN, 0),
         ("lost", BEGAN + 1.5, 8),
     ]
-    assert [event.workers for event in history.after(BEGAN + 1.5, "lost", "left")] == [[3]]
+    assert [event.row.workers for event in history.after(BEGAN + 1.5, "lost", "left")] == [(3,)]
     assert list(history.after(BEGAN + 1.6, "lost")) == []
     assert list(history.after(BEGAN, "joined")) == []
 
@@ -56,7 +56,7 @@ def test_what_a_later_server_forgets_is_remembered_and_nothing_counts_twice(tmp_
     lose(run, 12, 2.0, 3)
     history.read()
     history.read()
-    assert [(e.name, e.time - BEGAN, list(e.record["workers"])) for e in history.events] == [
+    assert [(e.row.kind, e.time - BEGAN, list(e.row.workers)) for e in history.events] == [
         ("holdings", 0.0, []),
         ("lost", 1.0, [1]),
         ("lost", 2.0, [2]),

@@ -50,7 +50,7 @@ def test_help_shows_the_usual_flags_and_another_all() -> None:
     for part in ("paper: κ", "paper: J_gen", "paper: E;", "Keys of files and of --set:"):
         assert part in text
     assert "not with --updates arrival --aggregation, --stale, --deadline" in text
-    assert "needs --augment ada --ada-target" in text
+    assert "needs --augment ada ada_target" in text
 
 
 @pytest.mark.parametrize("name", ["standalone", "join", "standby"])

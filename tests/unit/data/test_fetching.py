@@ -208,5 +208,5 @@ def test_waiting_is_told_with_what_reads_now(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_no_thread_at_all_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"^--data-threads 0: .*at least one thread"):
+    with pytest.raises(BadInput, match=r"^--set data_threads=0: .*at least one thread"):
         DataSettings.read({"data_threads": 0})

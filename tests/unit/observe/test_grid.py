@@ -21,9 +21,7 @@ def shades(num: int, channels: int, side: int) -> Tensor:
     return values.view(-1, 1, 1, 1).expand(num, channels, side, side).contiguous()
 
 
-@pytest.mark.parametrize(
-    ("num", "columns", "rows"), [(2, 2, 1), (4, 2, 2), (5, 3, 2), (9, 3, 3), (10, 4, 3)]
-)
+@pytest.mark.parametrize(("num", "columns", "rows"), [(2, 2, 1), (5, 3, 2), (9, 3, 3)])
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(("side", "shown"), [(8, 48), (28, 56), (48, 48), (64, 64)])
 def test_a_grid_is_as_square_as_can_be_and_large_enough_to_see(
@@ -39,15 +37,6 @@ def test_a_grid_is_as_square_as_can_be_and_large_enough_to_see(
     assert (pixels[:, :2] == 32).all()
     assert (pixels[-2:] == 32).all()
     assert (pixels[:, -2:] == 32).all()
-
-
-def test_one_image_is_a_grid_too() -> None:
-    pixels = decoded(grid_png(shades(2, 1, 48)[1:]))
-    height, width, _ = pixels.shape
-    assert 48 <= height <= 52
-    assert 48 <= width <= 52
-    y, x = height // 2, width // 2
-    assert (pixels[y - 20 : y + 20, x - 20 : x + 20] == 10).all()
 
 
 def test_pixels_keep_their_places_and_colours() -> None:
@@ -67,18 +56,7 @@ def test_pixels_keep_their_places_and_colours() -> None:
         assert (np.abs(quarter.astype(int) - colour) <= 1).all()
 
 
-def test_images_need_not_be_square() -> None:
-    pixels = decoded(grid_png(torch.zeros(4, 1, 10, 25)))
-    assert pixels.shape == (2 * 22 + 2, 2 * 52 + 2, 3)
-
-
 def test_values_outside_are_clamped() -> None:
     pixels = decoded(grid_png(torch.stack([torch.full((1, 48, 48), v) for v in (-7.0, 7.0)])))
     assert (pixels[2:50, 2:50] == 0).all()
     assert (pixels[2:50, 52:100] == 255).all()
-
-
-def test_the_images_are_left_as_they_were() -> None:
-    images = shades(4, 1, 8)
-    grid_png(images)
-    assert torch.equal(images, shades(4, 1, 8))

@@ -156,22 +156,6 @@ def test_a_full_disk_costs_records_and_nothing_else(
     assert processes.read_events(tmp_path / "run", "there is room again")
 
 
-def test_a_folder_that_is_gone_costs_records_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-
-    def look() -> None:  # whether another server has taken over
-        list((tmp_path / "run").iterdir())
-
-    observer = make_observer(tmp_path / "run", sample_interval=5, may_write=look)
-    (tmp_path / "run").rename(tmp_path / "away")
-    for tell in TELLING.values():
-        tell(observer)
-    assert capsys.readouterr().err.count("warning: cannot write") == 1
-    assert not (tmp_path / "run").exists()
-
-
 class Folder:
     """Whether the run's folder is there, to be asked before each write."""
 
@@ -240,14 +224,6 @@ def test_what_was_told_before_training_began_is_written_then(tmp_path: Path) -> 
     names = [record.get("event") for record in processes.read_records(tmp_path / "run")]
     assert (names, taken) == (["joined", "resumed"], ["taken"])
     assert (tmp_path / "run" / "trace" / "server.jsonl").exists()
-
-
-def test_a_run_that_was_to_go_on_and_did_not_begin_leaves_nothing(tmp_path: Path) -> None:
-    observer = make_observer(tmp_path / "run", at_begin=lambda: None)
-    before = sorted((tmp_path / "run").rglob("*"))
-    observer.event("joined", 5, workers=[1])
-    observer.gave_up(5)
-    assert sorted((tmp_path / "run").rglob("*")) == before
 
 
 def test_what_the_end_says_is_where_things_are(

@@ -58,17 +58,6 @@ def test_a_bounded_number_of_spans_is_kept_until_they_are_taken(
         assert sum(len(row["spans"]) for row in tracer.take()) == 3
 
 
-def test_an_iteration_that_is_taken_in_two_parts_reads_back_as_one(clock: Clock) -> None:
-    tracer = Tracer()
-    tracer.iteration = 7
-    do(tracer, clock, "receive", 0.1)
-    first = tracer.take()
-    do(tracer, clock, "send", 0.2)
-    trace = read_back(first + tracer.take())
-    assert [span.name for span in trace.spans[7]] == ["receive", "send"]
-    assert [span.start for span in trace.spans[7]] == pytest.approx([1000.0, 1000.1])
-
-
 def test_a_span_inside_another_is_kept_with_its_own_time(clock: Clock) -> None:
     tracer = Tracer()
     with tracer.span("swap"):
@@ -92,13 +81,6 @@ def test_a_span_that_fails_is_kept_in_the_iteration_in_which_it_ends(clock: Cloc
     with pytest.raises(ZeroDivisionError):
         fail()
     assert read_back(tracer.take()).spans == {2: [RecordedSpan("receive", 0, 1000.0, 1.5, 0)]}
-
-
-def test_times_are_by_the_servers_clock(clock: Clock) -> None:
-    tracer = Tracer()
-    tracer.clock_offset_seconds = -900.25
-    do(tracer, clock, "send", 1.0)
-    assert tracer.take()[0]["start"] == 99.75
 
 
 def test_the_callback_is_called_before_every_phase(clock: Clock) -> None:
@@ -128,17 +110,6 @@ def test_it_is_due_about_once_a_second(clock: Clock) -> None:
     assert tracer.due()
     tracer.take()
     assert not tracer.due()
-
-
-@pytest.mark.parametrize("every", [1, 2, 3])
-def test_windows_are_recorded_from_the_first_iteration_on(clock: Clock, every: int) -> None:
-    tracer = Tracer(every)
-    for iteration in range(4 * every * WINDOW + 1):
-        tracer.iteration = iteration
-        do(tracer, clock, "receive", 0.1)
-    recorded = [row["iteration"] for row in tracer.take()]
-    windows = [range(1 + n * every * WINDOW, 1 + (n * every + 1) * WINDOW) for n in range(4)]
-    assert recorded == [0, *(i for window in windows for i in window)]
 
 
 @given(st.integers(1, 10**7), st.integers(1, 2000))

@@ -130,15 +130,6 @@ def test_a_round_that_has_begun_or_was_aborted_is_no_progress(tmp_path: Path) ->
     assert shown(run.path)[2].endswith("1 round   0/1,000")
 
 
-def test_who_is_late_in_a_round_is_told_by_the_server(tmp_path: Path) -> None:
-    run = federated(tmp_path / "run")
-    ended_round(run, 1, [1, 2])
-    run.event("late", 200, seconds=30.0, workers=[3])
-    ended_round(run, 2, [1])
-    lines = shown(run.path)
-    assert lines[1] == "fegan on digits · 4 workers: 3 alive, 1 late"
-
-
 def test_scores_that_do_not_belong_to_the_curve_are_left_out(tmp_path: Path) -> None:
     run = RunFiles(tmp_path / "run", num_workers=1, iterations=400)
     run.losses(10, 1.0, 1.0, 1.0)
@@ -163,13 +154,6 @@ def test_a_run_that_has_just_begun_has_no_curves_and_unknown_workers(tmp_path: P
     assert lines[2].endswith("0/1,000")
     assert workers(lines) == {rank: ["–", "alive", *["–"] * 6] for rank in ("1", "2")}
     assert not [line for line in lines if "loss" in line or "FID" in line]
-
-
-def test_a_run_without_timelines_still_tells_how_fast_it_is(tmp_path: Path) -> None:
-    run = RunFiles(tmp_path / "run")
-    for iteration in (50, 100, 150):
-        run.losses(iteration, iteration * 4.0, 0.5, 0.5)
-    assert " ".join(shown(run.path)[2].split()[1:]) == "150/1,000 4.0 s/it 56 min 40 s left"
 
 
 def test_the_pace_is_of_late(tmp_path: Path) -> None:
@@ -287,8 +271,3 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     done = command(tmp_path)
     assert isinstance(done.exception, BadInput)
     assert str(done.exception).startswith(f"{tmp_path}: not a run")
-
-
-@pytest.mark.parametrize("interval", ["0", "-1", "x"])
-def test_an_interval_is_a_time(tmp_path: Path, interval: str) -> None:
-    assert command(tmp_path, "--interval", interval).exit_code == 2

@@ -45,13 +45,6 @@ def test_who_is_further_behind_than_a_window_is_late_at_once(tmp_path: Path) -> 
     assert states(run) == ["alive", "late"]
 
 
-def test_who_joins_anew_is_lost_no_more(tmp_path: Path) -> None:
-    run = RunFiles(tmp_path / "run")
-    run.event("lost", 5, workers=[1, 2], reason="closed")
-    run.holdings({1: 10})
-    assert states(run) == ["alive", "lost"]
-
-
 def test_who_is_there_and_who_is_not(tmp_path: Path) -> None:
     run = RunFiles(tmp_path / "run", num_workers=4)
     run.holdings({1: 10, 2: 20, 3: 30, 4: 40})

@@ -34,25 +34,13 @@ def test_a_step_may_be_made_of_several_answers() -> None:
 def test_what_a_host_does_after_its_answer_is_ahead_of_the_next_question() -> None:
     step = ("receive", 9.0, 0.5), ("learn", 2.0, 2.0), ("send", 0.5, 0.25)
     done = charges(*step, ("learn", 1.0, 1.0), steps=3)
-    found = host_stages([done], (), busy=False)
-    assert found == HostStages({"receive": 0.5, "learn": 2.0, "send": 0.25}, {"learn": 1.0}, {})
-
-
-def test_exchanges_are_left_out_and_told_apart() -> None:
-    """What comes after an exchange comes after every answer else."""
-    step = [("receive", 9.0, 0.5), ("learn", 2.0, 2.0), ("send", 0.5, 0.25)]
-    swap = [("receive", 9.0, 0.5), ("swap", 5.0, 3.0), ("swapped", 1.0, 0.5)]
-    ahead = [("learn", 1.0, 1.0)]
-    done = charges(*step, *ahead, *step, *swap, *ahead, steps=4)
-    special = {"swap", "swapped"}
-    found = host_stages([done], special, busy=True)
-    asked = {"receive": 0.5, "learn": 2.0, "send": 0.25}
-    assert found == HostStages(asked, {"learn": 1.0}, {"swap": 3.0, "swapped": 0.5})
+    found = host_stages([done], busy=False)
+    assert found == HostStages({"receive": 0.5, "learn": 2.0, "send": 0.25}, {"learn": 1.0})
 
 
 def test_the_usual_is_that_of_all_hosts() -> None:
     hosts = [charges(("receive", 0.0, 0.0), ("learn", s, s), steps=1) for s in (1.0, 2.0, 4.0)]
-    assert host_stages(hosts, (), busy=True).asked["learn"] == 2.0
+    assert host_stages(hosts, busy=True).asked["learn"] == 2.0
 
 
 def test_workers_share_what_is_computed_and_not_the_messages() -> None:

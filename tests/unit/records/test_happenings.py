@@ -2,8 +2,6 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mdgan.records.happenings import happening
 
@@ -48,24 +46,3 @@ def test_a_worker_that_joined_is_told_with_what_it_holds() -> None:
 )
 def test_what_makes_no_sense_is_nothing(record: dict[str, Any]) -> None:
     assert happening(record) is None
-
-
-json_values: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=8,
-)
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(["iteration", "seconds", "workers", "worker", "holdings", "reason"]),
-        json_values,
-    ),
-    st.sampled_from(["holdings", "resumed", "joined", "late", "refused", "lost"]),
-)
-def test_any_record_can_be_asked(record: dict[str, Any], kind: str) -> None:
-    found = happening({**record, "event": kind})
-    if found is not None:
-        assert found.iteration >= 0
-        assert all(worker > 0 for worker in found.workers)

@@ -45,15 +45,7 @@ def test_spans_are_by_iteration_on_one_clock(tmp_path: Path) -> None:
     assert ends == sorted(ends)
 
 
-def test_traffic_is_in_time_order(tmp_path: Path) -> None:
-    traffic = RecordedRun.read(small_run(tmp_path)).traces["server"].traffic
-    assert [row.iteration for row in traffic] == [1, 5, 10, 15, 20]
-    assert [row.seconds for row in traffic] == sorted(row.seconds for row in traffic)
-    assert traffic[-1].sent["BATCHES"] == 20 * traffic[0].sent["BATCHES"]
-
-
-@pytest.mark.parametrize("cut", [1, 7, 30])
-@pytest.mark.parametrize("name", ["metrics.jsonl", "trace/server.jsonl", "trace/host-2.jsonl"])
+@pytest.mark.parametrize(("name", "cut"), [("metrics.jsonl", 1), ("trace/host-2.jsonl", 30)])
 def test_a_line_that_is_cut_off_is_left_out(tmp_path: Path, name: str, cut: int) -> None:
     path = small_run(tmp_path)
     whole = RecordedRun.read(path)

@@ -25,15 +25,6 @@ def metrics(tmp_path: Path) -> Path:
     return tmp_path / "metrics.jsonl"
 
 
-def test_each_line_is_told_once(tmp_path: Path, metrics: Path) -> None:
-    tail = RunTail(tmp_path)
-    append(metrics, line(iteration=1) + line(iteration=2))
-    assert tail.read() == [News(METRICS, True, [{"iteration": 1}, {"iteration": 2}])]
-    assert tail.read() == []
-    append(metrics, line(iteration=3))
-    assert tail.read() == [News(METRICS, False, [{"iteration": 3}])]
-
-
 def test_files_may_appear_later(tmp_path: Path) -> None:
     tail = RunTail(tmp_path / "run")
     assert tail.read() == []
@@ -53,16 +44,6 @@ def test_a_file_that_goes_away_for_a_moment_is_waited_for(tmp_path: Path, metric
     assert tail.read() == []
     append(tmp_path / "aside", line(iteration=2))
     (tmp_path / "aside").rename(metrics)
-    assert tail.read() == [News(METRICS, False, [{"iteration": 2}])]
-
-
-def test_a_cut_line_is_waited_for(tmp_path: Path, metrics: Path) -> None:
-    tail = RunTail(tmp_path)
-    append(metrics, line(iteration=1) + b'{"iter')
-    assert tail.read()[0].records == [{"iteration": 1}]
-    append(metrics, b'ation": 2')
-    assert tail.read() == []
-    append(metrics, b"}\n")
     assert tail.read() == [News(METRICS, False, [{"iteration": 2}])]
 
 

@@ -1,5 +1,6 @@
 """What users are told of settings that cannot be used."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,6 +31,12 @@ def refusal(kind: type[Settings], values: Mapping[str, Any]) -> str:
 def refusal_of(given: Mapping[str, Any]) -> str:
     """The one line that the user of the command line is told, once the dataset file is loaded."""
     return refused(lambda: registry.read_settings([given], {}))
+
+
+def given(kind: type[Settings], name: str, value: object) -> tuple[str, ...]:
+    """How a refusal of a value may begin: with the value as it is, or as JSON."""
+    declared = kind.declared()[name]
+    return declared.given(str(value)), declared.given(json.dumps(value, default=str))
 
 
 def misfits(kind: type[Settings], value: object) -> list[str]:

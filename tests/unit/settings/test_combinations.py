@@ -24,7 +24,7 @@ POISSON = {**FL_GAN, "sampling": "poisson"}
 CLIENTS = {**FL_GAN, "clients": 9}
 
 CASES: list[tuple[dict[str, Any], str]] = [
-    ({"exact_layers": "0"}, "--exact-layers 0: all layers compute in fp32; leave it out, or"),
+    ({"exact_layers": "0"}, "--set exact_layers=0: all layers compute in fp32; leave it out, or"),
     ({"profile": "11..20", "iterations": 9}, "--profile 11..20: training ends with iteration 9"),
     ({"merge_halves": True, "r1": 0.5}, "--merge-halves: --r1 0.5 needs a pass over real samples"),
     ({"merge_halves": True, "updates": "async"}, "--merge-halves: with --updates async a worker"),
@@ -33,7 +33,7 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({**ARRIVAL, "stale": 1}, "--stale 1: with --updates arrival the server takes answers one by"),
     ({**ARRIVAL, "aggregation": "f2u"}, "--aggregation f2u: with --updates arrival the server"),
     ({**ARRIVAL, "deadline": "3x"}, "--deadline 3x: with --updates arrival the server takes"),
-    ({**ARRIVAL, "quorum": 0.75}, "--quorum 0.75: with --updates arrival the server takes"),
+    ({**ARRIVAL, "quorum": 0.75}, "--set quorum=0.75: with --updates arrival the server takes"),
     ({**ARRIVAL, "vectorize": True}, "--vectorize: with --updates arrival the server takes"),
     ({**ARRIVAL, **RIDERS}, "--shut-out-free-riders: with --updates arrival the server takes"),
     ({**ARRIVAL, "kappa": 3}, "--kappa 3: with --updates arrival a worker has batches of its own"),
@@ -53,7 +53,10 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"extractor": "inception"}, "--extractor inception: needs --inception-weights FILE; nothing"),
     # sums
     ({**SECURE, "deadline": "3x"}, "--deadline 3x: with --secure-aggregation the server sees sums"),
-    ({**SECURE, "checkpoint_to_server": True}, "--checkpoint-to-server: with --secure-aggregation"),
+    (
+        {**SECURE, "checkpoint_to_server": True},
+        "--set checkpoint_to_server=true: with --secure-aggregation",
+    ),
     ({**SECURE, "aggregation": "median"}, "--aggregation median: with --secure-aggregation the"),
     ({**SECURE, **ARRIVAL}, "--updates arrival: with --secure-aggregation the server sees sums"),
     ({**SECURE, "stale": 1}, "--stale 1: with --secure-aggregation the server sees sums alone"),
@@ -72,7 +75,7 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({**PRIVATE, "dp_clip": float("inf")}, "--dp-clip inf: --dp-epsilon 1 needs a bound for what"),
     (
         {**PRIVATE, "dp_public_samples": 9, "dp_disclose": "classes"},
-        "--dp-public-samples 9: with --dp-disclose classes the true number is told",
+        "--set dp_public_samples=9: with --dp-disclose classes the true number is told",
     ),
     ({"audit_canaries": 5}, "--audit-canaries 5: is for noise that hides a worker's samples"),
     ({**PRIVATE, "merge_halves": True}, "--merge-halves: with --dp-epsilon 1 real samples are"),
@@ -80,10 +83,16 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({**PRIVATE, "r1": 2, "augment": "diffaugment"}, "--r1 2 --augment diffaugment: with --dp-eps"),
     ({**PRIVATE, "precision": "bf16"}, "--precision bf16: with --dp-epsilon 1 gradients of single"),
     ({**PRIVATE, "compile": True}, "--compile: with --dp-epsilon 1 gradients of single samples"),
-    ({**PRIVATE, "channels_last": True}, "--channels-last: with --dp-epsilon 1 gradients of"),
+    (
+        {**PRIVATE, "channels_last": True},
+        "--set channels_last=true: with --dp-epsilon 1 gradients of",
+    ),
     ({**PRIVATE, "vectorize": True}, "--vectorize: with --dp-epsilon 1 each worker draws batches"),
     ({**PRIVATE, "profile": "1..2"}, "--profile 1..2: with --dp-epsilon 1 it tells how long"),
-    ({**PRIVATE, "label_prior": "data"}, "--label-prior data: with --dp-epsilon 1 workers keep"),
+    (
+        {**PRIVATE, "label_prior": "data"},
+        "--set label_prior=data: with --dp-epsilon 1 workers keep",
+    ),
     (
         {"batch_sampling": "poisson", "merge_halves": True},
         "--merge-halves: with --batch-sampling poisson real samples are judged by themselves",
@@ -101,7 +110,10 @@ CASES: list[tuple[dict[str, Any], str]] = [
         {**OF_CLIENTS, **SECURE, "dp_clip": 600},
         "--dp-clip 600.0: with --dp-unit client --secure-aggregation values below 512 alone are",
     ),
-    ({**OF_CLIENTS, "checkpoint_to_server": True}, "--checkpoint-to-server: with --dp-unit client"),
+    (
+        {**OF_CLIENTS, "checkpoint_to_server": True},
+        "--set checkpoint_to_server=true: with --dp-unit client",
+    ),
     ({**POISSON, "weighting": "samples"}, "--weighting samples: with --sampling poisson all upda"),
     ({**POISSON, "aggregation": "median"}, "--aggregation median: with --sampling poisson updates"),
     ({**POISSON, "wire": "models=int8"}, "--wire models=int8: with --sampling poisson updates"),
@@ -109,10 +121,10 @@ CASES: list[tuple[dict[str, Any], str]] = [
         {**POISSON, **SECURE, "participation": 0.9},
         "--participation 0.9: with --sampling poisson --secure-aggregation sums of fewer than thre",
     ),
-    ({**FL_GAN, "on_deadline": "abort"}, "--on-deadline abort: needs --deadline beside it"),
+    ({**FL_GAN, "on_deadline": "abort"}, "--set on_deadline=abort: needs --deadline beside it"),
     (
         {**FL_GAN, "label_prior": "data", "clusters": "gmm:3"},
-        "--label-prior data: with --clusters gmm:3 workers tell groups, not classes; leave out one",
+        "--set label_prior=data: with --clusters gmm:3 workers tell groups, not classes; leave out",
     ),
     ({**FEGAN, "aggregation": "median"}, "--weighting kl: with --aggregation median every worker"),
     (
@@ -125,7 +137,10 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({**FL_GAN, "slots": 3}, "--slots 3: places --clients; give these, too"),
     ({**FL_GAN, "placement": "rr"}, "--placement rr: places --clients; give these, too"),
     ({**CLIENTS, "partition": "none"}, "--partition none: with --clients 9 clients are trained an"),
-    ({**CLIENTS, "client_state": "kept"}, "--client-state kept: with --clients 9 clients are tra"),
+    (
+        {**CLIENTS, "client_state": "kept"},
+        "--set client_state=kept: with --clients 9 clients are tra",
+    ),
     ({**CLIENTS, "wire": "models=int8"}, "--wire models=int8: sums of --clients travel as they a"),
     ({**CLIENTS, "placement": "pull", "deadline": "9"}, "--deadline 9: with --placement pull --cl"),
     ({**CLIENTS, "training_load": "measured"}, "--training-load measured: with --clients 9 client"),
@@ -143,19 +158,28 @@ CASES: list[tuple[dict[str, Any], str]] = [
     # groups of workers
     ({**PARAGAN, "participation": 0.5}, "--participation 0.5: paragan averages the gradients of"),
     ({**PARAGAN, "kappa": 3}, "--kappa 3: a worker of paragan has use for two generated batches"),
-    ({**PARAGAN, "reference_batch_size": 5}, "--reference-batch-size 5: is for --lr-scaling lin"),
+    (
+        {**PARAGAN, "reference_batch_size": 5},
+        "--set reference_batch_size=5: is for --lr-scaling lin",
+    ),
     ({**PARAGAN, "global_batch_size": 3}, "--global-batch-size 3: fewer samples than the 4 worke"),
     (
         {**PARAGAN, "global_batch_size": 30, "generator_batch_size": 5},
-        "--generator-batch-size 5: --global-batch-size 30 says it for all workers; give one",
+        "--set generator_batch_size=5: --global-batch-size 30 says it for all workers; give one",
     ),
-    ({**PARAGAN, "image_buffer": 2}, "--image-buffer 2: is for --updates async; add that"),
+    ({**PARAGAN, "image_buffer": 2}, "--set image_buffer=2: is for --updates async; add that"),
     ({**PARAGAN, "generator_ranks": "1..2"}, "--generator-ranks 1..2: is for --updates async; ad"),
     ({**ASYNC, "local_steps": 2}, "--local-steps 2: with --updates async both networks take one"),
     ({**ASYNC, "generator_ranks": "1..5"}, "--generator-ranks 1..5: rank 5 is outside 1..4 (--wo"),
     ({**ASYNC, "generator_ranks": "1..4"}, "--generator-ranks 1..4: leaves no worker for the dis"),
-    ({**APART, "image_buffer": 0}, "--image-buffer 0: with --generator-ranks 1..2 discriminators"),
-    ({**APART, "sync_after": 5}, "--sync-after 5: with --generator-ranks 1..2 a worker has one n"),
+    (
+        {**APART, "image_buffer": 0},
+        "--set image_buffer=0: with --generator-ranks 1..2 discriminators",
+    ),
+    (
+        {**APART, "sync_after": 5},
+        "--set sync_after=5: with --generator-ranks 1..2 a worker has one n",
+    ),
     ({**APART, "kappa": 2}, "--kappa 2: with --generator-ranks 1..2 discriminators learn from"),
 ]
 

@@ -54,11 +54,6 @@ def test_an_unknown_key_is_named_and_the_nearest_one_suggested(
     assert suggestion in text
 
 
-def test_an_unknown_key_like_no_other_gets_no_suggestion(tmp_path: Path) -> None:
-    text = refusal(written(tmp_path, '{"xyzzy\\nxyzzy": 1}'))
-    assert "did you mean" not in text
-
-
 def test_what_is_no_json_object_is_refused(tmp_path: Path) -> None:
     no_json: list[str | bytes] = [
         "",
@@ -87,7 +82,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ('{"kappa": "2"}', "--kappa", '"2"'),
         ('{"ema": NaN}', "--ema", "nan"),
         ('{"threads": "2"}', "--threads", '"2"'),
-        ('{"connect_timeout": {}}', "--connect-timeout", "{}"),
+        ('{"connect_timeout": {}}', "--set connect_timeout={}", ""),
         ('{"deadline": 30}', "--deadline", "30"),
         ('{"insecure": 1}', "--insecure", "1"),
     ],
@@ -97,7 +92,7 @@ def test_a_wrong_type_in_a_file_is_named(
 ) -> None:
     layer = read_config_file(written(tmp_path, settings))
     text = refused(lambda: (registry.read_settings([layer]), LaunchSettings.read(layer)))
-    assert text.startswith(f"{flag} {value}: must be ")
+    assert text.startswith(f"{flag} {value}".strip() + ": must be ")
 
 
 def test_null_means_not_given(tmp_path: Path) -> None:
@@ -132,18 +127,6 @@ RUNS: list[tuple[RunSettings, LaunchSettings]] = [
         LaunchSettings(liveness_timeout=4.5, credentials="~/run.cred"),
     ),
     (
-        MDGANSettings(checkpoint_interval=0, checkpoint_keep=9, checkpoint_to_server=True),
-        LaunchSettings(
-            master_addr="10.0.0.1, 10.0.0.2",
-            listen="[::]:4000",
-            ca="~/ca.pem",
-            certificate="own.pem",
-            key="own.key",
-            revoked="revoked.pem",
-            patience=0.0,
-        ),
-    ),
-    (
         FederatedSettings.read(
             {"round_iterations": 7, "sampling": "balanced", "weighting": "samples"},
             {"training_load": "weak:0.3,memory", "clusters": "kmeans:3"},
@@ -163,9 +146,3 @@ def test_what_a_run_writes_can_be_read_back(
     layer = read_config_file(written(tmp_path, content))
     assert registry.read_settings([layer]) == run
     assert LaunchSettings.read(layer) == launch
-
-
-def test_what_a_run_wrote_beats_the_defaults_of_the_dataset(tmp_path: Path) -> None:
-    run = MDGANSettings(swap_epochs=2.0)
-    layer = read_config_file(written(tmp_path, json.dumps(run.as_json())))
-    assert registry.read_settings([layer], {"swap_interval": 3, "batch_size": 99}) == run

@@ -4,13 +4,10 @@ import json
 from typing import Any, Literal, NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mdgan.errors import BadInput
 from mdgan.settings.declare import (
     Settings,
-    flag,
     number,
     one_of,
     parsed,
@@ -168,10 +165,6 @@ def test_what_may_differ_from_rank_to_rank_is_left_out() -> None:
     assert Camera.names() - shared.keys() == {"owner", "silent"}
 
 
-def test_a_flag_is_the_name_with_dashes() -> None:
-    assert flag("batch_size") == "--batch-size"
-
-
 def test_suggestions_are_near() -> None:
     known = ["batch_size", "seed"]
     assert suggest("batch_sise", known) == "; did you mean 'batch_size'?"
@@ -190,8 +183,3 @@ def test_suggestions_are_near() -> None:
 )
 def test_numbers_are_written_shortly(value: float, written: str) -> None:
     assert shortest(value) == written
-
-
-@given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_number_that_is_written_means_the_same(value: float) -> None:
-    assert float(shortest(value)) == value

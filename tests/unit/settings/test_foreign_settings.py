@@ -6,7 +6,6 @@ import pytest
 
 from mdgan.families import registry
 from mdgan.families.standalone.settings import StandaloneSettings
-from mdgan.settings.declare import flag
 from tests.unit.settings.refusals import refusal_of, refused
 
 FOREIGN: list[tuple[str, str, Any, str]] = [
@@ -33,8 +32,8 @@ def test_a_setting_of_another_algorithm_is_refused(
     algorithm: str, name: str, value: Any, others: str
 ) -> None:
     assert refusal_of({"algorithm": algorithm, name: value}) == (
-        f"{flag(name)} {value}: {algorithm} has no use for it; leave it out, or use --algorithm "
-        f"{others}"
+        f"{registry.declared_settings()[name].given(value)}: {algorithm} has no use for it; leave "
+        f"it out, or use --algorithm {others}"
     )
     dataset = refused(lambda: registry.read_settings([{"algorithm": algorithm}], {name: value}))
     assert "has no use for it" in dataset

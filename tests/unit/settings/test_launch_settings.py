@@ -1,52 +1,36 @@
 """The settings of one machine."""
 
-import json
 from typing import Any
 
 import pytest
 
 from mdgan.launch.settings import LaunchSettings
-from mdgan.settings.declare import flag
-from tests.unit.settings.refusals import WRONG_TYPES, misfits, refusal
+from tests.unit.settings.refusals import WRONG_TYPES, given, misfits, refusal
 
 BAD_VALUES: dict[str, list[Any]] = {
     "workers_per_host": [0, "2"],
     "transport": ["carrier-pigeon"],
     "liveness_timeout": [0.0, float("inf"), float("nan")],
     "patience": [-0.1, float("inf"), float("nan")],
-    "credentials": [7],
-    "listen": [7],
-    "ca": [7],
-    "certificate": [7],
-    "key": [7],
-    "revoked": [7],
-    "insecure": ["yes"],
     "device": ["tpu", None],
-    "ranks": [[0, 1]],
     "master_addr": [None],
-    "master_port": [-1, 65536, "29500"],
-    "network_interface": [0],
+    "master_port": [-1, 65536],
     "threads": [0, "all"],
     "connect_timeout": [0, -5.0, float("nan"), float("inf")],
-    "out": [5],
 }
-
-
-def test_the_defaults_are_valid() -> None:
-    assert LaunchSettings().transport == "tcp"
 
 
 @pytest.mark.parametrize("name", BAD_VALUES)
 def test_a_bad_value_is_named_with_its_flag(name: str) -> None:
     for value in BAD_VALUES[name]:
         text = refusal(LaunchSettings, {name: value})
-        assert text.startswith((f"{flag(name)} {value}", f"{flag(name)} {json.dumps(value)}"))
+        assert text.startswith(given(LaunchSettings, name, value))
 
 
 @pytest.mark.parametrize("value", WRONG_TYPES, ids=str)
 def test_every_setting_refuses_values_of_a_wrong_type(value: Any) -> None:
     for name in misfits(LaunchSettings, value):
-        assert flag(name) in refusal(LaunchSettings, {name: value})
+        assert refusal(LaunchSettings, {name: value}).startswith(given(LaunchSettings, name, value))
 
 
 def test_whole_numbers_are_taken_for_numbers_with_a_point() -> None:

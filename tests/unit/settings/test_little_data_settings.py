@@ -30,8 +30,8 @@ def test_every_algorithm_has_them_and_none_is_on(algorithm: str) -> None:
         ("augment", "ADA", "--augment ADA: must be diffaugment or ada"),
         ("augment", "diff-augment", "--augment diff-augment: must be diffaugment or ada; did you"),
         ("augment", "flip", "--augment flip: must be diffaugment or ada"),
-        ("ada_target", 1, "--ada-target 1.0: must be above -1 and below 1"),
-        ("ada_target", 0.5, "--ada-target 0.5: is for --augment ada; add that"),
+        ("ada_target", 1, "--set ada_target=1.0: must be above -1 and below 1"),
+        ("ada_target", 0.5, "--set ada_target=0.5: is for --augment ada; add that"),
         ("spectral_norm", "yes", '--spectral-norm "yes": must be bool'),
     ],
 )

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mdgan.families import registry
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, OptimizerForm, Policy
+from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy
 from mdgan.gan.schedules import RateSchedule
 from tests.unit.settings.refusals import refusal, refusal_of
 
@@ -98,10 +98,3 @@ def test_no_other_text_is_an_optimizer(text: str) -> None:
 def test_values_that_cannot_be(network: str, given: str, said: str) -> None:
     text = refusal(MDGANSettings, {f"{network}_optimizer": given})
     assert text.startswith(f"--{network}-optimizer {given}: {said}")
-
-
-@given(st.floats(1e-9, 1e3), st.floats(0, 0.999))
-def test_numbers_are_written_so_that_they_are_read_as_the_same(lr: float, beta: float) -> None:
-    form = OptimizerForm.parse(f"lamb:lr={lr},beta1={beta},weight_decay={lr}")
-    assert OptimizerForm.parse(str(form)) == form
-    assert form.policy(1).learning_rate == lr

@@ -1,50 +1,43 @@
 """The settings of a run: what each algorithm takes, and what it refuses."""
 
-import json
 from typing import Any
 
 import pytest
 
 from mdgan.engine.settings import RunSettings
-from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.standalone.settings import StandaloneSettings
 from mdgan.settings.declare import Settings, flag
-from tests.unit.settings.refusals import WRONG_TYPES, misfits, refusal, refusal_of, refused
+from tests.unit.settings.refusals import WRONG_TYPES, given, misfits, refusal, refusal_of, refused
 
 BAD_VALUES: dict[str, list[Any]] = {
-    "dataset": [7],
-    "world_size": [1, -4, "5", True, 5.0, None],
+    "world_size": [1, -4, None],
     "iterations": [0, -1],
-    "batch_size": [0, 2.5],
+    "batch_size": [0],
     "local_steps": [0],
     "kappa": [0, -3, 5, "many", 2.0, True],
-    "swap_interval": [-1, 1.5, "auto"],
-    "swap_epochs": [0, -1.0, float("inf"), float("nan"), "1"],
+    "swap_interval": [-1, "auto"],
+    "swap_epochs": [0, -1.0, float("inf"), float("nan")],
     "swap": ["ring"],
     "generator_loss": ["bce"],
     "discriminator_loss": ["non-saturating"],
-    "generator_optimizer": [2e-4],
-    "discriminator_optimizer": [True],
-    "partition": ["random", 4],
-    "seed": [-1, 2**63, 0.0],
-    "datasets_dir": [1],
-    "data_dir": [["a"]],
-    "deadline": ["soon", "0", "-1", "", "x", "3 x", "3X", "1e3", "nan", "10000000", "0x", 3.0],
-    "quorum": [0.0, -0.5, float("nan"), "0.5", 1.01],
-    "strikes": [0, 1.5],
-    "checkpoint_interval": [-1, True],
+    "partition": ["random"],
+    "seed": [-1, 2**63],
+    "deadline": ["soon", "0", "-1", "", "x", "3 x", "3X", "1e3", "nan", "10000000", "0x"],
+    "quorum": [0.0, -0.5, float("nan"), 1.01],
+    "strikes": [0],
+    "checkpoint_interval": [-1],
     "checkpoint_keep": [0],
-    "checkpoint_to_server": [1],
-    "sample_interval": [-1, True],
+    "sample_interval": [-1],
     "eval_interval": [-1],
     "eval_samples": [1],
     "extractor": ["inception"],
     "inception_weights": ["weights.pth"],
     "log_interval": [0],
 }
+"""Of the right type, mostly; another test tries others."""
 
 
 def test_the_defaults_are_valid() -> None:
@@ -58,7 +51,7 @@ def test_the_defaults_are_valid() -> None:
 def test_a_bad_value_is_named_with_its_flag(name: str) -> None:
     for value in BAD_VALUES[name]:
         text = refusal(MDGANSettings, {name: value})
-        assert text.startswith((f"{flag(name)} {value}", f"{flag(name)} {json.dumps(value)}"))
+        assert text.startswith(given(MDGANSettings, name, value))
 
 
 @pytest.mark.parametrize("value", ["magic", 3, [], {}, True, 0.5])
@@ -67,26 +60,17 @@ def test_an_algorithm_that_there_is_not(value: Any) -> None:
     assert text.startswith(f"--algorithm {value}: must be one of {', '.join(registry.names())}")
 
 
-def test_an_algorithm_that_is_nearly_one_is_suggested() -> None:
-    assert refusal_of({"algorithm": "mdgna"}).endswith("; did you mean 'mdgan'?")
-
-
 @pytest.mark.parametrize("name", ["algorithm", "partition", "swap", "generator_loss"])
 def test_a_value_with_a_line_break_is_still_refused_in_one_line(name: str) -> None:
-    assert f"{flag(name)} first second" in refusal_of({name: "first\nsecond"})
+    declared = registry.declared_settings()[name]
+    assert declared.given("first second") in refusal_of({name: "first\nsecond"})
 
 
 @pytest.mark.parametrize("kind", [MDGANSettings, FederatedSettings, StandaloneSettings])
 @pytest.mark.parametrize("value", WRONG_TYPES, ids=str)
 def test_every_setting_refuses_values_of_a_wrong_type(kind: type[Settings], value: Any) -> None:
     for name in misfits(kind, value):
-        assert flag(name) in refusal(kind, {name: value})
-
-
-def test_whole_numbers_are_taken_for_numbers_with_a_point() -> None:
-    found = MDGANSettings(ema=1, swap_epochs=2)
-    assert type(found.training.ema) is float
-    assert type(found.swaps.swap_epochs) is float
+        assert refusal(kind, {name: value}).startswith(given(kind, name, value))
 
 
 def test_a_number_too_large_for_a_float_is_refused() -> None:
@@ -175,26 +159,6 @@ def test_swaps_come_every_m_e_over_b_iterations(
     assert MDGANSettings(**values).swap_every(mean_shard_size) == iterations
 
 
-def test_a_swap_rhythm_beyond_all_numbers_is_refused_or_never_comes() -> None:
-    try:
-        found = MDGANSettings(swap_epochs=1e308)
-    except BadInput:
-        return
-    assert found.swap_every(450.0) > found.training.iterations
-
-
-def test_an_earlier_layer_wins() -> None:
-    flags = {"batch_size": 1, "seed": None}
-    file = {"batch_size": 2, "seed": 22, "local_steps": 2}
-    dataset = {"batch_size": 3, "seed": 33, "local_steps": 3, "generator_optimizer": "beta1=0.25"}
-    found = registry.read_settings([flags, file], dataset)
-    assert found.training.batch_size == 1
-    assert found.training.seed == 22
-    assert found.training.local_steps == 2
-    assert found.training.policy("generator").betas[0] == 0.25
-    assert found.training.policy("generator").betas[1] == 0.999
-
-
 @pytest.mark.parametrize(
     ("values", "mean_shard_size", "iterations"),
     [
@@ -236,8 +200,3 @@ def test_falsy_flags_are_not_mistaken_for_absent_ones() -> None:
     found = MDGANSettings.read({"ema": 0.0, "swap_interval": 0}, {"ema": 0.9})
     assert found.training.ema == 0.0
     assert found.swaps.swap_interval == 0
-
-
-def test_settings_are_frozen() -> None:
-    with pytest.raises(AttributeError):
-        MDGANSettings().seed = 3

@@ -76,10 +76,10 @@ def recorded(batch: float, constant: float) -> list[Placed]:
 def test_equal_clients_on_uneven_machines() -> None:
     """20 clients of 10 batches: a slot of speed 1 trains about twice as many as one of ½."""
     hosts = [PlannedHost(2, 1.0), PlannedHost(2, 0.5), PlannedHost(1, 1.0)]
-    shares = placing(placement="lb").shares(recorded(0.01, 0.0), hosts, 20)
+    shares = placing(placement="lb").shares(recorded(0.01, 0.0), hosts)
     assert [share.clients for share in shares] == [11, 4, 5]
     assert [share.seconds for share in shares] == pytest.approx([0.6, 0.4, 0.5])
-    even = placing(placement="rr").shares(recorded(0.01, 0.0), hosts, 20)
+    even = placing(placement="rr").shares(recorded(0.01, 0.0), hosts)
     assert [share.clients for share in even] == [8, 8, 4]
     assert max(share.seconds for share in even) == pytest.approx(0.8)
 
@@ -87,7 +87,7 @@ def test_equal_clients_on_uneven_machines() -> None:
 def test_clients_train_as_long_as_their_samples_ask() -> None:
     counts = [[1], [3]] * 50
     own = placing(counts, training_load="samples", participation=1.0, placement="bb")
-    shares = own.shares(recorded(0.01, 0.1), [PlannedHost(1, 1.0)], 100)
+    shares = own.shares(recorded(0.01, 0.1), [PlannedHost(1, 1.0)])
     assert "5 to 15 iterations" in own.about
     assert shares[0].seconds == pytest.approx(50 * (0.1 + 0.05) + 50 * (0.1 + 0.15), rel=0.01)
     assert shares[0].busy == pytest.approx(shares[0].seconds)
@@ -95,7 +95,8 @@ def test_clients_train_as_long_as_their_samples_ask() -> None:
 
 def test_a_host_gets_one_copy_of_the_models_however_many_clients_it_trains() -> None:
     few, many = (
-        placing().shares(recorded(0.01, 0.0), [PlannedHost(1, 1.0)], n)[0] for n in (10, 100)
+        placing(participation=share).shares(recorded(0.01, 0.0), [PlannedHost(1, 1.0)])[0]
+        for share in (0.1, 1.0)
     )
     assert 0 < many.out - few.out < 90 * 64
     assert 90 < many.back - few.back < 90 * 256

@@ -52,13 +52,9 @@ def test_swaps(shard_size: int | None, changes: dict[str, float], every: int | N
     exchange = planned(shard_size, **changes).exchange
     assert exchange is not None
     assert exchange.every == every
-
-
-def test_remedies_are_those_that_are_not_taken_yet() -> None:
-    both: dict[str, object] = {"wire": "images=int8,feedback=int8"}
-    assert planned().remedies["link"] == [{"wire": "images=int8"}, both, {"stale": 1}]
-    assert planned(stale=1, **both).remedies["link"] == []
-    assert planned(stale=1).remedies["server"] == []
+    weights = num_parameters(build_model(CIFAR10.discriminator, 0))
+    assert exchange.num_bytes == pytest.approx(3 * 4 * weights, rel=0.01)  # with Adam's moments
+    assert exchange.moved(consecutive([1] * 10)) == 10 * exchange.num_bytes
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdgan.records.series import sparkline
+from mdgan.observe.live_view import sparkline
 
 Points = list[tuple[int, float | None]]
 
