@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from mdgan.errors import BadInput
 from mdgan.gan.build import Models
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss, Term
-from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZER_NAMES
-from mdgan.gan.rate_scaling import SCALING_RULE_NAMES
+from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZER_NAMES, SCALING_RULE_NAMES
 from mdgan.gan.settings import DISCRIMINATOR_LOSS_NAMES, GENERATOR_LOSS_NAMES
 from mdgan.models import registry
 from mdgan.models.registry import Architecture, Shape

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mdgan.gan.rate_scaling import rate_factor
+from mdgan.gan.optimizer_settings import rate_factor
 
 
 class BatchSizes(NamedTuple):

@@ -12,9 +12,8 @@ from mdgan.engine.message_sizes import state_bytes, training_bytes
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.model_state import optimizer_tensors
-from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizer_settings import Policy, RateSchedule
 from mdgan.gan.optimizers import make_optimizer
-from mdgan.gan.schedules import RateSchedule
 from tests.unit.gan.small import equal_bits, images, make_learner, make_model, same_bits
 from tests.unit.gan.stateful import (
     Run,

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy
-from mdgan.gan.optimizers import kept_by, make_optimizer, weights_replaced
-from mdgan.gan.schedules import RateSchedule
-from mdgan.gan.trained_model import TrainedModel
+from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy, RateSchedule
+from mdgan.gan.optimizers import TrainedModel, kept_by, make_optimizer, weights_replaced
 from tests.unit.gan.small import all_bits, equal_bits, make_generator
 
 LR, B1, B2, EPS = 0.03, 0.6, 0.9, 1e-8

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdgan.gan.schedules import SCHEDULES, RateSchedule
+from mdgan.gan.optimizer_settings import SCHEDULES, RateSchedule
 
 lengths = st.integers(1, 10**6)
 

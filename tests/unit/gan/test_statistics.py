@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mdgan.gan.statistics import refresh_buffers
+from mdgan.gan.sampling import refresh_buffers
 from tests.unit.gan import small
 from tests.unit.gan.small import Z_DIM
 

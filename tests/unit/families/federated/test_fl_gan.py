@@ -8,10 +8,9 @@ from mdgan.families.federated.fl_gan import Client, GlobalModels
 from mdgan.gan.generator import Generator
 from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import LocalGAN
-from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizer_settings import Policy, RateSchedule
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, generator_for
-from mdgan.gan.schedules import RateSchedule
 from mdgan.gan.weighted_mean import average
 from tests.unit.gan import small
 from tests.unit.gan.small import BATCH_SIZE, CPU, Z_DIM, all_bits, equal_bits, same_bits
