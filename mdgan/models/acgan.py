@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mdgan.gan.build import Models
-from mdgan.models.blocks import NUM_KERNELS, MinibatchDiscrimination
-from mdgan.models.shapes import growth_of
+from mdgan.models.blocks import NUM_KERNELS, MinibatchDiscrimination, growth_of
 
 NOISE_SIZE = 100
 _MOST = 8

@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from mdgan.gan.build import Models
 from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
-from mdgan.models.blocks import ConditionalBatchNorm, SelfAttention, UpBlock, down_blocks
-from mdgan.models.shapes import growth_of
+from mdgan.models.blocks import ConditionalBatchNorm, SelfAttention, UpBlock, down_blocks, growth_of
 
 _CHUNK = 20
 """How many numbers of z go to the first layer, and how many to each block."""

@@ -10,7 +10,7 @@ from itertools import pairwise
 from torch import nn
 
 from mdgan.gan.build import Models
-from mdgan.models.shapes import growth_of
+from mdgan.models.blocks import growth_of
 
 Z_DIM = 100
 _MOST = 8

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mdgan.gan.build import Models
 from mdgan.models.acgan import ACGANDiscriminator, ACGANGenerator, first_and_others, with_classes
-from mdgan.models.shapes import growth_of
+from mdgan.models.blocks import growth_of
 
 _INPUT_SIZE = 100
 """Of G, noise and class together: the MLP's 716,560 parameters leave no other number."""

@@ -14,8 +14,7 @@ from torch.nn import functional as F
 
 from mdgan.gan.build import Models
 from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
-from mdgan.models.blocks import UpBlock, down_blocks
-from mdgan.models.shapes import growth_of
+from mdgan.models.blocks import UpBlock, down_blocks, growth_of
 
 Z_DIM = 128
 _FEW_DOUBLINGS = 3
