@@ -29,10 +29,8 @@ from tests.unit.gan import small
 from tests.unit.gan.conditional import (
     KINDS,
     NUM_CLASSES,
-    Auxiliary,
     ConditionalGenerator,
     LabelledData,
-    Projection,
     make,
     make_learner,
     make_worker,
@@ -168,15 +166,6 @@ def test_feedback_is_the_derivative_of_the_whole_loss(kind: str) -> None:
     torch.testing.assert_close(feedback, found, rtol=1e-4, atol=1e-8)
 
 
-def test_the_label_changes_the_feedback() -> None:
-    worker, judged = make_worker(Projection, 1), samples(4)
-    assert judged.labels is not None
-    worker.discriminator.model.eval()
-    other = Samples(judged.images, (judged.labels + 1) % NUM_CLASSES)
-    first, second = (worker.feedback(each).feedback for each in (judged, other))
-    assert not torch.allclose(first, second)
-
-
 def test_labels_are_drawn_after_the_noise() -> None:
     """So an unconditional generator draws what it did."""
     learner, noise = make_learner(3), generator_for(3, "noise")
@@ -203,16 +192,6 @@ def test_batches_generated_ahead_have_labels() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_learner_goes_on_from_its_state(kind: str) -> None:
-    whole, resumed = make_worker(KINDS[kind], 1), make_worker(KINDS[kind], 2)
-    whole.learn(samples(0))
-    whole.learn_real_half()  # is learnt again by the other
-    resumed.load_state(whole.state())
-    assert small.same_bits(whole.learn(samples(1)), resumed.learn(samples(1)))
-    assert small.same_bits(*(w.feedback(samples(2)).feedback for w in (whole, resumed)))
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_swap_equals_exchanging_the_data(kind: str) -> None:
     assert_swapping_exchanges_shards(partial(make_worker, KINDS[kind]), draw=samples)
 
@@ -226,13 +205,6 @@ def test_samples_are_of_the_classes_asked_for() -> None:
     torch.testing.assert_close(found, model(z, labels).detach())
     in_turn = draw_samples(model, 4, small.Z_DIM, 5)
     assert torch.equal(in_turn, draw_samples(model, 4, small.Z_DIM, 5, torch.tensor([0, 1, 2, 0])))
-
-
-def test_a_weight_of_0_leaves_classes_out() -> None:
-    worker = make_worker(Auxiliary, 1, class_weight=0.0)
-    worker.learn(samples(0))
-    gradients = [p.grad for p in worker.discriminator.model.get_submodule("tell").parameters()]
-    assert all(g is None or not g.any() for g in gradients)
 
 
 def test_16_bits_and_pixel_order_keep_pairs_and_labels() -> None:

@@ -57,14 +57,6 @@ def test_generators_of_different_streams_are_independent() -> None:
     assert equal([second for _, second in mixed], [torch.rand(5, generator=shard) for _ in mixed])
 
 
-def test_making_a_state_draws_nothing_outside() -> None:
-    torch.manual_seed(1)
-    wanted = dropped()
-    torch.manual_seed(1)
-    RandomState(99, CPU)
-    assert torch.equal(dropped(), wanted)
-
-
 def test_dropout_in_a_state_does_not_depend_on_draws_outside() -> None:
     undisturbed = draws(RandomState(5, CPU), 4)
     state = RandomState(5, CPU)

@@ -57,41 +57,6 @@ def test_stopped_and_resumed_equals_never_stopped(
     assert equal_bits(whole.bits(), broken.bits())
 
 
-def test_going_on_after_a_snapshot_equals_never_having_taken_one() -> None:
-    plain, watched = make_run(2, 2), make_run(2, 2)
-    for iteration in range(6):
-        for run in (plain, watched):
-            run.learn_real_halves()
-        watched.resumed()
-        for run in (plain, watched):
-            run.iterate(iteration)
-    assert equal_bits(plain.bits(), watched.bits())
-
-
-def test_a_resumed_run_depends_on_every_part_of_the_state() -> None:
-    """Else the tests above could not fail."""
-    run = make_run()
-    for iteration in range(3):
-        run.iterate(iteration)
-    state = run.learner.state() | {f"worker.{k}": v for k, v in run.workers[1].state().items()}
-    parts = {".".join(name.split(".")[:2]) for name in state}
-    assert parts == {
-        *(f"generator.{layer}" for layer in (0, 1, 4)),
-        *(f"optimizer.{layer}" for layer in (0, 1, 4)),
-        "noise",
-        "random.cpu",
-        "worker.discriminator",
-        "worker.random",
-        "worker.shard",
-    }
-    fresh = make_run()
-    fresh_state = fresh.learner.state() | {
-        f"worker.{k}": v for k, v in fresh.workers[1].state().items()
-    }
-    for part in ("noise", "random.cpu", "worker.random.cpu", "worker.shard.generator"):
-        assert not same_bits(state[part], fresh_state[part]), part
-
-
 @pytest.mark.parametrize("local_steps", [1, 2])
 def test_a_pending_real_half_is_learnt_again_and_its_gradient_stays_here(local_steps: int) -> None:
     worker = make_worker(1, local_steps=local_steps)
