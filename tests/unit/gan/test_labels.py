@@ -1,6 +1,5 @@
 """How conditional models learn: against textbook steps, and which classes are drawn."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -79,8 +78,7 @@ def test_counts_of_workers_are_added_and_cut() -> None:
 def make_trained(kind: str, seed: int, **how: Any) -> tuple[Worker, nn.Module, small.RealData]:
     """A worker, and the model and the data that it has."""
     if kind == "plain":
-        worker = small.make_worker(seed, regularizers=how["regularizers"])
-        worker.rules = replace(worker.rules, local_steps=how["local_steps"])
+        worker = small.make_worker(seed, **how)
         return worker, small.make_model(seed), small.RealData(seed)
     return make_worker(KINDS[kind], seed, **how), make(KINDS[kind], seed), LabelledData(seed)
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from mdgan.families.mdgan.worker import Worker
-from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
@@ -55,14 +54,13 @@ cases = pytest.mark.parametrize("name", CASES)
 
 def make_worker(name: str, rank: int) -> Worker:
     case = CASES[name]
-    worker = stateful.make_worker(rank, local_steps=case.local_steps)
-    worker.rules = replace(worker.rules, **case.rules)
-    worker.regularizers = Regularizers(case.regularizers())
-    if case.spectral_norm:
-        with RandomState(0, small.CPU).in_place():
-            model = small.make_model()
+    with RandomState(0, small.CPU).in_place():
+        model = small.make_model()
+        if case.spectral_norm:
             add_spectral_norm(model)
-        worker.discriminator = Discriminator(model, small.adam(model))
+    how = {"local_steps": case.local_steps, "regularizers": case.regularizers()}
+    worker = stateful.make_worker(rank, model=model, **how)
+    worker.rules = replace(worker.rules, **case.rules)
     return worker
 
 
