@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import cos, inf, isfinite, pi, sqrt
 from typing import Any
 
-from mdgan.errors import BadInput, reason_of
+from mdgan.errors import BadInput, users_code
 from mdgan.settings.declare import ValueKind, number, one_of, shortest, suggest, whole
 from mdgan.settings.layers import joined, parts_of
 from mdgan.settings.names import Names
@@ -190,10 +190,8 @@ def rate_factor(rule: str, ratio: float) -> float:
     if rule in _SCALING_RULES:
         return _SCALING_RULES[rule](ratio)
     asked = f"--lr-scaling {rule}: for {ratio:.4g} times the samples it"
-    try:
+    with users_code(f"{asked} fails"):
         factor = float(SCALING_RULE_NAMES.registered[rule](ratio))
-    except Exception as error:  # the user's own code may raise anything
-        raise BadInput(f"{asked} fails: {type(error).__name__}: {reason_of(error)}") from error
     if not (isfinite(factor) and factor > 0):
         raise BadInput(f"{asked} gives {factor:g}; it must give a finite number above 0")
     return factor

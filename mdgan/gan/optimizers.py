@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim.adam import adam
 
-from mdgan.errors import BadInput, reason_of
+from mdgan.errors import BadInput, users_code
 from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, Policy
 from mdgan.gan.randomness import RandomState
 
@@ -126,24 +126,17 @@ def within(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 def kept_by_registered(policy: Policy) -> Kept:
     """What a registered optimizer keeps, found by steps; refuses what cannot move in a swap."""
     name = policy.inner
-    try:
-        with RandomState(0, torch.device("cpu")).in_place():
-            weights = [nn.Parameter(torch.ones(3, 2)), nn.Parameter(torch.ones(2))]
-            optimizer = _make(policy, weights)
-            if not isinstance(optimizer, torch.optim.Optimizer):
-                raise BadInput(f"optimizer {name}: gives {type(optimizer).__name__}, no Optimizer")
-            before = _settings(optimizer)
-            for _ in range(_STEPS):
-                for weight in weights:
-                    weight.grad = torch.full_like(weight, 0.1)
-                optimizer.step()
-            after = _settings(optimizer)
-    except BadInput:
-        raise
-    except Exception as error:  # the user's own code may raise anything
-        raise BadInput(
-            f"optimizer {name}: fails: {type(error).__name__}: {reason_of(error)}"
-        ) from error
+    with users_code(f"optimizer {name}: fails"), RandomState(0, torch.device("cpu")).in_place():
+        weights = [nn.Parameter(torch.ones(3, 2)), nn.Parameter(torch.ones(2))]
+        optimizer = _make(policy, weights)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise BadInput(f"optimizer {name}: gives {type(optimizer).__name__}, no Optimizer")
+        before = _settings(optimizer)
+        for _ in range(_STEPS):
+            for weight in weights:
+                weight.grad = torch.full_like(weight, 0.1)
+            optimizer.step()
+        after = _settings(optimizer)
     moved = sorted(key for key in after if after[key] != before.get(key))
     if moved:
         raise BadInput(
