@@ -42,6 +42,7 @@ CASES = {
     **{name: with_optimizer(name) for name in OPTIMIZERS},
     **{LOOKAHEAD + name: with_optimizer(LOOKAHEAD + name) for name in OPTIMIZERS},
     **HELP,
+    "merged halves": ["--merge-halves", "--augment", "ada"],
     "auxiliary": [*OWN, "auxiliary", *LABELS, *HELP["diffaugment"], "--r1", "1"],
     "projection": [*OWN, "projection", *LABELS, *HELP["penalties"]],
 }
