@@ -58,7 +58,10 @@ def make_worker(name: str, rank: int) -> Worker:
         model = small.make_model()
         if case.spectral_norm:
             add_spectral_norm(model)
-    how = {"local_steps": case.local_steps, "regularizers": case.regularizers()}
+    how: dict[str, Any] = {
+        "local_steps": case.local_steps,
+        "regularizers": case.regularizers(),
+    }
     worker = stateful.make_worker(rank, model=model, **how)
     worker.rules = replace(worker.rules, **case.rules)
     return worker
