@@ -22,7 +22,7 @@ from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.build import Models, make_discriminator_learner
 from mdgan.gan.labels import Samples
 from mdgan.gan.settings import TrainingSettings
-from mdgan.models.group_norm import with_group_norm
+from mdgan.models.blocks import with_group_norm
 from mdgan.models.registry import architecture
 from mdgan.privacy.real_half import PoissonHalf, SeededSteps
 

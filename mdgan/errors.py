@@ -1,6 +1,8 @@
 """The ways in which a run ends badly without being a defect, and what full disks are called."""
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
@@ -21,6 +23,17 @@ class BadInput(ValueError):
 def reason_of(error: BaseException) -> str:
     """What an error says, in one line of at most 300 characters; its type if it says nothing."""
     return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+@contextmanager
+def users_code(what: str) -> Iterator[None]:
+    """Refuses what the user's own code raises in the block, which may be anything."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadInput(f"{what}: {type(error).__name__}: {reason_of(error)}") from error
 
 
 def one_line(error: object) -> str:

@@ -24,6 +24,8 @@ Learner = TypeVar("Learner", bound=DiscriminatorLearner)
 
 Build = Callable[[], nn.Module]
 """Makes a model; called without arguments."""
+Parts = tuple[Build, Build, int]
+"""What makes G and D, and the length of z."""
 
 
 @dataclass(frozen=True)

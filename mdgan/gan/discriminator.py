@@ -17,7 +17,7 @@ from mdgan.gan.model_state import (
     under,
 )
 from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.trained_model import TrainedModel
+from mdgan.gan.optimizers import TrainedModel
 
 
 class Discriminator(TrainedModel):

@@ -253,22 +253,15 @@ class DiscriminatorLearner:
             Whether the shard is the same size; if not, it and its regularisers stay as they are.
 
         Raises:
-            KeyError, RuntimeError: the state does not fit; nothing changed.
+            KeyError, RuntimeError: the state does not fit; if it is of another model, nothing
+                changed.
         """
         check_names(state, *_PREFIXES)
-        regularizers_before = self.regularizers.state()
-        random_before, batches_before = self.random_state.tensors(), self.batches.state()
-        try:
-            same_shard = self.batches.load_state(part_of(state, "shard."))
-            if same_shard:
-                self.regularizers.load_state(state)
-            self.random_state.restore(part_of(state, "random."))
-            self.discriminator.load_state(part_of(state, "discriminator."))
-        except BaseException:
-            self.random_state.restore(random_before)
-            self.batches.load_state(batches_before)
-            self.regularizers.load_state(regularizers_before)
-            raise
+        self.discriminator.load_state(part_of(state, "discriminator."))
+        self.random_state.restore(part_of(state, "random."))
+        same_shard = self.batches.load_state(part_of(state, "shard."))
+        if same_shard:
+            self.regularizers.load_state(state)
         self.drop_real_half()
         return same_shard
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from mdgan.gan.labels import Samples, draw_labels, inputs, num_classes_of, uniform_counts
 from mdgan.gan.model_state import check_names, load_model, optimizer_tensors, part_of, under
 from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizers import TrainedModel
 from mdgan.gan.randomness import RandomState, restore_generator
-from mdgan.gan.trained_model import TrainedModel
 
 
 class Generator(TrainedModel):
@@ -72,16 +72,11 @@ class Generator(TrainedModel):
         """Restores what `state` returned.
 
         Raises:
-            KeyError, RuntimeError: the state does not fit this generator; nothing changed.
+            KeyError, RuntimeError: the state does not fit; if it is of another model, nothing
+                changed.
         """
         check_names(state, "generator.", "optimizer.", "noise", "random.")
-        noise_before, random_before = self._noise.get_state(), self.random_state.tensors()
-        try:
-            restore_generator(self._noise, state["noise"])
-            self.random_state.restore(part_of(state, "random."))
-            weights, moments = part_of(state, "generator."), part_of(state, "optimizer.")
-            load_model(self.model, self.optimizer, weights, moments)
-        except BaseException:
-            self._noise.set_state(noise_before)
-            self.random_state.restore(random_before)
-            raise
+        weights, moments = part_of(state, "generator."), part_of(state, "optimizer.")
+        load_model(self.model, self.optimizer, weights, moments)
+        self.random_state.restore(part_of(state, "random."))
+        restore_generator(self._noise, state["noise"])

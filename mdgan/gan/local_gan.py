@@ -118,14 +118,7 @@ class LocalGAN:
             Whether the data are the same size; if not, draws begin anew.
 
         Raises:
-            KeyError, RuntimeError: the state does not fit; nothing changed.
+            KeyError, RuntimeError: the state does not fit.
         """
-        of_generator = {name: state[name] for name in state if not name.startswith("worker.")}
-        before = self.learner.state()
-        same_data = self.learner.load_state(part_of(state, "worker."))
-        try:
-            self.trained.load_state(of_generator)
-        except BaseException:
-            self.learner.load_state(before)
-            raise
-        return same_data
+        self.trained.load_state({n: t for n, t in state.items() if not n.startswith("worker.")})
+        return self.learner.load_state(part_of(state, "worker."))

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mdgan.errors import BadInput, reason_of
+from mdgan.errors import BadInput, users_code
 
 Term = Callable[[Tensor], Tensor]
 
@@ -114,10 +114,8 @@ def check_losses(settings: Any) -> None:
     )
     for name, term in named:
         logits = torch.zeros(2, requires_grad=True)
-        try:
+        with users_code(f"{name} fails"):
             value = term(logits)
-        except Exception as error:  # the user's own code may raise anything
-            raise BadInput(f"{name} fails: {type(error).__name__}: {reason_of(error)}") from error
         if not isinstance(value, Tensor) or value.shape != () or not value.requires_grad:
             raise BadInput(
                 f"{name} must give a scalar that depends on the logits, such as a mean of them"

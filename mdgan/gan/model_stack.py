@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mdgan.errors import one_line
 from mdgan.gan.arithmetic import finite_or_zero
-from mdgan.gan.trained_model import TrainedModel
+from mdgan.gan.optimizers import TrainedModel
 
 _STACKABLE = (torch.optim.Adam, torch.optim.RAdam, torch.optim.SGD)
 """Optimizers that keep all their state by parameter, so that one can step with the state of many.

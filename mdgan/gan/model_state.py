@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mdgan.gan.optimizers import COUNTS, KEPT, NUMBERS, SLOW, kept_of, within
+from mdgan.gan.optimizers import COUNTS, NUMBERS, SLOW, kept_of, within
 
 _NEVER_NEGATIVE = (".exp_avg_sq", ".exp_avg_var", ".running_var", ".step")
 _MISFIT = "the optimizer state is incomplete, or of another model"
@@ -146,12 +146,8 @@ def _of_this_kind(optimizer: torch.optim.Optimizer, state: _OptimizerState) -> _
     if not kinds:  # fresh, or of an optimizer without momentum that has counted its steps
         kept_counts = {k: n for k, n in counts.items() if k != "step" or kept.counts_steps}
         return state._replace(counts=kept_counts)
-    kind = (kinds.pop(), "step" in counts)
-    if kind == (kept.names, kept.counts_steps):
-        return state
-    if kind in [(other.names, other.counts_steps) for other in KEPT.values()]:
-        return _OptimizerState({}, {})
-    raise KeyError(_MISFIT)
+    fits = (kinds.pop(), "step" in counts) == (kept.names, kept.counts_steps)
+    return state if fits else _OptimizerState({}, {})
 
 
 def _put(model: nn.Module, optimizer: torch.optim.Optimizer, state: _OptimizerState) -> None:

@@ -1,10 +1,14 @@
-"""How each of the two networks is optimized: its own optimizer, schedule and clipping."""
+"""How each of the two networks is optimized: its own optimizer, schedule and clipping.
 
+Learning rates are pure functions of the iteration: nothing of a schedule travels or is saved.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import inf
+from math import cos, inf, isfinite, pi, sqrt
 from typing import Any
 
-from mdgan.gan.schedules import SCHEDULES, RateSchedule
+from mdgan.errors import BadInput, users_code
 from mdgan.settings.declare import ValueKind, number, one_of, shortest, suggest, whole
 from mdgan.settings.layers import joined, parts_of
 from mdgan.settings.names import Names
@@ -15,6 +19,34 @@ LOOKAHEAD = "lookahead:"
 
 OPTIMIZER_NAMES = Names("optimizer", *OPTIMIZERS, prefix=LOOKAHEAD)
 _WITH_MOMENTUM_ALONE = ("lars", "sgd")
+SCHEDULES = ("constant", "linear", "cosine")
+
+
+@dataclass(frozen=True)
+class RateSchedule:
+    """What part of a learning rate an iteration has."""
+
+    shape: str = "constant"
+    """How the rate falls after the warmup; one of `SCHEDULES`."""
+    warmup: int = 0
+    """W, the first iterations, in which the rate rises from 1/W of itself to all of it."""
+    num_iterations: int = 1
+    """I; after it a rate that falls would be 0."""
+
+    def factor(self, iteration: int) -> float:
+        """The part of the learning rate, in [0, 1]; the first iteration is 1.
+
+        With t = (i − W − 1) / (I − W), the part of the iterations after the warmup that are done
+        before iteration i, it is 1 − t (linear) or (1 + cos πt) / 2 (cosine, without restarts:
+        Loshchilov and Hutter 2017, equation 5).
+        """
+        i = max(iteration, 1)
+        if i <= self.warmup:
+            return i / self.warmup
+        if self.shape == "constant":
+            return 1.0
+        t = min((i - self.warmup - 1) / max(self.num_iterations - self.warmup, 1), 1.0)
+        return 1 - t if self.shape == "linear" else (1 + cos(pi * t)) / 2
 
 
 @dataclass(frozen=True)
@@ -144,3 +176,25 @@ OPTIMIZER = ValueKind(
     is_keyed=True,
     several=True,
 )
+
+ScalingRule = Callable[[float], float]
+"""From k, for k times the samples that rates are given for, to what rates are multiplied by."""
+
+_SCALING_RULES: dict[str, ScalingRule] = {
+    "none": lambda _ratio: 1.0,
+    "linear": lambda ratio: ratio,  # Goyal et al. 2017, section 2.1
+    "sqrt": sqrt,  # Krizhevsky 2014, section 5
+}
+SCALING_RULE_NAMES = Names("scaling rule", *_SCALING_RULES)
+
+
+def rate_factor(rule: str, ratio: float) -> float:
+    """What a rule of `SCALING_RULE_NAMES` multiplies rates by: 1, k, √k, or as the user's says."""
+    if rule in _SCALING_RULES:
+        return _SCALING_RULES[rule](ratio)
+    asked = f"--lr-scaling {rule}: for {ratio:.4g} times the samples it"
+    with users_code(f"{asked} fails"):
+        factor = float(SCALING_RULE_NAMES.registered[rule](ratio))
+    if not (isfinite(factor) and factor > 0):
+        raise BadInput(f"{asked} gives {factor:g}; it must give a finite number above 0")
+    return factor

@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from mdgan.errors import BadInput
-from mdgan.gan.build import Models
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss, Term
-from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZER_NAMES
-from mdgan.gan.rate_scaling import SCALING_RULE_NAMES
+from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZER_NAMES, SCALING_RULE_NAMES
 from mdgan.gan.settings import DISCRIMINATOR_LOSS_NAMES, GENERATOR_LOSS_NAMES
 from mdgan.models import registry
-from mdgan.models.registry import Architecture, Shape
+from mdgan.models.registry import Architecture
 from mdgan.models.settings import ARCHITECTURE_NAMES
 from mdgan.settings.layers import parts_of
 from mdgan.settings.names import Names
@@ -84,21 +82,9 @@ def architecture(
     """
 
     def register(make: Made) -> Made:
-        def models(shape: Shape, num_classes: int, width: int) -> Models:
-            generator, discriminator, z_dim = make(shape, num_classes, width)
-            return Models(f"--architecture {name}", shape, z_dim, generator, discriminator)
-
         _add(ARCHITECTURE_NAMES, name, make)
-        registry.register(
-            Architecture(
-                name,
-                "of your own",
-                models,
-                width,
-                modern(defaults or {}, f"architecture {name!r}"),
-                conditional,
-            )
-        )
+        suited = modern(defaults or {}, f"architecture {name!r}")
+        registry.register(Architecture(name, make, width, suited, conditional))
         return make
 
     return register

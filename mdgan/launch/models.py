@@ -19,8 +19,8 @@ from mdgan.gan.optimizers import kept_by_registered
 from mdgan.gan.regularizers.contract import regularized
 from mdgan.gan.regularizers.registry import SETTINGS_OF_MODELS, make_regularizers
 from mdgan.launch.private_models import check_discriminator
+from mdgan.models.blocks import with_group_norm
 from mdgan.models.check import check_models, compares_samples, tells_classes
-from mdgan.models.group_norm import with_group_norm
 from mdgan.models.registry import architecture, architectures
 from mdgan.models.settings import ARCHITECTURES, FILE, ModelSettings
 from mdgan.settings.layers import merged

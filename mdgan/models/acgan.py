@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mdgan.gan.build import Models
-from mdgan.models.blocks import NUM_KERNELS, MinibatchDiscrimination
-from mdgan.models.shapes import growth_of
+from mdgan.gan.build import Parts
+from mdgan.models.blocks import NUM_KERNELS, MinibatchDiscrimination, growth_of
 
 NOISE_SIZE = 100
 _MOST = 8
@@ -26,8 +25,8 @@ _DROPPED = 0.5
 _DEVIATION = 0.02
 
 
-def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
-    """The models for pictures of a shape; see `Architecture.make`.
+def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
+    """The models for pictures of a shape; see `Architecture.parts`.
 
     Args:
         width: channels of D's first layer; each of its five others has twice as many as the one
@@ -35,13 +34,8 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
     """
     side, doublings = growth_of(shape)
     channels = [_TIMES_WIDTH * width * min(_MOST, 1 << level) for level in range(doublings)]
-    return Models(
-        "--architecture acgan",
-        shape,
-        NOISE_SIZE,
-        partial(ACGANGenerator, NOISE_SIZE, num_classes, side, channels[::-1], shape[0]),
-        partial(ACGANDiscriminator, shape, num_classes, width),
-    )
+    generator = partial(ACGANGenerator, NOISE_SIZE, num_classes, side, channels[::-1], shape[0])
+    return generator, partial(ACGANDiscriminator, shape, num_classes, width), NOISE_SIZE
 
 
 def with_classes(z: Tensor, labels: Tensor, num_classes: int) -> Tensor:

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mdgan.gan.build import Models
+from mdgan.gan.build import Parts
 from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
-from mdgan.models.blocks import ConditionalBatchNorm, SelfAttention, UpBlock, down_blocks
-from mdgan.models.shapes import growth_of
+from mdgan.models.blocks import ConditionalBatchNorm, SelfAttention, UpBlock, down_blocks, growth_of
 
 _CHUNK = 20
 """How many numbers of z go to the first layer, and how many to each block."""
@@ -38,8 +37,8 @@ _DOWN = {
 """Times the width, by the number of doublings; G's first and D's last keep the side."""
 
 
-def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
-    """The models for pictures of a shape; see `Architecture.make`.
+def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
+    """The models for pictures of a shape; see `Architecture.parts`.
 
     Args:
         width: channels of the layers nearest to a large picture; a small one has four times as
@@ -48,32 +47,16 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
     side, doublings = growth_of(shape)
     if doublings > max(_UP):
         raise ValueError(f"has no table for pictures of {shape[1]}×{shape[2]} pixels")
-    up = _UP.get(doublings, _SMALL[: doublings + 1])
-    down = _DOWN.get(doublings, _SMALL)
+    up = [width * times for times in _UP.get(doublings, _SMALL[: doublings + 1])]
+    down = [width * times for times in _DOWN.get(doublings, _SMALL)]
     num_halving = doublings if doublings in _DOWN else _SMALL_HALVING
-    # In blocks, from the small square and from the picture, to the maps with attention.
+    # In blocks from the small square to the maps with attention; the others are from the picture.
     from_square = min(doublings - 1, (_ATTENTION_SIDE // side).bit_length() - 1)
-    from_picture = doublings - from_square
-    return Models(
-        "--architecture biggan",
-        shape,
+    halving, flat = down[:num_halving], down[num_halving:]
+    return (
+        partial(BigGANGenerator, side, up, from_square, shape[0], num_classes),
+        partial(BigGANDiscriminator, shape[0], halving, flat, doublings - from_square, num_classes),
         _CHUNK * (doublings + 1),
-        partial(
-            BigGANGenerator,
-            side,
-            [width * times for times in up],
-            from_square,
-            shape[0],
-            num_classes,
-        ),
-        partial(
-            BigGANDiscriminator,
-            shape[0],
-            [width * times for times in down[:num_halving]],
-            [width * times for times in down[num_halving:]],
-            from_picture,
-            num_classes,
-        ),
     )
 
 

@@ -1,16 +1,41 @@
-"""Blocks that several architectures are made of."""
+"""Blocks that several architectures are made of, and how a small square grows to a picture."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
 NUM_KERNELS, KERNEL_SIZE = 100, 5
 """B and C of mini-batch discrimination, of the authors' code; the paper leaves them open."""
 _KEY_SHARE, _VALUE_SHARE = 8, 2
 """Of the channels of self-attention."""
+_MOST_GROUPS, _LEAST_IN_A_GROUP = 32, 4
+SMALLEST = (4, 7)
+"""Sides of the squares that pictures grow from."""
+
+
+class Growth(NamedTuple):
+    """From a small square to a picture, whose sides have `side`·2ᵏ pixels with k doublings."""
+
+    side: int
+    doublings: int
+
+
+def growth_of(shape: tuple[int, int, int]) -> Growth:
+    """How pictures of a shape grow."""
+    _, height, width = shape
+    for side in SMALLEST:
+        doublings = (height // side).bit_length() - 1
+        if height == width == side << max(1, doublings):
+            return Growth(side, doublings)
+    raise ValueError(
+        f"makes squares with sides of 4·2ᵏ or 7·2ᵏ pixels (8, 14, 16, 28, 32, 56, 64, …), not "
+        f"{height}×{width}"
+    )
 
 
 class UpBlock(nn.Module):
@@ -139,3 +164,32 @@ class MinibatchDiscrimination(nn.Module):
         rows = self.tensor(features).float().unflatten(1, (self._num_kernels, KERNEL_SIZE))
         distances = (rows[:, None] - rows[None]).abs().sum(3)
         return torch.cat([features, distances.neg().exp().sum(1).to(features.dtype)], 1)
+
+
+def with_group_norm(build: Callable[[], nn.Module]) -> nn.Module:
+    """Builds a model, and puts GroupNorm where it has BatchNorm, with the same scale and shift.
+
+    So each sample is normalised by itself (Wu and He 2018).
+    """
+    model = build()
+    for module in list(model.modules()):
+        for name, layer in list(module.named_children()):
+            if isinstance(layer, _BatchNorm):
+                setattr(module, name, _like(layer))
+    return _like(model) if isinstance(model, _BatchNorm) else model
+
+
+def num_groups(channels: int) -> int:
+    """As many as divide the channels: 32 at most, of 4 channels at least where that goes."""
+    most = max(1, min(_MOST_GROUPS, channels // _LEAST_IN_A_GROUP))
+    return max(groups for groups in range(1, most + 1) if channels % groups == 0)
+
+
+@torch.no_grad()
+def _like(layer: _BatchNorm) -> nn.GroupNorm:
+    channels = layer.num_features
+    norm = nn.GroupNorm(num_groups(channels), channels, layer.eps, layer.affine)
+    if layer.affine:
+        norm.weight.copy_(layer.weight)
+        norm.bias.copy_(layer.bias)
+    return norm

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.data.readable import warn_once
-from mdgan.errors import BadInput, reason_of
+from mdgan.errors import BadInput, users_code
 from mdgan.gan.build import Build, Models, build_model
 from mdgan.gan.labels import call, num_classes_of
 from mdgan.gan.losses import as_output
@@ -134,13 +134,8 @@ def _is_squashed(models: Models, labels: Tensor | None) -> bool:
 
 
 def _build(models: Models, name: str, kind: Build) -> nn.Module:
-    try:
+    with users_code(f"{models.source}: {name} fails when it is made"):
         model, another = build_model(kind, 0), build_model(kind, 0)
-    except Exception as error:  # the user's own code may raise anything; show the user what it said
-        raise BadInput(
-            f"{models.source}: {name} fails when it is made: {type(error).__name__}: "
-            f"{reason_of(error)}"
-        ) from error
     if not isinstance(model, nn.Module):
         raise BadInput(f"{models.source}: {name} gives {type(model).__name__}, not an nn.Module")
     if model is another:
@@ -160,11 +155,6 @@ def _build(models: Models, name: str, kind: Build) -> nn.Module:
 def _try(
     models: Models, name: str, model: nn.Module, given: Tensor, labels: Tensor | None, shape: str
 ) -> Any:
-    try:
+    beside = "" if labels is None else " with labels [b]"
+    with users_code(f"{models.source}: {name} fails on a batch {shape}{beside}"):
         return call(model, given, labels)
-    except Exception as error:  # the user's own code may raise anything; show the user what it said
-        beside = "" if labels is None else " with labels [b]"
-        raise BadInput(
-            f"{models.source}: {name} fails on a batch {shape}{beside}: {type(error).__name__}: "
-            f"{reason_of(error)}"
-        ) from error

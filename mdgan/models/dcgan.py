@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from torch import nn
 
-from mdgan.gan.build import Models
-from mdgan.models.shapes import growth_of
+from mdgan.gan.build import Parts
+from mdgan.models.blocks import growth_of
 
 Z_DIM = 100
 _MOST = 8
@@ -19,14 +19,14 @@ _DEVIATION = 0.02
 _SLOPE = 0.2
 
 
-def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
-    """The models for pictures of a shape; see `Architecture.make`."""
+def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
+    """The models for pictures of a shape; see `Architecture.parts`."""
     del num_classes
     side, doublings = growth_of(shape)
     channels = [width * min(_MOST, 1 << level) for level in range(doublings)]
     generator = partial(_generator, side, channels[::-1], shape[0])
     discriminator = partial(_discriminator, side, channels, shape[0])
-    return Models("--architecture dcgan", shape, Z_DIM, generator, discriminator)
+    return generator, discriminator, Z_DIM
 
 
 def _generator(side: int, channels: list[int], image_channels: int) -> nn.Module:

@@ -9,9 +9,9 @@ from math import prod
 
 from torch import Tensor, nn
 
-from mdgan.gan.build import Models
+from mdgan.gan.build import Parts
 from mdgan.models.acgan import ACGANDiscriminator, ACGANGenerator, first_and_others, with_classes
-from mdgan.models.shapes import growth_of
+from mdgan.models.blocks import growth_of
 
 _INPUT_SIZE = 100
 """Of G, noise and class together: the MLP's 716,560 parameters leave no other number."""
@@ -24,20 +24,15 @@ and 32."""
 _MOST = 4
 
 
-def make_mlp(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
-    """The MLPs for samples of a shape; see `Architecture.make`."""
+def make_mlp(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
+    """The MLPs for samples of a shape; see `Architecture.parts`."""
     noise_size = _noise_size(num_classes)
-    return Models(
-        "--architecture md-gan-mlp",
-        shape,
-        noise_size,
-        partial(MLPGenerator, noise_size, num_classes, width, shape),
-        partial(MLPDiscriminator, shape, num_classes, width),
-    )
+    generator = partial(MLPGenerator, noise_size, num_classes, width, shape)
+    return generator, partial(MLPDiscriminator, shape, num_classes, width), noise_size
 
 
-def make_cnn(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
-    """The CNNs for pictures of a shape; see `Architecture.make`.
+def make_cnn(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
+    """The CNNs for pictures of a shape; see `Architecture.parts`.
 
     Args:
         width: channels of D's first layer; each of its five others has twice as many as the one
@@ -46,13 +41,9 @@ def make_cnn(shape: tuple[int, int, int], num_classes: int, width: int) -> Model
     side, doublings = growth_of(shape)
     last, noise_size = _TIMES_WIDTH[side] * width, _noise_size(num_classes)
     channels = [last * min(_MOST, _GROWTH[side] ** level) for level in range(doublings)]
-    return Models(
-        "--architecture md-gan-cnn",
-        shape,
-        noise_size,
-        partial(ACGANGenerator, noise_size, num_classes, side, channels[::-1], shape[0]),
-        partial(ACGANDiscriminator, shape, num_classes, width, sees_batch=True),
-    )
+    generator = partial(ACGANGenerator, noise_size, num_classes, side, channels[::-1], shape[0])
+    discriminator = partial(ACGANDiscriminator, shape, num_classes, width, sees_batch=True)
+    return generator, discriminator, noise_size
 
 
 def _noise_size(num_classes: int) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mdgan.errors import BadInput
-from mdgan.gan.build import Models
+from mdgan.gan.build import Models, Parts
 from mdgan.models import acgan, biggan, dcgan, md_gan, sngan
 from mdgan.models.settings import FILE
 from mdgan.settings.declare import suggest
@@ -18,15 +18,19 @@ class Architecture:
     """Models for samples of many shapes."""
 
     name: str
-    source: str
-    """The paper."""
-    make: Callable[[Shape, int, int], Models]
-    """Makes the models for a shape (C, H, W), a number of classes K (0 if they are not conditional)
-    and a width; raises ValueError with the reason where it cannot."""
+    parts: Callable[[Shape, int, int], Parts]
+    """Makes what makes G, what makes D, and the length of z: for a shape (C, H, W), a number of
+    classes K (0 if they are not conditional) and a width; raises ValueError with the reason where
+    it cannot."""
     width: int
     """Without `--width`."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     conditional: bool = False
+
+    def make(self, shape: Shape, num_classes: int, width: int) -> Models:
+        """The models for a shape; see `parts`."""
+        generator, discriminator, z_dim = self.parts(shape, num_classes, width)
+        return Models(f"--architecture {self.name}", shape, z_dim, generator, discriminator)
 
 
 def _adam(
@@ -50,12 +54,12 @@ _BIGGAN = _adam(_HINGE, (5e-5, 2e-4), (0.0, 0.999), 2)
 _ARCHITECTURES = {
     entry.name: entry
     for entry in (
-        Architecture("dcgan", "Radford et al. 2016", dcgan.make, 128, _DCGAN),
-        Architecture("sngan", "Miyato et al. 2018", sngan.make, 64, _SNGAN),
-        Architecture("biggan", "Brock et al. 2019", biggan.make, 96, _BIGGAN, True),
-        Architecture("acgan", "Odena et al. 2017", acgan.make, 16, _DCGAN, True),
-        Architecture("md-gan-mlp", "Hardy et al. 2019", md_gan.make_mlp, 512, _DCGAN, True),
-        Architecture("md-gan-cnn", "Hardy et al. 2019", md_gan.make_cnn, 16, _DCGAN, True),
+        Architecture("dcgan", dcgan.make, 128, _DCGAN),  # Radford et al. 2016
+        Architecture("sngan", sngan.make, 64, _SNGAN),  # Miyato et al. 2018
+        Architecture("biggan", biggan.make, 96, _BIGGAN, True),  # Brock et al. 2019
+        Architecture("acgan", acgan.make, 16, _DCGAN, True),  # Odena et al. 2017
+        Architecture("md-gan-mlp", md_gan.make_mlp, 512, _DCGAN, True),  # Hardy et al. 2019
+        Architecture("md-gan-cnn", md_gan.make_cnn, 16, _DCGAN, True),  # Hardy et al. 2019
     )
 }
 

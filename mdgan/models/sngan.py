@@ -12,10 +12,9 @@ from typing import cast
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mdgan.gan.build import Models
+from mdgan.gan.build import Parts
 from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
-from mdgan.models.blocks import UpBlock, down_blocks
-from mdgan.models.shapes import growth_of
+from mdgan.models.blocks import UpBlock, down_blocks, growth_of
 
 Z_DIM = 128
 _FEW_DOUBLINGS = 3
@@ -23,8 +22,8 @@ _MOST = 16
 """Times the width: no layer has more channels."""
 
 
-def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
-    """The models for pictures of a shape; see `Architecture.make`.
+def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
+    """The models for pictures of a shape; see `Architecture.parts`.
 
     Args:
         width: channels of the layers nearest to a large picture; a small one has four times as many
@@ -37,13 +36,8 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
     else:
         down = [width * min(_MOST, 1 << level) for level in range(doublings)]
         up, flat = down[::-1], down[-1:]
-    return Models(
-        "--architecture sngan",
-        shape,
-        Z_DIM,
-        partial(SNGANGenerator, side, up, shape[0]),
-        partial(SNGANDiscriminator, shape[0], down, flat),
-    )
+    generator = partial(SNGANGenerator, side, up, shape[0])
+    return generator, partial(SNGANDiscriminator, shape[0], down, flat), Z_DIM
 
 
 class SNGANGenerator(nn.Module):

@@ -9,6 +9,8 @@ import pytest
 from tests.processes import QUICK, ended_well, run, run_here
 
 IN_MEMORY = ["--transport", "memory"]
+SMALL = ["--width", "4", "--batch-size", "4"]
+AVERAGE = "generator-average.safetensors"
 FAMILIES = {
     # Swaps after 3, 6 and 9 iterations: within Lookahead windows of five steps.
     "mdgan": ["train", *QUICK, *IN_MEMORY, "--world-size", "3", "--swap-interval", "3"],
@@ -73,3 +75,49 @@ def spread_and_together(
     spread = run(*command, *apart, cwd=cwd)
     here = run_here(*command, *IN_MEMORY, "--out", str(out / "here"), cwd=cwd)
     return ended_well(spread, out / "spread"), ended_well(here, out / "here")
+
+
+MODELS = """
+import torch
+from torch import nn
+from mdgan.data.dataset_file import load
+
+_digits = load("digits", None)
+Partitioner, HeldOut = _digits.partitioner, _digits.held_out
+SHAPE, Z_DIM, NUM_CLASSES = _digits.shape, 6, 10
+
+
+class Generator(nn.Module):
+    num_classes = NUM_CLASSES
+
+    def __init__(self):
+        super().__init__()
+        self.classes = nn.Embedding(NUM_CLASSES, 6)
+        self.layers = nn.Sequential(
+            nn.Linear(Z_DIM, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2),
+            nn.Linear(16, 64), nn.Tanh(), nn.Unflatten(1, SHAPE),
+        )
+
+    def forward(self, z, y):
+        return self.layers(z + self.classes(y))
+
+
+class Discriminator(nn.Module):
+    num_classes = NUM_CLASSES
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 16), nn.LeakyReLU(0.2), nn.Dropout(0.3)
+        )
+        self.logit, self.tell = nn.Linear(16, 1), nn.Linear(16, NUM_CLASSES)
+
+    def forward(self, x, y):
+        features = self.layers(x)
+        RETURN
+"""
+RETURN = {
+    "auxiliary": "return self.logit(features), self.tell(features)",
+    "projection": "return self.logit(features) + (features * self.tell.weight[y]).sum(1, True)",
+}
+OWN = ["--datasets-dir", ".", "--dataset"]

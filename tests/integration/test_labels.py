@@ -1,4 +1,4 @@
-"""Conditional runs: over memory, resumed, spread, one worker beside none; samples by class."""
+"""Conditional runs: samples by class, what is told, and what cannot be."""
 
 import re
 from pathlib import Path
@@ -8,14 +8,7 @@ import pytest
 from PIL import Image
 
 import mdgan
-from tests.integration.exactness import (
-    FAMILIES,
-    IN_MEMORY,
-    mostly_slow,
-    one_worker_and_a_single_process,
-    spread_and_together,
-    whole_and_resumed,
-)
+from tests.integration.exactness import FAMILIES, IN_MEMORY, OWN
 from tests.processes import (
     QUICK,
     REPOSITORY,
@@ -25,103 +18,20 @@ from tests.processes import (
     run_here,
 )
 
-MODELS = """
-import torch
-from torch import nn
-from mdgan.data.dataset_file import load
-
-_digits = load("digits", None)
-Partitioner, HeldOut = _digits.partitioner, _digits.held_out
-SHAPE, Z_DIM, NUM_CLASSES = _digits.shape, 6, 10
-
-
-class Generator(nn.Module):
-    num_classes = NUM_CLASSES
-
-    def __init__(self):
-        super().__init__()
-        self.classes = nn.Embedding(NUM_CLASSES, 6)
-        self.layers = nn.Sequential(
-            nn.Linear(Z_DIM, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2),
-            nn.Linear(16, 64), nn.Tanh(), nn.Unflatten(1, SHAPE),
-        )
-
-    def forward(self, z, y):
-        return self.layers(z + self.classes(y))
-
-
-class Discriminator(nn.Module):
-    num_classes = NUM_CLASSES
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Flatten(), nn.Linear(64, 16), nn.LeakyReLU(0.2), nn.Dropout(0.3)
-        )
-        self.logit, self.tell = nn.Linear(16, 1), nn.Linear(16, NUM_CLASSES)
-
-    def forward(self, x, y):
-        features = self.layers(x)
-        RETURN
-"""
-RETURN = {
-    "auxiliary": "return self.logit(features), self.tell(features)",
-    "projection": "return self.logit(features) + (features * self.tell.weight[y]).sum(1, True)",
-}
-OWN = ["--datasets-dir", ".", "--dataset"]
 CLUSTERED = ["--algorithm", "fegan", "--clusters", "kmeans:3"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("labels")
-    for name, line in RETURN.items():
-        (made / f"{name}.py").write_text(MODELS.replace("RETURN", line))
-    unsaid = (made / "auxiliary.py").read_text().replace("NUM_CLASSES", "K")
-    (made / "unsaid.py").write_text(unsaid)
-    return made
-
-
-HELP = ["--r1", "1", "--augment", "diffaugment", "--set", "label_prior=data", "--ema", "4"]
-
-
-@pytest.mark.parametrize("name", RETURN)
-def test_one_worker_equals_a_single_process(folder: Path, tmp_path: Path, name: str) -> None:
-    flags = [*OWN, name, "--local-steps", "2", *HELP]
-    worker, alone = one_worker_and_a_single_process(flags, tmp_path, folder)
-    assert worker == alone
-
-
-QUICK_ONES = {("mdgan", "auxiliary"), ("fl-gan", "projection")}
-
-
-@pytest.mark.parametrize(
-    ("family", "name"), mostly_slow([(f, n) for f in FAMILIES for n in RETURN], QUICK_ONES)
-)
-def test_resumed_equals_never_stopped(folder: Path, tmp_path: Path, family: str, name: str) -> None:
-    flags = [*OWN, name, "--set", "label_prior=data", "--gradient-penalty", "2"]
-    flags += ["--discriminator-loss", "wasserstein", "--generator-loss", "wasserstein"]
-    whole, resumed = whole_and_resumed(family, flags, tmp_path, folder)
-    assert resumed == whole
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RETURN)
-def test_any_spread_gives_the_same_generator(folder: Path, tmp_path: Path, name: str) -> None:
-    flags = [*OWN, name, "--set", "label_prior=data"]
-    spread, together = spread_and_together(flags, tmp_path, folder)
-    assert spread == together
-
-
-@pytest.mark.slow
-def test_samples_of_a_run(folder: Path, tmp_path: Path) -> None:
+def test_samples_of_a_run(conditional_sets: Path, tmp_path: Path) -> None:
     flags = ["standalone", *QUICK, *OWN, "auxiliary", "--eval-interval", "0"]
     flags += ["--set", "class_weight=0.5", "--out", str(tmp_path / "run")]
-    ended_well(run_here(*flags, cwd=folder), tmp_path / "run")
+    ended_well(run_here(*flags, cwd=conditional_sets), tmp_path / "run")
 
     def drawn(*more: str, name: str = "grid.png") -> Path:
         file = tmp_path / name
-        done = run_here("sample", str(tmp_path / "run"), *more, "-o", str(file), cwd=folder)
+        done = run_here(
+            "sample", str(tmp_path / "run"), *more, "-o", str(file), cwd=conditional_sets
+        )
         assert done.status == 0, done
         return file
 
@@ -136,7 +46,7 @@ def test_samples_of_a_run(folder: Path, tmp_path: Path) -> None:
     assert np.array_equal(found.numpy(), three["images"])
     assert mdgan.Run.open(tmp_path / "run").sample(4).shape == (4, 1, 8, 8)
 
-    beyond = run_here("sample", str(tmp_path / "run"), "--class", "10", cwd=folder)
+    beyond = run_here("sample", str(tmp_path / "run"), "--class", "10", cwd=conditional_sets)
     assert (beyond.status, beyond.errors.count("\n")) == (2, 1)
     assert "--class 10: must be one of 0-9" in beyond.errors
     with pytest.raises(mdgan.BadInput, match="label -1: must be one of 0-9"):
@@ -144,10 +54,12 @@ def test_samples_of_a_run(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_told_of_a_run(folder: Path, tmp_path: Path) -> None:
+def test_what_is_told_of_a_run(conditional_sets: Path, tmp_path: Path) -> None:
     flags = ["standalone", *QUICK, *OWN, "auxiliary", "--set", "label_prior=data"]
-    ended_well(run_here(*flags, "--out", str(tmp_path / "run"), cwd=folder), tmp_path / "run")
-    told = run_here("evaluate", str(tmp_path / "run"), "-n", "100", cwd=folder)
+    ended_well(
+        run_here(*flags, "--out", str(tmp_path / "run"), cwd=conditional_sets), tmp_path / "run"
+    )
+    told = run_here("evaluate", str(tmp_path / "run"), "-n", "100", cwd=conditional_sets)
     assert "right class" in told.output
     held = read_events(tmp_path / "run", "holdings")[0]["workers"]["1"]["classes"]
     (scored,) = read_events(tmp_path / "run", "scores")
@@ -159,15 +71,17 @@ def test_what_is_told_of_a_run(folder: Path, tmp_path: Path) -> None:
         abs(found - share) <= 1
         for found, share in zip(scored["by_class"]["asked"], shares, strict=True)
     )
-    reported = run_here("report", str(tmp_path / "run"), cwd=folder)
+    reported = run_here("report", str(tmp_path / "run"), cwd=conditional_sets)
     assert reported.status == 0, reported
     assert "right class" in (tmp_path / "run" / "report.html").read_text()
 
 
-def test_a_run_without_classes_has_none(folder: Path, tmp_path: Path) -> None:
+def test_a_run_without_classes_has_none(conditional_sets: Path, tmp_path: Path) -> None:
     plain = str(tmp_path / "plain")
-    ended_well(run_here("standalone", *QUICK, "--out", plain, cwd=folder), tmp_path / "plain")
-    asked = run_here("sample", plain, "--class", "3", cwd=folder)
+    ended_well(
+        run_here("standalone", *QUICK, "--out", plain, cwd=conditional_sets), tmp_path / "plain"
+    )
+    asked = run_here("sample", plain, "--class", "3", cwd=conditional_sets)
     assert asked.status == 2
     assert "--class 3: the generator of" in asked.errors
     assert "is not conditional; leave it out" in asked.errors
@@ -194,34 +108,36 @@ def test_a_run_without_classes_has_none(folder: Path, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_one_line(
-    folder: Path, tmp_path: Path, flags: list[str], says: str
+    conditional_sets: Path, tmp_path: Path, flags: list[str], says: str
 ) -> None:
     out = tmp_path / "run"
-    refused = run_here("train", *QUICK, *flags, "--out", str(out), cwd=folder)
+    refused = run_here("train", *QUICK, *flags, "--out", str(out), cwd=conditional_sets)
     assert refused.status == 2, refused
     assert says in refused.errors.strip().splitlines()[-1]
     assert "Traceback" not in refused.errors
     assert not out.exists()
 
 
-def test_conditional_workers_are_computed_at_once(folder: Path, tmp_path: Path) -> None:
+def test_conditional_workers_are_computed_at_once(conditional_sets: Path, tmp_path: Path) -> None:
     flags = ["train", *QUICK, *IN_MEMORY, *OWN, "auxiliary", "--world-size", "4", "--vectorize"]
-    done = run_here(*flags, "--out", str(tmp_path / "run"), cwd=folder)
+    done = run_here(*flags, "--out", str(tmp_path / "run"), cwd=conditional_sets)
     ended_well(done, tmp_path / "run")
     assert "one by one" not in done.errors
 
 
 @pytest.mark.slow
-def test_clients_measure_what_they_can(folder: Path, tmp_path: Path) -> None:
+def test_clients_measure_what_they_can(conditional_sets: Path, tmp_path: Path) -> None:
     command = [*FAMILIES["fegan"], *OWN, "auxiliary", "--training-load", "measured"]
-    ended_well(run_here(*command, "--out", str(tmp_path / "run"), cwd=folder), tmp_path / "run")
+    ended_well(
+        run_here(*command, "--out", str(tmp_path / "run"), cwd=conditional_sets), tmp_path / "run"
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], ["--set", "label_prior=data", "--stale", "1"]])
-def test_a_run_can_be_planned(folder: Path, flags: list[str]) -> None:
+def test_a_run_can_be_planned(conditional_sets: Path, flags: list[str]) -> None:
     command = ["plan", *OWN, "auxiliary", "--world-size", "4", "--threads", "1", *flags]
-    planned = run(*command, cwd=folder)
+    planned = run(*command, cwd=conditional_sets)
     assert planned.status == 0, planned
 
 

@@ -1,61 +1,24 @@
-"""Runs with what helps where data are few: over memory, resumed, spread, one worker beside none."""
+"""The average of a generator, and what few data allow."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.integration.exactness import (
+    AVERAGE,
     FAMILIES,
     IN_MEMORY,
     mostly_slow,
     one_worker_and_a_single_process,
-    spread_and_together,
     whole_and_resumed,
 )
 from tests.processes import QUICK, ended_well, generator_bytes, read_events, run_here
 
-AVERAGE = "generator-average.safetensors"
 AVERAGED = ["standalone", *QUICK, "--ema", "4"]
 
 
 def average_bytes(folder: Path) -> bytes:
     return (folder / AVERAGE).read_bytes()
-
-
-WASSERSTEIN = ["--discriminator-loss", "wasserstein", "--generator-loss", "wasserstein"]
-HELP = {
-    "penalties": [*WASSERSTEIN, "--r1", "1", "--gradient-penalty", "10"],
-    "spectral norm": ["--spectral-norm", "--r1", "1"],
-    "diffaugment": ["--augment", "diffaugment", "--ema", "5"],
-    "ada": ["--augment", "ada", "--set", "ada_target=-0.5", "--r1", "1"],
-}
-"""Two of them at once, where they go together."""
-QUICK_ONES = {
-    *(("fl-gan", "spectral norm"), ("mdgan", "ada"), ("standalone", "diffaugment")),
-}
-
-
-@pytest.mark.parametrize(
-    ("family", "name"), mostly_slow([(f, n) for f in FAMILIES for n in HELP], QUICK_ONES)
-)
-def test_resumed_equals_never_stopped(tmp_path: Path, family: str, name: str) -> None:
-    whole, resumed = whole_and_resumed(family, HELP[name], tmp_path)
-    assert resumed == whole
-
-
-@pytest.mark.parametrize("name", mostly_slow(HELP, ["ada"]))
-def test_one_worker_equals_a_single_process(tmp_path: Path, name: str) -> None:
-    flags = ["--local-steps", "2"]
-    worker, alone = one_worker_and_a_single_process([*HELP[name], *flags], tmp_path)
-    assert worker == alone
-    plain = run_here("standalone", *QUICK, *flags, "--out", "plain", cwd=tmp_path)
-    assert ended_well(plain, tmp_path / "plain") != alone
-
-
-@pytest.mark.parametrize("name", mostly_slow(HELP, ["ada"]))
-def test_any_spread_gives_the_same_generator(tmp_path: Path, name: str) -> None:
-    spread, together = spread_and_together(HELP[name], tmp_path)
-    assert spread == together
 
 
 def test_spectral_norm_cannot_be_stacked(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mdgan.gan.rate_scaling import rate_factor
+from mdgan.gan.optimizer_settings import rate_factor
 
 
 class BatchSizes(NamedTuple):
@@ -37,7 +37,7 @@ class Scaling:
     global_batch_size: int | None = None
     """B, of all workers together; None for N·b."""
     rule: str = "none"
-    """Of `rate_scaling.rate_factor`."""
+    """Of `optimizer_settings.rate_factor`."""
     reference_batch_size: int = 1
     """The samples of an iteration for which the learning rates are given."""
 

@@ -29,8 +29,7 @@ from mdgan.gan.model_state import (
     under,
 )
 from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.optimizers import make_optimizer
-from mdgan.gan.trained_model import TrainedModel
+from mdgan.gan.optimizers import TrainedModel, make_optimizer
 from mdgan.gan.weighted_mean import average
 from mdgan.messages import Message
 

@@ -9,7 +9,7 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, updates_setting
 from mdgan.families.data_parallel.scaling import BatchSizes, Scaling
-from mdgan.gan.rate_scaling import SCALING_RULE_NAMES
+from mdgan.gan.optimizer_settings import SCALING_RULE_NAMES
 from mdgan.settings.declare import Settings, parsed, section, setting, text, whole
 from mdgan.settings.excludes import Condition, table
 

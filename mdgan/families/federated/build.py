@@ -46,7 +46,7 @@ from mdgan.gan.build import Models, build_model, make_local_gan, make_model
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
-from mdgan.gan.statistics import refresh_buffers
+from mdgan.gan.sampling import refresh_buffers
 from mdgan.privacy.budget import Budget, make_half
 from mdgan.settings.machine import pin
 

@@ -21,7 +21,7 @@ from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.model_stack import CannotStack
 from mdgan.gan.model_state import part_of, under
 from mdgan.gan.model_vector import ModelVector
-from mdgan.gan.stacked_gans import StackedGANs
+from mdgan.gan.stacked_learners import StackedGANs
 
 _log = logging.getLogger(__name__)
 

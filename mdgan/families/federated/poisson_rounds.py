@@ -39,7 +39,7 @@ def update(begun: Tensor, found: Tensor, num_weight_blocks: int, clip: float) ->
     """What training has changed in the weights, cut to the norm C (Algorithm 1).
 
     Buffers stay as they were: those that count batches would outweigh everything else, and noise
-    would make variances negative. The server finds its own; see `statistics.py`.
+    would make variances negative. The server finds its own; see `sampling.py`.
     """
     changed = torch.zeros_like(found)
     weights = slice(num_weight_blocks)

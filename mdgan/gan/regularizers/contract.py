@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mdgan.errors import BadInput
+from mdgan.settings.declare import number, shortest
 from mdgan.settings.excludes import Excludes
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 REAL, FAKE, BETWEEN = "real", "fake", "between"
 """Where a penalty is taken: at real samples, at generated ones, or at mixtures of both."""
+WEIGHT = number(lambda weight: 0 < weight < inf, "must be above 0; leave it out for no penalty")
+"""The kind of a penalty's setting."""
 
 
 class Regularizer(ABC):
@@ -74,10 +78,23 @@ class Regularizer(ABC):
 
 
 class Penalty(Regularizer):
-    """A regulariser that adds to D's loss; it has no state."""
+    """A regulariser that adds to D's loss; it has no state.
+
+    Its setting, a `WEIGHT`, has its name.
+    """
 
     place: ClassVar[str]
     """`REAL`, `FAKE` or `BETWEEN`."""
+
+    def __init__(self, weight: float) -> None:
+        self.flag = f"--{self.name.replace('_', '-')} {shortest(weight)}"
+        self.weight = weight
+
+    @classmethod
+    def of(cls, settings: Any) -> Self | None:
+        """See `Regularizer`."""
+        weight = getattr(settings, cls.name)
+        return None if weight is None else cls(weight)
 
     @abstractmethod
     def of_samples(self, logits: Tensor, slopes: Tensor) -> Tensor:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mdgan.gan.regularizers.contract import BETWEEN, Penalty
-from mdgan.gan.regularizers.r1 import WEIGHT
-from mdgan.settings.declare import Settings, setting, shortest
+from mdgan.gan.regularizers.contract import BETWEEN, WEIGHT, Penalty
+from mdgan.settings.declare import Settings, setting
 from mdgan.settings.excludes import table
 
 if TYPE_CHECKING:
@@ -46,20 +45,10 @@ class GradientPenalty(Penalty):
         "without",
     )
 
-    def __init__(self, weight: float) -> None:
-        self.flag = f"--gradient-penalty {shortest(weight)}"
-        self._weight = weight
-
-    @classmethod
-    def of(cls, settings: GradientPenaltySettings) -> GradientPenalty | None:
-        """See `Regularizer`."""
-        weight = settings.gradient_penalty
-        return None if weight is None else cls(weight)
-
     def of_samples(self, logits: Tensor, slopes: Tensor) -> Tensor:
         """See `Penalty`."""
         import torch
 
         del logits
         norms: Tensor = torch.linalg.vector_norm(slopes, dim=(-3, -2, -1))
-        return self._weight * (norms - 1).square().mean(-1)
+        return self.weight * (norms - 1).square().mean(-1)

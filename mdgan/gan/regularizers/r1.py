@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING
 
-from mdgan.gan.regularizers.contract import REAL, Penalty
-from mdgan.settings.declare import Settings, number, setting, shortest
+from mdgan.gan.regularizers.contract import REAL, WEIGHT, Penalty
+from mdgan.settings.declare import Settings, setting
 from mdgan.settings.excludes import table
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-WEIGHT = number(lambda weight: 0 < weight < inf, "must be above 0; leave it out for no penalty")
 
 
 class R1Settings(Settings, group="models"):
@@ -42,16 +39,7 @@ class R1(Penalty):
         """
     )
 
-    def __init__(self, gamma: float) -> None:
-        self.flag = f"--r1 {shortest(gamma)}"
-        self._gamma = gamma
-
-    @classmethod
-    def of(cls, settings: R1Settings) -> R1 | None:
-        """See `Regularizer`."""
-        return None if settings.r1 is None else cls(settings.r1)
-
     def of_samples(self, logits: Tensor, slopes: Tensor) -> Tensor:
         """See `Penalty`."""
         del logits
-        return 0.5 * self._gamma * slopes.square().sum((-3, -2, -1)).mean(-1)
+        return 0.5 * self.weight * slopes.square().sum((-3, -2, -1)).mean(-1)

@@ -14,7 +14,7 @@ from mdgan.engine.settings import threshold
 from mdgan.engine.stages.mask import LOSS_STEPS, MaskedSum, read_masked, read_tensors
 from mdgan.engine.stages.mask_arithmetic import PRIME
 from mdgan.engine.stages.mask_server import total_of
-from mdgan.gan.exact_sum import STEPS_PER_UNIT, summed, summed_in_steps
+from mdgan.gan.exact_sum import FEEDBACK, STEPS_PER_UNIT
 from mdgan.messages import Kind, Message
 from tests.unit.engine.secure import FORM, RUN, Hosts
 
@@ -38,11 +38,13 @@ def test_the_sum_is_that_of_plain_answers_bit_for_bit() -> None:
     for host, answer in answers.items():
         message = hosts.answer(host, answer)
         assert message.tensors.keys() == {"masked.0", "shares.0"}
-        plain = summed_in_steps({1: answer}).flatten()
+        plain = FEEDBACK.in_steps({1: answer}, {}).flatten()
         assert not (message.tensors["masked.0"][:-2] == plain).any()
     total = hosts.total([1, 2, 3, 4])
     assert total is not None
-    assert torch.equal(total[:-2].double().view(2, 3) / STEPS_PER_UNIT, summed(answers))
+    assert torch.equal(
+        total[:-2].double().view(2, 3) / STEPS_PER_UNIT, FEEDBACK.add_up(answers, {})
+    )
     assert (total[-2:] / LOSS_STEPS).tolist() == [2.0, 10.0]
 
 

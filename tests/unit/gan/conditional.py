@@ -1,17 +1,16 @@
 """Small conditional models, and workers and learners that train them."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mdgan.families.mdgan.algorithm import GeneratorLearner
 from mdgan.families.mdgan.worker import Worker
-from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import RandomState, generator_for
-from mdgan.gan.regularizers.contract import Regularizer, Regularizers
+from mdgan.gan.regularizers.contract import Regularizer
 from tests.unit.gan import small
 
 NUM_CLASSES = 3
@@ -80,16 +79,10 @@ class LabelledData(small.RealData):
 
 
 def make_worker(
-    kind: type[nn.Module], seed: int = 0, regularizers: Iterable[Regularizer] = (), **rules: float
+    kind: type[nn.Module], seed: int = 0, regularizers: Iterable[Regularizer] = (), **rules: Any
 ) -> Worker:
-    model = make(kind, seed)
-    own = small.make_worker(seed)
-    return Worker(
-        Discriminator(model, small.adam(model)),
-        LabelledData(seed),
-        RandomState(seed + 2000, small.CPU),
-        replace(own.rules, **rules),  # type: ignore[arg-type] # by name
-        Regularizers(regularizers),
+    return small.make_worker(
+        seed, model=make(kind, seed), data=LabelledData(seed), regularizers=regularizers, **rules
     )
 
 

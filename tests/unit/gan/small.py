@@ -1,6 +1,8 @@
 """Small models with everything that makes bits differ: dropout, BatchNorm, Adam."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +10,7 @@ from torch import Tensor, nn
 from mdgan.families.mdgan.algorithm import GeneratorLearner
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import LearningRules
+from mdgan.gan.discriminator_learner import Batches, LearningRules
 from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.optimizer_settings import Policy
@@ -90,22 +92,25 @@ def make_worker(
     seed: int = 0,
     *,
     model_seed: int | None = None,
-    local_steps: int = 1,
+    model: nn.Module | None = None,
+    policy: Policy | None = None,
+    data: Batches | None = None,
     generator_loss: str = "non-saturating",
     discriminator_loss: str = "bce",
     regularizers: Iterable[Regularizer] = (),
+    **rules: Any,
 ) -> Worker:
-    model = make_model(seed if model_seed is None else model_seed)
+    """Args: rules: those of `LearningRules` that are not usual."""
+    model = model or make_model(seed if model_seed is None else model_seed)
+    optimizer = adam(model) if policy is None else make_optimizer(model, policy)
+    usual = LearningRules(
+        BATCH_SIZE, 1, DISCRIMINATOR_LOSSES[discriminator_loss], GENERATOR_LOSSES[generator_loss]
+    )
     return Worker(
-        Discriminator(model, adam(model)),
-        RealData(seed),
+        Discriminator(model, optimizer, policy),
+        data or RealData(seed),
         RandomState(seed + 2000, CPU),
-        LearningRules(
-            BATCH_SIZE,
-            local_steps,
-            DISCRIMINATOR_LOSSES[discriminator_loss],
-            GENERATOR_LOSSES[generator_loss],
-        ),
+        replace(usual, **rules),
         Regularizers(regularizers),
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load, save
@@ -11,17 +12,15 @@ from mdgan.data.partitioner import InMemoryPartitioner
 from mdgan.data.shard import Shard
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.worker import Worker
-from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import DiscriminatorLearner, LearningRules
+from mdgan.gan.discriminator_learner import DiscriminatorLearner
 from mdgan.gan.generator import Generator
 from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import LocalGAN
-from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, generator_for
+from tests.unit.gan import small
 from tests.unit.gan.small import (
-    BATCH_SIZE,
     CPU,
     Z_DIM,
     adam,
@@ -30,7 +29,6 @@ from tests.unit.gan.small import (
     images,
     make_generator,
     make_learner,
-    make_model,
 )
 
 SHARD_SIZE = 12
@@ -46,20 +44,10 @@ class Images(InMemoryPartitioner):
 SOURCE = Images(Path())
 
 
-def make_worker(
-    rank: int, *, local_steps: int = 1, shard_size: int = SHARD_SIZE, policy: Policy | None = None
-) -> Worker:
-    model = make_model()
-    optimizer = adam(model) if policy is None else make_optimizer(model, policy)
-    indices = torch.arange(shard_size) + rank
-    return Worker(
-        Discriminator(model, optimizer, policy),
-        Shard(SOURCE, indices, generator_for(0, "shard", rank)),
-        RandomState(100 + rank, CPU),
-        LearningRules(
-            BATCH_SIZE, local_steps, DISCRIMINATOR_LOSSES["bce"], GENERATOR_LOSSES["non-saturating"]
-        ),
-    )
+def make_worker(rank: int, *, shard_size: int = SHARD_SIZE, **how: Any) -> Worker:
+    """All workers begin with the same model."""
+    shard = Shard(SOURCE, torch.arange(shard_size) + rank, generator_for(0, "shard", rank))
+    return small.make_worker(rank, **{"model_seed": 0, **how}, data=shard)
 
 
 def through_bytes(state: dict[str, Tensor]) -> dict[str, Tensor]:

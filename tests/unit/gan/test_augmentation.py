@@ -118,12 +118,6 @@ def test_p_follows_the_mean_sign_of_real_logits() -> None:
     assert {0.0, 0.2, 0.4, 0.6, 0.8, 1.0} <= seen
 
 
-def test_logits_that_are_no_numbers_leave_a_state_that_can_be_loaded() -> None:
-    augmentation = Augmentation(target=0.6)
-    augmentation.note_real(torch.full((5,), float("nan")))
-    augmentation.load_state(augmentation.state())
-
-
 @pytest.mark.parametrize(("target", "p"), [(None, 200 / 500_000), (0.6, 200 / 500_000), (0.8, 0.0)])
 def test_ada_has_the_numbers_of_its_paper_unless_a_target_is_given(
     target: float | None, p: float

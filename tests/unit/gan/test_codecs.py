@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mdgan.gan.codec_form import CODEC_FORMS, parse_codec
 from mdgan.gan.codecs import FP32, Codec
-from mdgan.gan.exact_sum import addend, put_together, summed
+from mdgan.gan.exact_sum import FEEDBACK, put_together
 
 SHAPE = (3, 2, 4, 5)
 quick = settings(deadline=None, max_examples=80)
@@ -94,10 +94,10 @@ def test_no_place_is_outside_of_a_sample(place: int) -> None:
 @given(seeds, scales, st.permutations(range(7)))
 def test_sums_do_not_depend_on_order_or_grouping(seed: int, scale: float, order: list[int]) -> None:
     parts = [samples(seed + n, min(scale, 1.0), 1)[0] for n in range(7)]
-    whole = summed(dict(enumerate(parts)))
+    whole = FEEDBACK.add_up(dict(enumerate(parts)), {})
     mixed = put_together(
         [parts[n] for n in order[:2]],
-        [summed({n: parts[n] for n in some}) for some in (order[2:4], order[4:])],
+        [FEEDBACK.add_up({n: parts[n] for n in some}, {}) for some in (order[2:4], order[4:])],
     )
     assert mixed is not None
     assert torch.equal(mixed, whole)
@@ -108,4 +108,4 @@ def test_one_answer_is_itself() -> None:
     tiny = samples(1, 1e-20, 1)[0]
     assert torch.equal(put_together([tiny], []), tiny.double())  # type: ignore[arg-type] # None would not be equal
     assert put_together([], []) is None
-    assert not torch.equal(addend(tiny), tiny.double())
+    assert not torch.equal(FEEDBACK.add_up({1: tiny}, {}), tiny.double())

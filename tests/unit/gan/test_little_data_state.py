@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from mdgan.families.mdgan.worker import Worker
-from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
@@ -23,7 +22,7 @@ from tests.unit.gan import small, stateful
 from tests.unit.gan.small import equal_bits, images
 from tests.unit.gan.stateful import Run, assert_swapping_exchanges_shards, swap
 
-ITERATIONS = 8
+ITERATIONS = 6
 WASSERSTEIN = {
     "discriminator_loss": DISCRIMINATOR_LOSSES["wasserstein"],
     "generator_loss": GENERATOR_LOSSES["wasserstein"],
@@ -45,11 +44,7 @@ def quick_ada() -> Augmentation:
 
 
 CASES = {
-    "r1": Case(lambda: [R1(5.0)]),
     "gradient penalty": Case(lambda: [GradientPenalty(10.0)], local_steps=2, rules=WASSERSTEIN),
-    "spectral norm": Case(list, spectral_norm=True),
-    "all penalties": Case(lambda: [R1(1.0), GradientPenalty(1.0)], True, rules=WASSERSTEIN),
-    "diffaugment": Case(lambda: [Augmentation()]),
     "ada": Case(lambda: [quick_ada()]),
     "ada and r1": Case(lambda: [quick_ada(), R1(1.0)], True, 2),
     "all but ada": Case(lambda: [Augmentation(), R1(1.0), GradientPenalty(1.0)], rules=WASSERSTEIN),
@@ -59,14 +54,16 @@ cases = pytest.mark.parametrize("name", CASES)
 
 def make_worker(name: str, rank: int) -> Worker:
     case = CASES[name]
-    worker = stateful.make_worker(rank, local_steps=case.local_steps)
-    worker.rules = replace(worker.rules, **case.rules)
-    worker.regularizers = Regularizers(case.regularizers())
-    if case.spectral_norm:
-        with RandomState(0, small.CPU).in_place():
-            model = small.make_model()
+    with RandomState(0, small.CPU).in_place():
+        model = small.make_model()
+        if case.spectral_norm:
             add_spectral_norm(model)
-        worker.discriminator = Discriminator(model, small.adam(model))
+    how: dict[str, Any] = {
+        "local_steps": case.local_steps,
+        "regularizers": case.regularizers(),
+    }
+    worker = stateful.make_worker(rank, model=model, **how)
+    worker.rules = replace(worker.rules, **case.rules)
     return worker
 
 
@@ -76,7 +73,7 @@ def test_stopped_and_resumed_equals_never_stopped(name: str) -> None:
         Run(partial(make_worker, name), swaps=(2, 4), early=early) for early in (True, True, False)
     )
     for i in range(1, ITERATIONS + 1):
-        if i in (1, 3, 4, 6):
+        if i in (1, 3, 4):
             broken = broken.resumed()
         for run in (whole, broken, late):
             run.iterate(i)
@@ -96,16 +93,6 @@ def test_swapping_equals_exchanging_the_shards(
     name: str, way: Callable[[Worker, Worker], None]
 ) -> None:
     assert_swapping_exchanges_shards(partial(make_worker, name), way)
-
-
-@cases
-def test_each_of_them_changes_training(name: str) -> None:
-    plain, other = stateful.make_worker(1), make_worker(name, 1)
-    for i in range(ITERATIONS):
-        for worker in (plain, other):
-            worker.learn(Samples(images(i)))
-    weights = [next(w.discriminator.model.parameters()) for w in (plain, other)]
-    assert not torch.equal(*weights)
 
 
 def test_the_real_batch_is_forgotten_with_its_half() -> None:
@@ -161,7 +148,7 @@ def test_with_another_shard_ada_stays_as_it_is() -> None:
 @pytest.mark.parametrize(
     "numbers", [[2, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 4], [float("nan"), 0, 0, 0], [0, 0, 0]]
 )
-def test_a_state_that_cannot_be_changes_nothing(numbers: list[float]) -> None:
+def test_a_state_that_cannot_be_is_refused(numbers: list[float]) -> None:
     worker = adapted(5)
     before = worker.state()
     state = {**before, "augmentation.adaptive": torch.tensor(numbers, dtype=torch.float64)}
@@ -169,5 +156,3 @@ def test_a_state_that_cannot_be_changes_nothing(numbers: list[float]) -> None:
         worker.load_state(state)
     with pytest.raises(KeyError):
         worker.load_state({**before, "augmentation.more": torch.zeros(1)})
-    after = worker.state()
-    assert all(small.same_bits(before[name], after[name]) for name in before)

@@ -1,6 +1,5 @@
 """Real and generated samples in one pass: the gradients of two passes, up to rounding."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,12 +9,8 @@ from torch import Tensor, nn
 from mdgan.errors import BadInput
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.build import Models
-from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
-from mdgan.gan.losses import DISCRIMINATOR_LOSSES
-from mdgan.gan.randomness import RandomState
 from mdgan.gan.regularizers.augment import Augmentation
-from mdgan.gan.regularizers.contract import Regularizer, Regularizers
 from mdgan.gan.regularizers.gradient_penalty import GradientPenalty
 from mdgan.gan.settings import TrainingSettings
 from mdgan.models.blocks import MinibatchDiscrimination
@@ -38,15 +33,9 @@ def _model(kind: str) -> nn.Module:
     return model
 
 
-def _worker(kind: str, *regularizers: Regularizer, **rules: Any) -> Worker:
-    model = _model(kind)
-    return Worker(
-        Discriminator(model, small.adam(model)),
-        small.RealData() if kind == "plain" else conditional.LabelledData(),
-        RandomState(7, small.CPU),
-        replace(small.make_worker().rules, **rules),
-        Regularizers(regularizers),
-    )
+def _worker(kind: str, **how: Any) -> Worker:
+    data = small.RealData() if kind == "plain" else conditional.LabelledData()
+    return small.make_worker(7, model=_model(kind), data=data, **how)
 
 
 def _learnt(worker: Worker, fakes: list[Samples]) -> tuple[list[Tensor], list[Tensor]]:
@@ -75,7 +64,7 @@ def _learnt(worker: Worker, fakes: list[Samples]) -> tuple[list[Tensor], list[Te
             "projection",
             {
                 "regularizer": lambda: GradientPenalty(10.0),
-                "discriminator_loss": DISCRIMINATOR_LOSSES["wasserstein"],
+                "discriminator_loss": "wasserstein",
             },
         ),
     ],
@@ -92,7 +81,7 @@ def test_one_pass_gives_the_gradients_of_two(
     if kind == "plain":
         fakes = [fake.without_labels() for fake in fakes]
     apart, merged = (
-        _worker(kind, *([make()] if make else []), **given, merges_halves=merges)
+        _worker(kind, regularizers=[make()] if make else [], **given, merges_halves=merges)
         for merges in (False, True)
     )
     expected, found = _learnt(apart, fakes), _learnt(merged, fakes)

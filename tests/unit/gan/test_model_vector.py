@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -66,23 +66,11 @@ def mean_of(vectors: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_what_one_pair_of_models_is_another_becomes(dtype: torch.dtype) -> None:
     source, target = models_of(3), models_of(0)
+    with torch.no_grad():
+        next(source[0].parameters()).view(-1)[: len(STRANGE)] = torch.tensor(STRANGE)
     assert not equal_bits(bits(*source), bits(*target))
     ModelVector(*target).write(ModelVector(*source).read().to(dtype))
     assert equal_bits(bits(*source), bits(*target))
-
-
-def test_what_was_read_is_a_copy() -> None:
-    models = models_of(2)
-    before, vector = bits(*models), ModelVector(*models)
-    read = vector.read()
-    read.zero_()
-    assert equal_bits(before, bits(*models))
-    again = vector.read()
-    kept = again.clone()
-    for model in models:
-        for tensor in model.state_dict().values():
-            tensor.add_(1)
-    assert same_bits(again, kept)
 
 
 def test_weights_buffers_and_counts_have_blocks_of_their_own() -> None:
@@ -106,24 +94,6 @@ def test_a_full_block_needs_no_second_one() -> None:
         assert vector.shape == (blocks, BLOCK)
         other = nn.Linear(size, 1, bias=False)
         assert_copied([model], [other])
-
-
-@pytest.mark.parametrize("value", STRANGE)
-def test_numbers_that_are_none_survive(value: float) -> None:
-    source, target = models_of(1), models_of(2)
-    with torch.no_grad():
-        for tensor in (next(source[0].parameters()), source[1].state_dict()["2.running_var"]):
-            tensor.view(-1)[-1] = value
-    assert_copied(source, target)
-
-
-@quick
-@given(st.lists(st.integers(-(2**47), 2**47), min_size=1, max_size=5))
-@example([2**24 - 1, 2**24, 2**24 + 1, 2**31 + 7, -1, -(2**24) - 1])
-def test_whole_numbers_of_either_sign_survive(values: list[int]) -> None:
-    source, target = wholes(*values), wholes(*(0 for _ in values))
-    ModelVector(target).write(ModelVector(source).read())
-    assert target.counts.tolist() == values
 
 
 @pytest.mark.parametrize(
@@ -173,8 +143,10 @@ def test_weights_that_two_layers_share_travel_once() -> None:
 
 
 @quick
-@given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=6), st.data())
-def test_whole_numbers_are_averaged_and_rounded(values: list[int], data: st.DataObject) -> None:
+@given(st.lists(st.integers(-(2**47), 2**47), min_size=1, max_size=6), st.data())
+def test_whole_numbers_of_either_sign_are_averaged_and_rounded(
+    values: list[int], data: st.DataObject
+) -> None:
     shares = data.draw(st.lists(st.integers(1, 8), min_size=len(values), max_size=len(values)))
     shares[-1] += 2 ** sum(shares).bit_length() - sum(shares)  # weights that float64 holds exactly
     weights = [share / sum(shares) for share in shares]
@@ -183,20 +155,3 @@ def test_whole_numbers_are_averaged_and_rounded(values: list[int], data: st.Data
     ModelVector(target).write(mean_of(vectors, weights))
     total = sum(share * value for share, value in zip(shares, values, strict=True))
     assert abs(int(target.counts) * sum(shares) - total) * 2 <= sum(shares), "the nearest"
-
-
-PAIRS = [(0.1, 0.3), (1.0, 1.0 + 2**-23), (-1e-30, 1e30), (16777216.0, 1.0)]
-
-
-@pytest.mark.parametrize(("first", "second"), PAIRS)
-def test_a_mean_is_rounded_once(first: float, second: float) -> None:
-    vectors = []
-    for value in (first, second):
-        model = Whole()
-        with torch.no_grad():
-            model.weight.fill_(value)
-        vectors.append(ModelVector(model).read())
-    target = Whole()
-    ModelVector(target).write(mean_of(vectors, [0.5, 0.5]))
-    ours = [float(torch.tensor(value)) for value in (first, second)]
-    assert target.weight.item() == float(torch.tensor(sum(ours) / 2, dtype=torch.float64).float())

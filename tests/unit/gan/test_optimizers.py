@@ -1,17 +1,17 @@
 """Each optimizer against its paper's formula, written here again in float64."""
 
 from collections.abc import Callable, Iterator
-from math import sqrt
+from math import cos, pi, sqrt
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy
-from mdgan.gan.optimizers import kept_by, make_optimizer, weights_replaced
-from mdgan.gan.schedules import RateSchedule
-from mdgan.gan.trained_model import TrainedModel
+from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, SCHEDULES, Policy, RateSchedule
+from mdgan.gan.optimizers import TrainedModel, kept_by, make_optimizer, weights_replaced
 from tests.unit.gan.small import all_bits, equal_bits, make_generator
 
 LR, B1, B2, EPS = 0.03, 0.6, 0.9, 1e-8
@@ -205,16 +205,6 @@ def test_a_window_begins_with_the_weights_that_were_loaded() -> None:
     assert all(torch.equal(*pair) for pair in zip(slow, loaded.values(), strict=True))
 
 
-def test_between_windows_nothing_slow_is_kept() -> None:
-    model = nn.Linear(4, 3)
-    optimizer = make_optimizer(model, policy("lookahead:adam"))
-    kept = []
-    for _ in range(11):
-        train(model, optimizer, 1)
-        kept.append(bool(optimizer.state))
-    assert kept == 2 * [True, True, True, True, False] + [True]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_that_others_replace_begin_a_window_and_leave_moments(name: str) -> None:
     model = nn.Linear(4, 3)
@@ -240,11 +230,34 @@ def test_the_rate_is_that_of_the_iteration_alone(name: str) -> None:
     assert rates == pytest.approx([0.1 * LR, LR, 0.5 * LR, 0.5 * LR])
 
 
-@pytest.mark.parametrize(("most", "expected"), [(None, 20.0), (100.0, 20.0), (5.0, 5.0)])
-def test_gradients_are_scaled_down_together(most: float | None, expected: float) -> None:
-    model, chosen = nn.Linear(1, 2), policy("adam", clip_norm=most)
-    model.weight.grad, model.bias.grad = torch.tensor([[12.0], [0.0]]), torch.tensor([0.0, 16.0])
-    TrainedModel(model, make_optimizer(model, chosen), chosen).clip()
-    found = torch.stack([model.weight.grad.norm(), model.bias.grad.norm()])
-    assert float(found.norm()) == pytest.approx(expected)
-    assert float(found[0] / found[1]) == pytest.approx(0.75)
+@given(st.sampled_from(SCHEDULES), st.integers(0, 100), st.integers(1, 10**6))
+def test_a_rate_rises_in_the_warmup_and_never_after_it(
+    shape: str, warmup: int, num_iterations: int
+) -> None:
+    schedule = RateSchedule(shape, warmup, num_iterations)
+    iterations = range(1, min(num_iterations, 300) + 1)
+    factors = [schedule.factor(i) for i in iterations]
+    assert all(0 < factor <= 1 for factor in factors)
+    risen, fallen = factors[:warmup], factors[warmup:]
+    assert risen == sorted(risen)
+    assert fallen == sorted(fallen, reverse=True)
+    if len(factors) > warmup:
+        assert fallen[0] == 1.0
+        assert not warmup or risen[-1] == 1.0
+
+
+def test_a_rate_by_its_formula() -> None:
+    assert RateSchedule("constant", 2, 10).factor(7) == 1.0
+    linear, cosine = (RateSchedule(shape, 2, 10) for shape in ("linear", "cosine"))
+    assert [linear.factor(i) for i in (1, 2)] == [0.5, 1.0]
+    for done in range(8):
+        assert linear.factor(3 + done) == pytest.approx(1 - done / 8)
+        assert cosine.factor(3 + done) == pytest.approx((1 + cos(pi * done / 8)) / 2)
+
+
+@pytest.mark.parametrize("shape", ["linear", "cosine"])
+@pytest.mark.parametrize("warmup", [0, 10, 20])
+def test_beyond_the_end_there_is_nothing_left(shape: str, warmup: int) -> None:
+    schedule = RateSchedule(shape, warmup, 10)
+    assert schedule.factor(max(warmup, 10) + 10) == pytest.approx(0)
+    assert schedule.factor(-3) == schedule.factor(1)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mdgan.gan.randomness import RandomState, derive_seed, generator_for
+from mdgan.gan.randomness import RandomState, derive_seed
 
 CPU = torch.device("cpu")
 
@@ -47,22 +47,6 @@ def test_seeds_differ_by_run_name_and_number() -> None:
     seeds = {derive_seed(run, *stream) for run in range(5) for stream in streams}
     assert len(seeds) == 5 * len(streams)
     assert all(0 <= seed < 2**63 for seed in seeds)
-
-
-def test_generators_of_different_streams_are_independent() -> None:
-    noise, shard = generator_for(3, "noise"), generator_for(3, "shard", 1)
-    mixed = [(torch.randn(5, generator=noise), torch.rand(5, generator=shard)) for _ in range(4)]
-    noise, shard = generator_for(3, "noise"), generator_for(3, "shard", 1)
-    assert equal([first for first, _ in mixed], [torch.randn(5, generator=noise) for _ in mixed])
-    assert equal([second for _, second in mixed], [torch.rand(5, generator=shard) for _ in mixed])
-
-
-def test_making_a_state_draws_nothing_outside() -> None:
-    torch.manual_seed(1)
-    wanted = dropped()
-    torch.manual_seed(1)
-    RandomState(99, CPU)
-    assert torch.equal(dropped(), wanted)
 
 
 def test_dropout_in_a_state_does_not_depend_on_draws_outside() -> None:

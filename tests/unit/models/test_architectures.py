@@ -14,10 +14,9 @@ from mdgan.gan.build import Models, build_model, num_parameters
 from mdgan.gan.labels import call, num_classes_of
 from mdgan.models import biggan
 from mdgan.models.acgan import NOISE_SIZE
-from mdgan.models.blocks import KERNEL_SIZE, MinibatchDiscrimination
+from mdgan.models.blocks import KERNEL_SIZE, MinibatchDiscrimination, growth_of
 from mdgan.models.registry import architecture, architectures
 from mdgan.models.settings import ARCHITECTURES
-from mdgan.models.shapes import growth_of
 
 NUM_CLASSES = 3
 SHAPES = [(1, 8, 8), (1, 28, 28), (3, 32, 32)]

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from mdgan.gan.build import build_model
+from mdgan.models.blocks import num_groups, with_group_norm
 from mdgan.models.check import compares_samples
-from mdgan.models.group_norm import num_groups, with_group_norm
 from mdgan.models.registry import architecture
 
 

@@ -12,7 +12,7 @@ from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples, call, num_classes_of
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, as_output
 from mdgan.gan.regularizers.r1 import R1
-from mdgan.models.group_norm import with_group_norm
+from mdgan.models.blocks import with_group_norm
 from mdgan.models.registry import architecture
 from mdgan.privacy import per_sample
 from mdgan.privacy.layer_norms import clipped_sum_by_layer, layers_with_weights

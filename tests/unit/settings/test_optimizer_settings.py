@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from mdgan.families import registry
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy
-from mdgan.gan.schedules import RateSchedule
+from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy, RateSchedule
 from tests.unit.settings.refusals import refusal, refusal_of
 
 NETWORKS = ("generator", "discriminator")

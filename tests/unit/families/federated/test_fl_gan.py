@@ -6,8 +6,7 @@ from torch import Tensor
 
 from mdgan.families.federated.fl_gan import Client, GlobalModels
 from mdgan.gan.labels import Samples
-from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.schedules import RateSchedule
+from mdgan.gan.optimizer_settings import Policy, RateSchedule
 from mdgan.gan.weighted_mean import average
 from tests.unit.gan import small
 from tests.unit.gan.small import BATCH_SIZE, all_bits, equal_bits, same_bits

@@ -14,10 +14,9 @@ from mdgan.gan.arithmetic import prepare
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_stack import CannotStack
-from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy
+from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy, RateSchedule
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState
-from mdgan.gan.schedules import RateSchedule
 from tests.unit.gan import small
 
 RANKS = (3, 4, 7, 8)
