@@ -13,24 +13,27 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from mdgan.credentials.authority import Authority, make_authority, revoked_entry
+from mdgan.credentials.authority import Authority, make_authority
 from mdgan.credentials.identity import check_dates
 from mdgan.credentials.pem import (
+    UNREADABLE,
     certificates_in,
     check_belongs,
     check_is_private,
+    in_words,
     key_in,
     key_pem,
     now,
     pem_of,
     read_file,
 )
-from mdgan.credentials.permit import HOST_NAME, SERVER_NAME
+from mdgan.credentials.permit import HOST_NAME, SERVER_NAME, permit_in, ranks_in_words
 from mdgan.credentials.revocations import read_list
-from mdgan.errors import BadInput, cannot_write
+from mdgan.errors import BadInput, cannot_write, reason_of
 from mdgan.storage.whole_file import OWNER_ALONE, write_whole
 
 MOST_RANKS = 1000
@@ -157,14 +160,37 @@ def revoke(folder: Path, name: str, clock: datetime | None = None) -> Path:
         entries = read_list(path, [authority.certificate])
         if any(entry.serial_number == serial for entry in entries):
             raise BadInput(f"{name}: is revoked already; servers read the list {path}")
-        entries.append(revoked_entry(serial, clock))
-        _write(path, authority.revoke(entries, clock).public_bytes(Encoding.PEM), _FOR_ALL)
+        revoked = authority.revoke(entries, clock, serial)
+        _write(path, revoked.public_bytes(Encoding.PEM), _FOR_ALL)
     return path
 
 
-def read_certificate(path: Path) -> x509.Certificate:
-    """The first certificate of a file, to be shown; its dates and signature may be wrong."""
-    return certificates_in(path, read_file(path, "name another file"))[0]
+def describe(path: Path) -> str:
+    """Lines with the name, role, ranks, dates and fingerprint of a file's first certificate."""
+    certificate = certificates_in(path, read_file(path, "name another file"))[0]
+    try:
+        permit = permit_in(certificate)
+        fingerprint = certificate.fingerprint(hashes.SHA256()).hex(":")
+    except UNREADABLE as error:
+        raise BadInput(f"{path}: cannot be shown ({reason_of(error)}); make a new one") from error
+    is_over = " (expired)" if now() > certificate.not_valid_after_utc else ""
+    rows = {
+        "name": permit.name,
+        "role": "authority" if _is_authority(certificate) else permit.role or "any",
+        "ranks": ranks_in_words(permit.ranks),
+        "valid until": in_words(certificate.not_valid_after_utc) + is_over,
+        "fingerprint": f"SHA-256 {fingerprint}",
+    }
+    width = max(map(len, rows))
+    return "\n".join(f"{name:{width}}  {value}" for name, value in rows.items())
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except x509.ExtensionNotFound:
+        return False
+    return found.value.ca
 
 
 def _check_name(name: str) -> None:

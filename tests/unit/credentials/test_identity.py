@@ -133,14 +133,6 @@ def test_own_pki(tmp_path: Path) -> None:
     assert own.read() == identity
 
 
-def test_own_pki_needs_all_three(tmp_path: Path) -> None:
-    own = OwnPki(tmp_path)
-    with pytest.raises(BadInput, match=r"--ca .*ca\.pem: needs --certificate and --key"):
-        read_own_pki(own.ca, None, None)
-    with pytest.raises(BadInput, match=r"--key .*me\.key: needs --ca as well"):
-        read_own_pki(None, own.certificate, own.key)
-
-
 def test_own_pki_that_cannot_work(tmp_path: Path) -> None:
     own = OwnPki(tmp_path)
     written(own.ca, pem_of(OTHER.certificate))
