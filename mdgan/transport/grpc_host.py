@@ -15,9 +15,8 @@ from mdgan.credentials.permit import HOST_NAME, SERVER_NAME
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import RELAY
-from mdgan.transport.frames import Frame, WireError, decode, encode, next_frame
+from mdgan.transport.frames import Frame, Most, WireError, decode, encode, next_frame
 from mdgan.transport.host_end import HostTransport
-from mdgan.transport.limits import Most
 from mdgan.transport.links_pb2 import Hello, Nothing, Order, Piece, Time, Welcome
 from mdgan.transport.parcel_service import ParcelServer, ParcelService, fetch
 from mdgan.transport.parcels import NothingThere, Parcels

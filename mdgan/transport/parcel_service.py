@@ -8,8 +8,7 @@ import grpc
 
 from mdgan.credentials.identity import Identity
 from mdgan.timeouts import Timeouts
-from mdgan.transport.frames import Frame, WireError, next_frame
-from mdgan.transport.limits import Most
+from mdgan.transport.frames import Frame, Most, WireError, next_frame
 from mdgan.transport.links_pb2 import Order, Piece
 from mdgan.transport.parcels import NothingThere, Parcels
 from mdgan.transport.streams import CLOSE_SECONDS, FETCH, Threads, listen, options, reason_of

@@ -18,10 +18,10 @@ from mdgan.launch.find import find_server
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Admit, HostEvent, Joined, Received, Refused, ServerEvent
+from mdgan.transport.frames import Most
 from mdgan.transport.grpc_host import GrpcHostTransport
 from mdgan.transport.grpc_server import AcceptsFrom, GrpcServerTransport
 from mdgan.transport.host_end import HostTransport
-from mdgan.transport.limits import Most
 from mdgan.transport.memory import MemoryNetwork
 from mdgan.transport.server_end import ServerTransport
 from mdgan.transport.until import Until

@@ -10,9 +10,8 @@ import pytest
 
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import SERVER, Joined, Lost
-from mdgan.transport.frames import PIECE_BYTES, Frame, encode
+from mdgan.transport.frames import PIECE_BYTES, Frame, Most, encode
 from mdgan.transport.grpc_host import GrpcHostTransport
-from mdgan.transport.limits import Most
 from mdgan.transport.links_pb2 import Piece
 from mdgan.transport.streams import Outbox
 from tests.processes import wait_until

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdgan.messages import Kind, Message
-from mdgan.transport.frames import MOST_BYTES, PIECE_BYTES, Frame, WireError, decode, encode
+from mdgan.transport.frames import MOST_BYTES, PIECE_BYTES, Frame, Most, WireError, decode, encode
 from mdgan.transport.frames import next_frame as read
-from mdgan.transport.limits import Most
 from mdgan.transport.links_pb2 import Piece
 from tests.unit.transport.networks import ACCEPTS, note
 

@@ -14,8 +14,7 @@ import pytest
 from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import Joined, Lost, Refused
-from mdgan.transport.frames import Frame, encode
-from mdgan.transport.limits import Most
+from mdgan.transport.frames import Frame, Most, encode
 from mdgan.transport.links_pb2 import Hello, Piece, Welcome
 from mdgan.transport.streams import ASK, TAKE_PART, WATCH, open_channel
 from tests.processes import wait_until
