@@ -63,16 +63,10 @@ def value_of(message: object) -> float:
 
 
 class GrpcNetwork:
-    """A server on a socket in a private folder, or on a port of loopback, and hosts that join it.
+    """A server on a socket in a private folder, and hosts that join it.
 
-    Args:
-        timeouts: the time limits.
-        admit: who may come in.
-        accepts_from: what may come from a host.
-        identity: what everybody shows; with one, a port is opened instead of a socket.
-        place: where the server listens, if that matters.
-        relay: whether hosts leave their parcels with the server.
-        revocations: what does not count any more.
+    With an identity, which everybody shows, it is a port of loopback instead. With `relay` hosts
+    leave their parcels with the server.
     """
 
     def __init__(
