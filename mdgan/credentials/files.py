@@ -44,7 +44,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _CA, _CA_KEY, _REVOKED, _ISSUED = "ca.pem", "ca.key", "revoked.pem", "issued"
 
 
-def write_shared(path: Path, valid_for: timedelta, clock: datetime | None = None) -> datetime:
+def write_shared(path: Path, valid_for: timedelta) -> datetime:
     """Writes one file that all machines of a run share.
 
     The key of the authority that signs it is thrown away, so that no other certificate can pass
@@ -55,16 +55,14 @@ def write_shared(path: Path, valid_for: timedelta, clock: datetime | None = None
     """
     if os.path.lexists(path):
         raise BadInput(f"{path}: is there already; remove it first, or give another name")
-    clock = clock or now()
+    clock = now()
     authority = make_authority(valid_for, clock)
     certificate, key = authority.issue("shared", None, (), valid_for, clock)
     _write(path, key_pem(key) + pem_of(certificate, authority.certificate), OWNER_ALONE)
     return certificate.not_valid_after_utc
 
 
-def make_folder_of_authority(
-    folder: Path, valid_for: timedelta, clock: datetime | None = None
-) -> datetime:
+def make_folder_of_authority(folder: Path, valid_for: timedelta) -> datetime:
     """Makes an authority in a folder that is new or empty."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -74,7 +72,7 @@ def make_folder_of_authority(
         (folder / _ISSUED).mkdir()
     except OSError as error:
         raise BadInput(cannot_write(folder, error)) from error
-    clock = clock or now()
+    clock = now()
     authority = make_authority(valid_for, clock)
     revoked = authority.revoke([], clock).public_bytes(Encoding.PEM)
     contents = [
@@ -99,7 +97,6 @@ def issue(
     role: str,
     ranks: Collection[int],
     valid_for: timedelta,
-    clock: datetime | None = None,
 ) -> tuple[Path, datetime]:
     """Writes the file of one machine, `NAME.cred`.
 
@@ -119,7 +116,7 @@ def issue(
     if len(ranks) > MOST_RANKS:
         way_out = "leave --ranks out to allow any rank"
         raise BadInput(f"--ranks: {len(ranks)} are too many for one certificate; {way_out}")
-    clock = clock or now()
+    clock = now()
     path, record = folder / f"{name}.cred", folder / _ISSUED / f"{name}.pem"
     with _locked(folder):
         authority = _read_authority(folder)
@@ -137,7 +134,7 @@ def issue(
     return path, certificate.not_valid_after_utc
 
 
-def revoke(folder: Path, name: str, clock: datetime | None = None) -> Path:
+def revoke(folder: Path, name: str) -> Path:
     """Adds the certificate of a name to the signed list.
 
     Returns:
@@ -148,7 +145,6 @@ def revoke(folder: Path, name: str, clock: datetime | None = None) -> Path:
             written; the list is unchanged then.
     """
     _check_name(name)
-    clock = clock or now()
     record, path = folder / _ISSUED / f"{name}.pem", folder / _REVOKED
     with _locked(folder):
         authority = _read_authority(folder)
@@ -160,7 +156,7 @@ def revoke(folder: Path, name: str, clock: datetime | None = None) -> Path:
         entries = read_list(path, [authority.certificate])
         if any(entry.serial_number == serial for entry in entries):
             raise BadInput(f"{name}: is revoked already; servers read the list {path}")
-        revoked = authority.revoke(entries, clock, serial)
+        revoked = authority.revoke(entries, now(), serial)
         _write(path, revoked.public_bytes(Encoding.PEM), _FOR_ALL)
     return path
 

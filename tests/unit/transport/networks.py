@@ -164,6 +164,15 @@ def listening(network: Network, hosts: Mapping[int, HostTransport]) -> dict[int,
     return found
 
 
+Pair = tuple[HostTransport, HostTransport, dict[int, Any]]
+
+
+def giver_and_taker(network: Network) -> Pair:
+    """A giver, 1, a taker, 2, and where they hand out parcels."""
+    hosts = {number: network.join(number, {}) for number in (1, 2)}
+    return hosts[1], hosts[2], listening(network, hosts)
+
+
 def message_of(event: ServerEvent | HostEvent | None) -> Message:
     assert isinstance(event, Received), event
     return event.message

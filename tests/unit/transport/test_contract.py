@@ -20,8 +20,10 @@ from tests.unit.transport.networks import (
     GrpcNetwork,
     MemoryPlace,
     Network,
+    Pair,
     RelayedNetwork,
     admit_all,
+    giver_and_taker,
     host_of,
     in_threads,
     joined,
@@ -215,15 +217,6 @@ def test_hosts_exchange_with_each_other_again_and_again(network: Network) -> Non
     for host in hosts.values():
         assert host.traffic.sent == host.traffic.received == {"DISCRIMINATORS": 20 * size}
         assert host.slow_givers == set()
-
-
-Pair = tuple[HostTransport, HostTransport, dict[int, Any]]
-
-
-def giver_and_taker(network: Network) -> Pair:
-    """A giver, 1, a taker, 2, and where they hand out parcels."""
-    hosts = {number: network.join(number, {}) for number in (1, 2)}
-    return hosts[1], hosts[2], listening(network, hosts)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,6 @@ from tests.unit.transport.networks import LONG, QUICK, GrpcNetwork, ask_at, host
 
 SHORT = 1.0
 """Seconds of a search that is in vain; each place answers once in this time on any machine."""
-
-
-@pytest.fixture
-def network() -> Iterator[GrpcNetwork]:
-    opened = GrpcNetwork()
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

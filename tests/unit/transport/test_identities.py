@@ -1,6 +1,6 @@
 """Certificates on a port of loopback: who is let in, as what, and what the others are told."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -59,10 +59,8 @@ def identity(folder: Path, name: str) -> Identity:
 
 
 @pytest.fixture
-def network(folder: Path) -> Iterator[GrpcNetwork]:
-    opened = GrpcNetwork(identity=identity(folder, "server"))
-    yield opened
-    opened.close()
+def opened_with(folder: Path) -> Mapping[str, Any]:
+    return {"identity": identity(folder, "server")}
 
 
 def join(network: GrpcNetwork, folder: Path, name: str, *workers: int) -> Any:

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -28,13 +27,6 @@ from tests.unit.transport.networks import (
 from tests.unit.transport.peers import peer
 
 BRISK = replace(QUICK, liveness=2.0, farewell=0.2)
-
-
-@pytest.fixture
-def network() -> Iterator[GrpcNetwork]:
-    opened = GrpcNetwork()
-    yield opened
-    opened.close()
 
 
 def lying(kind: str, size: int, data: bytes = b"") -> Frame:

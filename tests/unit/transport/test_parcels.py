@@ -19,6 +19,7 @@ from tests.unit.transport.networks import (
     QUICK,
     GrpcNetwork,
     credentials,
+    giver_and_taker,
     in_threads,
     joined,
     listening,
@@ -28,13 +29,6 @@ from tests.unit.transport.networks import (
 from tests.unit.transport.peers import peer
 
 Handler = Callable[[Order, grpc.ServicerContext], Iterator[Piece]]
-
-
-@pytest.fixture
-def network() -> Iterator[GrpcNetwork]:
-    opened = GrpcNetwork()
-    yield opened
-    opened.close()
 
 
 def fetched(place: str, order: Order) -> list[Piece]:
@@ -50,14 +44,13 @@ def fetched(place: str, order: Order) -> list[Piece]:
 @pytest.mark.parametrize("key", ["", "Ü\0"])
 def test_who_does_not_know_the_key_gets_nothing(relay: bool, key: str) -> None:
     network = GrpcNetwork(relay=relay)
-    hosts = {number: network.join(number, {}) for number in (1, 2)}
-    addresses = listening(network, hosts)
-    hosts[1].exchange(4, {2: note(4, 4.0)}, [], addresses)
+    giver, taker, addresses = giver_and_taker(network)
+    giver.exchange(4, {2: note(4, 4.0)}, [], addresses)
     place = network.place if relay else addresses[1]
     with pytest.raises(grpc.RpcError) as caught:
         fetched(place, Order(giver=1, iteration=4, taker=2, key=key))
     assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
-    assert value_of(hosts[2].exchange(4, {}, [1], addresses)[1]) == 4.0
+    assert value_of(taker.exchange(4, {}, [1], addresses)[1]) == 4.0
     network.close()
 
 
@@ -82,11 +75,10 @@ def test_parcels_of_hosts_that_cannot_be_reached_go_through_the_server() -> None
 
 def test_a_relayed_host_that_leaves_has_its_newest_parcels_fetched() -> None:
     network = GrpcNetwork(relay=True)
-    hosts = {number: network.join(number, {}) for number in (1, 2)}
-    addresses = listening(network, hosts)
-    hosts[1].exchange(4, {2: note(4, 4.0)}, [], addresses)
-    hosts[1].close()
-    assert value_of(hosts[2].exchange(4, {}, [1], addresses)[1]) == 4.0
+    giver, taker, addresses = giver_and_taker(network)
+    giver.exchange(4, {2: note(4, 4.0)}, [], addresses)
+    giver.close()
+    assert value_of(taker.exchange(4, {}, [1], addresses)[1]) == 4.0
     network.close()
 
 
@@ -169,7 +161,7 @@ def test_a_giver_that_dies_before_it_gives(
     assert found == [Lost(4, "its connection closed")]
 
 
-def giver(answer: Callable[[], Sequence[bytes]], place: str) -> grpc.Server:
+def serving(answer: Callable[[], Sequence[bytes]], place: str) -> grpc.Server:
     """Hands out what the test wants."""
 
     def fetch(_order: Order, _context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -210,7 +202,7 @@ def test_a_giver_that_gives_something_else(
 ) -> None:
     taker = network.join(2, {})
     place = f"unix:{tmp_path}/giver"
-    server = giver(answer, place)
+    server = serving(answer, place)
     lost = taker.exchange(4, {}, [9], {9: place})[9]
     assert isinstance(lost, Lost)
     assert lost.peer == 9

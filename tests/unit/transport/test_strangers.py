@@ -37,10 +37,8 @@ TLS = pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
 
 
 @pytest.fixture
-def network() -> Iterator[GrpcNetwork]:
-    opened = GrpcNetwork(place="127.0.0.1:0")
-    yield opened
-    opened.close()
+def opened_with() -> Mapping[str, Any]:
+    return {"place": "127.0.0.1:0"}
 
 
 def address(network: GrpcNetwork) -> tuple[str, int]:
