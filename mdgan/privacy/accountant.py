@@ -1,6 +1,7 @@
-"""What steps of DP-SGD cost, by Opacus's accountant (Yousefpour et al. 2021).
+"""What steps of DP-SGD cost, by Opacus's accountants (Yousefpour et al. 2021).
 
-Mironov, Talwar and Zhang 2019 for Rényi differential privacy; samples are added or removed.
+Mironov, Talwar and Zhang 2019 for Rényi differential privacy, Gopi, Lee and Wutschitz 2021 for
+privacy loss random variables; samples are added or removed.
 """
 
 import logging
@@ -70,7 +71,7 @@ def check_installed(asked: str) -> None:
 
 
 @contextmanager
-def _asking_opacus(what: str) -> Iterator[None]:
+def _asking_opacus(kind: str, what: str) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that another order of Rényi may give a lower bound
         try:
@@ -79,7 +80,8 @@ def _asking_opacus(what: str) -> Iterator[None]:
             if isinstance(error, BadInput):
                 raise
             raise BadInput(
-                f"--dp-noise: Opacus cannot say what {what} cost ({error}); give more"
+                f"--dp-accountant {kind}: cannot say what {what} cost ({error}); use "
+                f"--dp-accountant {'rdp' if kind == 'prv' else 'prv'}"
             ) from error
 
 
@@ -134,17 +136,17 @@ def best_order(charge: PrivacyCharge, delta: float) -> float:
 
 @lru_cache(maxsize=256)
 def epsilon_of(
-    charge: PrivacyCharge, delta: float, earlier: tuple[PrivacyHistory, ...] = ()
+    charge: PrivacyCharge, delta: float, kind: str, earlier: tuple[PrivacyHistory, ...] = ()
 ) -> float:
     """ε of the steps of a plan, and of all that came before it, for δ.
 
-    Of a plan that is the first, all steps were chosen before any was taken, so the least bound
-    holds. The noise and the number of steps of a later plan may be chosen by one
+    Of a plan that is the first, all steps were chosen before any was taken, so each accountant may
+    look for its least bound. The noise and the number of steps of a later plan may be chosen by one
     who has seen what the earlier ones gave. Divergences still add up then at a Rényi order that was
     fixed before the first step (Feldman and Zrnic 2021, "Individual Privacy Accounting via a Rényi
     Filter"; Lécuyer 2021, "Practical Privacy Filters and Odometers with Rényi
     Differential Privacy"), but not at the order that turns out to be the best one in the
-    end. So after earlier plans ε is that at
+    end, and privacy loss random variables do not add up at all. So after earlier plans ε is that at
     their order, the best one for the first of them. Of several histories the worst counts.
 
     Args:
@@ -155,21 +157,25 @@ def epsilon_of(
         return epsilon_of_histories(earlier, delta)
     if not charge.noise:
         return inf
-    with _asking_opacus(f"{charge.steps:,} steps with noise {charge.noise:g}"):
+    with _asking_opacus(kind, f"{charge.steps:,} steps with noise {charge.noise:g}"):
         if earlier:
             spent = {
                 order: before + _divergence(order, (charge,))
                 for order, before in _worst(earlier).items()
             }
             return _epsilon_at(spent, delta)
-        return max(0.0, _best(charge, delta)[0])
+        if kind == "rdp":
+            return max(0.0, _best(charge, delta)[0])
+        accountant = _accountants().create_accountant(mechanism=kind)
+        accountant.history = [tuple(charge)]
+        return float(accountant.get_epsilon(delta))
 
 
 def epsilon_of_histories(histories: tuple[PrivacyHistory, ...], delta: float) -> float:
     """ε of all that some samples have been through, the most of any of them; see `epsilon_of`."""
     if not any(history.charges for history in histories):
         return 0.0
-    with _asking_opacus("earlier runs"):
+    with _asking_opacus("rdp", "earlier runs"):
         return _epsilon_at(_worst(histories), delta)
 
 
@@ -203,11 +209,12 @@ def noise_for(
     rate: float,
     steps: int,
     earlier: tuple[PrivacyHistory, ...],
+    kind: str,
 ) -> float:
     """The least σ with which steps can be taken, to a thousandth; see `epsilon_of`."""
 
     def cost(noise: float) -> float:
-        return epsilon_of(PrivacyCharge(noise, rate, steps), delta, earlier)
+        return epsilon_of(PrivacyCharge(noise, rate, steps), delta, kind, earlier)
 
     if not earlier:
         utils = _accountants().utils
@@ -219,7 +226,7 @@ def noise_for(
                     target_delta=delta,
                     sample_rate=rate,
                     steps=steps,
-                    accountant="rdp",
+                    accountant=kind,
                     epsilon_tolerance=tolerance(epsilon),
                 )
             )
@@ -230,6 +237,7 @@ def noise_for(
             raise BadInput(
                 f"--dp-epsilon {epsilon:g}: too small for {steps:,} steps of which each takes a "
                 f"sample with probability {rate:.3g}; give more"
+                f"{'' if earlier else ', or --dp-accountant prv'}"
             )
     while high - low > _CLOSE * high:
         middle = (low + high) / 2
@@ -243,6 +251,7 @@ def steps_for(
     rate: float,
     noise: float,
     earlier: tuple[PrivacyHistory, ...],
+    kind: str,
     most: int,
 ) -> int:
     """How many steps with a given noise an ε allows; at most `most`. See `noise_for`."""
@@ -250,7 +259,7 @@ def steps_for(
     while low < high:
         middle = -(-(low + high) // 2)
         charge = PrivacyCharge(noise, rate, middle)
-        fits = epsilon_of(charge, delta, earlier) <= epsilon
+        fits = epsilon_of(charge, delta, kind, earlier) <= epsilon
         low, high = (middle, high) if fits else (low, middle - 1)
     return low
 

@@ -32,7 +32,7 @@ from mdgan.privacy.accountant import (
 )
 from mdgan.privacy.canaries import Canaries
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import CLIENT, RDP, Ledger, LedgerView, Plan, look_up, most_steps
+from mdgan.privacy.ledger import CLIENT, Ledger, LedgerView, Plan, look_up, most_steps
 from mdgan.privacy.planning import (
     MOST_STEPS,
     StepSchedule,
@@ -141,9 +141,11 @@ class Budget:
         charge = PrivacyCharge(plan.noise, plan.rate, steps)
         if steps > plan.planned:  # without a bound a run may go on; see `epsilon_of`
             earlier = earlier or (PrivacyHistory(plan.order, ()),)
-        delta = settings.privacy.dp_delta or 0.0
+        delta, kind = settings.privacy.dp_delta or 0.0, settings.privacy.dp_accountant
         worse, histories = replaced(charge, earlier)
-        return Spent(epsilon_of(charge, delta, earlier), epsilon_of(worse, delta, histories))
+        return Spent(
+            epsilon_of(charge, delta, kind, earlier), epsilon_of(worse, delta, "rdp", histories)
+        )
 
     def spent(self, *, exactly: bool = True) -> Spent:
         """What is spent up to now; unless `exactly`, possibly of some fewer steps, in no time."""
@@ -281,9 +283,9 @@ class ClientsAccount:
         if (goes_on := known.plan_going_on(asked, 1)) is not None:
             return goes_on
         check_alike(settings, schedule, known, self._folder)
-        delta, limit = settings.dp_delta or 0.0, settings.dp_epsilon
+        delta, limit, kind = settings.dp_delta or 0.0, settings.dp_epsilon, settings.dp_accountant
         charge = PrivacyCharge(now.noise, schedule.rate, now.rounds)
-        if limit is not None and (cost := epsilon_of(charge, delta, known.histories)) > limit:
+        if limit is not None and (cost := epsilon_of(charge, delta, kind, known.histories)) > limit:
             before = epsilon_of_histories(known.histories, delta)
             raise BadInput(
                 f"--dp-epsilon {limit:g}: samples of clients here have spent {before:.3g} "
@@ -291,7 +293,7 @@ class ClientsAccount:
                 f"{now.noise:.3g} would make that {cost:.3g}; give more, or more --dp-noise"
             )
         until = now.rounds if limit is not None else MOST_STEPS
-        return Plan(asked, CLIENT, RDP, *charge, until, best_order(charge, delta))
+        return Plan(asked, CLIENT, kind, *charge, until, best_order(charge, delta))
 
     def close(self) -> None:
         """The host ends in order, or another run begins."""

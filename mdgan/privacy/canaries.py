@@ -24,13 +24,15 @@ from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.randomness import generator_for
 from mdgan.gan.regularizers.contract import REAL, Regularizers
+from mdgan.privacy.noise_structure import find_structure
 from mdgan.privacy.per_sample import clipped_sum, per_sample_gradients, still
 from mdgan.privacy.random_stream import uniform
 from mdgan.storage.whole_file import OWNER_ALONE, make_folder, write_whole
 
 CANARIES = "canaries"
 """The folder of the workers' files in a run's folder on each host's machine."""
-_WIDTHS = (16, 4)
+_WIDTHS = (8, 2)
+_FREE = 1024
 _ONE_PLANTED_IN, _MOST_PLANTED = 10, 32
 """Each planted one costs a gradient of its own in every step."""
 _EVERY, _LOOKED_EVERY = 64, 8
@@ -52,16 +54,16 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def width_of(number: int, num_weights: int) -> int:
-    """How many coordinates each canary has; 0 if there are too many of them.
+    """How many pairs of coordinates each canary has; 0 if there are too many of them.
 
-    Half of all stay free of canaries.
+    Half of all pairs stay free of canaries.
     """
-    return next((width for width in _WIDTHS if width * number <= num_weights // 2), 0)
+    return next((w for w in _WIDTHS if 2 * w * number <= num_weights // 2), 0)
 
 
 def most_canaries(num_weights: int) -> int:
     """The largest M for a discriminator of d weights."""
-    return num_weights // 2 // min(_WIDTHS)
+    return num_weights // 2 // (2 * min(_WIDTHS))
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,8 @@ class Canaries:
         width, entry = self._shape(total)
         added = (self._signs * chosen[:gradients] * entry).repeat_interleave(width)
         self._added = torch.zeros_like(total)
-        self._added[: len(added)] = added
+        for row in _rows(self._added):
+            row[: len(added)] = added
         self._of_planted = torch.zeros_like(total)
         if planted is not None and self._planted:
             self._of_planted = planted.summed(chosen[gradients:].nonzero().squeeze(1))
@@ -181,7 +184,7 @@ class Canaries:
         The attacker of differential privacy knows all else, so the sum of all samples too. What is
         left of the block of a canary is N(0, σ²C²) with its gradient or without; the likelihood
         ratio of one step is 1 − q + q·exp((2x − 1) / (2σ²)), where x is the projection on the
-        gradient by C².
+        gradient by C². Noise that is not Gaussian adds what its structure tells.
 
         Args:
             released: the noisy sum, as exact as it leaves the worker, float64 [d], on the CPU.
@@ -200,11 +203,18 @@ class Canaries:
 
     def _of_gradients(self, noisy: Tensor) -> Tensor:
         """Log likelihood ratios of the noise with a canary's gradient, and without."""
+        rest = torch.stack(_rows(noisy)) / self._deviation
         width, entry = self._shape(noisy)
-        rest = noisy[: len(self._signs) * width].view(-1, width) / self._deviation
-        shift = (self._signs * entry / self._deviation)[:, None]
+        number, entry = len(self._signs), entry / self._deviation
+        used = number * width
+        without = rest[:, :used].view(2, number, width).transpose(0, 1)
+        shift = (self._signs * entry)[:, None, None].expand_as(without)
         # Of N(r, 1) and N(r − c, 1): r·c − c²/2.
-        return (rest * shift - shift.square() / 2).sum(1)
+        ratio = (without * shift - shift.square() / 2).sum((1, 2))
+        structure = find_structure(rest[:, used : used + _FREE], entry, self._deviation)
+        if structure is not None:
+            ratio += structure.told(without - shift) - structure.told(without)
+        return ratio
 
     def _unmixed(self, noisy: Tensor, directions: Tensor) -> Tensor:
         """The same, [n], of planted samples, whose gradients [n, d] lie along each other."""
@@ -231,10 +241,10 @@ class Canaries:
             self._write()
 
     def _shape(self, vector: Tensor) -> tuple[int, float]:
-        """How many coordinates a canary has, and its gradient's size on each of them."""
+        """How many pairs a canary has, and its gradient's size on each coordinate."""
         width = width_of(len(self._signs), len(vector))
         assert width, "checked before the run began"
-        return width, self._clip / sqrt(width)
+        return width, self._clip / sqrt(2 * width)
 
     def _write(self) -> None:
         if self._path is None:
@@ -244,6 +254,12 @@ class Canaries:
             write_whole(self._path, msgspec.json.encode(self.watched), OWNER_ALONE)
         except OSError as error:
             raise BadInput(cannot_write(self._path, error)) from error
+
+
+def _rows(vector: Tensor) -> list[Tensor]:
+    """Its two halves, [d // 2] each: pairs that lie half a vector apart stand side by side."""
+    pairs = len(vector) // 2
+    return [vector[:pairs], vector[len(vector) - pairs :]]
 
 
 def read_watched(path: Path) -> Watched | None:

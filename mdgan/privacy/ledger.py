@@ -27,7 +27,6 @@ from mdgan.storage.whole_file import OWNER_ALONE
 BLOCK = 64
 """Steps that are reserved at once."""
 SAMPLE, CLIENT = "sample", "client"
-RDP = "rdp"
 IN_USE = (
     "another run, or another worker of this one, trains on some of these samples; wait for its "
     "end, or give each worker samples of its own"
@@ -42,7 +41,6 @@ class Plan(msgspec.Struct, frozen=True):
         asked: all that decides the rest.
         unit: what the noise hides: a `SAMPLE` or a `CLIENT`.
         until: the number of steps of the run at which the plan is used up.
-        kind: `RDP`; earlier versions had plans by PRV, too.
         order: of Rényi, at which the planned steps cost least; it stays with samples that have no
             earlier plan.
         disclosed: what hosts said of earlier runs of their clients, if they were asked.
@@ -78,7 +76,7 @@ class LedgerRun(msgspec.Struct, frozen=True):
     @property
     def charge(self) -> PrivacyCharge:
         """What a later plan must count."""
-        # PRV bounded a plan as a whole: what a part of it leaves for others, it did not say.
+        # PRV bounds a plan as a whole: what a part of it leaves for others, it does not say.
         whole = self.plan.planned if self.plan.kind == "prv" and self.steps else 0
         return PrivacyCharge(self.plan.noise, self.plan.rate, max(self.steps, whole))
 

@@ -17,7 +17,7 @@ from mdgan.privacy.accountant import (
     steps_for,
     tolerance,
 )
-from mdgan.privacy.ledger import CLIENT, RDP, SAMPLE, LedgerView, Plan
+from mdgan.privacy.ledger import CLIENT, SAMPLE, LedgerView, Plan
 from mdgan.privacy.real_half import rate_of
 from mdgan.privacy.settings import PrivacySettings, Private
 from mdgan.settings.machine import path_of
@@ -74,7 +74,7 @@ def plan_of(
     """What steps may be taken, by their ledger; the last plan goes on if it is the same."""
     asked = json.dumps(
         [
-            *(settings.dp_epsilon, settings.dp_delta, settings.dp_noise, RDP),
+            *(settings.dp_epsilon, settings.dp_delta, settings.dp_noise, settings.dp_accountant),
             *(schedule.rate, schedule.num_units, schedule.unit, schedule.hides),
         ]
     )
@@ -85,7 +85,8 @@ def plan_of(
     noise, until = _noise_and_steps(settings, schedule, earlier, ledger)
     planned = min(schedule.num_units * schedule.unit, until)
     order = best_order(PrivacyCharge(noise, schedule.rate, planned), settings.dp_delta or 0.0)
-    return Plan(asked, schedule.hides, RDP, noise, schedule.rate, planned, until, order, disclosed)
+    kind = settings.dp_accountant
+    return Plan(asked, schedule.hides, kind, noise, schedule.rate, planned, until, order, disclosed)
 
 
 def check_alike(
@@ -110,7 +111,7 @@ def spent_before(settings: PrivacySettings, known: LedgerView) -> float:
     delta, last = settings.dp_delta or 0.0, known.last
     if last is not None and not known.before_last and last.steps <= last.plan.planned:
         charge = PrivacyCharge(last.plan.noise, last.plan.rate, last.steps)
-        return epsilon_of(charge, delta)
+        return epsilon_of(charge, delta, last.plan.kind)
     return epsilon_of_histories(known.histories, delta)
 
 
@@ -127,9 +128,14 @@ def _noise_and_steps(
     ledger: Path,
 ) -> tuple[float, int]:
     """σ, and how many steps may be taken; refuses if not even one iteration, or round."""
-    epsilon, delta = settings.dp_epsilon, settings.dp_delta or 0.0
+    epsilon, delta, kind = settings.dp_epsilon, settings.dp_delta or 0.0, settings.dp_accountant
     whose, rate, noise = schedule.whose, schedule.rate, settings.dp_noise
     planned = schedule.num_units * schedule.unit
+    if earlier and kind == "prv":
+        raise BadInput(
+            f"--dp-accountant prv: {whose} took part in earlier runs (ledger {ledger}), and this "
+            "accountant cannot add up several runs; give --dp-accountant rdp"
+        )
     if epsilon is None:
         return noise or inf, MOST_STEPS
     spent = epsilon_of_histories(earlier, delta)
@@ -140,11 +146,11 @@ def _noise_and_steps(
         )
     if noise is None:
         try:
-            return noise_for(epsilon, delta, rate, planned, earlier), planned
+            return noise_for(epsilon, delta, rate, planned, earlier, kind), planned
         except BadInput as error:
             before = f"; before, {whose} have spent {spent:.3g} (ledger {ledger})" if spent else ""
             raise BadInput(f"{error}{before}") from error
-    allowed = steps_for(epsilon, delta, rate, noise, earlier, planned)
+    allowed = steps_for(epsilon, delta, rate, noise, earlier, kind, planned)
     if allowed < schedule.unit:
         after = f", after {spent:.3g} (ledger {ledger})" if spent else ""
         raise BadInput(

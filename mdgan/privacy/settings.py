@@ -121,6 +121,13 @@ class PrivacySettings(Settings, group="privacy"):
         default_text="the true number",
         has_flag=False,
     )
+    dp_accountant: str = setting(
+        "rdp",
+        "Which of Opacus's accountants says what epsilon is: rdp, or prv, which needs up to a "
+        "tenth less noise and some seconds at the start.",
+        one_of("rdp", "prv"),
+        has_flag=False,
+    )
     dp_disclose: Disclosed | None = setting(
         None,
         "What workers under differential privacy tell of their data although epsilon does not "

@@ -39,7 +39,6 @@ GONE = {
     "relay": Gone("auto", "discriminators go through the server where it cannot be helped"),
     "tune": Gone(False, "add --vectorize if `mdgan plan` says that it pays"),
     "dp_repeatable": Gone(False, "noise is never repeatable; --dp-noise 0 adds none"),
-    "dp_accountant": Gone("rdp", "epsilon is counted by Rényi differential privacy"),
     "ada_images": Gone(500_000, "it is 500000, as in the paper"),
     "slot_rounds": Gone(3, "--slots auto tries one more after 3 rounds"),
     "time_window": Gone(None, "--placement lb forgets nothing"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import mdgan
 from mdgan.audit.membership import Visits, judge
@@ -17,11 +17,11 @@ from mdgan.audit.target import load_target
 from mdgan.gan.labels import Samples
 from mdgan.privacy import real_half
 from mdgan.privacy.canaries import read_watched
-from mdgan.privacy.noise import with_noise
 from mdgan.records.audit import Audit, read_audit
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.report.compose import compose
 from tests.processes import run, run_here
+from tests.unit.privacy.attackers import flawed_noise
 from tests.unit.report.parsed_page import ParsedPage
 
 DATA = """
@@ -260,18 +260,13 @@ def canary_run(folder: Path, *flags: str) -> Path:
     return folder / "run"
 
 
-def too_little_noise(
-    total: Tensor, clip: float, noise: float, key: bytes, scale: float = 1.0
-) -> Tensor:
-    return with_noise(total, clip, noise / 50, key, scale)
-
-
-def test_too_little_noise_contradicts_the_stated_epsilon_aloud(
+def test_noise_on_a_grid_contradicts_the_stated_epsilon_aloud(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The noise of 4088b5e: angles of 24 bits, in single precision."""
     pytest.importorskip("opacus")
-    monkeypatch.setattr(real_half, "with_noise", too_little_noise)
-    path = canary_run(tmp_path, "--iterations", "20")
+    monkeypatch.setattr(real_half, "with_noise", flawed_noise)
+    path = canary_run(tmp_path, "--iterations", "60")
     result = run_here("audit", str(path), "-n", "300", "--steps", "0", cwd=tmp_path)
     assert result.status == 0, result
     first = result.output.splitlines()[0]

@@ -81,7 +81,7 @@ def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_round_counts(tmp_path: 
     assert charges[0] == charges[1] == (PrivacyCharge(1.0, 0.5, 6),)
     told = [row["epsilon"]["0"] for row in read_events(tmp_path / "whole-run", "epsilon")]
     first = (PrivacyHistory(best_order(PrivacyCharge(1.0, 0.5, 3), 0.01), ()),)
-    known = [epsilon_of(PrivacyCharge(1.0, 0.5, 3 + n), 0.01, first) for n in (1, 2, 3)]
+    known = [epsilon_of(PrivacyCharge(1.0, 0.5, 3 + n), 0.01, "rdp", first) for n in (1, 2, 3)]
     assert told == [round(epsilon, 4) for epsilon in known]
 
 
@@ -119,7 +119,7 @@ def test_it_ends_when_the_budget_is_spent_and_names_nobody(tmp_path: Path) -> No
     result = run_here(*asked, "--out", "run", cwd=tmp_path)
     assert result.status == 0, result
     told = [row["epsilon"]["0"] for row in read_events(tmp_path / "run", "epsilon")]
-    known = [epsilon_of(PrivacyCharge(1.0, 0.5, n), 0.01) for n in range(1, len(told) + 2)]
+    known = [epsilon_of(PrivacyCharge(1.0, 0.5, n), 0.01, "rdp") for n in range(1, len(told) + 2)]
     assert told == [round(epsilon, 4) for epsilon in known[:-1]]
     assert known[-2] <= 4 < known[-1], "no round less, and none more"
     status = read_status(tmp_path / "run")

@@ -160,7 +160,8 @@ class PoissonRounds(Averaging):
         if (budget := self.budget) is None:
             return
         last = self._settings.training.iterations
-        spent = budget.spent()
+        exactly = budget.over or iteration == last or self._settings.privacy.dp_accountant == "rdp"
+        spent = budget.spent(exactly=exactly)
         epsilon, replaced = {EVERY_CLIENT: spent.epsilon}, {EVERY_CLIENT: spent.replaced}
         engine.observer.spent(iteration, epsilon, replaced)
         if budget.over and iteration < last:

@@ -82,9 +82,9 @@ def _strangest(candidates: Iterator[Tensor]) -> float:
     return min(found)
 
 
-def allowed(noise: float) -> float:
+def allowed(noise: float, rate: float, num_steps: int = 1) -> float:
     """The most by which any attacker can find members more often than it accuses others.
 
-    The total variation between both worlds.
+    The total variation between both worlds, of all steps together at most.
     """
-    return 2 * float(stats.norm.cdf(SENSITIVITY / (2 * noise))) - 1
+    return min(1.0, num_steps * rate * (2 * float(stats.norm.cdf(SENSITIVITY / (2 * noise))) - 1))

@@ -18,7 +18,7 @@ from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
 from mdgan.privacy import real_half
 from mdgan.privacy.per_sample import clipped_sum
-from mdgan.privacy.real_half import SeededSteps
+from mdgan.privacy.real_half import PoissonHalf, SeededSteps
 from tests.unit.gan.small import SHAPE
 from tests.unit.privacy.attackers import ATTACKS, allowed, flawed_noise
 from tests.unit.privacy.halves import Few, make_worker
@@ -31,6 +31,26 @@ MARGIN = stats.norm.isf(1e-6) * sqrt(0.5 / (NUM_TRIALS / 2))
 test passes always or never."""
 
 
+class Saturated(nn.Module):
+    """One that another party has made: it is sure of all samples but of those with x₀ > 0."""
+
+    num_hidden = 96
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(16, self.num_hidden)
+        self.head = nn.Linear(self.num_hidden, 1)
+        with torch.no_grad():
+            self.hidden.weight[0] = 0.0
+            self.hidden.weight[0, 0] = 1.0
+            self.hidden.bias[0] = 0.0
+            self.head.weight[0, 0] = -300.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(torch.tanh(self.hidden(x.flatten(1))))
+        return logits
+
+
 def plain() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 96), nn.Tanh(), nn.Linear(96, 1))
 
@@ -38,6 +58,8 @@ def plain() -> nn.Module:
 def shard_of(count: int, *, with_target: bool, seed: int) -> Shard:
     """Sample 0 is the target; without it there is one in its place that has no gradient."""
     images = torch.rand(count, *SHAPE, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+    images[:, 0, 0, 0] = -1.0
+    images[0, 0, 0, 0] = 1.0
     if not with_target:
         images[0] = torch.nan
     return Shard(Few(images), torch.arange(count), torch.Generator())
@@ -56,9 +78,13 @@ def flat(tensors: list[Tensor]) -> Tensor:
     return torch.cat([tensor.flatten() for tensor in tensors]).double()
 
 
-def released(worker: Worker) -> Tensor:
-    """The real half of the next gradient."""
+def released(worker: Worker, secret: int | None = None) -> Tensor:
+    """The real half of the next gradient, perhaps with another secret."""
     worker.drop_real_half()
+    if secret is not None:
+        half = worker.real_half
+        assert isinstance(half, PoissonHalf)
+        half._steps = SeededSteps(secret.to_bytes(4, "big"))
     worker.learn_real_half()
     return flat([p.grad for p in worker.discriminator.parameters if p.grad is not None])
 
@@ -121,7 +147,34 @@ def test_a_gradient_of_the_whole_shard(
             name: attack(rest, (with_it - without) / unit) > 0 for name, attack in ATTACKS.items()
         }
 
-    check(advantages(play), allowed(noise), is_flawed=is_flawed, least=0.9)
+    check(advantages(play), allowed(noise, 1.0), is_flawed=is_flawed, least=0.9)
+
+
+def test_a_discriminator_that_is_sure_of_all_but_the_target(is_flawed: bool) -> None:
+    """Batches of 18 of 100; the sum is 0, or the target's gradient in one step of six."""
+    count, batch_size, num_steps, noise = 100, 18, 6, 20.0
+    unit = CLIP * noise
+    both = [
+        worker_of(Saturated, shard_of(count, with_target=own, seed=1), batch_size, noise, 0)
+        for own in (True, False)
+    ]
+    lone = shard_of(1, with_target=True, seed=1)
+    target = released(worker_of(Saturated, lone, 1, 0.0, 0)) / unit
+
+    def play(trial: int) -> dict[str, bool]:
+        worker = both[trial % 2]
+        scores: dict[str, list[float]] = {name: [] for name in ATTACKS}
+        for step in range(num_steps):
+            rest = released(worker, trial * num_steps + step) * batch_size / unit
+            for name, attack in ATTACKS.items():
+                scores[name].append(attack(rest, target))
+        thresholds = {"likelihood": 0.0}
+        return {name: max(own) > thresholds.get(name, 5.0) for name, own in scores.items()}
+
+    rate = batch_size / count
+    drawn = 1 - (1 - 0.9 * rate) ** num_steps  # a batch that is too large is drawn again
+    most = allowed(noise, rate, num_steps)
+    check(advantages(play), most, is_flawed=is_flawed, least=drawn - 0.2)
 
 
 def spiked(*layers: nn.Module, size: int) -> nn.Module:

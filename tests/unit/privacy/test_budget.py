@@ -124,6 +124,18 @@ def test_a_later_plan_keeps_to_the_bound_at_the_order_of_the_first(tmp_path: Pat
     second.close()
 
 
+def test_prv_is_for_samples_without_a_past(tmp_path: Path) -> None:
+    opened(tmp_path, range(6), dp_noise=2.0, dp_accountant="prv").close()
+    budget = opened(tmp_path, range(7), dp_noise=3.0, dp_accountant="prv")
+    take(budget, 1)
+    budget.close()
+    line = r"--dp-accountant prv: the samples of rank 3 took part in earlier runs .*give --dp-acc.*"
+    with pytest.raises(BadInput, match=line) as refused:
+        opened(tmp_path, range(6), dp_noise=2.0, dp_accountant="prv")
+    assert str(refused.value).endswith("--dp-accountant rdp")
+    opened(tmp_path, range(6), dp_noise=2.0).close()
+
+
 def test_noise_for_clients_and_noise_for_samples_do_not_add_up(tmp_path: Path) -> None:
     plan = Plan("rounds", "client", "rdp", 1.5, 0.1, 100, 100, 4.0)
     spend(tmp_path, range(4), 1, plan)

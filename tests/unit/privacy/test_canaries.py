@@ -2,6 +2,8 @@
 
 import json
 import secrets
+from collections.abc import Callable
+from math import floor, log2, pi
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mdgan.audit.bound import Game, bound
 from mdgan.errors import BadInput
@@ -29,6 +31,48 @@ from tests.unit.privacy.halves import make_shard, make_worker, real_gradient
 
 NUM_WEIGHTS = 20_001
 
+Noise = Callable[[np.random.Generator, int], Tensor]
+"""N(0, 1), or what is taken for it, [n]."""
+
+
+def gaussian(random: np.random.Generator, count: int) -> Tensor:
+    return torch.from_numpy(random.standard_normal(count))
+
+
+def on_rays(bits: int, *, adjacent: bool = False, single: bool = False) -> Noise:
+    """Box and Muller 1958, with angles of a few bits; pairs half a vector apart, or neighbours."""
+
+    def draw(random: np.random.Generator, count: int) -> Tensor:
+        half = -(-count // 2)
+        radius = np.sqrt(-2 * np.log(1 - random.random(half)))
+        angle = random.integers(0, 1 << bits, half) * (2 * pi / (1 << bits))
+        if single:  # as 4088b5e computed it
+            radius, angle = radius.astype(np.float32), angle.astype(np.float32)
+        both = torch.from_numpy(np.stack([radius * np.cos(angle), radius * np.sin(angle)]))
+        return (both.T if adjacent else both).reshape(-1)[:count].double()
+
+    return draw
+
+
+def on_lattice(bits: int) -> Noise:
+    return lambda random, count: (gaussian(random, count) * 2**bits).round() / 2**bits
+
+
+def by_inversion(bits: int) -> Noise:
+    """The inverse of Φ at uniform numbers of a few bits."""
+
+    def draw(random: np.random.Generator, count: int) -> Tensor:
+        uniform = (torch.from_numpy(random.integers(0, 1 << bits, count)) + 0.5) / (1 << bits)
+        found: Tensor = torch.special.ndtri(uniform)
+        return found
+
+    return draw
+
+
+def few_digits(random: np.random.Generator, count: int) -> Tensor:
+    """With mantissas of 10 bits."""
+    return gaussian(random, count).half().double()
+
 
 def gradients(number: int, rate: float, clip: float, noise: float) -> Canaries:
     """Canaries of which none is a planted sample."""
@@ -36,17 +80,28 @@ def gradients(number: int, rate: float, clip: float, noise: float) -> Canaries:
 
 
 def audited(
-    sigma: float, rate: float, steps: int, *, clip: float = 1.0, number: int = 400, true: float = 1
+    noise: Noise,
+    sigma: float,
+    rate: float,
+    steps: int,
+    *,
+    clip: float = 1.0,
+    number: int = 400,
+    lattice: float = 0.0,
+    seed: int = 0,
+    share: int = 50,
 ) -> Bound:
-    """Plays steps of DP-SGD, whose noise is that share of what is stated, and bounds their ε."""
-    canaries = gradients(number, rate, clip, sigma)
-    random = np.random.default_rng(0)
+    """Plays steps of DP-SGD, which release single-precision gradients, and bounds their ε."""
+    canaries = Canaries(number, rate, clip, sigma, num_planted=0)
+    random = np.random.default_rng(seed)
     for step in range(steps):
-        others = torch.from_numpy(random.standard_normal(NUM_WEIGHTS)).mul(0.3)
-        drawn = torch.from_numpy(random.standard_normal(NUM_WEIGHTS)) * sigma * clip * true
+        others = torch.from_numpy(random.standard_normal(NUM_WEIGHTS)).mul(0.3).float().double()
+        drawn = noise(random, NUM_WEIGHTS) * sigma * clip
         total = others.clone()
-        canaries.add_to(total, step_key(b"draws", step, "0"))
-        canaries.watch(total + drawn, others)
+        canaries.add_to(total, step_key(b"draws", step, str(seed)))
+        if lattice:
+            total, drawn = (torch.round(each / lattice) * lattice for each in (total, drawn))
+        canaries.watch(((total + drawn) / share).float().double() * share, others)
         canaries.taken()
     found = canaries.watched
     assert found.steps == steps
@@ -54,7 +109,7 @@ def audited(
 
 
 SMALL = 0.8
-"""Far above the ε of these few steps, 0.2 at most, and far below what too little noise gives."""
+"""Far above the ε of these few steps, 0.2 at most, and far below what noise on a grid gives."""
 
 
 @pytest.fixture
@@ -64,16 +119,39 @@ def same_coins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("same_coins")
-@pytest.mark.parametrize(("sigma", "rate", "steps"), [(200.0, 1.0, 4), (20.0, 0.18, 40)])
-def test_noise_as_stated_is_not_accused_and_less_is(sigma: float, rate: float, steps: int) -> None:
-    for clip in (1.0, 0.7):
-        assert audited(sigma, rate, steps, clip=clip).epsilon < SMALL
-        assert audited(sigma, rate, steps, clip=clip, true=0.005).epsilon > SMALL
+@pytest.mark.parametrize(
+    ("noise", "sigma", "rate", "steps"),
+    [
+        (on_rays(24, single=True), 200.0, 1.0, 4),
+        (on_rays(24, single=True), 20.0, 0.18, 40),
+        (on_rays(8), 200.0, 1.0, 4),
+        (on_rays(20), 20.0, 0.18, 40),
+        (on_rays(16, adjacent=True), 200.0, 1.0, 4),
+        (on_lattice(12), 200.0, 1.0, 4),
+        (on_lattice(8), 20.0, 0.18, 40),
+        (by_inversion(16), 200.0, 1.0, 4),
+        (few_digits, 200.0, 1.0, 4),
+    ],
+)
+def test_noise_on_a_grid_is_caught_whatever_its_deviation(
+    noise: Noise, sigma: float, rate: float, steps: int
+) -> None:
+    assert audited(noise, sigma, rate, steps, clip=0.7).epsilon > SMALL
 
 
 @pytest.mark.usefixtures("same_coins")
-def test_little_noise_is_bounded_by_more_than_a_trifle() -> None:
-    found = audited(1.0, 0.2, 60, number=600)
+@pytest.mark.parametrize(("sigma", "rate", "steps"), [(200.0, 1.0, 4), (20.0, 0.18, 40)])
+def test_gaussian_noise_is_not_accused(sigma: float, rate: float, steps: int) -> None:
+    lattice = 2.0 ** floor(log2(sigma * 2**-16))
+    for clip in (1.0, 0.7):
+        assert audited(gaussian, sigma, rate, steps, clip=clip).epsilon < SMALL
+        assert audited(gaussian, sigma, rate, steps, clip=clip, lattice=lattice).epsilon < SMALL
+
+
+@pytest.mark.usefixtures("same_coins")
+@pytest.mark.parametrize("lattice", [0.0, 2.0**-16])
+def test_a_grid_that_sums_are_rounded_to_costs_no_power(lattice: float) -> None:
+    found = audited(gaussian, 1.0, 0.2, 60, lattice=lattice, number=600)
     assert found.epsilon > 1.5, "ε is about 11 by Opacus"
     assert found.right < found.guesses
 
@@ -87,7 +165,8 @@ def test_canaries_are_as_large_as_a_sample_may_be_and_on_weights_of_their_own() 
     most = most_canaries(1001)
     assert width_of(most, 1001) > 0
     assert width_of(most + 1, 1001) == 0
-    assert total[60 * width_of(60, 1001) :].abs().sum() == 0
+    pairs = torch.stack([total[:500], total[501:]])
+    assert pairs[:, 60 * width_of(60, 1001) :].abs().sum() == 0
     again = torch.zeros(1001, dtype=torch.float64)
     canaries.add_to(again, step_key(b"a secret", 1, "canaries"))
     assert not again.equal(total), "their signs change, so that they pull nowhere"
