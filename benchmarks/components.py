@@ -42,9 +42,8 @@ from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Joined
-from mdgan.transport.frames import decode, encode
+from mdgan.transport.frames import Most, decode, encode
 from mdgan.transport.host_end import HostTransport
-from mdgan.transport.limits import Most
 from mdgan.transport.until import Until
 
 CPU = torch.device("cpu")

@@ -121,6 +121,6 @@ def revoke(folder: Path, name: str) -> None:
 @_file
 def show(file: Path) -> None:
     """Show the name, role and ranks in FILE, until when it is valid, and its fingerprint."""
-    from mdgan.credentials.describe import describe
+    from mdgan.credentials.files import describe
 
     print(describe(file))

@@ -54,13 +54,14 @@ class Authority:
         return builder.sign(self.key, hashes.SHA256()), key
 
     def revoke(
-        self, revoked: Iterable[x509.RevokedCertificate], clock: datetime
+        self, before: Iterable[x509.RevokedCertificate], clock: datetime, *serials: int
     ) -> x509.CertificateRevocationList:
-        """Signs the list of all certificates that are revoked.
+        """Signs the list of all certificates that are revoked: those before, and some more.
 
         The list has no end of its own before the authority's: servers read it when it changes.
         """
-        entries = list(revoked)
+        entry = x509.RevokedCertificateBuilder(revocation_date=clock)
+        entries = [*before, *(entry.serial_number(serial).build() for serial in serials)]
         builder = x509.CertificateRevocationListBuilder(revoked_certificates=entries)
         builder = builder.issuer_name(self.certificate.subject).last_update(clock)
         builder = builder.next_update(self.certificate.not_valid_after_utc)
@@ -80,12 +81,6 @@ def make_authority(valid_for: timedelta, clock: datetime) -> Authority:
     builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
     builder = builder.add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
     return Authority(builder.sign(key, hashes.SHA256()), key)
-
-
-def revoked_entry(serial: int, clock: datetime) -> x509.RevokedCertificate:
-    """An entry of the list of revoked certificates."""
-    builder = x509.RevokedCertificateBuilder(serial_number=serial, revocation_date=clock)
-    return builder.build()
 
 
 def _builder(

@@ -13,24 +13,27 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from mdgan.credentials.authority import Authority, make_authority, revoked_entry
+from mdgan.credentials.authority import Authority, make_authority
 from mdgan.credentials.identity import check_dates
 from mdgan.credentials.pem import (
+    UNREADABLE,
     certificates_in,
     check_belongs,
     check_is_private,
+    in_words,
     key_in,
     key_pem,
     now,
     pem_of,
     read_file,
 )
-from mdgan.credentials.permit import HOST_NAME, SERVER_NAME
+from mdgan.credentials.permit import HOST_NAME, SERVER_NAME, permit_in, ranks_in_words
 from mdgan.credentials.revocations import read_list
-from mdgan.errors import BadInput, cannot_write
+from mdgan.errors import BadInput, cannot_write, reason_of
 from mdgan.storage.whole_file import OWNER_ALONE, write_whole
 
 MOST_RANKS = 1000
@@ -41,7 +44,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _CA, _CA_KEY, _REVOKED, _ISSUED = "ca.pem", "ca.key", "revoked.pem", "issued"
 
 
-def write_shared(path: Path, valid_for: timedelta, clock: datetime | None = None) -> datetime:
+def write_shared(path: Path, valid_for: timedelta) -> datetime:
     """Writes one file that all machines of a run share.
 
     The key of the authority that signs it is thrown away, so that no other certificate can pass
@@ -52,16 +55,14 @@ def write_shared(path: Path, valid_for: timedelta, clock: datetime | None = None
     """
     if os.path.lexists(path):
         raise BadInput(f"{path}: is there already; remove it first, or give another name")
-    clock = clock or now()
+    clock = now()
     authority = make_authority(valid_for, clock)
     certificate, key = authority.issue("shared", None, (), valid_for, clock)
     _write(path, key_pem(key) + pem_of(certificate, authority.certificate), OWNER_ALONE)
     return certificate.not_valid_after_utc
 
 
-def make_folder_of_authority(
-    folder: Path, valid_for: timedelta, clock: datetime | None = None
-) -> datetime:
+def make_folder_of_authority(folder: Path, valid_for: timedelta) -> datetime:
     """Makes an authority in a folder that is new or empty."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -71,7 +72,7 @@ def make_folder_of_authority(
         (folder / _ISSUED).mkdir()
     except OSError as error:
         raise BadInput(cannot_write(folder, error)) from error
-    clock = clock or now()
+    clock = now()
     authority = make_authority(valid_for, clock)
     revoked = authority.revoke([], clock).public_bytes(Encoding.PEM)
     contents = [
@@ -96,7 +97,6 @@ def issue(
     role: str,
     ranks: Collection[int],
     valid_for: timedelta,
-    clock: datetime | None = None,
 ) -> tuple[Path, datetime]:
     """Writes the file of one machine, `NAME.cred`.
 
@@ -116,7 +116,7 @@ def issue(
     if len(ranks) > MOST_RANKS:
         way_out = "leave --ranks out to allow any rank"
         raise BadInput(f"--ranks: {len(ranks)} are too many for one certificate; {way_out}")
-    clock = clock or now()
+    clock = now()
     path, record = folder / f"{name}.cred", folder / _ISSUED / f"{name}.pem"
     with _locked(folder):
         authority = _read_authority(folder)
@@ -134,7 +134,7 @@ def issue(
     return path, certificate.not_valid_after_utc
 
 
-def revoke(folder: Path, name: str, clock: datetime | None = None) -> Path:
+def revoke(folder: Path, name: str) -> Path:
     """Adds the certificate of a name to the signed list.
 
     Returns:
@@ -145,7 +145,6 @@ def revoke(folder: Path, name: str, clock: datetime | None = None) -> Path:
             written; the list is unchanged then.
     """
     _check_name(name)
-    clock = clock or now()
     record, path = folder / _ISSUED / f"{name}.pem", folder / _REVOKED
     with _locked(folder):
         authority = _read_authority(folder)
@@ -157,14 +156,37 @@ def revoke(folder: Path, name: str, clock: datetime | None = None) -> Path:
         entries = read_list(path, [authority.certificate])
         if any(entry.serial_number == serial for entry in entries):
             raise BadInput(f"{name}: is revoked already; servers read the list {path}")
-        entries.append(revoked_entry(serial, clock))
-        _write(path, authority.revoke(entries, clock).public_bytes(Encoding.PEM), _FOR_ALL)
+        revoked = authority.revoke(entries, now(), serial)
+        _write(path, revoked.public_bytes(Encoding.PEM), _FOR_ALL)
     return path
 
 
-def read_certificate(path: Path) -> x509.Certificate:
-    """The first certificate of a file, to be shown; its dates and signature may be wrong."""
-    return certificates_in(path, read_file(path, "name another file"))[0]
+def describe(path: Path) -> str:
+    """Lines with the name, role, ranks, dates and fingerprint of a file's first certificate."""
+    certificate = certificates_in(path, read_file(path, "name another file"))[0]
+    try:
+        permit = permit_in(certificate)
+        fingerprint = certificate.fingerprint(hashes.SHA256()).hex(":")
+    except UNREADABLE as error:
+        raise BadInput(f"{path}: cannot be shown ({reason_of(error)}); make a new one") from error
+    is_over = " (expired)" if now() > certificate.not_valid_after_utc else ""
+    rows = {
+        "name": permit.name,
+        "role": "authority" if _is_authority(certificate) else permit.role or "any",
+        "ranks": ranks_in_words(permit.ranks),
+        "valid until": in_words(certificate.not_valid_after_utc) + is_over,
+        "fingerprint": f"SHA-256 {fingerprint}",
+    }
+    width = max(map(len, rows))
+    return "\n".join(f"{name:{width}}  {value}" for name, value in rows.items())
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except x509.ExtensionNotFound:
+        return False
+    return found.value.ca
 
 
 def _check_name(name: str) -> None:

@@ -1,10 +1,15 @@
-"""What a process shows its peers, and which peers it believes."""
+"""What a process shows its peers and signs with, and which peers it believes."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.verification import (
     Criticality,
     ExtensionPolicy,
@@ -25,10 +30,11 @@ from mdgan.credentials.pem import (
     pem_of,
     read_file,
 )
-from mdgan.credentials.permit import is_host, permit_in
+from mdgan.credentials.permit import Permit, is_host, permit_in
 from mdgan.errors import BadInput, reason_of
 
 _MAKE_ONE = "`mdgan credentials new FILE` makes one for all machines of a run"
+_PADDING = padding.PSS(padding.MGF1(SHA256()), padding.PSS.DIGEST_LENGTH)
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,6 @@ class Identity:
 
 def read_credentials(path: Path) -> Identity:
     """Reads a file of `mdgan credentials new` or `mdgan credentials issue`."""
-    path = Path(path)
     check_is_private(path)
     data = read_file(path, _MAKE_ONE)
     own, *others = certificates_in(path, data)
@@ -62,31 +67,23 @@ def read_credentials(path: Path) -> Identity:
     between = [other for other in others if other not in authorities]
     key = key_in(path, data)
     check_belongs(key, path, own, path)
-    _check_own(path, own)
     _check_chain(path, [own, *between], authorities, f"the authority in {path}")
     return Identity(pem_of(own, *between), key_pem(key), pem_of(*authorities), by_name=True)
 
 
-def read_own_pki(ca: Path | None, certificate: Path | None, key: Path | None) -> Identity:
+def read_own_pki(ca: Path, certificate: Path, key: Path) -> Identity:
     """Reads certificates that an authority of the user's own has signed.
 
     Args:
         ca: `--ca`, the authorities that are trusted.
         certificate: `--certificate`, the own one first, then those between it and the authority.
     """
-    flags = {"--ca": ca, "--certificate": certificate, "--key": key}
-    if ca is None or certificate is None or key is None:
-        given = ", ".join(f"{name} {path}" for name, path in flags.items() if path is not None)
-        missing = " and ".join(name for name, path in flags.items() if path is None)
-        raise BadInput(f"{given or '--ca'}: needs {missing} as well")
-    ca, certificate, key = Path(ca), Path(certificate), Path(key)
     check_is_private(key)
     authorities = certificates_in(ca, read_file(ca, "name another file with --ca"))
     way_out = "name another file with --certificate"
     chain = certificates_in(certificate, read_file(certificate, way_out))
     private = key_in(key, read_file(key, "name another file with --key"))
     check_belongs(private, key, chain[0], certificate)
-    _check_own(certificate, chain[0])
     _check_chain(certificate, chain, authorities, f"an authority in --ca {ca}")
     return Identity(pem_of(*chain), key_pem(private), pem_of(*authorities), by_name=False)
 
@@ -124,7 +121,11 @@ def check_dates(path: Path, what: str, certificate: x509.Certificate, clock: dat
         )
 
 
-def _check_own(path: Path, own: x509.Certificate) -> None:
+def _check_chain(
+    path: Path, chain: list[x509.Certificate], authorities: list[x509.Certificate], whose: str
+) -> None:
+    """Refuses a certificate that every peer would refuse, such as one of another authority."""
+    own, *others = chain
     check_dates(path, "the certificate", own, now())
     try:
         permit_in(own)
@@ -132,13 +133,7 @@ def _check_own(path: Path, own: x509.Certificate) -> None:
         raise BadInput(
             f"{path}: the certificate cannot be used ({reason_of(error)}); make a new one"
         ) from error
-
-
-def _check_chain(
-    path: Path, chain: list[x509.Certificate], authorities: list[x509.Certificate], whose: str
-) -> None:
-    """Refuses a certificate of another authority, which every peer would refuse."""
-    for between in chain[1:]:
+    for between in others:
         check_dates(path, "a certificate on the way to the authority", between, now())
     if len(authorities) == 1:
         check_dates(path, "the authority's certificate", authorities[0], now())
@@ -149,3 +144,50 @@ def _check_chain(
             f"{path}: the certificate is not signed by {whose} ({reason_of(error)}); "
             "name the files that belong together"
         ) from error
+
+
+def _way_to_sign(key: object) -> tuple[Any, ...] | None:
+    """What a key signs with: ECDSA with SHA-256, Ed25519, or RSA-PSS; None for others."""
+    if isinstance(key, ec.EllipticCurvePrivateKey | ec.EllipticCurvePublicKey):
+        return (ec.ECDSA(SHA256()),)
+    if isinstance(key, rsa.RSAPrivateKey | rsa.RSAPublicKey):
+        return _PADDING, SHA256()
+    return () if isinstance(key, ed25519.Ed25519PrivateKey | ed25519.Ed25519PublicKey) else None
+
+
+def sign(identity: Identity, statement: bytes) -> bytes:
+    """Signs with the own key."""
+    key: Any = load_pem_private_key(identity.key, None)
+    way = _way_to_sign(key)
+    if way is None:
+        raise BadInput(
+            f"--key: {type(key).__name__} cannot sign what hosts tell each other; give a "
+            "certificate with a key for ECDSA, Ed25519 or RSA"
+        )
+    return bytes(key.sign(statement, *way))
+
+
+def check_signed(trusts: Identity, statement: bytes, chain: bytes, signature: bytes) -> Permit:
+    """Checks that the owner of a certificate has signed a statement.
+
+    Args:
+        trusts: names the authorities that one of the certificates must lead to.
+        chain: PEM, the signer's certificate first, then those between it and the authority.
+        signature: as `sign` gives it.
+
+    Raises:
+        ValueError: in one line: the certificate is none that counts, or has not signed that.
+    """
+    try:
+        own, *between = x509.load_pem_x509_certificates(chain)
+        verify_chain([own, *between], x509.load_pem_x509_certificates(trusts.authorities))
+        key: Any = own.public_key()
+        way, permit = _way_to_sign(key), permit_in(own)
+        if way is None:
+            raise ValueError("its key is neither ECDSA nor Ed25519 nor RSA")
+        key.verify(signature, statement, *way)
+    except InvalidSignature as error:
+        raise ValueError("the signature is not that of its certificate") from error
+    except (VerificationError, *UNREADABLE) as error:
+        raise ValueError(f"its certificate does not count ({reason_of(error)})") from error
+    return permit

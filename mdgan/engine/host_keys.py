@@ -24,9 +24,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from torch import Tensor
 
-from mdgan.credentials.identity import Identity
+from mdgan.credentials.identity import Identity, check_signed, sign
 from mdgan.credentials.permit import permit_of
-from mdgan.credentials.signing import check_signed, sign
 from mdgan.messages import Message
 from mdgan.privacy.random_stream import derived
 from mdgan.transport.frames import Frame, WireError, decode, encode

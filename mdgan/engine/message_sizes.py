@@ -16,7 +16,7 @@ from mdgan.engine.stages.mask_arithmetic import SECRET_BYTES
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import COUNTS, kept_by
 from mdgan.messages import Kind
-from mdgan.transport.limits import Most
+from mdgan.transport.frames import Most
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _SMALL_BYTES = 64 * _KIB

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from mdgan.engine.parts import HostPart, ServerPart
     from mdgan.gan.build import Models
     from mdgan.observe.tracer import Tracer
-    from mdgan.privacy.budget import Budget
-    from mdgan.privacy.clients import ClientsAccount
+    from mdgan.privacy.budget import Budget, ClientsAccount
     from mdgan.records.placements import Placed
 
 S = TypeVar("S", bound=RunSettings)

@@ -13,8 +13,7 @@ from mdgan.data.shard import Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.privacy.accountant import check_installed
-from mdgan.privacy.budget import Budget, open_budget
-from mdgan.privacy.clients import ClientsAccount
+from mdgan.privacy.budget import Budget, ClientsAccount, open_budget
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import LedgerView, look_up
 from mdgan.privacy.planning import (

@@ -13,7 +13,7 @@ from mdgan.metrics.classifier import ARCHITECTURE, count_classes, train_classifi
 from mdgan.metrics.extractor import Extractor
 from mdgan.metrics.packing import pack, unpack
 from mdgan.settings.machine import cache_folder
-from mdgan.storage.tensor_file import read_tensors, write_tensors
+from mdgan.storage.state_file import read_tensors, write_tensors
 
 _NUM_SAMPLES_IN_KEY = 8
 

@@ -20,7 +20,7 @@ from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples, call
 from mdgan.gan.losses import DiscriminatorOutput, as_output
 
-_KNOWN = (nn.Linear, nn.Conv2d, nn.GroupNorm, nn.LayerNorm)
+_KNOWN = (nn.Linear, nn.Conv2d, nn.GroupNorm)
 _ROUNDINGS = 100.0
 """A sum over places may come to almost nothing beside its terms, and rounding then decides what is
 left of it. Weights can be made for that, by one who gives away a discriminator. So a norm counts as
@@ -52,8 +52,9 @@ def _is_known(layer: nn.Module) -> bool:
     if type(layer) not in _KNOWN or not all(p.requires_grad for p in layer.parameters()):
         return False
     if isinstance(layer, nn.Conv2d):
-        return layer.groups == 1 and layer.padding_mode == "zeros" and layer.padding != "same"
-    return not isinstance(layer, nn.GroupNorm | nn.LayerNorm) or layer.bias is not None
+        is_plain = layer.groups == 1 and layer.padding_mode == "zeros"
+        return is_plain and not isinstance(layer.padding, str)
+    return True
 
 
 def clipped_sum_by_layer(
@@ -132,8 +133,8 @@ def loss_of(
 
 def _squares(layer: nn.Module, given: Tensor, slope: Tensor) -> Tensor:
     """The squared norm of each sample's gradient of a layer's weights, [b]."""
-    if isinstance(layer, nn.GroupNorm | nn.LayerNorm):
-        product, over = _terms_of_norm(layer, given, slope)
+    if isinstance(layer, nn.GroupNorm):
+        product, over = _normal(layer, given) * slope, tuple(range(2, slope.dim()))
         return _squares_of_sum(product, over) + _squares_of_sum(slope, over)
     columns, slopes = _columns(layer, given, slope)
     total = _squares_of_product(slopes, columns)
@@ -180,48 +181,31 @@ def _squares_of_product(slopes: Tensor, columns: Tensor) -> Tensor:
 def _columns(layer: nn.Module, given: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
     """What each place of the output was made of, [b, m, T], and its gradient, [b, n, T]."""
     if isinstance(layer, nn.Conv2d):
-        columns = F.unfold(
-            given,
-            layer.kernel_size,
-            layer.dilation,
-            cast("tuple[int, int]", layer.padding) if layer.padding != "valid" else 0,
-            layer.stride,
-        )
+        padding = cast("tuple[int, int]", layer.padding)
+        columns = F.unfold(given, layer.kernel_size, layer.dilation, padding, layer.stride)
         return columns, slope.flatten(2)
     first, last = given.shape[0], given.shape[-1]
     places = prod(given.shape[1:-1])
     return given.reshape(first, places, last).mT, slope.reshape(first, places, -1).mT
 
 
-def _terms_of_norm(
-    layer: "nn.GroupNorm | nn.LayerNorm", given: Tensor, slope: Tensor
-) -> tuple[Tensor, tuple[int, ...]]:
-    """What each sample's gradient of the scale is a sum of, and over which dimensions."""
-    if isinstance(layer, nn.GroupNorm):
-        normal = F.group_norm(given, layer.num_groups, eps=layer.eps)
-        over = tuple(range(2, given.dim()))
-    else:
-        normal = F.layer_norm(given, layer.normalized_shape, eps=layer.eps)
-        over = tuple(range(1, given.dim() - len(layer.normalized_shape)))
-    return normal * slope, over
+def _normal(layer: nn.GroupNorm, given: Tensor) -> Tensor:
+    return F.group_norm(given, layer.num_groups, eps=layer.eps)
 
 
 def _summed(layer: nn.Module, given: Tensor, weighted: Tensor) -> list[tuple[Tensor, Tensor]]:
     """The gradient of each weight of a layer, from gradients of its output that are cut."""
-    if isinstance(layer, nn.GroupNorm | nn.LayerNorm):
-        product, over = _terms_of_norm(layer, given, weighted)
-        places = (0, *over)
-        return [
-            (layer.weight, product.sum(places)),
-            (cast(Tensor, layer.bias), weighted.sum(places)),
-        ]
+    if isinstance(layer, nn.GroupNorm):
+        places = (0, *range(2, given.dim()))
+        scale = (_normal(layer, given) * weighted).sum(places)
+        return [(layer.weight, scale), (layer.bias, weighted.sum(places))]
     if isinstance(layer, nn.Conv2d):
         own: Tensor = conv2d_weight(  # type: ignore[no-untyped-call] # torch leaves it unannotated
             given,
             layer.weight.shape,
             weighted,
             layer.stride,
-            0 if layer.padding == "valid" else cast("tuple[int, int]", layer.padding),
+            layer.padding,
             layer.dilation,
         )
         bias = weighted.sum((0, 2, 3))

@@ -203,13 +203,13 @@ class RunDirectory:
         self, name: str, tensors: "Mapping[str, Tensor]", fields: Mapping[str, Any]
     ) -> None:
         """Writes a safetensors file with JSON values beside the tensors."""
-        from mdgan.storage.tensor_file import write_tensors
+        from mdgan.storage.state_file import write_tensors
 
         write_tensors(self.path / name, tensors, fields)
 
     def read_tensors(self, name: str) -> "tuple[dict[str, Tensor], dict[str, Any]]":
         """Reads what `write_tensors` wrote; raises BadInput if it is not there, or damaged."""
-        from mdgan.storage.tensor_file import read_tensors
+        from mdgan.storage.state_file import read_tensors
 
         return read_tensors(self.path / name)
 

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 from mdgan.storage.state_file import Damaged, StoredFile
 
 FORMAT = 2
-"""Format 1 had two fields, `num_swaps` and `swap_every`, instead of `progress`."""
+"""Format 1, of mdgan up to 0.5, is read no more."""
 
 SERVER = "server"
 
@@ -99,20 +99,17 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def _checked(record: Any) -> dict[str, Any]:
-    """The fields of a manifest, as format 2 has them, from a file of any format up to it."""
+    """The fields of a manifest, once its checksum and its format are known to be right."""
     if not isinstance(record, dict):
         raise Damaged("the manifest is not a JSON object")
     if record.pop("sha256", None) != _checksum(record):
         raise Damaged("the manifest's checksum is wrong")
     file_format = record.pop("format", None)
-    if type(file_format) is not int or file_format < 1:
-        raise Damaged("the manifest has no format")
+    if type(file_format) is not int or file_format < FORMAT:
+        raise Damaged("the manifest has no format that this mdgan reads")
     if file_format > FORMAT:
         version = f"{record.get('version')!s:.30}"
         raise Newer(f"written in format {file_format} by mdgan {version}; this mdgan is older")
-    if file_format == 1:
-        names = ("num_swaps", "swap_every")
-        record["progress"] = {name: record.pop(name, None) for name in names}
     return record
 
 

@@ -1,4 +1,4 @@
-"""One state on disk: a safetensors file, known by its size and its SHA-256."""
+"""One state on disk: a safetensors file, known by its size and its SHA-256; or other tensors."""
 
 import hashlib
 import json
@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import asdict
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
 from torch import Tensor
 
-from mdgan.storage.whole_file import make_folder, whole_file
+from mdgan.errors import BadInput
+from mdgan.storage.whole_file import make_folder, whole_file, write_whole
 
 # How safetensors calls the types that models, optimizers and random states consist of.
 _TYPES = {
@@ -191,3 +193,29 @@ def page_locked(num_bytes: int) -> Tensor:
 
 def _flat(tensor: Tensor) -> Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
+    """Writes tensors, with JSON values beside them, completely or not at all."""
+    whole = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }
+    write_whole(path, save(whole, metadata={"fields": json.dumps(fields)}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Reads what `write_tensors` wrote.
+
+    Raises:
+        BadInput: it is not there, or damaged.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            fields: dict[str, Any] = json.loads(file.metadata()["fields"])
+            names = file.keys()
+            return {name: file.get_tensor(name) for name in names}, fields
+    except FileNotFoundError as error:
+        raise BadInput(f"{path}: is missing") from error
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"{path}: damaged ({error})") from error

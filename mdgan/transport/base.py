@@ -22,16 +22,6 @@ class Traffic:
         self.sent: Counter[str] = Counter()
         self.received: Counter[str] = Counter()
 
-    def count_sent(self, kind: str, num_bytes: int) -> int:
-        """Counts a message that leaves; returns its bytes."""
-        self.sent[str(kind)] += num_bytes
-        return num_bytes
-
-    def count_received(self, kind: str, num_bytes: int) -> int:
-        """Counts a message that was taken in; returns its bytes."""
-        self.received[str(kind)] += num_bytes
-        return num_bytes
-
 
 Admit = Callable[[Mapping[str, Any]], Mapping[str, Any] | str]
 """Takes a host's hello; returns the welcome for it, or the reason why it may not join."""

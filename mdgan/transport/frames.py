@@ -1,15 +1,19 @@
 """Messages as bytes: a safetensors file, with the fields as JSON in its metadata, in pieces.
 
+How much of each kind may come from a peer: a message at a time, and messages a second.
+
 Bytes may come from anywhere: what is not a message is a `WireError`.
 """
 
 import json
 import re
 import struct
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
@@ -18,7 +22,6 @@ from torch import Tensor
 
 from mdgan.errors import one_line
 from mdgan.messages import Message
-from mdgan.transport.limits import Most
 from mdgan.transport.links_pb2 import Piece
 
 PIECE_BYTES = 1 << 20
@@ -30,6 +33,12 @@ MOST_BYTES = 1 << 34
 OF_A_HEAD = 80
 """How many times its size a head takes as values: 20 to 31 times as lists within lists, 79 times as
 tensors without elements (measured with Python 3.11)."""
+MOST_IN_A_ROW = 600
+"""How many messages of a kind that is bound to a rate may come at once.
+
+A host that tells something every second has sent so many while a network stood still, or while this
+process did, for ten minutes.
+"""
 _MOST_DIMENSIONS = 16
 _KIND = re.compile("[A-Z]{1,16}")
 _LENGTH = struct.Struct("<Q")
@@ -38,6 +47,43 @@ _DTYPES = {
     **{"I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8},
     "BOOL": np.bool_,
 }
+
+
+class Most(NamedTuple):
+    """The most that may come of one kind of message.
+
+    Attributes:
+        body_bytes: of its body.
+        head_bytes: of the JSON in its body, which holds its fields and names its tensors. JSON
+            takes many times its size as values: `OF_A_HEAD`.
+        a_second: messages, on average; what comes beyond `MOST_IN_A_ROW` ends the link.
+    """
+
+    body_bytes: int
+    head_bytes: int
+    a_second: float = inf
+
+
+class Rates:
+    """Counts the messages that come over one link."""
+
+    def __init__(
+        self, accepts: Mapping[str, Most], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._bound = {kind: most.a_second for kind, most in accepts.items() if most.a_second < inf}
+        self._clock = clock
+        self._left = dict.fromkeys(self._bound, float(MOST_IN_A_ROW))
+        self._counted = dict.fromkeys(self._bound, clock())
+
+    def allows(self, kind: str) -> bool:
+        """Counts a message; False if too many have come."""
+        if kind not in self._bound:
+            return True
+        now = self._clock()
+        gained = (now - self._counted[kind]) * self._bound[kind]
+        self._counted[kind] = now
+        self._left[kind] = min(MOST_IN_A_ROW, self._left[kind] + gained) - 1
+        return self._left[kind] >= 0
 
 
 class WireError(RuntimeError):

@@ -15,11 +15,10 @@ from mdgan.credentials.permit import HOST_NAME, SERVER_NAME
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import RELAY
-from mdgan.transport.frames import Frame, WireError, decode, encode, next_frame
+from mdgan.transport.frames import Frame, Most, WireError, decode, encode, next_frame
 from mdgan.transport.host_end import HostTransport
-from mdgan.transport.limits import Most
 from mdgan.transport.links_pb2 import Hello, Nothing, Order, Piece, Time, Welcome
-from mdgan.transport.parcel_service import ParcelServer, ParcelService, fetch
+from mdgan.transport.parcel_service import ParcelService, fetch
 from mdgan.transport.parcels import NothingThere, Parcels
 from mdgan.transport.streams import CLOCK, TAKE_PART, WATCH, Outbox, close, open_channel, reason_of
 from mdgan.transport.until import Inbox, Until
@@ -64,11 +63,9 @@ class GrpcHostTransport(HostTransport):
         self._timeouts = timeouts
         self._parcels = Parcels()
         self._service = ParcelService(self._parcels, timeouts.swap)
-        self._server: ParcelServer | None = None
         said = {**hello, "purpose": "join", "listens": None}
         if accepts_from_hosts and parcels_at is not None:
-            self._server = ParcelServer(self._service, parcels_at, identity, timeouts)
-            said["listens"] = self._server.place
+            said["listens"] = self._service.serve(parcels_at, identity, timeouts)
         self._outbox = Outbox()
         self._outbox.put(encode(Message(Kind.HELLO, 0, said)))
         self._channel = open_channel(place, identity, SERVER_NAME, timeouts)
@@ -103,8 +100,7 @@ class GrpcHostTransport(HostTransport):
 
     def _end(self, grace_seconds: float) -> None:
         self._outbox.end()
-        if self._server is not None:
-            self._server.stop(grace_seconds)
+        self._service.stop(grace_seconds)
         self._reader.join(grace_seconds)
         for channel in filter(None, (self._second, self._channel)):
             close(channel)

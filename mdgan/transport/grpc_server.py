@@ -16,14 +16,20 @@ from mdgan.credentials.revocations import Revocations
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import RELAY, Admit, ServerEvent
-from mdgan.transport.frames import CutOff, Frame, WireError, decode, encode, next_frame
-from mdgan.transport.limits import Most, Rates
+from mdgan.transport.frames import CutOff, Frame, Most, Rates, WireError, decode, encode, next_frame
 from mdgan.transport.links_pb2 import Hello, Nothing, Piece, Time, Welcome
 from mdgan.transport.parcel_service import ParcelService
 from mdgan.transport.parcels import Parcels
-from mdgan.transport.places import may_be_tried
 from mdgan.transport.server_end import Guest, ServerTransport
-from mdgan.transport.streams import CLOSE_SECONDS, Outbox, Threads, listen, open_channel, options
+from mdgan.transport.streams import (
+    CLOSE_SECONDS,
+    Outbox,
+    Threads,
+    listen,
+    may_be_tried,
+    open_channel,
+    options,
+)
 from mdgan.transport.until import Until
 
 HELLO = Most(1 << 20, 1 << 20)

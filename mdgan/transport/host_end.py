@@ -44,13 +44,14 @@ class HostTransport(ABC):
         frame = encode(message)
         if self._ended or not self._put(frame):
             return 0
-        return self.traffic.count_sent(frame.kind, len(frame.body))
+        self.traffic.sent[frame.kind] += len(frame.body)
+        return len(frame.body)
 
     def receive(self, timeout_seconds: float) -> HostEvent | None:
         """The next event from the server, or None when the time is up."""
         event = self._inbox.take(timeout_seconds)
         if isinstance(event, Received):
-            self.traffic.count_received(event.message.kind, event.num_bytes)
+            self.traffic.received[str(event.message.kind)] += event.num_bytes
         return event
 
     def exchange(
@@ -76,7 +77,7 @@ class HostTransport(ABC):
         frames = {taker: encode(message) for taker, message in outgoing.items()}
         self._lay_out(iteration, frames)
         for frame in frames.values():
-            self.traffic.count_sent(frame.kind, len(frame.body))
+            self.traffic.sent[frame.kind] += len(frame.body)
         if not incoming:
             return {}
         with ThreadPoolExecutor(len(incoming), "fetch") as pool:
@@ -88,7 +89,7 @@ class HostTransport(ABC):
                 arrived[giver] = result
             else:
                 arrived[giver], num_bytes = result
-                self.traffic.count_received(result[0].kind, num_bytes)
+                self.traffic.received[str(result[0].kind)] += num_bytes
         return arrived
 
     def interrupt(self) -> None:

@@ -8,8 +8,7 @@ import grpc
 
 from mdgan.credentials.identity import Identity
 from mdgan.timeouts import Timeouts
-from mdgan.transport.frames import Frame, WireError, next_frame
-from mdgan.transport.limits import Most
+from mdgan.transport.frames import Frame, Most, WireError, next_frame
 from mdgan.transport.links_pb2 import Order, Piece
 from mdgan.transport.parcels import NothingThere, Parcels
 from mdgan.transport.streams import CLOSE_SECONDS, FETCH, Threads, listen, options, reason_of
@@ -27,6 +26,24 @@ class ParcelService:
         self.key = ""
         self._parcels = parcels
         self._timeout_seconds = timeout_seconds
+        self._server: grpc.Server | None = None
+
+    def serve(self, place: str, identity: Identity | None, timeouts: Timeouts) -> str:
+        """Opens a port, or a socket, for parcels alone; see `listen`."""
+        self._server = grpc.server(
+            Threads(),
+            handlers=[self.handler()],
+            options=options(timeouts),
+            maximum_concurrent_rpcs=_MOST_CALLS,
+        )
+        found = listen(self._server, place, identity)
+        self._server.start()
+        return found
+
+    def stop(self, grace_seconds: float) -> None:
+        """Closes that; what is being fetched has a moment."""
+        if self._server is not None:
+            self._server.stop(grace_seconds).wait(grace_seconds + CLOSE_SECONDS)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """For a gRPC server."""
@@ -43,26 +60,6 @@ class ParcelService:
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         yield from frame.pieces
         self._parcels.fetched(*of)
-
-
-class ParcelServer:
-    """The port, or the socket, where a host hands out its own parcels; see `listen`."""
-
-    def __init__(
-        self, service: ParcelService, place: str, identity: Identity | None, timeouts: Timeouts
-    ) -> None:
-        self._server = grpc.server(
-            Threads(),
-            handlers=[service.handler()],
-            options=options(timeouts),
-            maximum_concurrent_rpcs=_MOST_CALLS,
-        )
-        self.place = listen(self._server, place, identity)
-        self._server.start()
-
-    def stop(self, grace_seconds: float) -> None:
-        """Ends; what is being fetched has a moment."""
-        self._server.stop(grace_seconds).wait(grace_seconds + CLOSE_SECONDS)
 
 
 def fetch(

@@ -98,7 +98,8 @@ class ServerTransport:
         frame = self._sent[1]
         if not guest.line.put(frame):
             return 0
-        return self.traffic.count_sent(frame.kind, len(frame.body))
+        self.traffic.sent[frame.kind] += len(frame.body)
+        return len(frame.body)
 
     def receive(self, timeout_seconds: float) -> ServerEvent | None:
         """The next event from any host, or None when the time is up."""
@@ -111,7 +112,7 @@ class ServerTransport:
             if guest is not None and guest.silenced:
                 continue
             if isinstance(event, Received):
-                self.traffic.count_received(event.message.kind, event.num_bytes)
+                self.traffic.received[str(event.message.kind)] += event.num_bytes
             return event
         return None
 

@@ -3,12 +3,15 @@
 gRPC does not survive a fork, so only processes that fork no more may import this module.
 """
 
+import ipaddress
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 
@@ -34,6 +37,8 @@ _WINDOW_BYTES = 1 << 22
 _PIECE_MARGIN_BYTES = 1 << 16
 _LEAST_PING_MS = 20
 _HANDSHAKE_MS = 5000
+_PLACE = re.compile(r"(?:([0-9.]{7,15})|\[([0-9a-fA-F:.]{2,45})\]):([0-9]{1,5})")
+_MOST_PORT = 65_535
 
 
 def options(timeouts: Timeouts) -> list[tuple[str, Any]]:
@@ -144,6 +149,40 @@ def listen(server: grpc.Server, place: str, identity: Identity | None) -> str:
     except RuntimeError as error:
         raise CannotListen(place) from error
     return f"{place.rpartition(':')[0]}:{port}"
+
+
+def may_be_tried(place: str, peer: str) -> bool:
+    """Whether the server may look for a host of the run at a place that a host has named.
+
+    Args:
+        place: an IP address, in brackets if it is one of IPv6, and a port. Names are not believed:
+            they may mean another machine a moment later.
+        peer: where the connection of that host comes from, such as `ipv4:10.0.0.7:41250`.
+
+    It may not be an address, other than that of the connection, that means something else on each
+    machine, or a group of machines.
+    """
+    match = _PLACE.fullmatch(place)
+    if match is None or not 0 < int(match[3]) <= _MOST_PORT:
+        return False
+    try:
+        named = ipaddress.ip_address(match[1] or match[2])
+    except ValueError:
+        return False
+    means_others = named.is_loopback or named.is_unspecified or named.is_multicast
+    return named == _address_of(peer) or not (
+        means_others or named.is_link_local or named.is_reserved
+    )
+
+
+def _address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    family, _, rest = unquote(peer).partition(":")
+    try:
+        found = ipaddress.ip_address(rest.rpartition(":")[0].strip("[]"))
+    except ValueError:
+        return None
+    mapped = getattr(found, "ipv4_mapped", None)  # of a server that listens for both families
+    return mapped or found if family in ("ipv4", "ipv6") else None
 
 
 def reason_of(error: grpc.RpcError) -> str:

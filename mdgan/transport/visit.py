@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import grpc
@@ -29,14 +30,8 @@ def ask(
         grpc.RpcError, WireError, TimeoutError: it does not.
         Interrupted: asked to stop.
     """
-    channel = open_channel(place, identity, SERVER_NAME, timeouts)
-    asking = channel.unary_unary(ASK, Hello.SerializeToString, Welcome.FromString)
-    told: Inbox[Mapping[str, Any] | Exception] = Inbox()
-    threading.Thread(target=_tell_all, args=(lambda: [asking(Hello())], told), daemon=True).start()
-    try:
+    with _told(place, identity, timeouts, ASK) as told:
         return until.take(told)
-    finally:
-        channel.close()
 
 
 def watch(
@@ -51,11 +46,7 @@ def watch(
     Returns:
         `ended` if it said goodbye, `lost` if its connection broke or it fell silent.
     """
-    channel = open_channel(place, identity, SERVER_NAME, timeouts)
-    watching = channel.unary_stream(WATCH, Hello.SerializeToString, Welcome.FromString)
-    told: Inbox[Mapping[str, Any] | Exception] = Inbox()
-    threading.Thread(target=_tell_all, args=(lambda: watching(Hello()), told), daemon=True).start()
-    try:
+    with _told(place, identity, timeouts, WATCH) as told:
         on_welcome(until.take(told))
         try:
             while True:
@@ -64,17 +55,27 @@ def watch(
             return "ended"
         except grpc.RpcError:
             return "lost"
+
+
+@contextmanager
+def _told(
+    place: str, identity: Identity | None, timeouts: Timeouts, method: str
+) -> Iterator[Inbox[Mapping[str, Any] | Exception]]:
+    """What a server answers, for a thread that looks up often."""
+    channel = open_channel(place, identity, SERVER_NAME, timeouts)
+    ask: Any = channel.unary_stream(method, Hello.SerializeToString, Welcome.FromString)
+    told: Inbox[Mapping[str, Any] | Exception] = Inbox()
+    threading.Thread(target=_tell_all, args=(ask(Hello()), told), daemon=True).start()
+    try:
+        yield told
     finally:
         channel.close()
 
 
-def _tell_all(
-    answers: Callable[[], Iterator[Welcome] | list[Welcome]],
-    told: Inbox[Mapping[str, Any] | Exception],
-) -> None:
-    """Passes on what comes, and at last why nothing more does, to a thread that looks up often."""
+def _tell_all(answers: Iterator[Welcome], told: Inbox[Mapping[str, Any] | Exception]) -> None:
+    """Passes on what comes, and at last why nothing more does."""
     try:
-        for answer in answers():
+        for answer in answers:
             told.put(dict(json.loads(answer.fields)))
         told.put(EOFError("it is about to end"))
     except (ValueError, TypeError, RecursionError):

@@ -14,7 +14,6 @@ under way and claims ranks. `hostile_run` notes what must not happen in any run;
 """
 
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -34,7 +33,7 @@ from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Admit, Lost, Received
 from mdgan.transport.frames import Frame
 from mdgan.transport.memory import MemoryHostTransport, MemoryNetwork
-from tests.processes import Finished, generator_bytes, read_events, run_here
+from tests.processes import Finished, generator_bytes, read_events, run_here, wait_until
 
 RANK = 4
 """The hostile one of the four ranks; each is a host of its own."""
@@ -266,16 +265,21 @@ class HostileNetwork(MemoryNetwork):
             "key": "a stranger's",
             **stranger.hello,
         }
-        link = None
-        while link is None:
+        links: list[MemoryHostTransport] = []
+
+        def is_decided() -> bool:
             try:
-                link = self.join(stranger.workers[0], said)
+                links.append(self.join(stranger.workers[0], said))
             except BadInput as error:
                 if RANK in stranger.workers and "has joined already" in str(error):
-                    time.sleep(0.01)  # the server is about to hear that the liar is gone
-                    continue
+                    return False
                 self.refusals.append(str(error))
-                return
+            return True
+
+        wait_until(is_decided, "the server hears that the liar is gone")
+        if not links:
+            return
+        (link,) = links
         holds = list(stranger.workers if stranger.holds is None else stranger.holds)
         ready = Message(Kind.READY, 0, {"holds": holds, "told": stranger.told})
         link.send(ready)

@@ -31,23 +31,15 @@ def of(*spans: Any, start: Any = None, iteration: Any = 1, **more: Any) -> Calla
 
 LIES: dict[str, Callable[[Row], Row]] = {
     "a name that moves terminals": of(["\x1b[2J", 0, 0, 1, 0]),
-    "a name that is a list": of([[], 0, 0, 1, 0]),
     "no name": of(["", 0, 0, 1, 0]),
-    "a long name": of(["x" * 1000, 0, 0, 1, 0]),
     "many names": of(*([f"{n:x}", 0, 0, 1, 0] for n in range(100))),
-    "a foreign worker": of(["train", 1, 0, 1, 0]),
     "a huge worker": of(["train", 10**400, 0, 1, 0]),
     "NaN": of(["train", 0, nan, 1, 0]),
     "endless": of(["train", 0, 0, inf, 0]),
-    "negative": of(["train", 0, 0, -(10**9), 0]),
     "before all others": of(["train", 0, -(10**15), 1, 0]),
-    "of a negative size": of(["train", 0, 0, 1, -5]),
     "half a span": of(["train", 0]),
-    "no time": of(["train", 0, 0, 1, 0], start=nan),
     "before the world": of(["train", 0, 0, 1, 0], start=-1e9),
-    "after the end": of(["train", 0, 0, 10**15, 0]),
     "an iteration that never was": of(["train", 0, 0, 1, 0], iteration=10**9),
-    "half an iteration": of(["train", 0, 0, 1, 0], iteration=0.5),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mdgan.storage.tensor_file import read_tensors
+from mdgan.storage.state_file import read_tensors
 from tests.processes import Finished, read_events, run_here
 
 pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")

@@ -19,8 +19,7 @@ from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load
 from mdgan.gan.weighted_mean import total
 from mdgan.messages import Message
-from mdgan.privacy.budget import Budget, known_to_all, open_clients_budget
-from mdgan.privacy.clients import disclosed_histories
+from mdgan.privacy.budget import Budget, disclosed_histories, known_to_all, open_clients_budget
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.planning import StepSchedule, ledger_folder
@@ -29,7 +28,7 @@ from mdgan.privacy.real_half import SeededSteps, Steps
 from mdgan.records.rows import EVERY_CLIENT
 
 CHARGE = "CHARGE"
-"""Server → host, before a round: what it costs the clients (`privacy.clients`), in or out."""
+"""Server → host, before a round: what it costs the clients (`privacy.budget`), in or out."""
 _CHARGED = "num_charged_rounds"
 _A_HAIR = 2.0**-20
 """By so much updates are cut shorter than C: rounding to float32 leaves none longer."""

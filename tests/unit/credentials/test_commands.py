@@ -81,8 +81,14 @@ def test_an_authority_and_its_machines(tmp_path: Path) -> None:
 
 
 def test_what_a_certificate_is_made_of(tmp_path: Path) -> None:
-    answer(tmp_path, "init", "au")
+    answer(tmp_path, "init", "au", "--days", "10")
     answer(tmp_path, "issue", "au", "alice", "--ranks", "3..4", "--hours", "12")
+    answer(tmp_path, "issue", "au", "bob", "--days", "400")
+    ca, bob = (
+        x509.load_pem_x509_certificate((tmp_path / "au" / name).read_bytes())
+        for name in ("ca.pem", "issued/bob.pem")
+    )
+    assert bob.not_valid_after_utc == ca.not_valid_after_utc, "none outlives its authority"
     now = datetime.now(UTC)
     made = x509.load_pem_x509_certificate((tmp_path / "au" / "issued" / "alice.pem").read_bytes())
     assert abs(made.not_valid_before_utc - now + timedelta(minutes=5)) < timedelta(minutes=2)
@@ -98,16 +104,6 @@ def test_what_a_certificate_is_made_of(tmp_path: Path) -> None:
     usage = made.extensions.get_extension_for_class(x509.KeyUsage).value
     assert usage.digital_signature
     assert not usage.key_cert_sign
-
-
-def test_no_certificate_outlives_its_authority(tmp_path: Path) -> None:
-    answer(tmp_path, "init", "au", "--days", "10")
-    answer(tmp_path, "issue", "au", "alice", "--days", "400")
-    ca, alice = (
-        x509.load_pem_x509_certificate((tmp_path / "au" / name).read_bytes())
-        for name in ("ca.pem", "issued/alice.pem")
-    )
-    assert alice.not_valid_after_utc == ca.not_valid_after_utc
 
 
 def test_who_is_revoked_stands_in_the_list(tmp_path: Path) -> None:
@@ -139,18 +135,13 @@ def test_who_is_revoked_stands_in_the_list(tmp_path: Path) -> None:
     [
         (["issue", "au", "alice"], ["alice: au has issued this name already"]),
         (["issue", "au", "../mallory"], ["'../mallory'", "letters, digits"]),
-        (["issue", "au", "a\nb"], ["letters, digits"]),
-        (["issue", "au", ""], ["''", "letters, digits"]),
         (["issue", "au", "x" * 64], ["up to 63 letters"]),
         (["issue", "au", "mdgan-server"], ["'mdgan-server'"]),
         (["issue", "au", "m", "--role", "server", "--ranks", "1"], ["--ranks 1", "server"]),
         (["issue", "au", "m", "--ranks", "0"], ["--ranks 0", "--role server"]),
-        (["issue", "au", "m", "--ranks", "a"], ["--ranks a"]),
         (["issue", "au", "m", "--ranks", ""], ["--ranks"]),
         (["issue", "au", "m", "--ranks", "1..2000"], ["2000 are too many", "leave --ranks out"]),
         (["issue", "au", "m", "--days", "1", "--hours", "1"], ["--hours 1", "--days 1"]),
-        (["issue", "au", "m", "--days", "0"], ["--days"]),
-        (["issue", "au", "m", "--role", "king"], ["king", "standby"]),
         (["issue", "nowhere", "m"], ["nowhere", "mdgan credentials init nowhere"]),
         (["revoke", "nowhere", "m"], ["nowhere", "mdgan credentials init nowhere"]),
         (["revoke", "au", "../alice"], ["'../alice'"]),
@@ -159,7 +150,6 @@ def test_who_is_revoked_stands_in_the_list(tmp_path: Path) -> None:
         (["new", "au/alice.cred"], ["au/alice.cred: is there already", "another name"]),
         (["new", "no/run.cred"], ["no/run.cred: cannot write there"]),
         (["show", "au/ca.key"], ["au/ca.key: holds no certificate"]),
-        (["show", "nowhere"], ["nowhere: does not exist"]),
         (["show", "au"], ["au: cannot be read"]),
     ],
     ids=lambda value: " ".join(value)[:40],

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mdgan.credentials import files
 from mdgan.credentials.authority import make_authority
 from mdgan.credentials.files import write_shared
 from mdgan.credentials.identity import Identity, read_credentials, read_own_pki
@@ -68,19 +69,22 @@ def test_what_is_no_file_of_credentials(tmp_path: Path, content: bytes, says: st
     assert says in refusal(written(tmp_path / "run.cred", content))
 
 
-def test_expired_and_not_yet_valid(tmp_path: Path) -> None:
+def test_expired_and_not_yet_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(name: str, after: timedelta) -> Path:
+        """As a machine makes it whose clock is ahead by so much."""
+        monkeypatch.setattr(files, "now", lambda: clock + after)
+        write_shared(tmp_path / name, DAY)
+        return tmp_path / name
+
     clock = now()
-    old, new = tmp_path / "old.cred", tmp_path / "new.cred"
-    end = write_shared(old, DAY, clock - 2 * DAY)
+    old, end = made("old.cred", -2 * DAY), clock - DAY
     told = refusal(old)
     assert f"expired at {end:%Y-%m-%d %H:%M} UTC" in told
     assert f"this machine's clock says {clock:%Y-%m-%d}" in told
-    write_shared(new, DAY, clock + DAY)
-    told = refusal(new)
+    told = refusal(made("new.cred", DAY))
     assert f"valid from {clock + DAY - timedelta(minutes=5):%Y-%m-%d %H:%M} UTC" in told
     assert "the clocks differ" in told
-    write_shared(tmp_path / "slow.cred", DAY, clock + timedelta(minutes=4))
-    assert read_credentials(tmp_path / "slow.cred").by_name
+    assert read_credentials(made("slow.cred", timedelta(minutes=4))).by_name
 
 
 @given(st.data())
@@ -131,14 +135,6 @@ def test_own_pki(tmp_path: Path) -> None:
     own.ca.chmod(0o644)
     own.certificate.chmod(0o644)
     assert own.read() == identity
-
-
-def test_own_pki_needs_all_three(tmp_path: Path) -> None:
-    own = OwnPki(tmp_path)
-    with pytest.raises(BadInput, match=r"--ca .*ca\.pem: needs --certificate and --key"):
-        read_own_pki(own.ca, None, None)
-    with pytest.raises(BadInput, match=r"--key .*me\.key: needs --ca as well"):
-        read_own_pki(None, own.certificate, own.key)
 
 
 def test_own_pki_that_cannot_work(tmp_path: Path) -> None:

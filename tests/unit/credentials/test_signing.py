@@ -9,9 +9,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
 from mdgan.credentials.authority import Authority, make_authority
-from mdgan.credentials.identity import Identity
+from mdgan.credentials.identity import Identity, check_signed, sign
 from mdgan.credentials.pem import key_pem, now, pem_of
-from mdgan.credentials.signing import check_signed, sign
 
 DAY = timedelta(days=1)
 AUTHORITY, ANOTHER = make_authority(DAY, now()), make_authority(DAY, now())

@@ -43,8 +43,7 @@ from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState
 from mdgan.messages import Kind, Message, of_workers
 from mdgan.observe.tracer import MOST_SPANS
-from mdgan.transport.frames import encode
-from mdgan.transport.limits import Most
+from mdgan.transport.frames import Most, encode
 
 SHAPE, BATCH = (3, 8, 8), 16
 

@@ -269,13 +269,17 @@ def test_clocks_that_differ(
 ) -> None:
     """Each end finds its own certificate valid by its own clock, which differs from the other's."""
     folder = tmp_path / "authority"
-    make_folder_of_authority(folder, 9 * DAY, now() - 2 * DAY)
+    begun = now() - 2 * DAY
+    with monkeypatch.context() as patched:
+        patched.setattr("mdgan.credentials.files.now", lambda: begun)
+        make_folder_of_authority(folder, 9 * DAY)
 
     def by_its_clock(name: str, hours: int) -> Prepared:
         clock = now() + timedelta(hours=hours)
-        issue(folder, name, "server" if name == "main" else "worker", (), DAY / 24, clock)
         with monkeypatch.context() as patched:
+            patched.setattr("mdgan.credentials.files.now", lambda: clock)
             patched.setattr("mdgan.credentials.identity.now", lambda: clock)
+            issue(folder, name, "server" if name == "main" else "worker", (), DAY / 24)
             return cred(folder, name)
 
     linked.serve(by_its_clock("main", server_hours), "127.0.0.1:0")

@@ -8,7 +8,7 @@ import pytest
 
 from mdgan.errors import BadInput
 from mdgan.privacy.accountant import PrivacyCharge, PrivacyHistory
-from mdgan.privacy.clients import ClientsAccount, disclosed_histories
+from mdgan.privacy.budget import ClientsAccount, disclosed_histories
 from mdgan.privacy.ledger import look_up
 from mdgan.privacy.planning import StepSchedule
 from mdgan.privacy.settings import PrivacySettings

@@ -134,16 +134,15 @@ class Several(nn.Module):
             nn.Conv2d(2, 6, 3, stride=2, padding=1, dilation=1),
             nn.GroupNorm(2, 6),
             nn.ReLU(inplace=True),
-            nn.Conv2d(6, 40, 2, padding="valid", bias=False),
+            nn.Conv2d(6, 40, 2, bias=False),
             nn.LeakyReLU(0.2, inplace=True),
         )
         self.places = nn.Linear(40, 5)
-        self.norm = nn.LayerNorm(5)
         self.head = nn.Linear(5, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         maps = self.body(x).flatten(2).mT
-        logits: Tensor = self.head(self.norm(self.places(maps)).mean(1))
+        logits: Tensor = self.head(torch.tanh(self.places(maps)).mean(1))
         return logits
 
 

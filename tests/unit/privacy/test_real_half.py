@@ -106,18 +106,6 @@ def test_noise_has_the_stated_deviation() -> None:
     assert stats.kstest(drawn, "norm").pvalue > RARELY
 
 
-def test_a_step_that_is_taken_twice_has_other_noise() -> None:
-    """As where a copy of a ledger is used: the same noise would cancel, and leave the samples."""
-    clip, noise, weights = 0.5, 1000.0, (1.0, 1.1)
-    found = []
-    for weight in weights:
-        worker = make_worker(make_shard(50), clip=clip, noise=noise, steps=SeededSteps(b"secret"))
-        with torch.no_grad():
-            worker.discriminator.parameters[0].mul_(weight)
-        found.append(real_gradient(worker))
-    assert float((found[0] - found[1]).std()) > noise * clip / 5
-
-
 def test_all_of_the_key_decides_what_dropout_draws() -> None:
     """torch uses 32 bits of a seed; here the keys differ behind those alone."""
     drawn = []

@@ -5,7 +5,6 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 
@@ -24,19 +23,6 @@ def writer() -> Iterator[BackgroundWriter]:
 
 def never(error: OSError) -> None:
     raise AssertionError(f"not expected: {error}")
-
-
-def test_jobs_are_done_in_order_and_in_another_thread(writer: BackgroundWriter) -> None:
-    done: list[tuple[int, int]] = []
-
-    def job(number: int) -> None:
-        done.append((number, threading.get_ident()))
-
-    for number in range(5):
-        assert writer.submit_newest(partial(job, number), never)
-        assert writer.drain(LONG)
-    assert [number for number, _ in done] == list(range(5))
-    assert threading.get_ident() not in {thread for _, thread in done}
 
 
 def test_a_slow_disk_costs_jobs_and_no_time(writer: BackgroundWriter) -> None:
@@ -59,21 +45,6 @@ def test_a_slow_disk_costs_jobs_and_no_time(writer: BackgroundWriter) -> None:
     go_on.set()
     assert writer.drain(LONG)
     assert done == ["slow", "newest"]
-
-
-def test_a_full_disk_is_told_and_writing_goes_on(writer: BackgroundWriter) -> None:
-    told: list[int | None] = []
-    done: list[int] = []
-
-    def fail() -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    assert writer.submit_newest(fail, lambda error: told.append(error.errno))
-    assert writer.drain(LONG)
-    assert told == [errno.ENOSPC]
-    assert writer.submit_newest(lambda: done.append(1), never)
-    assert writer.drain(LONG)
-    assert done == [1]
 
 
 @pytest.mark.parametrize("in_handler", [False, True])

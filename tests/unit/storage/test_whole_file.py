@@ -49,16 +49,6 @@ def test_half_a_file_is_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert path.read_bytes() == b"new"
 
 
-def test_the_name_is_flushed_after_the_content(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else a loss of power could take back what was written before something else."""
-    flushed = []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino))
-    write_whole(tmp_path / "file", b"new")
-    assert flushed == [(tmp_path / "file").stat().st_ino, tmp_path.stat().st_ino]
-
-
 def test_every_new_folder_is_flushed_into_the_one_above(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

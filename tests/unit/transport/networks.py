@@ -18,10 +18,10 @@ from mdgan.launch.find import find_server
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Admit, HostEvent, Joined, Received, Refused, ServerEvent
+from mdgan.transport.frames import Most
 from mdgan.transport.grpc_host import GrpcHostTransport
 from mdgan.transport.grpc_server import AcceptsFrom, GrpcServerTransport
 from mdgan.transport.host_end import HostTransport
-from mdgan.transport.limits import Most
 from mdgan.transport.memory import MemoryNetwork
 from mdgan.transport.server_end import ServerTransport
 from mdgan.transport.until import Until
@@ -63,16 +63,10 @@ def value_of(message: object) -> float:
 
 
 class GrpcNetwork:
-    """A server on a socket in a private folder, or on a port of loopback, and hosts that join it.
+    """A server on a socket in a private folder, and hosts that join it.
 
-    Args:
-        timeouts: the time limits.
-        admit: who may come in.
-        accepts_from: what may come from a host.
-        identity: what everybody shows; with one, a port is opened instead of a socket.
-        place: where the server listens, if that matters.
-        relay: whether hosts leave their parcels with the server.
-        revocations: what does not count any more.
+    With an identity, which everybody shows, it is a port of loopback instead. With `relay` hosts
+    leave their parcels with the server.
     """
 
     def __init__(
@@ -168,6 +162,15 @@ def listening(network: Network, hosts: Mapping[int, HostTransport]) -> dict[int,
         assert isinstance(event, Joined), event
         found[event.host] = event.hello.get("listens")
     return found
+
+
+Pair = tuple[HostTransport, HostTransport, dict[int, Any]]
+
+
+def giver_and_taker(network: Network) -> Pair:
+    """A giver, 1, a taker, 2, and where they hand out parcels."""
+    hosts = {number: network.join(number, {}) for number in (1, 2)}
+    return hosts[1], hosts[2], listening(network, hosts)
 
 
 def message_of(event: ServerEvent | HostEvent | None) -> Message:

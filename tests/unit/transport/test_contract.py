@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from mdgan import messages
 from mdgan.errors import BadInput
 from mdgan.messages import Message
 from mdgan.transport.base import SERVER, Asked, Joined, Lost, Received, Refused
@@ -21,8 +20,10 @@ from tests.unit.transport.networks import (
     GrpcNetwork,
     MemoryPlace,
     Network,
+    Pair,
     RelayedNetwork,
     admit_all,
+    giver_and_taker,
     host_of,
     in_threads,
     joined,
@@ -87,12 +88,6 @@ def test_messages_go_both_ways_in_order(network: Network) -> None:
     assert hosts[1].receive(SOON) is None
 
 
-def test_fields_arrive_as_they_were(network: Network) -> None:
-    hosts = joined(network, 1)
-    hosts[1].send(messages.stop(4, "why"))
-    assert message_of(network.server.receive(LONG)) == messages.stop(4, "why")
-
-
 def test_both_ends_count_the_same(network: Network) -> None:
     hosts = joined(network, 1)
     sent = note(1, 2.0)
@@ -106,14 +101,6 @@ def test_both_ends_count_the_same(network: Network) -> None:
     assert list(hosts[1].traffic.sent) == ["FEEDBACK"]
 
 
-def test_a_message_changed_after_sending_arrives_unchanged(network: Network) -> None:
-    hosts = joined(network, 1)
-    sent = note(1, 5.0, size=400_000)
-    network.server.send(1, sent)
-    sent.tensors["w"].zero_()
-    assert value_of(message_of(hosts[1].receive(LONG))) == 5.0
-
-
 def test_what_arrives_at_two_hosts_or_at_the_server_is_a_copy(network: Network) -> None:
     hosts = joined(network, 1, 2)
     sent, back = note(1, 5.0, moves=[[1, 2]]), word(2, 6.0)
@@ -121,17 +108,13 @@ def test_what_arrives_at_two_hosts_or_at_the_server_is_a_copy(network: Network) 
         network.server.send(host, sent)
     hosts[1].send(back)
     sent.fields["moves"][0].append(3)
+    sent.tensors["w"].zero_()
     back.tensors["w"].zero_()
     first, second = (message_of(host.receive(LONG)) for host in hosts.values())
     first.tensors["w"].zero_()
-    assert value_of(second) == value_of(sent) == 5.0
+    assert value_of(second) == 5.0
     assert first.fields == second.fields == {"moves": [[1, 2]]}
     assert value_of(message_of(network.server.receive(LONG))) == 6.0
-
-
-def test_sending_to_a_host_that_is_not_there_does_nothing(network: Network) -> None:
-    assert network.server.send(9, note(1)) == 0
-    assert network.server.traffic.sent.total() == 0
 
 
 def test_an_interrupt_ends_the_wait_at_both_ends(network: Network) -> None:
@@ -233,41 +216,12 @@ def test_hosts_exchange_with_each_other_again_and_again(network: Network) -> Non
     size = len(encode(note(10, 1.0)).body)
     for host in hosts.values():
         assert host.traffic.sent == host.traffic.received == {"DISCRIMINATORS": 20 * size}
-
-
-def test_an_exchange_may_be_one_way_round(network: Network) -> None:
-    hosts = {number: network.join(number, {}) for number in (1, 2, 3)}
-    addresses = listening(network, hosts)
-    found: dict[int, float] = {}
-
-    def work(number: int) -> None:
-        taker, giver = number % 3 + 1, (number + 1) % 3 + 1
-        outgoing = {taker: note(7, float(number))}
-        arrived = hosts[number].exchange(7, outgoing, [giver], addresses)
-        assert arrived.keys() == {giver}
-        found[number] = value_of(arrived[giver])
-
-    in_threads(*(lambda n=n: work(n) for n in hosts))
-    assert found == {1: 3.0, 2: 1.0, 3: 2.0}
-    assert not any(host.slow_givers for host in hosts.values())
-
-
-Pair = tuple[HostTransport, HostTransport, dict[int, Any]]
-
-
-def giver_and_taker(network: Network) -> Pair:
-    """A giver, 1, a taker, 2, and where they hand out parcels."""
-    hosts = {number: network.join(number, {}) for number in (1, 2)}
-    return hosts[1], hosts[2], listening(network, hosts)
+        assert host.slow_givers == set()
 
 
 @pytest.fixture
 def pair(network: Network) -> Pair:
     return giver_and_taker(network)
-
-
-def test_an_exchange_of_nothing_is_nothing(pair: Pair) -> None:
-    assert pair[0].exchange(1, {}, [], pair[2]) == {}
 
 
 def test_a_giver_that_is_late_is_waited_for(pair: Pair) -> None:
@@ -283,28 +237,19 @@ def test_a_giver_that_is_late_is_waited_for(pair: Pair) -> None:
 
 
 @PLACES
-def test_a_dead_giver_is_noticed_at_once(place: type[Network]) -> None:
-    network = place(PATIENT)
-    giver, taker, addresses = giver_and_taker(network)
-    giver.close()
-    lost = taker.exchange(4, {}, [1], addresses)[1]
-    assert isinstance(lost, Lost)
-    assert lost.peer == 1
-    network.close()
-
-
-@PLACES
-def test_a_giver_that_ends_while_it_is_waited_for(place: type[Network]) -> None:
+@pytest.mark.parametrize("after", [0.0, 0.2])
+def test_a_giver_that_ends_is_noticed_at_once(place: type[Network], after: float) -> None:
     network = place(PATIENT)
     giver, taker, addresses = giver_and_taker(network)
     found: list[object] = []
 
     def end() -> None:
-        time.sleep(0.2)  # the taker is waiting, or will be: both must end at once
+        time.sleep(after)  # the taker is waiting, or will be: both must end at once
         giver.close()
 
     in_threads(end, lambda: found.append(taker.exchange(4, {}, [1], addresses)[1]))
     assert isinstance(found[0], Lost)
+    assert found[0].peer == 1
     network.close()
 
 
@@ -318,18 +263,12 @@ def test_a_giver_that_has_nothing_for_this_taker(pair: Pair) -> None:
 def test_parcels_stay_for_one_more_exchange(pair: Pair) -> None:
     giver, taker, addresses = pair
     for iteration in (4, 8, 12):
-        giver.exchange(iteration, {2: note(iteration, float(iteration))}, [], addresses)
+        parcel = note(iteration, float(iteration))
+        giver.exchange(iteration, {2: parcel}, [], addresses)
+        parcel.tensors["w"].zero_()  # what was laid out is a copy
     assert value_of(taker.exchange(12, {}, [1], addresses)[1]) == 12.0
     assert value_of(taker.exchange(8, {}, [1], addresses)[1]) == 8.0
     assert isinstance(taker.exchange(4, {}, [1], addresses)[1], Lost)
-
-
-def test_a_parcel_is_a_copy(pair: Pair) -> None:
-    giver, taker, addresses = pair
-    parcel = note(4, 4.0)
-    giver.exchange(4, {2: parcel}, [], addresses)
-    parcel.tensors["w"].zero_()
-    assert value_of(taker.exchange(4, {}, [1], addresses)[1]) == 4.0
 
 
 def test_a_giver_that_leaves_at_once_has_its_parcels_fetched_first(pair: Pair) -> None:

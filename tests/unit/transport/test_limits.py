@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from mdgan.messages import Kind, Message
-from mdgan.transport import limits
+from mdgan.transport import frames
 from mdgan.transport.base import Lost, Received
-from mdgan.transport.frames import Frame, decode, encode
-from mdgan.transport.limits import MOST_IN_A_ROW, Most, Rates
+from mdgan.transport.frames import MOST_IN_A_ROW, Frame, Most, Rates, decode, encode
 from mdgan.transport.server_end import ServerTransport
 from tests.unit.transport.networks import ACCEPTS, LONG, SOON, GrpcNetwork, echo, joined
 
@@ -44,7 +43,7 @@ def test_who_tells_all_the_time_is_not() -> None:
 
 
 def test_a_flood_of_spans_ends_the_link_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_IN_A_ROW", 5)
+    monkeypatch.setattr(frames, "MOST_IN_A_ROW", 5)
     accepts = {**ACCEPTS, Kind.SPANS: Most(1 << 20, 1 << 20, a_second=0.001)}
     network = GrpcNetwork(accepts_from=lambda _: accepts)
     hosts = joined(network, 1, 2)

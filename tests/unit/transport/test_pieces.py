@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdgan.messages import Kind, Message
-from mdgan.transport.frames import MOST_BYTES, PIECE_BYTES, Frame, WireError, decode, encode
+from mdgan.transport.frames import PIECE_BYTES, Frame, Most, WireError, decode, encode
 from mdgan.transport.frames import next_frame as read
-from mdgan.transport.limits import Most
 from mdgan.transport.links_pb2 import Piece
 from tests.unit.transport.networks import ACCEPTS, note
 
@@ -43,11 +42,6 @@ def test_messages_come_one_after_the_other_and_then_the_end() -> None:
     assert read(pieces, LARGE) is None
 
 
-def test_what_several_hosts_get_is_cut_once() -> None:
-    frame = encode(note(1))
-    assert frame.pieces is frame.pieces
-
-
 def test_only_what_is_accepted_is_read() -> None:
     frame = encode(note(1))
     size = len(frame.body)
@@ -64,11 +58,6 @@ def test_what_is_no_kind_is_told_in_one_short_line(kind: str) -> None:
         read(iter([Piece(kind=kind, size=1, data=b"x")]), ACCEPTS)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 60
-
-
-def test_a_body_too_large_to_be_true_is_not_waited_for() -> None:
-    with pytest.raises(WireError, match="at most"):
-        read(iter([Piece(kind="SWAP", size=MOST_BYTES + 1, data=b"x")]), LARGE)
 
 
 def begin(size: int, data: bytes) -> Piece:

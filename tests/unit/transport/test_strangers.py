@@ -14,8 +14,7 @@ import pytest
 from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import Joined, Lost, Refused
-from mdgan.transport.frames import Frame, encode
-from mdgan.transport.limits import Most
+from mdgan.transport.frames import Frame, Most, encode
 from mdgan.transport.links_pb2 import Hello, Piece, Welcome
 from mdgan.transport.streams import ASK, TAKE_PART, WATCH, open_channel
 from tests.processes import wait_until
@@ -38,10 +37,8 @@ TLS = pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
 
 
 @pytest.fixture
-def network() -> Iterator[GrpcNetwork]:
-    opened = GrpcNetwork(place="127.0.0.1:0")
-    yield opened
-    opened.close()
+def opened_with() -> Mapping[str, Any]:
+    return {"place": "127.0.0.1:0"}
 
 
 def address(network: GrpcNetwork) -> tuple[str, int]:
@@ -156,8 +153,8 @@ class Stranger:
             end.set()
         return grpc.StatusCode.OK
 
-    def say(self, method: str, fields: str) -> grpc.StatusCode:
-        ask = self.channel.unary_stream(method, Hello.SerializeToString, Welcome.FromString)
+    def say(self, fields: str) -> grpc.StatusCode:
+        ask = self.channel.unary_stream(ASK, Hello.SerializeToString, Welcome.FromString)
         try:
             list(ask(Hello(fields=fields), timeout=LONG))
         except grpc.RpcError as error:
@@ -180,11 +177,7 @@ def piece(kind: str, size: int, data: bytes = b"") -> bytes:
     "pieces",
     [
         [piece(Kind.HELLO, (1 << 20) + 1)],
-        [piece(Kind.HELLO, 5, b"12345")],
-        [piece(Kind.HELLO, 1 << 19, b"12345")],
-        [piece("BATCHES", 5, b"12345")],
         [b"\xff" * 50],
-        [bytes(1 << 21)],
         encode(note(1)).pieces,
         Frame(Kind.HELLO, 0, bytes(100)).pieces,
     ],
@@ -200,16 +193,7 @@ def test_other_bytes_than_a_hello_are_refused(
 
 @pytest.mark.parametrize(
     "fields",
-    [
-        {},
-        {"host": "1"},
-        {"host": True},
-        {"host": 0},
-        {"host": -3},
-        {"host": 1.0},
-        {"host": None},
-        {"host": [1]},
-    ],
+    [{}, {"host": "1"}, {"host": True}, {"host": 0}, {"host": [1]}],
 )
 def test_a_hello_that_names_no_host_is_refused(
     network: GrpcNetwork, stranger: Stranger, fields: Mapping[str, Any]
@@ -240,13 +224,11 @@ def test_a_stranger_that_says_no_hello_is_not_waited_for(
 
 
 @pytest.mark.parametrize("fields", ["", "{", "[]", "7", "[" * 50_000, "9" * 5000, '{"host": 1}'])
-@pytest.mark.parametrize("method", [ASK])
 def test_any_question_is_answered_or_refused(
-    network: GrpcNetwork, stranger: Stranger, method: str, fields: str
+    network: GrpcNetwork, stranger: Stranger, fields: str
 ) -> None:
-    assert stranger.say(method, fields) in (
-        *(grpc.StatusCode.OK, grpc.StatusCode.PERMISSION_DENIED),
-    )
+    code = stranger.say(fields)
+    assert code in (grpc.StatusCode.OK, grpc.StatusCode.PERMISSION_DENIED)
 
 
 def test_nobody_else_can_end_the_link_of_a_host(network: GrpcNetwork, stranger: Stranger) -> None:

@@ -1,7 +1,7 @@
 """Asking a server, and watching it."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,10 +22,8 @@ def tell(hello: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @pytest.fixture
-def network() -> Iterator[GrpcNetwork]:
-    opened = GrpcNetwork(admit=tell)
-    yield opened
-    opened.close()
+def opened_with() -> Mapping[str, Any]:
+    return {"admit": tell}
 
 
 def test_a_process_that_asks_is_answered_and_is_no_host(network: GrpcNetwork) -> None:
