@@ -19,7 +19,7 @@ from torch import nn
 from mdgan import __version__
 from mdgan.errors import BadInput, cannot_write
 from mdgan.families import registry
-from mdgan.launch.continuation import (
+from mdgan.launch.beginning import (
     Continuation,
     check_not_running,
     continuation,

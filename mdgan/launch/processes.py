@@ -33,7 +33,6 @@ from mdgan.families.contract import HostNeeds
 from mdgan.gan.build import make_average
 from mdgan.launch import machine
 from mdgan.launch.addresses import Sockets, split
-from mdgan.launch.children import TOGETHER_SECONDS
 from mdgan.launch.claim import Claim, make_observer
 from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared
@@ -60,6 +59,9 @@ from mdgan.transport.memory import MemoryNetwork
 from mdgan.transport.server_end import ServerTransport
 
 _log = logging.getLogger(__name__)
+
+TOGETHER_SECONDS = 0.2
+"""Signals within so short a time count once."""
 
 
 def run_host(

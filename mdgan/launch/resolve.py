@@ -8,8 +8,7 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.settings import LaunchSettings
-from mdgan.launch.slurm import task_of_slurm
-from mdgan.launch.task import LaunchedTask, Launcher, RayCluster, task_of_torchrun
+from mdgan.launch.task import LaunchedTask, Launcher, RayCluster, task_of_slurm, task_of_torchrun
 from mdgan.settings.layers import merged
 
 _STARTED_BY = {

@@ -13,8 +13,14 @@ from mdgan.errors import BadInput
 from mdgan.launch.ranks import local_ranks
 from mdgan.launch.resolve import resolve
 from mdgan.launch.settings import LaunchSettings
-from mdgan.launch.slurm import NEEDED, address_of_node, first_node, task_of_slurm, tasks_per_node
-from mdgan.launch.task import LaunchedTask
+from mdgan.launch.task import (
+    NEEDED,
+    LaunchedTask,
+    address_of_node,
+    first_node,
+    task_of_slurm,
+    tasks_per_node,
+)
 
 quick = settings(deadline=None, max_examples=150)
 
