@@ -11,23 +11,21 @@ if TYPE_CHECKING:
     from mdgan.errors import BadInput
     from mdgan.interface import register
     from mdgan.interface.child import RunFailed
-    from mdgan.interface.compare import Comparison, compare
     from mdgan.interface.data import Data
     from mdgan.interface.run import Run, evaluate
-    from mdgan.interface.scaling import Estimator, ScalingManager
-    from mdgan.interface.train import train
+    from mdgan.interface.train import Comparison, Estimator, ScalingManager, compare, train
 
 __version__ = "0.7.0"
 
 _MODULES = {
     "BadInput": "mdgan.errors",
-    "Comparison": "mdgan.interface.compare",
+    "Comparison": "mdgan.interface.train",
     "Data": "mdgan.interface.data",
-    "Estimator": "mdgan.interface.scaling",
+    "Estimator": "mdgan.interface.train",
     "Run": "mdgan.interface.run",
     "RunFailed": "mdgan.interface.child",
-    "ScalingManager": "mdgan.interface.scaling",
-    "compare": "mdgan.interface.compare",
+    "ScalingManager": "mdgan.interface.train",
+    "compare": "mdgan.interface.train",
     "evaluate": "mdgan.interface.run",
     "train": "mdgan.interface.train",
 }
