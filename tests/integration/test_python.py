@@ -199,12 +199,6 @@ def test_a_named_data_set_from_a_thread_has_the_bits_of_the_command_line(here: P
     assert generator_bytes(runs[0].path) == generator_bytes(here / "typed")
 
 
-def test_own_models_on_a_named_data_set(here: Path) -> None:
-    run = mdgan.train("digits", transport="memory", quiet=True, **MODELS, **SETTINGS)
-    assert run.sample(2).shape == (2, 1, 8, 8)
-    assert "64" in str(run.generator)
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [

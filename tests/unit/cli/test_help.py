@@ -167,13 +167,3 @@ def test_bash_completes_names_of_data_sets_runs_and_algorithms(
         "standalone standby",
         "--checkpoint-interval",
     ]
-
-
-@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
-def test_fish_completes_them_too(shell: Callable[[str, str], list[str]]) -> None:
-    typed = ("mdgan train --datasets-dir my --dataset m", "mdgan report ", "mdgan st")
-    lines = "_MDGAN_COMPLETE=fish_source mdgan | source\n"
-    found = shell("fish", lines + "".join(f"complete -C '{words}'\n" for words in typed))
-    assert [line.split("\t")[0] for line in found] == [
-        *("mine", "mnist", "runs/first", "runs/second", "standalone", "standby")
-    ]
