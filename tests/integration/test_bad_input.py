@@ -123,14 +123,6 @@ def test_a_standby_that_no_host_would_find(
 
 
 @pytest.mark.slow
-def test_joining_where_there_is_no_server(empty_folder: Path, port: int) -> None:
-    where = ["--master-port", str(port), "--set", "connect_timeout=0.5"]
-    told, line = refused_guest(empty_folder, *where)
-    assert told.endswith(f"asking the server at 127.0.0.1:{port} for a rank")
-    assert f"no server answers at 127.0.0.1:{port} after 0.5 s" in line
-
-
-@pytest.mark.slow
 def test_joining_a_run_that_does_not_run(empty_folder: Path) -> None:
     (line,) = refused_guest(empty_folder, "nowhere")
     assert "nowhere: not a run" in line
