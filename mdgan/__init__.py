@@ -17,18 +17,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.7.0"
 
-_MODULES = {
+_OTHER_MODULES = {
     "BadInput": "mdgan.errors",
-    "Comparison": "mdgan.interface.train",
     "Data": "mdgan.interface.data",
-    "Estimator": "mdgan.interface.train",
     "Run": "mdgan.interface.run",
     "RunFailed": "mdgan.interface.child",
-    "ScalingManager": "mdgan.interface.train",
-    "compare": "mdgan.interface.train",
     "evaluate": "mdgan.interface.run",
-    "train": "mdgan.interface.train",
 }
+"""Where names are that are not in `mdgan.interface.train`."""
 
 __all__ = [
     "BadInput",
@@ -50,9 +46,10 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent until a 
 def __getattr__(name: str) -> Any:
     if name == "register":
         return importlib.import_module("mdgan.interface.register")
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    module = _OTHER_MODULES.get(name, "mdgan.interface.train")
+    return getattr(importlib.import_module(module), name)
 
 
 def __dir__() -> list[str]:

@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.interface.child import command, new_folder, plain, scratch, write_settings
+from mdgan.interface.child import command, output_folder, plain, scratch, write_settings
 from mdgan.interface.run import Run
 from mdgan.launch.resolve import resolve
 
@@ -49,18 +48,10 @@ def train(
     with scratch() as folder:
         given |= place(folder, given, dataset, generator, discriminator, z_dim)
         resolve([given])
-        if given.get("out") is not None:
-            return _train(folder, given, Path(given["out"]), dataset, quiet)
-        with new_folder(given["dataset"]) as out:
-            return _train(folder, given, out, dataset, quiet)
-
-
-def _train(
-    folder: Path, given: dict[str, Any], out: Path, dataset: "str | Data", quiet: bool
-) -> Run:
-    file = write_settings(folder / "settings.json", {**given, "out": str(out)})
-    command("train", "--launcher", "processes", "--config", file, quiet=quiet)
-    return Run.open(out, None if isinstance(dataset, str) else dataset)
+        with output_folder(given.get("out"), given["dataset"]) as out:
+            file = write_settings(folder / "settings.json", {**given, "out": str(out)})
+            command("train", "--launcher", "processes", "--config", file, quiet=quiet)
+            return Run.open(out, None if isinstance(dataset, str) else dataset)
 
 
 def place(
@@ -164,7 +155,7 @@ def compare(
     for name in configurations:
         if not name or Path(name).name != name:
             raise BadInput(f"{name!r}: a configuration's name becomes that of a folder")
-    with scratch() as folder, ExitStack() as made:
+    with scratch() as folder:
         others = [plain(own) for own in configurations.values()]
         shared |= place(folder, shared, dataset, generator, discriminator, z_dim, others)
         configs = folder / "configs"
@@ -173,12 +164,12 @@ def compare(
             write_settings(configs / f"{name}.json", {**shared, **plain(own)})
             for name, own in configurations.items()
         ]
-        path = made.enter_context(new_folder("compare")) if out is None else Path(out)
-        said = ("--seeds", ",".join(map(str, seeds)), "--out", str(path), "--jobs", str(jobs))
-        try:
-            command("compare", *said, *files, quiet=quiet)
-        except BadInput as error:
-            raise BadInput(str(error).replace(f"{configs}/", "")) from error
+        with output_folder(out, "compare") as path:
+            said = ("--seeds", ",".join(map(str, seeds)), "--out", str(path), "--jobs", str(jobs))
+            try:
+                command("compare", *said, *files, quiet=quiet)
+            except BadInput as error:
+                raise BadInput(str(error).replace(f"{configs}/", "")) from error
     data = None if isinstance(dataset, str) else dataset
     table = json.loads((path / "comparison.json").read_bytes())["configurations"]
     runs = {

@@ -107,10 +107,6 @@ class Claim:
         except OSError as error:
             raise BadInput(cannot_write(f"--resume {self.run.path}", error)) from error
 
-    def checkpoints(self, prepared: Prepared) -> Checkpoints:
-        """The checkpoints of the run."""
-        return Checkpoints(self.run.checkpoints, prepared.settings.checkpoints.checkpoint_keep)
-
 
 def claim(
     prepared: Prepared, listens: str = "", socket: str = "", *, taking_over: bool = False

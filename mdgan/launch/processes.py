@@ -53,6 +53,7 @@ from mdgan.metrics.chosen import own_file
 from mdgan.observe.profiler import Profiler
 from mdgan.observe.tracer import Tracer, traced_every
 from mdgan.settings.machine import num_cores
+from mdgan.storage.checkpoints import Checkpoints
 from mdgan.timeouts import Timeouts
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.memory import MemoryNetwork
@@ -265,7 +266,7 @@ def serve(
     )
     peers = Peers(admission, transport, observer, settings)
     checkpoints = ServerCheckpoints(
-        claimed.checkpoints(prepared),
+        Checkpoints(claimed.run.checkpoints, settings.checkpoints.checkpoint_keep),
         settings,
         prepared.config,
         claimed.fence,
