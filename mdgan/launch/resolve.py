@@ -32,7 +32,7 @@ class Resolved:
     launch: LaunchSettings
     task: LaunchedTask | None
     layers: tuple[Mapping[str, Any], ...]
-    ray: RayCluster | None
+    ray: RayCluster | None = None
 
 
 def resolve(
