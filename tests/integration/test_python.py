@@ -224,6 +224,8 @@ def test_what_cannot_work_is_one_line_and_leaves_nothing(
 
 def test_interrupting_saves_the_run(here: Path) -> None:
     folder = here / "run"
+    # Another test may have trained in this process, whose handler stays.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt() -> None:
         wait_until(lambda: bool(read_metrics(folder)), "first iterations", 30)
