@@ -11,26 +11,20 @@ if TYPE_CHECKING:
     from mdgan.errors import BadInput
     from mdgan.interface import register
     from mdgan.interface.child import RunFailed
-    from mdgan.interface.compare import Comparison, compare
     from mdgan.interface.data import Data
     from mdgan.interface.run import Run, evaluate
-    from mdgan.interface.scaling import Estimator, ScalingManager
-    from mdgan.interface.train import train
+    from mdgan.interface.train import Comparison, Estimator, ScalingManager, compare, train
 
 __version__ = "0.7.0"
 
-_MODULES = {
+_OTHER_MODULES = {
     "BadInput": "mdgan.errors",
-    "Comparison": "mdgan.interface.compare",
     "Data": "mdgan.interface.data",
-    "Estimator": "mdgan.interface.scaling",
     "Run": "mdgan.interface.run",
     "RunFailed": "mdgan.interface.child",
-    "ScalingManager": "mdgan.interface.scaling",
-    "compare": "mdgan.interface.compare",
     "evaluate": "mdgan.interface.run",
-    "train": "mdgan.interface.train",
 }
+"""Where names are that are not in `mdgan.interface.train`."""
 
 __all__ = [
     "BadInput",
@@ -52,9 +46,10 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent until a 
 def __getattr__(name: str) -> Any:
     if name == "register":
         return importlib.import_module("mdgan.interface.register")
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    module = _OTHER_MODULES.get(name, "mdgan.interface.train")
+    return getattr(importlib.import_module(module), name)
 
 
 def __dir__() -> list[str]:

@@ -12,16 +12,13 @@ from typing import NoReturn
 import click
 
 from mdgan import __version__
-from mdgan.cli.audit import audit
 from mdgan.cli.chaos import chaos
 from mdgan.cli.compare import compare
 from mdgan.cli.credentials import credentials
 from mdgan.cli.help import Commands
-from mdgan.cli.inspect import datasets, evaluate, sample, trace
-from mdgan.cli.logs import show_logs
+from mdgan.cli.inspect import audit, datasets, evaluate, report, sample, trace, watch
+from mdgan.cli.logs import prepare_streams, show_logs
 from mdgan.cli.plan import plan
-from mdgan.cli.report import report, watch
-from mdgan.cli.streams import prepare_streams
 from mdgan.cli.train import join, standalone, standby, train
 from mdgan.errors import BadInput, cannot_write, is_of_disk
 

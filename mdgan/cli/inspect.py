@@ -1,12 +1,20 @@
-"""What users ask about a run or a data set: `evaluate`, `sample`, `trace`, `datasets`."""
+"""What users ask about a run or a data set once it is there: commands that train nothing."""
 
+import logging
 import sys
 from pathlib import Path
 
 import click
 
 from mdgan.cli.help import Command, Commands
-from mdgan.cli.options import dataset_names, output_option, run_argument
+from mdgan.cli.options import (
+    PATH,
+    complete_runs,
+    dataset_names,
+    output_option,
+    prepare_environment,
+    run_argument,
+)
 
 _raw_option = click.option(
     "--raw", is_flag=True, help="The generator itself, though the run has averaged it (--ema)."
@@ -155,3 +163,139 @@ def show(
     output = output or Path(f"{name}-partition.png")
     draw_partition(name, datasets_dir, data_dir, partition, workers, seed, output)
     print(f"{output}: {name} divided {partition} over {workers} workers")
+
+
+_log = logging.getLogger(__name__)
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "mdgan report runs/first",
+        "mdgan report runs/first runs/second -o both.html",
+        "mdgan report runs/first --serve 0",
+    ),
+)
+@click.argument(
+    "runs", nargs=-1, required=True, metavar="RUN...", type=PATH, shell_complete=complete_runs
+)
+@output_option("Where to write.  [default: RUN/report.html; report.html for several runs]")
+@click.option(
+    "--figures",
+    type=PATH,
+    metavar="DIR",
+    help="Also write every figure as PNG and SVG into this folder.",
+)
+@click.option(
+    "--live", is_flag=True, help="Write the page again and again until the runs are over."
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(1.0),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Least time between two pages of --live; browsers read the page again as often.",
+)
+@click.option(
+    "--serve",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="As --live, and serve the page on this machine alone, at http://127.0.0.1:PORT/; 0 takes "
+    "a free port.",
+)
+def report(
+    runs: tuple[Path, ...],
+    output: Path | None,
+    figures: Path | None,
+    live: bool,
+    every: float,
+    serve: int | None,
+) -> None:
+    """Write a page with all figures of each RUN, the --out folder of a finished or running run.
+
+    A folder with runs in it stands for all of them. Several runs are compared in one page. The
+    page is one file that any browser opens. Ctrl-C ends --live and --serve; both end by themselves
+    when the runs are over, --serve once browsers have had time to read the last page.
+    """
+    told = str(runs[0]) if len(runs) == 1 else f"{len(runs)} runs"
+    _log.info("writing the report of %s …", told, extra={"shown": "live"})
+    from mdgan.report.build import write_report
+
+    if live or serve is not None:
+        from mdgan.report.live import keep_writing
+
+        keep_writing(
+            runs, lambda: write_report(runs, output, figures, refresh_seconds=every), every, serve
+        )
+        return
+    written = write_report(runs, output, figures)
+    for line in written.damage:
+        _log.warning("%s", line)
+    also = "" if figures is None else f"\n{figures}: the same as PNG and SVG"
+    said = f"{written.path}: {written.num_figures} figures{also}"
+    _log.info("%s", said, extra={"shown": "result"})
+
+
+@click.command(cls=Command, examples=("mdgan watch runs/first", "mdgan watch runs/first --once"))
+@run_argument
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1),
+    default=1.0,
+    metavar="SECONDS",
+    help="Time between two looks at the folder.",
+)
+@click.option("--once", is_flag=True, help="Show the run as it is now, and return.")
+def watch(run: Path, interval: float, once: bool) -> None:
+    """Watch RUN, the --out folder of a run, here or on another machine; Ctrl-C ends watching.
+
+    Shows how far the run is, its losses and FID, and what each worker does. If the output is no
+    terminal, each change is printed as plain text.
+    """
+    from mdgan.families.shown import SHOWN
+    from mdgan.observe.live_view import follow
+
+    follow(run, interval, SHOWN, once=once)
+
+
+@click.command(cls=Command, examples=("mdgan audit runs/first",))
+@run_argument
+@click.option(
+    "-n",
+    "num_samples",
+    type=click.IntRange(100),
+    default=10_000,
+    help="Samples to draw from the generator.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(0),
+    default=400,
+    help="Of the search for images that explain a single answer; 0 leaves that out.",
+)
+@click.option("--seed", type=click.IntRange(0), help="Of all draws.  [default: the run's]")
+@click.option("--data-dir", metavar="DIR", help="What workers trained on.  [default: the run's]")
+@click.option("--held-out", metavar="DIR", help="Real samples that no worker trained on.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record instead of tables.")
+def audit(
+    run: Path, num_samples: int, steps: int, seed: int | None, as_json: bool, **changes: str | None
+) -> None:
+    """Attack RUN, the --out folder of a finished run, as an insider could, and say how far it led.
+
+    Who was trained on, by the discriminators in RUN's newest checkpoint and by the generator? Does
+    the generator copy? What does a single update or feedback tell of its batch? And of a run with
+    --audit-canaries, how large is its epsilon at least? Needs, on this machine, the samples that
+    workers trained on and some that they did not. RUN gets audit.json, pictures, and a section in
+    its report.
+    """
+    prepare_environment(many_processes=True)
+    from msgspec import json, to_builtins
+
+    from mdgan.audit.run import audit_run
+    from mdgan.audit.words import audit_in_words
+
+    given = {name: value for name, value in changes.items() if value is not None}
+    found = audit_run(run, num_samples, seed, steps, given)
+    record = json.format(json.encode(to_builtins(found)), indent=2).decode()
+    print(record if as_json else audit_in_words(found))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mdgan.errors import BadInput
-from mdgan.launch.continuation import is_running
+from mdgan.launch.beginning import is_running
 from mdgan.launch.faults import FAULTS, read_planned
 from mdgan.launch.prepare import prepare
 from mdgan.launch.resolve import combined, known_settings

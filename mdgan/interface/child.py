@@ -126,8 +126,11 @@ def write_settings(path: Path, settings: Mapping[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def new_folder(name: str) -> Iterator[Path]:
-    """Makes `runs/NAME-TIME`, which no other process gets; removes it if it stays empty."""
+def output_folder(given: str | None, name: str) -> Iterator[Path]:
+    """The folder given, or a new `runs/NAME-TIME`, which is removed if it stays empty."""
+    if given is not None:
+        yield Path(given)
+        return
     began = f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}"
     number, path = 1, Path(began)
     while True:

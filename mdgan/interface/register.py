@@ -25,8 +25,7 @@ def generator_loss(name: str) -> Callable[[Made], Made]:
     """Names a function from logits, any shape, to J_gen, a scalar: the mean over the batch."""
 
     def register(term: Made) -> Made:
-        _add(GENERATOR_LOSS_NAMES, name, term)
-        GENERATOR_LOSSES[name] = term
+        GENERATOR_LOSSES[name] = _add(GENERATOR_LOSS_NAMES, name, term)
         return term
 
     return register
@@ -58,12 +57,7 @@ def optimizer(name: str) -> Callable[[Made], Made]:
     gives one. What it keeps in `state` by parameter, as floating-point tensors of one number or of
     the parameter's shape, moves in swaps and is saved, and so does `step` in `param_groups`.
     """
-
-    def register(make: Made) -> Made:
-        _add(OPTIMIZER_NAMES, name, make)
-        return make
-
-    return register
+    return lambda make: _add(OPTIMIZER_NAMES, name, make)
 
 
 def architecture(
@@ -96,12 +90,7 @@ def scaling_rule(name: str) -> Callable[[Made], Made]:
     It is called with k, for k times the samples that rates are given for, and returns a finite
     number above 0: always the same one for the same k.
     """
-
-    def register(rule: Made) -> Made:
-        _add(SCALING_RULE_NAMES, name, rule)
-        return rule
-
-    return register
+    return lambda rule: _add(SCALING_RULE_NAMES, name, rule)
 
 
 def things_named(settings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -126,7 +115,8 @@ ALL_NAMES = {
 }
 
 
-def _add(names: Names, name: str, thing: object) -> None:
+def _add(names: Names, name: str, thing: Made) -> Made:
     if not callable(thing):
         raise BadInput(f"{names.kind} {name!r}: {type(thing).__name__} cannot be called")
     names.add(name, thing)
+    return thing

@@ -19,7 +19,7 @@ from torch import nn
 from mdgan import __version__
 from mdgan.errors import BadInput, cannot_write
 from mdgan.families import registry
-from mdgan.launch.continuation import (
+from mdgan.launch.beginning import (
     Continuation,
     check_not_running,
     continuation,
@@ -106,10 +106,6 @@ class Claim:
             self.run.sweep()
         except OSError as error:
             raise BadInput(cannot_write(f"--resume {self.run.path}", error)) from error
-
-    def checkpoints(self, prepared: Prepared) -> Checkpoints:
-        """The checkpoints of the run."""
-        return Checkpoints(self.run.checkpoints, prepared.settings.checkpoints.checkpoint_keep)
 
 
 def claim(

@@ -17,9 +17,8 @@ from mdgan.credentials.identity import Identity
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families import registry
 from mdgan.launch.addresses import Sockets, local_addresses
-from mdgan.launch.children import STOPPED
 from mdgan.launch.forks import ForkFailed, ForkParent, in_forks
-from mdgan.launch.launcher import launch
+from mdgan.launch.launcher import STOPPED, launch
 from mdgan.launch.links import server_places
 from mdgan.launch.prepare import Prepared, prepare
 from mdgan.launch.processes import on_stop_signals

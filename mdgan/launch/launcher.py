@@ -1,23 +1,236 @@
-"""Starts this machine's ranks: in one process, as forks, as a task of a launcher, or by Ray."""
+"""Starts this machine's ranks: in one process, as forks, as a task of a launcher, or by Ray.
+
+Forks are of one process that has imported torch and read the data. Spawning N interpreters that
+each import torch costs seconds and hundreds of megabytes a process; a fork of one that did costs
+milliseconds and shares the memory.
+"""
 
 import contextlib
+import gc
 import logging
+import os
 import shutil
-from collections.abc import Callable, Sequence
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
+from typing import NoReturn
 
+from mdgan.engine.host.loop import HostFailed, ServerLost
+from mdgan.engine.server.engine import AllWorkersLost
+from mdgan.errors import BadInput, Interrupted, NotSaved, cannot_write, is_of_disk
 from mdgan.launch.addresses import Sockets, make_private_folder
-from mdgan.launch.children import SERVER_NAME, ChildProcesses, run_guarded
 from mdgan.launch.claim import Claim, claim, resumed_or_started
 from mdgan.launch.links import place_for_others, server_places
 from mdgan.launch.machine import check_open_files
 from mdgan.launch.minder import end_with_input
 from mdgan.launch.prepare import Prepared
-from mdgan.launch.processes import run_everything, run_host, run_server
+from mdgan.launch.processes import TOGETHER_SECONDS, run_everything, run_host, run_server
 from mdgan.launch.task import LaunchedTask
+from mdgan.storage.fence import Fenced
+from mdgan.storage.whole_file import exit_between_files
 
 _log = logging.getLogger(__name__)
+
+_GRACE_SECONDS = 4.0
+_SERVER_FIRST_SECONDS = 2.5
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SERVER_NAME = "rank 0"
+
+FENCED = 3
+"""Exit status of a server that another one has replaced."""
+
+STOPPED = 130
+"""Exit status of a process that was asked to stop; shells give the same after Ctrl-C."""
+
+
+def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
+    """Runs a role; turns each way in which it may end into a line and an exit status.
+
+    One rank on a machine `tells` that the server stopped or is gone.
+    """
+    try:
+        work()
+    except BadInput as error:
+        _log.error("%s", error)
+        return 2
+    except Interrupted as error:
+        if tells and str(error):
+            _log.warning("stopped: %s", error)
+        return STOPPED
+    except OSError as error:
+        if not is_of_disk(error):
+            raise
+        _log.error("%s", cannot_write(error.filename, error))
+        return 1
+    except (HostFailed, NotSaved) as error:
+        _log.error("%s", error)
+        return 1
+    except (ServerLost, AllWorkersLost) as error:
+        if tells:
+            _log.error("%s", error)
+        return 1
+    except Fenced as error:
+        _log.error("%s; this server ends", error)
+        return FENCED
+    return 0
+
+
+class ChildProcesses:
+    """The processes of this machine's ranks. None outlives the launcher, however that ends.
+
+    With standbys, hosts look for another server when this one dies.
+    """
+
+    def __init__(self, *, has_standbys: bool) -> None:
+        self._has_standbys = has_standbys
+        self._names: dict[int, str] = {}
+        # Nothing happens in a handler: a signal may come between the end of a child and the note
+        # of it. The interpreter writes each as a byte into this pipe.
+        self._signals, self._signalled = os.pipe()
+        os.set_blocking(self._signalled, False)
+        # Only the launcher holds this end open: when it ends, for any reason, the children notice.
+        self._lifeline, self._launcher_alive = os.pipe()
+
+    def run(self, work: Sequence[tuple[str, Callable[[], None]]]) -> int:
+        """Forks a child for each role, by its name; ends the rest when the server ends.
+
+        Returns:
+            The exit status of the server, or the worst of the hosts' where it runs elsewhere.
+        """
+        for number in (*_STOP_SIGNALS, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(self._signalled, warn_on_full_buffer=False)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        gc.collect()
+        gc.freeze()  # a collection in a child would copy every shared page it touches
+        try:
+            for name, role in work:
+                self._fork(name, partial(run_guarded, role, tells=name == work[0][0]))
+            end_with_input()
+            return self._wait()
+        finally:
+            self._end_all()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for end in (self._signals, self._signalled, self._lifeline, self._launcher_alive):
+                os.close(end)
+
+    def _fork(self, name: str, role: Callable[[], int]) -> None:
+        # Until the child has handlers of its own, its signals would be noted as the launcher's.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        child = os.fork()
+        if child == 0:
+            self._be_child(name, role)
+        self._names[child] = name
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+
+    def _be_child(self, name: str, role: Callable[[], int]) -> NoReturn:
+        status = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for end in (self._launcher_alive, self._signals, self._signalled):
+                os.close(end)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher passes it on
+            signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))  # until the role is ready
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+            threading.Thread(target=self._end_with_launcher, daemon=True).start()
+            status = role()
+        except BaseException:
+            _log.exception("%s failed", name)
+        finally:
+            with contextlib.suppress(OSError):  # the reader of a pipe may be gone
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(status)  # the parent's own clean-up is not the child's to run
+
+    def _end_with_launcher(self) -> None:
+        os.read(self._lifeline, 1)  # returns when the launcher is gone
+        if self._server():  # this is a host: the server saves the run and tells it
+            time.sleep(_SERVER_FIRST_SECONDS)
+        for _ in range(2):  # the second time a server does not finish its iteration first
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(_GRACE_SECONDS / 2)
+        exit_between_files(1, 1.0)
+
+    def _server(self) -> list[int]:
+        """The server's process, if it is a living child."""
+        return [child for child, name in self._names.items() if name == SERVER_NAME]
+
+    def _wait(self) -> int:
+        worst, serves = 0, bool(self._server())
+        while self._names:
+            number = self._next_signal()
+            if number in _STOP_SIGNALS:
+                self._stop_server()
+                return 128 + number
+            for name, status in self._reap():
+                replaced = self._has_standbys and (status < 0 or status == FENCED)
+                if status < 0:
+                    _log.error("%s was killed by signal %d", name, -status)
+                    status = 128 - status
+                if name == SERVER_NAME and replaced and self._names:
+                    serves = False  # the hosts look for the server that replaces it
+                elif name == SERVER_NAME:  # hosts leave by themselves when the server says stop
+                    self._reap_until(time.monotonic() + _GRACE_SECONDS)
+                    return status
+                elif not serves:
+                    worst = max(worst, status)
+                elif status == 2:  # it could not join; without it training will not begin
+                    return status
+        return worst
+
+    def _stop_server(self) -> None:
+        """Waits until the server has saved the run, or until the user asks again to stop."""
+        if not self._server():
+            return
+        self._signal(self._server())
+        while self._server():
+            if self._next_signal() in _STOP_SIGNALS:
+                return
+            self._reap()
+        self._reap_until(time.monotonic() + _GRACE_SECONDS)
+
+    def _next_signal(self) -> int:
+        """Waits for a signal that the launcher is sent, such as that a child has ended."""
+        return os.read(self._signals, 1)[0]
+
+    def _reap(self) -> list[tuple[str, int]]:
+        """Names and exit statuses of the children that have ended since, the server last."""
+        ended = []
+        for child in reversed(self._names):
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                ended.append((child, os.waitstatus_to_exitcode(status)))
+        return [(self._names.pop(child), status) for child, status in ended]
+
+    def _end_all(self) -> None:
+        """The server first, so that it can save the run and tell the hosts; then the others."""
+        begin = time.monotonic()
+        if self._server():
+            self._signal(self._server())
+            self._reap_until(begin + 2 * TOGETHER_SECONDS)  # a signal that follows sooner is lost
+            self._signal(self._server())
+            self._reap_until(begin + _SERVER_FIRST_SECONDS)
+        self._signal(self._names)
+        self._reap_until(begin + _GRACE_SECONDS)
+        self._signal(self._names, signal.SIGKILL)
+        self._reap_until(inf)
+
+    def _signal(self, children: Iterable[int], number: signal.Signals = signal.SIGTERM) -> None:
+        for child in children:
+            os.kill(child, number)  # not yet reaped, so the number is still its own
+
+    def _reap_until(self, deadline: float) -> None:
+        while self._names and time.monotonic() < deadline:
+            if not self._reap():
+                time.sleep(0.01)
 
 
 def launch(prepared: Prepared, takes_over_at: str | None = None) -> int:

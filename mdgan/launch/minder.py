@@ -58,23 +58,16 @@ class Minder:
         self._lines: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._readers: list[threading.Thread] = []
 
-    def where(self, wanted: int) -> tuple[str, int, bool]:
-        """Where a server can listen on this node.
-
-        Returns:
-            The address of the node; a port of it, the wanted one unless that is in use; and whether
-            the process already runs.
-        """
+    def where(self, wanted: int) -> tuple[str, int]:
+        """Where a server can listen: the node's address, and that port unless it is in use."""
         address = str(import_module("ray.util").get_node_ip_address())
-        if self._process is not None and self._process.poll() is None:
-            return address, wanted, True
         for port in (wanted, 0):
             with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 with contextlib.suppress(OSError):
                     probe.bind((address, port))
-                    return address, int(probe.getsockname()[1]), False
-        return address, wanted, False
+                    return address, int(probe.getsockname()[1])
+        return address, wanted
 
     def start(self, arguments: Sequence[str], folder: str, settings: str) -> None:
         """Starts the process; one that runs already is stopped first."""
@@ -105,7 +98,7 @@ class Minder:
         threading.Thread(target=self._end_unasked, args=ending, daemon=True).start()
 
     def poll(self) -> News | None:
-        """Waits a moment for news; None if no process was started, as after a restart."""
+        """Waits a moment for news; None if there is no process, as after a restart, or any more."""
         self._asked = time.monotonic()
         if self._process is None:
             return None
@@ -116,8 +109,17 @@ class Minder:
                 lines.append(self._lines.get_nowait())
         except queue.Empty:
             pass
-        told = self._lines.empty() and not any(reader.is_alive() for reader in self._readers)
-        return lines, self._process.wait() if told else None
+        if not self._lines.empty() or any(reader.is_alive() for reader in self._readers):
+            return lines, None
+        status = self._process.wait()
+        self._process = None
+        return lines, status
+
+    def leave(self, seconds: float) -> None:
+        """Gives the process time to end by itself."""
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
 
     def stop(self, *, wait: bool = True) -> None:
         """Asks the process to end; kills it and what it started if it waits for that too long."""

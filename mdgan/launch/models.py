@@ -1,4 +1,4 @@
-"""The models of a run: those of the dataset file, or of the architecture that the settings name."""
+"""The models of a run: those of the dataset file or of an architecture, tried and checked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,23 +6,29 @@ from fnmatch import filter as filter_names
 from functools import partial
 from typing import Any
 
+import torch
+from torch import nn
+
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.engine.settings import RunSettings
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, reason_of
 from mdgan.families import registry
 from mdgan.gan.arithmetic import layers_of
-from mdgan.gan.build import Models, build_model
-from mdgan.gan.labels import num_classes_of
-from mdgan.gan.losses import check_losses
+from mdgan.gan.build import Models, build_model, num_parameters
+from mdgan.gan.discriminator_learner import LearningRules
+from mdgan.gan.labels import Samples, num_classes_of
+from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, check_losses
 from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES
 from mdgan.gan.optimizers import kept_by_registered
-from mdgan.gan.regularizers.contract import regularized
+from mdgan.gan.randomness import RandomState
+from mdgan.gan.regularizers.contract import REAL, regularized
 from mdgan.gan.regularizers.registry import SETTINGS_OF_MODELS, make_regularizers
-from mdgan.launch.private_models import check_discriminator
-from mdgan.models.blocks import with_group_norm
+from mdgan.models.blocks import MinibatchDiscrimination, with_group_norm
 from mdgan.models.check import check_models, compares_samples, tells_classes
 from mdgan.models.registry import architecture, architectures
 from mdgan.models.settings import ARCHITECTURES, FILE, ModelSettings
+from mdgan.privacy.canaries import most_canaries
+from mdgan.privacy.per_sample import per_sample_gradients, still
 from mdgan.settings.layers import merged
 
 _OF_MODELS = {
@@ -150,4 +156,84 @@ def _check_labels(settings: RunSettings, models: Models) -> None:
         raise BadInput(
             f"--label-prior data: the models of {models.source} are not conditional; leave it out, "
             "or give both num_classes"
+        )
+
+
+_MIXING: dict[type[nn.Module], str] = {
+    nn.modules.batchnorm._BatchNorm: "give --norm group",
+    MinibatchDiscrimination: "use an architecture without, such as acgan",
+}
+"""Layers that judge a sample by the others of its batch, and the way out."""
+_NUM_TRIED = 3
+_CLOSE = 1e-4
+
+
+def check_discriminator(settings: RunSettings, models: Models) -> None:
+    """Checks that D judges each sample by itself, and that its gradient can be taken alone."""
+    if not settings.privacy.draws_poisson:
+        return
+    asked = settings.privacy.poisson_flag
+    model, source = build_model(models.discriminator, 0), models.source
+    for name, layer in model.named_modules():
+        for kind, way_out in _MIXING.items():
+            if isinstance(layer, kind):
+                raise BadInput(
+                    f"{asked}: layer {name} ({type(layer).__name__}) of the discriminator of "
+                    f"{source} judges a sample by the others of its batch; {way_out}"
+                )
+    if compares_samples(models):
+        raise BadInput(
+            f"{asked}: the discriminator of {source} judges a sample by the others of its batch; "
+            "replace the layer that does"
+        )
+    _check_gradients(asked, settings, model, models)
+    most = most_canaries(num_weights := num_parameters(model))
+    if settings.privacy.audit_canaries > most:
+        raise BadInput(
+            f"--audit-canaries {settings.privacy.audit_canaries}: the discriminator of {source} "
+            f"has {num_weights:,} weights, enough for {most:,}; give at most that"
+        )
+
+
+def _check_gradients(asked: str, settings: RunSettings, model: nn.Module, models: Models) -> None:
+    """Takes gradients of single samples: their mean must be that of the batch."""
+    rules = LearningRules(
+        _NUM_TRIED,
+        1,
+        DISCRIMINATOR_LOSSES[settings.training.discriminator_loss],
+        GENERATOR_LOSSES[settings.training.generator_loss],
+    )
+    penalties = make_regularizers(settings.training.regularizers).at(REAL)
+    num_classes = num_classes_of(model)
+    labels = None if num_classes is None else torch.arange(_NUM_TRIED) % num_classes
+    with RandomState(0, torch.device("cpu")).in_place():
+        real = Samples(torch.rand(_NUM_TRIED, *models.shape) * 2 - 1, labels)
+        try:
+            with still(model):
+                before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+                per_sample_gradients(model, rules, real, penalties)
+                model(real.images, *(() if labels is None else (labels,)))
+        except Exception as error:  # the user's own code may raise anything
+            raise BadInput(
+                f"{asked}: the discriminator of {models.source} has no gradients of single "
+                f"samples by torch.func: {type(error).__name__}: {reason_of(error)}"
+            ) from error
+    for name, buffer in model.named_buffers():
+        if not torch.equal(buffer, before[name]):
+            raise BadInput(
+                f"{asked}: buffer {name} of the discriminator of {models.source} changes with the "
+                "samples that it sees, and would travel without noise; replace the layer"
+            )
+    _check_mean(asked, settings)
+
+
+def _check_mean(asked: str, settings: RunSettings) -> None:
+    """The loss of real samples must be a mean over them; a comparing one has no single terms."""
+    term = DISCRIMINATOR_LOSSES[settings.training.discriminator_loss].real
+    logits = torch.tensor([-1.0, 0.5, 2.0])
+    alone = torch.stack([term(logit.view(1)) for logit in logits]).mean()
+    if not torch.allclose(term(logits), alone, atol=_CLOSE):
+        raise BadInput(
+            f"{asked}: --discriminator-loss {settings.training.discriminator_loss} compares the "
+            "samples of a batch; use one that is a mean over them, such as bce"
         )

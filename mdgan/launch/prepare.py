@@ -163,8 +163,8 @@ def prepare(
     settings, launch = settings_with_defaults(resolved.layers, dataset), resolved.launch
     entry = registry.algorithm(settings.algorithm)
     check_required(launch.links.require, settings, told=joins_as is not None)
-    ranks = _ranks_here(entry, resolved, settings, launcher, joins_as)
-    if not isinstance(launcher, RayCluster):
+    ranks = _ranks_here(entry, resolved, settings, joins_as)
+    if resolved.ray is None:
         resolve_device(launch.device, 0)
         if launch.core_sets:
             check_cores(launch.cores)
@@ -182,13 +182,15 @@ def prepare(
     clients, holdings = read_data(entry, settings, dataset, ranks, show_all=show_all)
     prepared = Prepared(
         *(settings, launch, dataset, ranks, holdings, resolved.task),
-        extractor_identity(settings.scores, dataset.shape),
-        _warnings(entry, settings, launch, holdings, credentials),
-        time.monotonic() if launched is None else launched,
-        continues,
-        resumes_or_starts,
-        launcher if isinstance(launcher, RayCluster) else None,
-        *(faults, credentials, beginning),
+        extractor=extractor_identity(settings.scores, dataset.shape),
+        warnings=_warnings(entry, settings, launch, holdings, credentials),
+        launched=time.monotonic() if launched is None else launched,
+        continues=continues,
+        resumes_or_starts=resumes_or_starts,
+        ray=resolved.ray,
+        faults=faults,
+        credentials=credentials,
+        beginning=beginning,
         clients=clients,
     )
     return _with_budgets(prepared)
@@ -231,16 +233,15 @@ def _ranks_here(
     entry: Algorithm[Any],
     resolved: Resolved,
     settings: RunSettings,
-    launcher: Launcher | RayCluster,
     joins_as: int | None,
 ) -> LocalRanks:
     if joins_as is not None:
         return LocalRanks(serves=False, hosts=((joins_as,),), complete=False)
     if not entry.has_hosts:
-        if isinstance(launcher, RayCluster):
+        if resolved.ray is not None:
             raise BadInput(f"--launcher ray: {settings.algorithm} needs one process alone")
         return LocalRanks(serves=True, hosts=(), complete=True)
-    if isinstance(launcher, RayCluster):
+    if resolved.ray is not None:
         return ranks_elsewhere(resolved.launch)
     ranks = local_ranks(settings, resolved.launch, resolved.task)
     where = resolved.launch.links if resolved.task is None else resolved.task

@@ -33,7 +33,6 @@ from mdgan.families.contract import HostNeeds
 from mdgan.gan.build import make_average
 from mdgan.launch import machine
 from mdgan.launch.addresses import Sockets, split
-from mdgan.launch.children import TOGETHER_SECONDS
 from mdgan.launch.claim import Claim, make_observer
 from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared
@@ -54,12 +53,16 @@ from mdgan.metrics.chosen import own_file
 from mdgan.observe.profiler import Profiler
 from mdgan.observe.tracer import Tracer, traced_every
 from mdgan.settings.machine import num_cores
+from mdgan.storage.checkpoints import Checkpoints
 from mdgan.timeouts import Timeouts
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.memory import MemoryNetwork
 from mdgan.transport.server_end import ServerTransport
 
 _log = logging.getLogger(__name__)
+
+TOGETHER_SECONDS = 0.2
+"""Signals within so short a time count once."""
 
 
 def run_host(
@@ -263,7 +266,7 @@ def serve(
     )
     peers = Peers(admission, transport, observer, settings)
     checkpoints = ServerCheckpoints(
-        claimed.checkpoints(prepared),
+        Checkpoints(claimed.run.checkpoints, settings.checkpoints.checkpoint_keep),
         settings,
         prepared.config,
         claimed.fence,

@@ -15,17 +15,16 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from importlib import import_module
+from math import inf
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from mdgan.errors import BadInput
-from mdgan.launch.children import STOPPED
+from mdgan.launch.launcher import STOPPED
 from mdgan.launch.minder import Minder, News
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.ranks import local_ranks
@@ -47,11 +46,19 @@ _RETURN_SECONDS = 3.0
 
 @dataclass
 class _Rank:
-    """A process of the run."""
+    """A process of the run, and what is known of it.
+
+    Attributes:
+        news: the answer that is awaited; None until it is `due` to ask again.
+        since: when Ray began to look for a place for it.
+        said: the last lines of a host.
+    """
 
     name: str
     ranks: str
     actor: Any
+    news: Any = None
+    due: float = 0.0
     placed: bool = False
     since: float = field(default_factory=time.monotonic)
     restarts: int = 0
@@ -62,17 +69,13 @@ def launch_by_ray(prepared: Prepared, cluster: RayCluster) -> int:
     """Runs a whole run as actors of a Ray cluster; returns the server's exit status."""
     ray = _connect(cluster.address)
     stopping: list[int] = []
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        stopping.append(number)
-
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+        signal.signal(number, lambda number, _frame: stopping.append(number))
     # Ray prints what its daemons say, at length, to the standard output.
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-        run = _RayRun(ray, prepared, cluster.resources)
+        run = _RayRun(ray, prepared, cluster.resources, stopping)
         try:
-            status = run.mind(stopping)
+            status = run.mind()
         except ConnectionError as error:
             _log.error("Ray's cluster does not answer any more (%.200s)", error)
             status = 1
@@ -114,63 +117,39 @@ def _no_cluster(address: str | None, error: Exception) -> BadInput:
 
 
 class _RayRun:
-    """The actors of a run, and what they are told."""
+    """The actors of a run, and what they are told.
 
-    def __init__(self, ray: Any, prepared: Prepared, resources: Mapping[str, float]) -> None:
+    Attributes:
+        results: what the server's process has printed as the results of its command.
+    """
+
+    def __init__(
+        self,
+        ray: Any,
+        prepared: Prepared,
+        resources: Mapping[str, float],
+        stopping: Sequence[int],
+    ) -> None:
         self._ray, self._prepared, self._resources = ray, prepared, resources
+        self._stopping = stopping
         launch = prepared.launch
         own: dict[str, Any] = dict.fromkeys(("log_file", "ranks", "master_addr", "master_port"))
         if launch.threads == "auto":
             own["threads"] = max(1, int(resources.get("CPU", 1)))
         kept = {**prepared.config, **own}
-        self.results: list[str] = []
-        self._stopping = False
         self._settings = json.dumps({n: value for n, value in kept.items() if value is not None})
         name = f"{prepared.dataset.name}-{datetime.now():%Y%m%d-%H%M%S}"
         given = prepared.continues or launch.out or f"runs/{name}"
         self._folder = str(Path(given).absolute())
-        self._where: tuple[str, int] | None = None
-        self._pending: dict[Any, tuple[_Rank, Callable[[_Rank, Any], int | None]]] = {}
-        self._later: list[tuple[float, Callable[[], None]]] = []
-        everything = local_ranks(prepared.settings, launch, None)
+        self._place: tuple[str, int] | None = None
+        self.results: list[str] = []
         self._server = _Rank("rank 0", "0", self._new_actor())
         self._hosts = [
             _Rank(f"rank {_ends(host, '-')}", _ends(host, ".."), self._new_actor())
-            for host in everything.hosts
+            for host in local_ranks(prepared.settings, launch, None).hosts
         ]
-        count = len(self._hosts) + 1
-        _log.info("starting %d processes by Ray for %s", count, self._folder)
-
-    def mind(self, stopping: Sequence[int]) -> int:
-        """Places and starts the processes, and waits until the server's has ended."""
-        self._place_server()
-        for host in self._hosts:
-            self._expect(host, host.actor.poll.remote(), self._hear_host)
-        while True:
-            if stopping and not self._stopping:
-                self._stopping = True
-                self._server.actor.stop.remote(wait=False)
-            if len(stopping) > 1 or (stopping and self._where is None):
-                return 128 + stopping[0]
-            self._do_what_is_due()
-            for reference in self._answers():
-                status = self._take(reference)
-                if status is not None:
-                    return 128 + stopping[0] if self._stopping else status
-            self._check_placed()
-
-    def end(self) -> None:
-        """Ends every actor, and with it its process, once the hosts have had time to leave."""
-        deadline = time.monotonic() + _GRACE_SECONDS
-        while time.monotonic() < deadline and self._pending:
-            for reference in self._answers():
-                rank, _ = self._pending.pop(reference)
-                with contextlib.suppress(Exception):  # its node may go at this moment
-                    if (news := self._ray.get(reference)) and news[1] is None:
-                        self._expect(rank, rank.actor.poll.remote(), self._hear_host)
-        for rank in (self._server, *self._hosts):
-            with contextlib.suppress(Exception):
-                self._ray.kill(rank.actor, no_restart=True)
+        self._ranks = [self._server, *self._hosts]
+        _log.info("starting %d processes by Ray for %s", len(self._ranks), self._folder)
 
     def _new_actor(self) -> Any:
         amounts = dict(self._resources)
@@ -183,28 +162,52 @@ class _RayRun:
             scheduling_strategy="SPREAD",
         )(Minder).remote()
 
-    # What this process waits for, and what it does then.
+    def mind(self) -> int:
+        """Starts each process once it is placed, and waits until the server's has ended."""
+        is_told = False
+        while True:
+            if self._stopping and not is_told:
+                is_told = True
+                self._server.actor.stop.remote(wait=False)
+            if len(self._stopping) > 1 or (self._stopping and self._place is None):
+                return 128 + self._stopping[0]
+            for rank in self._answering():
+                status = self._take(rank)
+                if status is not None:
+                    return 128 + self._stopping[0] if is_told else status
+            self._check_placed()
 
-    def _expect(
-        self, rank: _Rank, reference: Any, then: Callable[[_Rank, Any], int | None]
-    ) -> None:
-        self._pending[reference] = rank, then
+    def end(self) -> None:
+        """Ends every actor, and with it its process, once the hosts have had time to leave."""
+        with contextlib.suppress(Exception):  # nodes may go at this moment
+            leaving = [host.actor.leave.remote(_GRACE_SECONDS) for host in self._hosts]
+            self._ray.wait(leaving, num_returns=len(leaving), timeout=_GRACE_SECONDS)
+        for rank in self._ranks:
+            with contextlib.suppress(Exception):
+                self._ray.kill(rank.actor, no_restart=True)
 
-    def _answers(self) -> Sequence[Any]:
-        if not self._pending:
+    def _answering(self) -> list[_Rank]:
+        """Asks all that are due for news, and waits a moment for one of them."""
+        for rank in self._ranks:
+            if rank.news is None and rank.due <= time.monotonic():
+                rank.news = rank.actor.poll.remote()
+        asked = {rank.news: rank for rank in self._ranks if rank.news is not None}
+        if not asked:
             time.sleep(_LOOK_SECONDS)
-            return ()
-        ready: Sequence[Any] = self._ray.wait(
-            list(self._pending), num_returns=1, timeout=_LOOK_SECONDS
-        )[0]
-        return ready
+            return []
+        ready, _ = self._ray.wait(list(asked), num_returns=1, timeout=_LOOK_SECONDS)
+        return [asked[reference] for reference in ready]
 
-    def _take(self, reference: Any) -> int | None:
-        """Hands an answer to what waits for it; returns the run's exit status if that ends it."""
-        rank, then = self._pending.pop(reference)
+    def _take(self, rank: _Rank) -> int | None:
+        """Takes the news of a process; returns the run's exit status if they end it."""
+        reference, rank.news = rank.news, None
         errors = self._ray.exceptions
         try:
-            answer = self._ray.get(reference)
+            news: News | None = self._ray.get(reference)
+            rank.placed = True
+            if news is None:  # it is placed, for the first time or anew
+                self._start(rank)
+                return None
         except errors.ActorUnavailableError:
             if self._stopping and rank is self._server:
                 return STOPPED
@@ -212,8 +215,7 @@ class _RayRun:
                 _log.warning("%s: its node is gone; Ray places it anew", rank.name)
                 rank.placed, rank.since = False, time.monotonic()
                 rank.restarts += 1
-            again = self._place_server if rank is self._server else partial(self._poll_host, rank)
-            self._later.append((time.monotonic() + _AGAIN_SECONDS, again))
+            rank.due = time.monotonic() + _AGAIN_SECONDS
             return None
         except errors.RayError as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -221,22 +223,13 @@ class _RayRun:
                 f"--launcher ray: {rank.name} cannot run on its node ({lines[-1]:.200}); every "
                 "node needs the same mdgan"
             ) from error
-        rank.placed = True
-        return then(rank, answer)
-
-    def _do_what_is_due(self) -> None:
-        now = time.monotonic()
-        due = [act for at, act in self._later if at <= now]
-        self._later = [(at, act) for at, act in self._later if at > now]
-        for act in due:
-            act()
+        return self._hear_server(*news) if rank is self._server else self._hear_host(rank, *news)
 
     def _check_placed(self) -> None:
         """Gives up if Ray finds no place for a process."""
         limit = self._prepared.launch.links.connect_timeout
         late = time.monotonic() - limit
-        everyone = (self._server, *self._hosts)
-        waiting = [rank for rank in everyone if not rank.placed and rank.since < late]
+        waiting = [rank for rank in self._ranks if not rank.placed and rank.since < late]
         # Training goes on without a host that was placed before, as long as there is a server.
         if not any(rank is self._server or not rank.restarts for rank in waiting):
             return
@@ -245,76 +238,28 @@ class _RayRun:
         said = ", ".join(f"{name} {has.get(name, 0):g}" for name in self._resources)
         raise BadInput(
             f"--host-resources {{{wanted}}}: Ray has had no place for "
-            f"{len(waiting)} of {len(everyone)} processes for {limit:g} s (--connect-timeout); the "
-            f"cluster has {said}: ask for less, or add nodes"
+            f"{len(waiting)} of {len(self._ranks)} processes for {limit:g} s (--connect-timeout); "
+            f"the cluster has {said}: ask for less, or add nodes"
         )
 
-    # The server.
+    def _hear_server(self, lines: list[tuple[str, str]], status: int | None) -> int | None:
+        for stream, line in lines:
+            if stream == "out":
+                self.results.append(line)
+            else:
+                _show(line)
+        return 128 - status if status is not None and status < 0 else status
 
-    def _place_server(self) -> None:
-        wanted = self._where[1] if self._where else self._prepared.launch.links.master_port or 0
-        self._expect(self._server, self._server.actor.where.remote(wanted), self._server_is_at)
-
-    def _server_is_at(self, server: _Rank, found: tuple[str, int, bool]) -> None:
-        address, port, runs = found
-        if not runs:
-            before, self._where = self._where, (self._reached_at(address), port)
-            self._start(server, *self._run_flags(again=before is not None))
-            if before != self._where:
-                for host in self._hosts:
-                    if host.placed:
-                        self._start(host, "--out", self._folder)
-        self._expect(server, server.actor.poll.remote(), self._hear_server)
-
-    def _reached_at(self, address: str) -> str:
-        """The server's address; this machine's own where no other takes part and nothing guards."""
-        launch = self._prepared.launch
-        nodes = {node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]}
-        guarded = launch.links.is_guarded or launch.links.insecure
-        return address if guarded or nodes != {address} else "127.0.0.1"
-
-    def _run_flags(self, *, again: bool) -> tuple[str, str]:
-        if again or self._prepared.resumes_or_starts:
-            return "--resume-or-start", self._folder
-        return "--out" if self._prepared.continues is None else "--resume", self._folder
-
-    def _hear_server(self, server: _Rank, news: News | None) -> int | None:
-        if news is None:
-            self._place_server()
-            return None
-        lines, status = news
-        self.results += [line for stream, line in lines if stream == "out"]
-        for line in (line for stream, line in lines if stream == "err"):
-            _show(line)
-        if status is None:
-            self._expect(server, server.actor.poll.remote(), self._hear_server)
-            return None
-        return status if status >= 0 else 128 - status
-
-    # The hosts.
-
-    def _poll_host(self, host: _Rank) -> None:
-        self._expect(host, host.actor.poll.remote(), self._hear_host)
-
-    def _start_host(self, host: _Rank) -> None:
-        self._start(host, "--out", self._folder)
-        self._poll_host(host)
-
-    def _hear_host(self, host: _Rank, news: News | None) -> int | None:
-        if news is None:  # it is placed, for the first time or anew
-            if self._where is not None:
-                self._start(host, "--out", self._folder)
-            self._later.append((time.monotonic() + _AGAIN_SECONDS, partial(self._poll_host, host)))
-            return None
-        lines, status = news
+    def _hear_host(
+        self, host: _Rank, lines: list[tuple[str, str]], status: int | None
+    ) -> int | None:
         host.said.extend(line for _, line in lines)
         if status is None:
-            self._poll_host(host)
-        elif status == _REFUSED and host.restarts:
+            return None
+        host.due = inf
+        if status == _REFUSED and host.restarts:
             # The server may not have noticed yet that this host was lost.
-            self._later.append(
-                (time.monotonic() + _RETURN_SECONDS, partial(self._start_host, host))
-            )
+            host.due = time.monotonic() + _RETURN_SECONDS
         elif status not in (0, STOPPED):
             for line in host.said:
                 text = _STAMP.sub("", line)
@@ -324,18 +269,45 @@ class _RayRun:
                 return status
         return None
 
-    def _start(self, rank: _Rank, *flags: str) -> None:
-        assert self._where is not None
-        address, port = self._where
+    def _start(self, rank: _Rank) -> None:
+        """Starts the process of a rank; a server that is elsewhere now has its hosts come to it."""
+        before, again = self._place, self._place is not None
+        if rank is self._server:
+            wanted = before[1] if before else self._prepared.launch.links.master_port or 0
+            address, port = self._ray.get(rank.actor.where.remote(wanted))
+            self._place = self._reached_at(address), port
+        flag = "--out"
+        if rank is self._server and (again or self._prepared.resumes_or_starts):
+            flag = "--resume-or-start"
+        elif rank is self._server and self._prepared.continues is not None:
+            flag = "--resume"
+        self._tell_to_start(rank, flag)
+        if before != self._place:
+            for host in self._hosts:
+                if host.placed:
+                    self._tell_to_start(host, "--out")
+
+    def _tell_to_start(self, rank: _Rank, flag: str) -> None:
+        rank.due = time.monotonic() + _AGAIN_SECONDS
+        if self._place is None:
+            return
+        address, port = self._place
         rank.said.clear()
         rank.actor.start.remote(
             [
-                *("--launcher", "processes", "--ranks", rank.ranks, *flags),
+                *("--launcher", "processes", "--ranks", rank.ranks, flag, self._folder),
                 *("--master-addr", address, "--master-port", str(port)),
             ],
             str(Path.cwd()),
             self._settings,
         )
+
+    def _reached_at(self, address: str) -> str:
+        """The server's address; this machine's own where no other takes part and nothing guards."""
+        links = self._prepared.launch.links
+        nodes = {node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]}
+        is_local = nodes == {address} and not (links.is_guarded or links.insecure)
+        return "127.0.0.1" if is_local else address
 
 
 def _ends(workers: Sequence[int], between: str) -> str:

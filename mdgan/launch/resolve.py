@@ -8,8 +8,7 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.settings import LaunchSettings
-from mdgan.launch.slurm import task_of_slurm
-from mdgan.launch.task import LaunchedTask, Launcher, RayCluster, task_of_torchrun
+from mdgan.launch.task import LaunchedTask, Launcher, RayCluster, task_of_slurm, task_of_torchrun
 from mdgan.settings.layers import merged
 
 _STARTED_BY = {
@@ -26,12 +25,14 @@ class Resolved:
         settings: of the run, before the defaults of the dataset file and of the architecture.
         task: set if another program has started this process beside others of the run.
         layers: where the settings come from, the strongest first.
+        ray: the cluster on which all ranks run.
     """
 
     settings: RunSettings
     launch: LaunchSettings
     task: LaunchedTask | None
     layers: tuple[Mapping[str, Any], ...]
+    ray: RayCluster | None = None
 
 
 def resolve(
@@ -42,14 +43,15 @@ def resolve(
     """Checks what the user gave."""
     given = tuple(layers) if algorithm is None else ({"algorithm": algorithm}, *layers)
     launch = LaunchSettings.read(*layers)
-    if isinstance(launcher, RayCluster):
+    ray = launcher if isinstance(launcher, RayCluster) else None
+    if ray is not None:
         launch.carried("Ray")
     has_hosts = registry.chosen_algorithm(given).has_hosts
     task = _find_task(launcher, layers[0] if layers else {}) if has_hosts else None
     if task is not None:
         world_size = task.world_size(launch.carried(task.launcher) or 1)
         given = (*given, {"world_size": world_size})
-    return Resolved(registry.read_settings(given), launch, task, given)
+    return Resolved(registry.read_settings(given), launch, task, given, ray)
 
 
 def _find_task(launcher: Launcher | RayCluster, flags: Mapping[str, Any]) -> LaunchedTask | None:

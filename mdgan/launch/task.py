@@ -2,13 +2,22 @@
 
 Such a program starts every process of a run, on machines of its choice. The first process is the
 server; each other one is a host.
+
+Of Slurm the variables of the step are read, not those of the job: a job script that runs by itself
+has the latter, too, and `srun` may use a part of the job's nodes. A step of one task is no run that
+is spread: there mdgan starts its processes by itself, as without Slurm.
 """
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from msgspec import Struct, ValidationError, convert, structs
 
@@ -121,3 +130,122 @@ def read_resources(text: str | None) -> dict[str, float]:
             f'--host-resources {text:.99}: must be amounts by name, such as {{"CPU": 2, "GPU": 1}}'
         )
     return resources
+
+
+_TASKS, _PROCESS = "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"
+_LOCAL, _NODE = "SLURM_LOCALID", "SLURM_NODEID"
+_NODES, _EACH, _JOB = "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID"
+NEEDED = (_TASKS, _PROCESS, _LOCAL, _NODE, _NODES, _EACH, _JOB)
+
+_LOWEST_PORT, _NUM_PORTS = 20_000, 10_000  # below those that systems give out by themselves
+_MOST_TASKS = 1_000_000
+_SCONTROL_SECONDS = 20.0
+
+
+def task_of_slurm(
+    environment: Mapping[str, str] = os.environ,
+    flags: Mapping[str, Any] | None = None,
+    address_of: Callable[[str], str] | None = None,
+) -> LaunchedTask | None:
+    """Reads Slurm's variables; None if no `srun` has started this process beside others.
+
+    Args:
+        flags: `master_addr` and `master_port`, if the user gave them, win over what Slurm says.
+        address_of: from a node's name to its address; `address_of_node` if not given.
+    """
+    if _PROCESS not in environment or environment.get(_TASKS, "1") == "1":
+        return None
+    if missing := ", ".join(name for name in NEEDED if name not in environment):
+        raise BadInput(
+            f"{_PROCESS} is set, as srun does, but {missing} is not; start mdgan by srun, or give "
+            "--launcher processes"
+        )
+    num_tasks = _whole(environment, _TASKS, 1, _MOST_TASKS)
+    process = _whole(environment, _PROCESS, 0, num_tasks - 1)
+    each = tasks_per_node(environment[_EACH])
+    if sum(each) != num_tasks:
+        raise BadInput(
+            f"{_EACH} {environment[_EACH]!r:.99}: makes {sum(each)} tasks, not the {num_tasks} of "
+            f"{_TASKS}"
+        )
+    tasks_here = each[_whole(environment, _NODE, 0, len(each) - 1)]
+    process_here = _whole(environment, _LOCAL, 0, tasks_here - 1)
+    given = flags or {}
+    first, own = first_node(environment[_NODES]), environment.get("SLURMD_NODENAME")
+    master_addr = given.get("master_addr")
+    if master_addr is None:
+        if process == 0 and own not in (None, first):
+            raise BadInput(
+                f"{_PROCESS} 0 runs on {own:.99}, not on {first}, the first of {_NODES}: leave "
+                "--distribution arbitrary out, or give --master-addr with the address of that node"
+            )
+        master_addr = (address_of or address_of_node)(first)
+    port = given.get("master_port")
+    if port is None:  # two jobs on one node rarely share it; every task comes to the same
+        port = _LOWEST_PORT + _whole(environment, _JOB, 0, 1 << 62) % _NUM_PORTS
+    return LaunchedTask(
+        *("Slurm", process, num_tasks, tasks_here, process_here, master_addr, port),
+        attempt=environment.get("SLURM_RESTART_COUNT", "0"),
+        cores=_cores(environment, tasks_here),
+        prints_together=True,
+    )
+
+
+def tasks_per_node(text: str) -> list[int]:
+    """How many tasks each node has, from Slurm's `2(x3),1`: [2, 2, 2, 1]."""
+    each: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?", part, re.ASCII)
+        count, times = (int(match[1]), int(match[2] or 1)) if match else (0, 0)
+        if count < 1 or times < 1 or len(each) + times > _MOST_TASKS:
+            raise BadInput(f"{_EACH} {text!r:.99}: must be like 2(x3),1, as srun sets it")
+        each += [count] * times
+    return each
+
+
+def first_node(text: str) -> str:
+    """The first node of Slurm's `n[1-3,7],m5`: n1."""
+    first = re.match(r"(?:[^,\[\]]|\[[^\[\]]*\])+(?=,|\Z)", text)
+    name = re.sub(r"\[([0-9]+)[^\]]*\]", r"\1", first[0]) if first else ""
+    if not re.fullmatch(r"\w[\w.-]{0,254}", name, re.ASCII):
+        raise BadInput(f"{_NODES} {text!r:.99}: must be like n[1-3],m5, as srun sets it")
+    return name
+
+
+def address_of_node(name: str) -> str:
+    """Where a node can be reached: its name, or what Slurm knows where names do not resolve."""
+    try:
+        socket.getaddrinfo(name, None)
+        return name
+    except (OSError, UnicodeError):
+        pass
+    shown = ""
+    if (scontrol := shutil.which("scontrol")) is not None:
+        command = [scontrol, "--oneliner", "show", "node", name]
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            shown = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=_SCONTROL_SECONDS
+            ).stdout
+    match = re.search(r"\bNodeAddr=(\S+)", shown)
+    if match and match[1] != name:
+        return match[1]
+    raise BadInput(
+        f"{_NODES}: its first node {name} has no address here; give --master-addr with the address "
+        "of the first task's node"
+    )
+
+
+def _cores(environment: Mapping[str, str], tasks_here: int) -> int | None:
+    """The cores of one task: what the user asked of Slurm, or its share of the job's here."""
+    if "SLURM_CPUS_PER_TASK" in environment:
+        return _whole(environment, "SLURM_CPUS_PER_TASK", 1, _MOST_TASKS)
+    if "SLURM_CPUS_ON_NODE" in environment:
+        return max(1, _whole(environment, "SLURM_CPUS_ON_NODE", 1, _MOST_TASKS) // tasks_here)
+    return None
+
+
+def _whole(environment: Mapping[str, str], name: str, least: int, most: int) -> int:
+    text = environment[name]
+    if not re.fullmatch(r"[0-9]{1,18}", text, re.ASCII) or not least <= int(text) <= most:
+        raise BadInput(f"{name} {text!r:.99}: must be a whole number in [{least}, {most}]")
+    return int(text)

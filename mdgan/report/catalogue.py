@@ -1,6 +1,6 @@
 """All figures of the report, in their order: a new figure is one more entry here."""
 
-from mdgan.families.mdgan.shown import SHOWN
+from mdgan.families.shown import SHOWN
 from mdgan.records.rows import RoundRow
 from mdgan.report.figures import (
     attendance,

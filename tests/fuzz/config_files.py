@@ -16,7 +16,7 @@ from mdgan.cli.options import read_layers
 from mdgan.errors import BadInput
 from mdgan.inspect.chrome_trace import chrome_trace
 from mdgan.inspect.evaluate import evaluate_run
-from mdgan.launch.continuation import continuation
+from mdgan.launch.beginning import continuation
 from mdgan.launch.prepare import prepare
 from mdgan.launch.resolve import resolve
 from mdgan.observe.live_view import follow

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mdgan.cli import main
-from tests.processes import MDGAN, finish, read_metrics, read_status, start, training, wait_until
+from tests.processes import MDGAN, finish, read_metrics, read_status, start
 
 QUICK = ["--world-size", "3", "--threads", "1", "--log-interval", "1"]
 
@@ -72,14 +72,3 @@ def test_commands_of_several_processes(tmp_path: Path, command: list[str], strea
         assert (tmp_path / "out" / "comparison.json").is_file()
     else:
         assert read_status(tmp_path / "out")["state"] == "finished"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("streams", [NO_ROOM, ONE_LINE])
-def test_a_worker_that_joins(tmp_path: Path, streams: str) -> None:
-    running = training(tmp_path, "train", *QUICK, "--iterations", "100000")
-    joins = start(["bash", "-c", f"{shlex.join([*MDGAN, 'join', 'run'])} {streams}"], tmp_path)
-    wait_until(lambda: read_metrics(running.folder)[-1]["workers"] == 3, "the newcomer")
-    running.process.terminate()
-    assert finish(running.process).status == 143
-    assert finish(joins).status == 130, "the server was asked to stop"

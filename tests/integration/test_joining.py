@@ -13,7 +13,6 @@ from tests.processes import (
     check_refused,
     finish,
     read_status,
-    run,
     start,
     wait_until,
 )
@@ -95,13 +94,3 @@ def test_no_server(tmp_path: Path, listens: bool) -> None:
         flags = ["--ranks", "1", "--set", "connect_timeout=1"]
         result = finish(start(train(*flags, port=port), tmp_path))
     check_refused(result, says.format(port), lines=2)
-
-
-def test_port_in_use(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        result = run("train", "--master-port", str(port), "--out", "run", cwd=tmp_path)
-    check_refused(result, f"--master-port {port}", "in use", lines=1)
-    assert not (tmp_path / "run").exists()

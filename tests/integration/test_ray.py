@@ -68,31 +68,6 @@ def test_actors_of_ray_give_the_same_generator(cluster: RayCluster, tmp_path: Pa
     assert not any(process_of(str(rank)) for rank in range(4))
 
 
-def test_slots_of_hosts_that_ray_starts_train_clients(cluster: RayCluster, tmp_path: Path) -> None:
-    """A slot is forked by a process of mdgan, never by one of Ray's, which have threads."""
-    flags = ["--algorithm", "fl-gan", "--clients", "6", "--round-iterations", "4", *QUICK]
-    flags += ["--slots", "2", "--world-size", "3"]
-    alone = run_here(
-        *("train", *flags, "--transport", "memory", "--workers-per-host", "1", "--out", "alone"),
-        cwd=tmp_path,
-    )
-    spread = finish(
-        start_anew(
-            [*TRAIN, "--ray-address", cluster.address, *flags, "--out", "spread"],
-            tmp_path,
-            PYTHONPATH=str(REPOSITORY),
-        ),
-        300,
-    )
-    assert (alone.status, spread.status) == (0, 0), spread
-    assert generator_bytes(tmp_path / "spread") == generator_bytes(tmp_path / "alone")
-    slots = {
-        (s["host"], s["slot"]) for s in read_events(tmp_path / "spread", "placement")[-1]["slots"]
-    }
-    assert slots == {(1, 0), (1, 1), (2, 0), (2, 1)}
-    assert not any(process_of(str(rank)) for rank in range(3))
-
-
 def test_a_run_outlives_nodes_of_ray(cluster: RayCluster, tmp_path: Path) -> None:
     run, log = tmp_path / "run", tmp_path / "log"
     flags = [

@@ -69,24 +69,6 @@ def test_tasks_of_slurm_give_the_same_generator(
     assert "--world-size 9: Slurm started 2 processes, which makes 2 ranks" in refused.stderr
 
 
-def test_tasks_of_slurm_bring_slots_for_clients(
-    cluster: SlurmCluster, mdgan: Path, tmp_path: Path
-) -> None:
-    flags = ["train", "--algorithm", "fl-gan", "--clients", "6", "--round-iterations", "4", *QUICK]
-    alone = run_here(
-        *(*flags, "--transport", "memory", "--out", "alone"),
-        cwd=tmp_path,
-    )
-    spread = cluster.run(
-        *("srun", "--ntasks", "3", str(mdgan), *flags, "--slots", "2", "--out", "spread"),
-        cwd=tmp_path,
-        timeout=300,
-    )
-    assert (alone.status, spread.returncode) == (0, 0), spread
-    assert generator_bytes(tmp_path / "spread") == generator_bytes(tmp_path / "alone")
-    assert len(read_events(tmp_path / "spread", "placement")[-1]["slots"]) == 4
-
-
 def test_a_job_outlives_its_nodes(cluster: SlurmCluster, mdgan: Path, tmp_path: Path) -> None:
     job = Job(cluster, mdgan, tmp_path / "run")
     until(lambda: job.goes_on(40), 120, cluster)

@@ -75,11 +75,13 @@ def live(line: str) -> None:
 
 
 def test_a_note_is_a_line_and_a_trouble_says_from_whom(capsys: pytest.CaptureFixture[str]) -> None:
+    show_logs()  # twice is as once
     LOG.debug("nothing of this")
+    live("iteration 100/1000")
     LOG.info("starting %d processes", 5)
     LOG.warning("rank %d lost the server", 2)
     LOG.info("the end", extra={"shown": "result"})
-    lines = "starting 5 processes\nmdgan: rank 2 lost the server\n"
+    lines = "iteration 100/1000\nstarting 5 processes\nmdgan: rank 2 lost the server\n"
     assert capsys.readouterr() == ("the end\n", lines)
 
 
@@ -124,30 +126,20 @@ def test_a_terminal_of_any_width_gets_one_line_that_is_rewritten(
     assert ("loss G 0.693 D 1.386" in line) == (columns > 66)
 
 
-def test_a_note_takes_the_place_of_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = on_terminal(monkeypatch)
-    live("iteration 100/1000")
-    LOG.info("lost 3")
-    live("iteration 100/1000")
-    assert terminal.screen() == ["lost 3", "iteration 100/1000"]
-
-
-def test_a_note_of_another_process_does_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = on_terminal(monkeypatch)
-    live("iteration 100/1000")
-    other = TerminalHandler()
-    record = LOG.makeRecord("mdgan", logging.WARNING, "", 0, "rank 2 is lost", (), None)
-    other.emit(record)
-    assert terminal.screen() == ["mdgan: rank 2 is lost"]
-
-
-def test_a_result_removes_the_live_line(
+def test_every_other_line_takes_the_place_of_the_live_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     terminal = on_terminal(monkeypatch)
+    begin_long_command(None)  # a terminal shows no time
+    live("iteration 100/1000")
+    LOG.info("lost 3")
+    live("iteration 100/1000")
+    other = TerminalHandler()  # of another process
+    other.emit(LOG.makeRecord("mdgan", logging.WARNING, "", 0, "rank 2 is lost", (), None))
     live("iteration 1000/1000")
     LOG.info("done", extra={"shown": "result"})
-    assert terminal.screen() == [""]
+    show_logs()
+    assert terminal.screen() == ["lost 3", "mdgan: rank 2 is lost", ""]
     assert capsys.readouterr().out == "done\n"
 
 
@@ -183,16 +175,6 @@ def test_lines_of_long_commands_have_the_time_and_go_to_a_file_too(
     assert len(path.read_text().splitlines()) == 5
 
 
-def test_a_terminal_shows_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = on_terminal(monkeypatch)
-    try:
-        begin_long_command(None)
-        LOG.info("starting")
-    finally:
-        show_logs()
-    assert terminal.screen() == ["starting"]
-
-
 def test_a_log_file_on_a_full_disk_stops_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     try:
         begin_long_command("/dev/full")
@@ -213,13 +195,6 @@ def test_a_log_file_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_nothing_is_rewritten_live_lines_are_lines(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    live("iteration 100/1000")
-    assert capsys.readouterr().err == "iteration 100/1000\n"
-
-
 def test_a_reader_that_is_gone_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
@@ -231,14 +206,6 @@ def test_a_reader_that_is_gone_stops_nothing(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sys, "stderr", Closed())
     LOG.info("to a reader that is gone")
     assert tried == ["to a reader that is gone"]
-
-
-def test_showing_twice_shows_once(capsys: pytest.CaptureFixture[str]) -> None:
-    show_logs()
-    LOG.info("once")
-    assert capsys.readouterr().err == "once\n"
-    handlers = logging.getLogger("mdgan").handlers
-    assert len([each for each in handlers if isinstance(each, TerminalHandler)]) == 1
 
 
 def test_a_program_that_imports_mdgan_sees_nothing(tmp_path: Path) -> None:

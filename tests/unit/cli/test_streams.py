@@ -29,13 +29,6 @@ def test_closed_streams(closed: str) -> None:
 
 
 def test_output_without_the_characters() -> None:
-    program = "from mdgan.cli.streams import prepare_streams as p; p(); print('8', chr(215), '8')"
+    program = "from mdgan.cli.logs import prepare_streams as p; p(); print('8', chr(215), '8')"
     done = shell(f'{sys.executable} -c "{program}"', ASCII)
     assert (done.returncode, done.stdout, done.stderr) == (0, "8 ? 8\n", "")
-
-
-@pytest.mark.slow
-def test_a_command_without_the_characters() -> None:
-    done = shell(f"{MDGAN} datasets", ASCII)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "1?28?28" in done.stdout

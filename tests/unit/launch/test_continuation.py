@@ -14,7 +14,7 @@ from torch import Tensor
 from mdgan.errors import BadInput
 from mdgan.families.mdgan.build import make_server
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.launch.continuation import continuation, seconds_since_boot
+from mdgan.launch.beginning import continuation, seconds_since_boot
 from mdgan.launch.settings import LaunchSettings
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdgan.errors import BadInput
@@ -61,6 +61,7 @@ def some_fault(draw: st.DrawFn) -> Fault:
     return Fault(role, action, draw(st.sampled_from(phases)), draw(st.integers(0, 10**6)))
 
 
+@settings(max_examples=20)
 @given(st.lists(some_fault(), max_size=5))
 def test_variables_say_what_they_were_given(faults: list[Fault]) -> None:
     read = read_planned(as_variables(faults, Path("/somewhere")))
@@ -173,11 +174,11 @@ def test_every_phase_is_entered(
 
     monkeypatch.setattr(prepare, "read_planned", Watching)
     lengths = {"world_size": 3, "iterations": 8, "batch_size": 4, "checkpoint_interval": 4}
-    settings = registry.read_settings([{**given, **lengths}])
+    chosen = registry.read_settings([{**given, **lengths}])
     (tmp_path / "given.json").write_text(json.dumps({**given, **lengths}))
     result = run_here(*command, "--config", "given.json", "--out", "run", cwd=tmp_path)
     assert result.status == 0, result
-    entry = registry.algorithm(settings.algorithm)
-    server, host = entry.phases(settings)
+    entry = registry.algorithm(chosen.algorithm)
+    server, host = entry.phases(chosen)
     hosts = ["host-1", "host-2"] if entry.has_hosts else []
     assert entered == {"server": {*server}, **{name: {*host} for name in hosts}}

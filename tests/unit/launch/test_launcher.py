@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from mdgan.launch.children import SERVER_NAME, ChildProcesses
+from mdgan.launch.launcher import SERVER_NAME, ChildProcesses
 
 
 @pytest.fixture

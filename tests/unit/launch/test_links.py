@@ -11,7 +11,6 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined] # torch does not say it
 
 from mdgan.credentials.files import issue, make_folder_of_authority, revoke, write_shared
-from mdgan.credentials.pem import now
 from mdgan.engine.hello import make_hello
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
@@ -214,27 +213,6 @@ def cred(authority: Path, name: str, **settings: Any) -> Prepared:
     return prepared(credentials=str(authority / f"{name}.cred"), **settings)
 
 
-def test_a_certificate_that_names_other_ranks_is_refused(linked: Linked, authority: Path) -> None:
-    linked.serve(cred(authority, "main"), "127.0.0.1:0")
-    linked.join(cred(authority, "alice"), 1)
-    refused = r"refused this host: its certificate \(alice\) names rank 1, not 2"
-    with pytest.raises(BadInput, match=refused):
-        linked.join(cred(authority, "alice"), 2)
-    linked.join(cred(authority, "bob"), 2)
-
-
-def test_a_servers_certificate_is_not_a_workers(linked: Linked, authority: Path) -> None:
-    linked.serve(cred(authority, "main"), "127.0.0.1:0")
-    with pytest.raises(BadInput, match=r"\(main\) is that of a server, not of a worker"):
-        linked.join(cred(authority, "main"), 1)
-
-
-def test_a_worker_cannot_pass_for_the_server(linked: Linked, authority: Path) -> None:
-    linked.serve(cred(authority, "alice"), "127.0.0.1:0")
-    with pytest.raises(BadInput, match="not for a server of this name"):
-        linked.join(cred(authority, "bob"), 2)
-
-
 def test_who_is_revoked_is_shut_out_and_stays_out(linked: Linked, authority: Path) -> None:
     made = cred(authority, "main", revoked=str(authority / "revoked.pem"))
     server = linked.serve(made, "127.0.0.1:0")
@@ -248,49 +226,6 @@ def test_who_is_revoked_is_shut_out_and_stays_out(linked: Linked, authority: Pat
     assert lost == Lost(1, "its certificate was revoked")
     with pytest.raises(BadInput, match=r"its certificate \(alice\) was revoked"):
         linked.join(cred(authority, "alice"), 1)
-
-
-@pytest.mark.parametrize(
-    ("server_hours", "host_hours", "says"),
-    [
-        (-2, 0, "its certificate has expired by this machine's clock"),
-        (2, 0, "its certificate is not valid yet by this machine's clock; the clocks differ"),
-        (0, -2, "the server at .* does not accept this machine's certificate: .* check the clocks"),
-        (0, 2, "the server at .* does not accept this machine's certificate: .* check the clocks"),
-    ],
-)
-def test_clocks_that_differ(
-    linked: Linked,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    server_hours: int,
-    host_hours: int,
-    says: str,
-) -> None:
-    """Each end finds its own certificate valid by its own clock, which differs from the other's."""
-    folder = tmp_path / "authority"
-    begun = now() - 2 * DAY
-    with monkeypatch.context() as patched:
-        patched.setattr("mdgan.credentials.files.now", lambda: begun)
-        make_folder_of_authority(folder, 9 * DAY)
-
-    def by_its_clock(name: str, hours: int) -> Prepared:
-        clock = now() + timedelta(hours=hours)
-        with monkeypatch.context() as patched:
-            patched.setattr("mdgan.credentials.files.now", lambda: clock)
-            patched.setattr("mdgan.credentials.identity.now", lambda: clock)
-            issue(folder, name, "server" if name == "main" else "worker", (), DAY / 24)
-            return cred(folder, name)
-
-    linked.serve(by_its_clock("main", server_hours), "127.0.0.1:0")
-    with pytest.raises(BadInput, match=says):
-        linked.join(by_its_clock("late", host_hours), 1)
-
-
-def test_another_authority_is_not_believed(linked: Linked, authority: Path, shared: str) -> None:
-    linked.serve(cred(authority, "main"), "127.0.0.1:0")
-    with pytest.raises(BadInput, match="its certificate is of another authority"):
-        linked.join(prepared(credentials=shared), 1)
 
 
 def test_a_list_of_revoked_certificates_that_cannot_serve(shared: str) -> None:
@@ -309,19 +244,6 @@ def test_a_host_that_cannot_listen_for_others(linked: Linked, sockets: Sockets) 
     (gone.folder / "2").mkdir()
     with pytest.raises(BadInput, match="this host cannot listen there; start again"):
         linked.join(prepared(), 2, gone)
-
-
-def test_plain_text_to_a_tls_port_and_the_other_way(
-    linked: Linked, authority: Path, shared: str
-) -> None:
-    linked.serve(prepared(credentials=shared), "127.0.0.1:0")
-    with pytest.raises(BadInput, match="wants certificates; give --credentials FILE"):
-        linked.join(prepared(), 1)
-    other = Linked()
-    other.serve(prepared(), "127.0.0.1:0")
-    with pytest.raises(BadInput, match="does not speak TLS; give --credentials on every machine"):
-        other.join(prepared(credentials=shared), 1)
-    other.close()
 
 
 @pytest.fixture

@@ -85,13 +85,6 @@ def test_stored_settings_are_read_back_as_they_were(tmp_path: Path) -> None:
             assert settled(bars, found.as_json()) == found
 
 
-def test_a_run_without_the_setting_has_the_models_of_its_file() -> None:
-    older = settled(DIGITS).as_json()
-    assert older.pop("architecture") == "file"
-    assert older.pop("width") is None
-    assert models_of(settled(DIGITS, older), DIGITS) == DIGITS.models
-
-
 def test_spectral_norm_is_put_on_an_architecture_too() -> None:
     settings = settled(DIGITS, {"architecture": "dcgan", "width": 2, "spectral_norm": True})
     tried_models(settings, DIGITS)

@@ -33,34 +33,16 @@ def one_line(error: pytest.ExceptionInfo[BadInput]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "ranks"),
-    [
-        ("0", [0]),
-        ("0,1,2", [0, 1, 2]),
-        ("2, 0 ,1", [0, 1, 2]),
-        ("0..4", [0, 1, 2, 3, 4]),
-        ("3..3", [3]),
-        ("7..9,0..2", [0, 1, 2, 7, 8, 9]),
-        ("0..1,5,8..9", [0, 1, 5, 8, 9]),
-    ],
-)
-def test_numbers_and_ranges_are_read(text: str, ranks: list[int]) -> None:
-    assert parse_ranks(text, 10) == ranks
-
-
-@pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("", "'' is no rank"),
         ("1,,2", "'' is no rank"),
         ("one", "'one' is no rank"),
         ("1-3", "'1-3' is no rank"),
-        ("1...3", "'1...3' is no rank"),
         ("..3", "'..3' is no rank"),
         ("3..", "'3..' is no rank"),
         ("4..2", "4..2 runs backwards; write 2..4"),
         ("10", "rank 10 is outside 0..9 (--world-size 10)"),
-        ("-1", "rank -1 is outside 0..9"),
         ("-2..3", "rank -2 is outside 0..9"),
         ("0..99999999999999999999", "rank 99999999999999999999 is outside"),
         ("1,1", "rank 1 is given twice"),
@@ -103,20 +85,19 @@ def test_ranks_are_read_as_they_are_written(ranks: set[int], data: st.DataObject
         parts.append(str(left[0]) if run == 1 else f"{left[0]}..{left[run - 1]}")
         left = left[run:]
     shuffled = data.draw(st.permutations(parts))
-    assert parse_ranks(",".join(shuffled), 31) == sorted(ranks)
+    comma = data.draw(st.sampled_from([",", " , "]))
+    assert parse_ranks(comma.join(shuffled), 31) == sorted(ranks)
 
 
 @pytest.mark.parametrize(
     ("launch", "serves", "hosts", "complete"),
     [
         ({}, True, ((1,), (2,), (3,), (4,), (5,)), True),
-        ({"workers_per_host": 1}, True, ((1,), (2,), (3,), (4,), (5,)), True),
         ({"workers_per_host": 2}, True, ((1, 2), (3, 4), (5,)), True),
         ({"workers_per_host": 9}, True, ((1, 2, 3, 4, 5),), True),
         ({"transport": "memory"}, True, ((1, 2, 3, 4, 5),), True),
         ({"transport": "memory", "workers_per_host": 3}, True, ((1, 2, 3), (4, 5)), True),
         ({"ranks": "0"}, True, (), False),
-        ({"ranks": "0..5"}, True, ((1,), (2,), (3,), (4,), (5,)), True),
         ({"ranks": "5,4,3,2,1,0", "workers_per_host": 5}, True, ((1, 2, 3, 4, 5),), True),
         ({"ranks": "2..5", "workers_per_host": 2}, False, ((2, 3), (4, 5)), False),
         ({"ranks": "1,2,4,5", "workers_per_host": 3}, False, ((1, 2), (4, 5)), False),
@@ -192,11 +173,12 @@ def test_torchruns_processes_make_a_whole_world(carried: int | None) -> None:
     [
         ({"ranks": "0..3"}, 4, "--ranks 0..3: torchrun says"),
         ({"transport": "memory"}, 4, "--transport memory: needs one process"),
+        ({"cores": "0"}, 4, "--cores 0: torchrun starts every process"),
         ({}, 5, "--world-size 5: torchrun started 4 processes, which makes 4 ranks"),
         ({"workers_per_host": 2}, 4, "which makes 7 ranks with --workers-per-host 2"),
     ],
 )
-def test_runthat_contradict_torchrun_are_refused(
+def test_flags_that_contradict_torchrun_are_refused(
     launch: dict[str, Any], world_size: int, reason: str
 ) -> None:
     with pytest.raises(BadInput) as caught:

@@ -18,7 +18,6 @@ SECURE = {"secure_aggregation": True, "world_size": 7}
         ("dp", DP, ""),
         ("dp", {}, "no differential privacy"),
         ("dp", {"dp_noise": 0.0}, "no differential privacy"),
-        ("dp", {"algorithm": "paragan"}, "no differential privacy"),
         ("epsilon<=8", DP, ""),
         ("epsilon <= 8", DP, ""),
         ("epsilon<=7.9", DP, "the run has epsilon 8"),
@@ -29,7 +28,6 @@ SECURE = {"secure_aggregation": True, "world_size": 7}
         ("secure-aggregation", DP, "no --secure-aggregation"),
         ("secure-aggregation>=6", SECURE, ""),
         ("secure-aggregation >= 7", SECURE, "the answers of 6 worker"),
-        ("secure-aggregation>=5", {"algorithm": "paragan"}, "no --secure-aggregation"),
         (
             "secure-aggregation>=4",
             {**SECURE, "algorithm": "fl-gan", "participation": 0.5},

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from mdgan.cli.report import watch
+from mdgan.cli.inspect import watch
 from mdgan.errors import BadInput
 from tests.processes import MDGAN, environment
 from tests.unit.observe.run_files import RunFiles

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from mdgan.cli.report import watch
+from mdgan.cli.inspect import watch
 
 ESCAPE = "\x1b"
 
