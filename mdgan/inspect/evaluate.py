@@ -24,14 +24,13 @@ from mdgan.launch.privacy import FEATURES, tells
 from mdgan.metrics.chosen import (
     features_of,
     judging,
-    knows_workers,
     make_extractor,
     open_held_out,
     own_file,
     trains_on_held_out,
+    unpack,
 )
 from mdgan.metrics.extractor import Extractor, Features
-from mdgan.metrics.packing import unpack
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
@@ -121,19 +120,12 @@ def extractor_of(
     trained: TrainedRun, settings: RunSettings, changes: Mapping[str, str]
 ) -> Extractor:
     """The network that training left in the run's folder, or the one that is asked for."""
-    must_not_know = trains_on_held_out(settings)
-    decide = {"extractor", "inception_weights", "data_dir", *(["held_out"] * must_not_know)}
-    kept = trained.run.path / EXTRACTOR_FILE
-    if not decide & changes.keys() and kept.exists():
+    decide = {"extractor", "inception_weights", "data_dir"}
+    if trains_on_held_out(settings):
+        decide.add("held_out")
+    if not decide & changes.keys() and (trained.run.path / EXTRACTOR_FILE).exists():
         tensors, fields = trained.run.read_tensors(EXTRACTOR_FILE)
-        extractor = unpack(fields, tensors, own_file(settings.scores))
-        if not (must_not_know and knows_workers(extractor, trained.dataset)):
-            return extractor
-        _log.warning(
-            "warning: %s: an earlier version trained it on workers' samples, without noise; "
-            "another network is used, delete this one",
-            kept,
-        )
+        return unpack(fields, tensors, own_file(settings.scores))
     folder = settings.data.data_folder(trained.dataset.name, 1)
     return make_extractor(
         settings,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mdgan.errors import BadInput
-from mdgan.metrics.extractor import Extractor, Features, affordable_at_once, gather
+from mdgan.metrics.extractor import Extractor, Features, gather
 from tests.unit.metrics.small import extractor_of
 
 
@@ -86,11 +86,6 @@ def test_output_of_changing_size() -> None:
     assert "fixed" in message
 
 
-def test_images_of_another_shape() -> None:
-    message = refusal(extractor_of(), torch.zeros(3, 1, 5, 5))
-    assert message == "pixels: takes images [1, 4, 4], got [1, 5, 5]"
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_features_that_are_not_finite_are_named(value: float) -> None:
     def spoil(x: Tensor) -> Tensor:
@@ -122,9 +117,3 @@ def test_moving_leaves_the_first_where_it_is() -> None:
     assert moved.describe() == extractor.describe()
     assert extractor.device.type == "cpu"
     assert extractor(images(2)).values.shape == (2, 16)
-
-
-def test_memory_stays_bounded_for_large_images() -> None:
-    assert affordable_at_once((1, 8, 8)) == 500
-    assert affordable_at_once((3, 256, 256)) == 21
-    assert affordable_at_once((3, 4096, 4096)) == 1
