@@ -104,7 +104,7 @@ def test_any_trace(trace: list[tuple[float, float]], threads: Range, buffer: Ran
         assert (scaled.threads, scaled.buffer) == now, "the unit of time does not matter"
 
 
-@settings(max_examples=15)
+@settings(max_examples=5)
 @given(traces, ranges, ranges)
 def test_it_settles_when_the_storage_does(
     trace: list[tuple[float, float]], threads: Range, buffer: Range

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdgan.data.partition import partition
-from mdgan.data.scheme import parse_partition
+from mdgan.data.settings import parse_partition
 from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
 from mdgan.families.federated.fegan import (
