@@ -108,7 +108,7 @@ def test_a_process_is_a_role_and_a_thread_is_a_worker() -> None:
     assert {threads[thread]: worker for thread, worker in workers.items()}["worker 10"] == 10
 
 
-def test_what_rounding_made_overlap_is_put_beside_each_other() -> None:
+def test_what_overlaps_gets_a_second_thread_unless_rounding_made_it_overlap() -> None:
     trace = chrome_trace(
         run_of(
             trace_of(
@@ -116,38 +116,26 @@ def test_what_rounding_made_overlap_is_put_beside_each_other() -> None:
                 (1, did("generate", 0.0, 0.000011)),
                 (1, did("send", 0.00001, 0.00001, num_bytes=640)),
                 (1, did("wait", 0.000018, 0.000001)),
-            )
-        )
-    )
-    assert_perfetto_shows_all(trace)
-    assert len(named(trace, "thread_name")) == 1
-    spans = [(event["ts"], event["dur"]) for event in of_phase(trace, "X")]
-    assert spans == [(0, 11), (11, 9), (20, 0)]
-    assert of_phase(trace, "X")[1]["args"] == {"iteration": 1, "bytes": 640}
-
-
-def test_what_truly_overlaps_gets_a_second_thread_and_keeps_its_time() -> None:
-    trace = chrome_trace(
-        run_of(
+            ),
             trace_of(
                 "host-4",
                 (1, did("swap", 1.0, 1.0, worker=4)),
                 (1, did("send", 1.5, 1.0, worker=4)),
                 (1, did("receive", 2.5, 1.0, worker=4)),
-            )
+            ),
         )
     )
     assert_perfetto_shows_all(trace)
-    threads = named(trace, "thread_name")
-    spans = {
-        event["name"]: (threads[event["tid"]], event["ts"], event["dur"])
-        for event in of_phase(trace, "X")
-    }
-    assert spans == {
-        "swap": ("worker 4", 0, 1_000_000),
-        "send": ("worker 4 (2)", 500_000, 1_000_000),
-        "receive": ("worker 4", 1_500_000, 1_000_000),
-    }
+    threads, spans = named(trace, "thread_name"), of_phase(trace, "X")
+    assert [(threads[event["tid"]], event["ts"], event["dur"]) for event in spans] == [
+        ("server", 0, 11),
+        ("server", 11, 9),
+        ("server", 20, 0),
+        ("worker 4", 1_000_000, 1_000_000),
+        ("worker 4 (2)", 1_500_000, 1_000_000),
+        ("worker 4", 2_500_000, 1_000_000),
+    ]
+    assert spans[1]["args"] == {"iteration": 1, "bytes": 640}
 
 
 SPANS = st.builds(
