@@ -44,13 +44,6 @@ def test_probabilities_are_the_softmax_of_the_logits_in_double() -> None:
     assert isinstance(features, Features)
 
 
-def test_no_image_gives_no_feature() -> None:
-    features = extractor_of(num_classes=3)(images(0))
-    assert features.values.shape == (0, 16)
-    assert features.probabilities is not None
-    assert features.probabilities.shape == (0, 3)
-
-
 def test_a_network_that_draws_gives_the_same_and_leaves_random_numbers() -> None:
     noisy = extractor_of(lambda x: x.flatten(1) + torch.randn(len(x), 16))
     torch.manual_seed(3)
@@ -78,12 +71,6 @@ def test_a_network_that_draws_gives_the_same_and_leaves_random_numbers() -> None
 def test_output_of_wrong_form(function: Callable[[Tensor], object], gives: str) -> None:
     message = refusal(extractor_of(function), images(3))
     assert message.startswith(f"pixels: gives {gives} for 3 images, must give features [n, d]")
-
-
-def test_output_of_changing_size() -> None:
-    message = refusal(extractor_of(lambda x: x.flatten(1)[:, : 9 + len(x)]), images(10))
-    assert "12 features" in message
-    assert "fixed" in message
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
