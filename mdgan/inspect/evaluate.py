@@ -23,7 +23,6 @@ from mdgan.launch import machine
 from mdgan.launch.privacy import FEATURES, tells
 from mdgan.metrics.chosen import (
     features_of,
-    judging,
     make_extractor,
     open_held_out,
     own_file,
@@ -37,7 +36,6 @@ from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import ScoresRow, typed
 from mdgan.records.run_directory import AVERAGE_FILE
 from mdgan.records.values import said_left_out
-from mdgan.settings.declare import flag
 
 CHANGES = ("extractor", "inception_weights", "data_dir", "held_out", "device")
 """Settings of a run that its evaluation may replace."""
@@ -50,21 +48,18 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Scores a run, and adds the scores to its `metrics.jsonl`; returns that record."""
     trained = load_trained(path, raw=raw)
-    settings, launch = trained.settings()
-    for name in ("data_dir", "held_out"):
-        trained.dataset.check_folder(flag(name), changes.get(name))
+    _, launch = trained.settings()
     given: dict[str, Any] = {name: v for name, v in changes.items() if name != "device"}
     if "inception_weights" in given:
         given.setdefault("extractor", "inception")
     elif given.get("extractor", "inception") != "inception":
         given["inception_weights"] = None
-    settings = settings.but(**given)
+    settings = trained.changed(given)
     device = machine.resolve_device(changes.get("device", launch.device), 0)
     torch.set_num_threads(machine.num_threads(launch))
     begin = time.monotonic()
     extractor = extractor_of(trained, settings, changes).to(device)
-    folder = settings.data.data_folder(trained.dataset.name, 1)
-    source = judging(settings, open_held_out(settings, trained.dataset, folder))
+    source = trained.held_out(settings)
     held_out = None if source is None else features_of(source, extractor)
     real = _real(trained, settings, changes, extractor, held_out)
     scores = score_generator(

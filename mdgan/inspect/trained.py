@@ -3,14 +3,17 @@
 import hashlib
 import io
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mdgan.data.dataset_file import DatasetFile, load_path
+from mdgan.data.partitioner import Partitioner
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
@@ -19,10 +22,12 @@ from mdgan.gan.labels import even_labels, label_counts, num_classes_of
 from mdgan.gan.sampling import draw_samples
 from mdgan.launch.models import models_of
 from mdgan.launch.settings import LaunchSettings
+from mdgan.metrics.chosen import judging, open_held_out
 from mdgan.observe.grid import class_grid_png, grid_png, usual_grid
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import RunDirectory
 from mdgan.report.numbers.attendance import holdings
+from mdgan.settings.declare import flag
 from mdgan.storage.whole_file import write_output
 
 _log = logging.getLogger(__name__)
@@ -80,6 +85,17 @@ class TrainedRun:
         """The settings of the run and of its server's machine."""
         settings = self.run.read_config()
         return registry.read_settings([settings]), LaunchSettings.read(settings)
+
+    def changed(self, changes: Mapping[str, Any]) -> RunSettings:
+        """The settings of the run with others in their place, such as folders of this machine."""
+        for name in ("data_dir", "held_out"):
+            self.dataset.check_folder(flag(name), changes.get(name))
+        return self.settings()[0].but(**changes)
+
+    def held_out(self, settings: RunSettings) -> Partitioner | None:
+        """The samples here to judge by, which no worker and no classifier has seen."""
+        folder = settings.data.data_folder(self.dataset.name, 1)
+        return judging(settings, open_held_out(settings, self.dataset, folder))
 
 
 def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:

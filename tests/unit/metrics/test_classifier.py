@@ -36,17 +36,16 @@ def test_digits_are_told_apart(digits: Extractor) -> None:
     assert float(measured) == pytest.approx(digits.accuracy)
 
 
-def test_same_seed_same_weights_and_random_numbers_are_left() -> None:
+def test_the_same_data_give_the_same_weights_and_random_numbers_are_left() -> None:
     torch.manual_seed(7)
     state = torch.get_rng_state()
-    first = train_classifier("stripes", Stripes(), MoreStripes(), seed=3)
+    first = train_classifier("stripes", Stripes(), MoreStripes())
     assert torch.equal(torch.get_rng_state(), state)
     torch.rand(5)
     with torch.no_grad():
-        again = train_classifier("stripes", Stripes(), MoreStripes(), seed=3)
+        again = train_classifier("stripes", Stripes(), MoreStripes())
     assert first.sha256 == again.sha256
     assert torch.equal(first(everything(Stripes())).values, again(everything(Stripes())).values)
-    assert train_classifier("stripes", Stripes(), MoreStripes(), seed=4).sha256 != first.sha256
 
 
 def test_without_held_out_samples_a_tenth_is_kept_back() -> None:
