@@ -148,12 +148,9 @@ def test_a_damaged_file(name: str, file: str, content: bytes | None, tmp_path: P
     assert str((tmp_path / file).parent) in message
 
 
-def test_celeba_without_a_test_picture(tmp_path: Path) -> None:
+def test_celeba_splits_that_cannot_be_used(tmp_path: Path) -> None:
     write_celeba(tmp_path, 2)
     assert "no held-out sample in" in refusal("celeba", tmp_path, held_out=True)
-
-
-def test_celeba_unknown_split(tmp_path: Path) -> None:
     write_celeba(tmp_path, 4)
     splits = tmp_path / "celeba" / "list_eval_partition.txt"
     splits.write_text(splits.read_text().replace("jpg 2", "jpg 3"))
