@@ -196,24 +196,6 @@ def test_what_happened_is_marked_at_its_time() -> None:
     assert {event["s"] for event in marked} == {"p"}
 
 
-@pytest.mark.parametrize("run", [FakeRun(workers=5, workers_per_host=2), FakeRun(workers=0)])
-def test_whole_runs_are_shown(tmp_path: Path, run: FakeRun) -> None:
-    recorded = RecordedRun.read(run.write(tmp_path / "run"))
-    trace = chrome_trace(recorded)
-    assert_perfetto_shows_all(trace)
-    roles = {role for role, recorded_trace in recorded.traces.items() if recorded_trace.spans}
-    assert set(named(trace, "process_name").values()) == roles
-    expected = Counter(
-        (role, span.name)
-        for role, recorded_trace in recorded.traces.items()
-        for spans in recorded_trace.spans.values()
-        for span in spans
-    )
-    processes = named(trace, "process_name")
-    shown = Counter((processes[event["pid"]], event["name"]) for event in of_phase(trace, "X"))
-    assert shown == expected
-
-
 def test_a_run_without_spans_is_told_so(tmp_path: Path) -> None:
     (FakeRun(done=0).write(tmp_path / "run"))
     with pytest.raises(BadInput) as caught:
