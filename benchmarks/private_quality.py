@@ -24,7 +24,7 @@ import click
 from torch import Tensor, nn
 
 from mdgan.data.dataset_file import load
-from mdgan.metrics.classifier_cache import cached_classifier
+from mdgan.metrics.chosen import cached_classifier
 from mdgan.records.audit import read_audit
 
 PLAIN = (

@@ -42,7 +42,7 @@ from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.randomness import derive_seed, generator_for
-from mdgan.metrics.classifier_cache import cached_classifier
+from mdgan.metrics.chosen import cached_classifier
 
 NUM_WORKERS = 10
 NUM_HOSTILE = 3

@@ -13,7 +13,7 @@ import torch
 
 from mdgan.data.dataset_file import load
 from mdgan.data.partition import partition
-from mdgan.data.scheme import parse_partition
+from mdgan.data.settings import parse_partition
 from mdgan.families.federated.fegan import new_sampling
 
 _SEEN = 500

@@ -97,7 +97,7 @@ def spans(
 def extractor(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Message:
     """Scorer → server → hosts: the network whose features the scores are made of.
 
-    Fields and tensors as `metrics.packing.pack` gives them; field `reason` alone if there is none.
+    Fields and tensors as `metrics.chosen.pack` gives them; field `reason` alone if there is none.
     """
     return Message(Kind.EXTRACTOR, 0, fields=fields, tensors=tensors)
 

@@ -35,7 +35,7 @@ from benchmarks.peers.work import Shards, Work
 from benchmarks.training import ends_with_this, memory
 from mdgan.data.dataset_file import load
 from mdgan.data.partition import partition
-from mdgan.data.scheme import parse_partition
+from mdgan.data.settings import parse_partition
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -154,17 +154,14 @@ class ReplayedWorker:
         return Answer(self._shard.drawn, [feedback - of_old]), feedback
 
 
-class InvertedAnswers(NamedTuple):
-    """An attack in numbers; of n ≤ 8 samples these, then what was made of answers, [2 n, …]."""
-
-    inversion: Inversion
-    shown: Tensor
-
-
 def invert_all(
     target: Target, seed: int, steps: int, left_out: dict[str, str], tell: Callable[[str], None]
-) -> Iterator[InvertedAnswers]:
-    """Attacks single answers of one worker of a run, the first whose discriminator is here."""
+) -> Iterator[tuple[Inversion, Tensor]]:
+    """Attacks single answers of one worker of a run, the first whose discriminator is here.
+
+    Yields:
+        An attack in numbers; of n ≤ 8 samples these, then what was made of answers, [2 n, …].
+    """
     worker = next((n for n in target.discriminators if n in target.holdings), None)
     if worker is None and 0 not in target.discriminators:
         return
@@ -187,18 +184,20 @@ def invert_all(
         yield _of_feedback(played, size, seed, steps)
 
 
-def _of_feedback(played: ReplayedWorker, size: int, seed: int, steps: int) -> InvertedAnswers:
+def _of_feedback(
+    played: ReplayedWorker, size: int, seed: int, steps: int
+) -> tuple[Inversion, Tensor]:
     target = played.target
     judged = _generated(target, target.settings.training.batch_size, derive_seed(seed, "judged"))
     fake = _generated(target, size, derive_seed(seed, "fake"))
     both = [played.feedback(size, judged, fake) for _ in range(played.num_answers(size))]
     rate = target.settings.training.policy("discriminator").learning_rate
     explain = of_feedback(played.attacked(), fake, judged, rate)
-    found = _attack(FEEDBACK, played, explain, [answer for answer, _ in both], seed, steps)
+    found, shown = _attack(FEEDBACK, played, explain, [answer for answer, _ in both], seed, steps)
     toward = torch.stack([feedback for _, feedback in both]).mean(0)
     own = target.samples_of(played.worker)
     blind = separate(*(_along(toward, judged, each) for each in (own, target.held_out)))
-    return found._replace(inversion=structs.replace(found.inversion, blind=blind))
+    return structs.replace(found, blind=blind), shown
 
 
 def _attack(
@@ -208,7 +207,7 @@ def _attack(
     answers: Sequence[Answer],
     seed: int,
     steps: int,
-) -> InvertedAnswers:
+) -> tuple[Inversion, Tensor]:
     size, strangers = len(answers[0].real), played.strangers()
     random = generator_for(seed, kind, size)
     own, other = look_up(explain, answers, strangers)
@@ -231,7 +230,7 @@ def _attack(
         best_psnr=float(of_all.max()),
         control_psnr=float(torch.cat(control).mean()),
     )
-    return InvertedAnswers(inversion, torch.cat([before[shown], after[shown]]))
+    return inversion, torch.cat([before[shown], after[shown]])
 
 
 def look_up(

@@ -17,7 +17,7 @@ from mdgan.records.audit import Bound
 
 CONFIDENCE = 0.95
 _GUESSED = 4
-_MOST_EPSILON, _HALVINGS = 64.0, 40
+_MOST_EPSILON = 64.0
 
 
 class Game(NamedTuple):
@@ -45,16 +45,12 @@ def epsilon_at_least(
     canaries: int, guesses: int, right: int, delta: float, doubt: float = 1 - CONFIDENCE
 ) -> float:
     """The largest ε that guesses rule out, but for the probability `doubt`; 0 if they do none."""
-    low, high = 0.0, _MOST_EPSILON
-    if p_value(canaries, guesses, right, low, delta) > doubt:
-        return 0.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if p_value(canaries, guesses, right, middle, delta) > doubt:
-            high = middle
-        else:
-            low = middle
-    return low
+    from scipy.optimize import brentq  # takes a second to import
+
+    def excess(epsilon: float) -> float:
+        return p_value(canaries, guesses, right, epsilon, delta) - doubt
+
+    return 0.0 if excess(0.0) > 0 else float(brentq(excess, 0.0, _MOST_EPSILON))
 
 
 def bound(games: Sequence[Game], delta: float, stated: float) -> Bound:

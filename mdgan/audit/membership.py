@@ -7,6 +7,7 @@ the host that carries its state.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -79,7 +80,7 @@ def judge(
     worker: int,
 ) -> Judged | str:
     """Attacks one discriminator, which all these shards trained; or says why it cannot."""
-    everything = together([*shards.values(), held_out])
+    everything = together((*shards.values(), held_out))
     found = logits(discriminator, everything)
     if not bool(found.isfinite().all()):
         return "its logits are not finite"
@@ -100,12 +101,9 @@ def judge(
     )
 
 
-def together(parts: Sequence[Samples]) -> Samples:
+def together(parts: Iterable[Samples]) -> Samples:
     """The samples of all parts, in their order; at least one."""
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.and_then(part)
-    return whole
+    return reduce(Samples.and_then, parts)
 
 
 def judge_all(target: Target, left_out: dict[str, str]) -> list[Judged]:

@@ -1,10 +1,8 @@
 """How well scores tell members, which were trained on, from others: ROC curves of scikit-learn."""
 
 from collections.abc import Iterator
-from math import sqrt
 
 import torch
-from msgspec.structs import replace
 from torch import Tensor
 
 from mdgan.gan.randomness import generator_for
@@ -16,31 +14,53 @@ _CONFIDENCE = 0.95
 _PERMUTATIONS, _AT_ONCE = 200, 20
 
 
-def separate(members: Tensor, non_members: Tensor, weights: Tensor | None = None) -> Separation:
-    """The ROC curve of an attack that takes samples with high scores for members.
+def separate(members: Tensor, non_members: Tensor) -> Separation:
+    """The ROC curve of an attack that takes samples with high scores for members."""
+    one_class = (torch.zeros(len(each), dtype=torch.int64) for each in (members, non_members))
+    own, other = one_class
+    found = separate_alike(members, own, non_members, other)
+    assert found is not None
+    return found
 
-    The standard error is that of Hanley and McNeil 1982 for (Σw)²/Σw² non-members.
 
-    Args:
-        weights: how much each non-member counts, float [n] ≥ 0, not all 0; 1 if not given.
+def separate_alike(
+    members: Tensor, classes: Tensor, non_members: Tensor, their_classes: Tensor
+) -> Separation | None:
+    """`separate`, with non-members weighted by class; None if no class is in common.
+
+    A worker may hold few classes. An attack that knows nothing but which classes these are would
+    otherwise seem to know its samples. Members of classes that no non-member has are left out. What
+    the AUC would be if the attacked model had seen none of the samples is found by permuting both
+    at random within their classes.
     """
     from sklearn.metrics import auc, roc_curve  # takes a second to import
 
-    own = torch.ones(len(non_members), dtype=torch.float64) if weights is None else weights.double()
+    known = torch.isin(classes, their_classes)
+    if not bool(known.any()):
+        return None
+    members, classes = members[known].double(), classes[known]
+    non_members = non_members.double()
+    num_classes = int(torch.cat([classes, their_classes]).max()) + 1
+    wanted = torch.bincount(classes, minlength=num_classes)
+    of_class = wanted.double() / torch.bincount(their_classes, minlength=num_classes).clamp(min=1)
+    weights, scores = of_class[their_classes], torch.cat([members, non_members])
     false, true, _ = roc_curve(
         torch.cat([torch.ones(len(members)), torch.zeros(len(non_members))]).numpy(),
-        torch.cat([members, non_members]).double().numpy(),
-        sample_weight=torch.cat([torch.ones(len(members)), own]).double().numpy(),
+        scores.numpy(),
+        sample_weight=torch.cat([torch.ones(len(members)), weights]).numpy(),
         drop_intermediate=False,
     )
     area = min(max(float(auc(false, true)), 0.0), 1.0)
+    areas = _permuted_areas(scores, torch.cat([classes, their_classes]), wanted, of_class)
     points = zip(false.tolist(), true.tolist(), strict=True)
     return Separation(
         members=len(members),
-        others=int((own > 0).sum()),
+        others=int((weights > 0).sum()),
         auc=area,
-        error=_standard_error(area, len(members), _worth(own)),
-        found=_found(members.double(), non_members.double(), own),
+        error=float(areas.std()),
+        chance=float(areas.mean()),
+        place=(1 + int((areas >= area).sum())) / (1 + len(areas)),
+        found=_found(members, non_members, weights),
         curve=[(min(x, 1.0), min(y, 1.0)) for x, y in chosen_evenly(list(points), _MOST_POINTS)],
     )
 
@@ -48,17 +68,6 @@ def separate(members: Tensor, non_members: Tensor, weights: Tensor | None = None
 def _worth(weights: Tensor) -> float:
     """The effective sample size of some weights (Kish)."""
     return float(weights.sum() ** 2 / weights.square().sum().clamp(min=1e-300))
-
-
-def _standard_error(area: float, members: float, non_members: float) -> float:
-    """Hanley and McNeil 1982, equation 1 with Q1 and Q2 of section III."""
-    two_members, two_others = area / (2 - area), 2 * area**2 / (1 + area)
-    variance = (
-        area * (1 - area)
-        + (members - 1) * (two_members - area**2)
-        + (max(non_members, 1) - 1) * (two_others - area**2)
-    ) / (members * max(non_members, 1))
-    return min(1.0, sqrt(max(variance, 0.0)))
 
 
 def _found(members: Tensor, non_members: Tensor, weights: Tensor) -> list[MembersFound]:
@@ -100,37 +109,6 @@ def _interval(successes: float, trials: float) -> tuple[float, float]:
     low = float(beta.ppf(outside, successes, failures + 1)) if successes > 0 else 0.0
     high = float(beta.ppf(1 - outside, successes + 1, failures)) if failures > 0 else 1.0
     return low, high
-
-
-def separate_alike(
-    members: Tensor, classes: Tensor, non_members: Tensor, their_classes: Tensor
-) -> Separation | None:
-    """`separate`, with non-members weighted by class; None if no class is in common.
-
-    A worker may hold few classes. An attack that knows nothing but which classes these are would
-    otherwise seem to know its samples. Members of classes that no non-member has are left out. What
-    the AUC would be if the attacked model had seen none of the samples is found by permuting both
-    at random within their classes.
-    """
-    known = torch.isin(classes, their_classes)
-    if not bool(known.any()):
-        return None
-    num_classes = int(torch.cat([classes, their_classes]).max()) + 1
-    wanted = torch.bincount(classes[known], minlength=num_classes)
-    there = torch.bincount(their_classes, minlength=num_classes).clamp(min=1)
-    found = separate(members[known], non_members, (wanted / there)[their_classes])
-    areas = _permuted_areas(
-        torch.cat([members[known], non_members]).double(),
-        torch.cat([classes[known], their_classes]),
-        wanted,
-        wanted.double() / there,
-    )
-    return replace(
-        found,
-        error=float(areas.std()),
-        chance=float(areas.mean()),
-        place=(1 + int((areas >= found.auc).sum())) / (1 + len(areas)),
-    )
 
 
 def _permuted_areas(scores: Tensor, classes: Tensor, members: Tensor, weights: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,10 +19,8 @@ from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch.beginning import State, discriminator_in
 from mdgan.launch.holdings import Holdings, read_data
 from mdgan.launch.ranks import LocalRanks
-from mdgan.metrics.chosen import judging, open_held_out
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.values import count
-from mdgan.settings.declare import flag
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.manifest import SERVER, Manifest
 
@@ -75,10 +72,7 @@ def load_target(path: Path, changes: Mapping[str, str]) -> Target:
             f"{path}: is not over ({recorded.status.get('state')}); wait for its end, or go on "
             f"with `mdgan train --resume {path}` if it died"
         )
-    for name in CHANGES:
-        trained.dataset.check_folder(flag(name), changes.get(name))
-    given: dict[str, Any] = dict(changes)
-    settings = trained.settings()[0].but(**given)
+    settings = trained.changed(changes)
     manifest, damaged = Checkpoints(path / "checkpoints", keep=1).newest()
     for line in damaged:
         _log.warning("warning: %s: %s", path, line)
@@ -101,13 +95,11 @@ def load_target(path: Path, changes: Mapping[str, str]) -> Target:
 
 
 def _held_out(path: Path, trained: TrainedRun, settings: RunSettings) -> Samples:
-    dataset = trained.dataset
-    folder = settings.data.data_folder(dataset.name, 1)
-    source = judging(settings, open_held_out(settings, dataset, folder))
+    source = trained.held_out(settings)
     if source is None:
         raise BadInput(
-            f"{path}: --dataset {dataset.name} has no held-out samples here, without which no "
-            "attack can be judged; give --held-out DIR with samples that no worker trained on"
+            f"{path}: --dataset {trained.dataset.name} has no held-out samples here, without which "
+            "no attack can be judged; give --held-out DIR with samples that no worker trained on"
         )
     if len(source) < FEWEST_HELD_OUT:
         raise BadInput(

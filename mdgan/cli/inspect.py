@@ -59,7 +59,7 @@ def sample(
     output: Path | None,
 ) -> None:
     """Draw pictures from the generator of RUN, the --out folder of a finished or running run."""
-    from mdgan.inspect.sample import sample_run
+    from mdgan.inspect.trained import sample_run
 
     output = output or Path("samples.npz" if npz else "grid.png")
     iteration, num = sample_run(run, num_samples, seed, output, as_npz=npz, raw=raw, label=label)

@@ -1,8 +1,8 @@
 """The shards of placed clients, which every process that can read the data can make."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,7 +10,8 @@ from torch import Tensor
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
 from mdgan.gan.randomness import generator_for
-from mdgan.privacy.contents import Contents
+
+T = TypeVar("T")
 
 
 class ClientShards(Mapping[int, Shard]):
@@ -23,6 +24,7 @@ class ClientShards(Mapping[int, Shard]):
         self._source = source
         self._parts = parts
         self._seed = seed
+        self._found: list[Any] = []
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -37,10 +39,12 @@ class ClientShards(Mapping[int, Shard]):
         """A client's shard, in an order that the last iteration of its round decides."""
         return self._made(client, iteration)
 
-    @cached_property
-    def contents(self) -> Contents:
-        """What all samples of all clients hold; read once, and by no process forked after that."""
-        return Contents.of(*self.values())
+    def read_once(self, read: Callable[..., T]) -> T:
+        """What a function finds in all shards; later calls, and processes forked, do not read."""
+        if not self._found:
+            self._found.append(read(*self.values()))
+        found: T = self._found[0]
+        return found
 
     def class_counts(self) -> dict[int, list[int]]:
         """By client, the number of samples of each class that the data have."""

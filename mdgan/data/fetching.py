@@ -5,10 +5,9 @@ memory has nothing to wait for. Which samples come next depends on the shard alo
 number of threads nor what they have already read changes any result.
 """
 
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from math import inf, prod
 from typing import Any
@@ -57,10 +56,8 @@ class Fetcher:
 
     def __init__(self, threads: Range, buffer: Range) -> None:
         self._tuner = Tuner(threads, buffer)
-        self._pool: ThreadPoolExecutor | None = None
+        self._pools: list[ThreadPoolExecutor] = []
         self._threads = 0
-        self._name = f"data-{id(self)}"
-        self._fetched: list[Fetched] = []
         self._waits = Waits()
         self._drawn: float | None = None
         self._told = (-inf, 0, 0)
@@ -77,7 +74,9 @@ class Fetcher:
         else:
             of_threads = Range(threads, threads)
         least = _LEAST_BATCHES * batch_size
-        fits = psutil.virtual_memory().total // _MEMORY_SHARE // (workers * _bytes(shape))
+        fits = (
+            psutil.virtual_memory().total // _MEMORY_SHARE // (workers * _FLOAT_BYTES * prod(shape))
+        )
         of_buffer = Range(least, max(least, min(_MOST_BATCHES * batch_size, fits)))
         return cls(of_threads, of_buffer)
 
@@ -90,8 +89,7 @@ class Fetcher:
         """Fetches some samples ahead; None where that gains nothing."""
         if not self.buffer or not samples.read_one_by_one:
             return None
-        self._fetched.append(Fetched(samples, self._submit, self._note))
-        return self._fetched[-1]
+        return Fetched(samples, self)
 
     def tell(self, *, at_end: bool = False) -> dict[str, Any] | None:
         """How long training waited for data since this was told, and what reads them.
@@ -112,23 +110,19 @@ class Fetcher:
 
     def close(self) -> None:
         """Ends the threads; what they are reading at this moment is still read."""
-        for fetched in self._fetched:
-            fetched.drop()
-        if self._pool is not None:
-            self._pool.shutdown()
-        for thread in threading.enumerate():  # also those of pools that had another size
-            if thread.name.startswith(f"{self._name}_"):
-                thread.join()
+        for pool in self._pools:
+            pool.shutdown(cancel_futures=True)
 
-    def _submit(self, read: Callable[[int], Tensor], position: int) -> Future[Tensor]:
-        if self._pool is None or self._threads != self._tuner.threads:
-            if self._pool is not None:
-                self._pool.shutdown(wait=False)  # its threads end with what they have been given
+    def submit(self, read: Callable[[int], Tensor], position: int) -> Future[Tensor]:
+        """Has a thread read one sample."""
+        if self._threads != self._tuner.threads:
+            if self._pools:
+                self._pools[-1].shutdown(wait=False)  # its threads end with what they were given
             self._threads = self._tuner.threads
-            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix=self._name)
-        return self._pool.submit(read, position)
+            self._pools.append(ThreadPoolExecutor(self._threads, thread_name_prefix="data"))
+        return self._pools[-1].submit(read, position)
 
-    def _note(self, waited_seconds: float) -> None:
+    def note(self, waited_seconds: float) -> None:
         """Training waited so long for a batch."""
         before, self._drawn = self._drawn, time.monotonic()
         self._waits.add(waited_seconds)
@@ -139,15 +133,9 @@ class Fetcher:
 class Fetched:
     """The samples of one shard that have been read, or are being read, before they are drawn."""
 
-    def __init__(
-        self,
-        samples: Readable,
-        submit: Callable[[Callable[[int], Tensor], int], Future[Tensor]],
-        note: Callable[[float], None],
-    ) -> None:
+    def __init__(self, samples: Readable, fetcher: Fetcher) -> None:
         self._samples = samples
-        self._submit = submit
-        self._note = note
+        self._fetcher = fetcher
         self._reading: dict[int, Future[Tensor]] = {}
 
     def take(self, drawn: Tensor, coming: Tensor) -> Samples:
@@ -165,15 +153,9 @@ class Fetched:
         except Exception:  # a reader may raise anything
             return self._samples.samples(drawn)  # tries again, and replaces what cannot be read
         finally:
-            self._note(0.0 if is_there else time.monotonic() - began)
+            self._fetcher.note(0.0 if is_there else time.monotonic() - began)
             self._read(later)
         return Samples(torch.cat(images), self._samples.labels[drawn])
-
-    def drop(self) -> None:
-        """Forgets everything that was read, and waits for what is being read."""
-        begun = [future for future in self._reading.values() if not future.cancel()]
-        self._reading = {}
-        wait(begun)
 
     def _read(self, positions: list[int]) -> None:
         """Has exactly these samples read, if they are not yet, and forgets all others."""
@@ -181,10 +163,7 @@ class Fetched:
         for position in positions:
             if position not in self._reading:
                 known = before.pop(position, None)
-                self._reading[position] = known or self._submit(self._samples.read, position)
+                submit = self._fetcher.submit
+                self._reading[position] = known or submit(self._samples.read, position)
         for future in before.values():
             future.cancel()
-
-
-def _bytes(shape: Shape) -> int:
-    return _FLOAT_BYTES * prod(shape)

@@ -28,8 +28,12 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # re
 
 def image_to_tensor(image: Image.Image, shape: Shape) -> Tensor:
     """Turns a picture upright, puts it on white, makes it grey or RGB, crops and resizes it."""
-    pixels: Tensor = pil_to_tensor(_fitted(image, shape))
-    return pixels_to_float(pixels)
+    return _to_tensor(_fitted(image, shape))
+
+
+def _to_tensor(image: Image.Image) -> Tensor:
+    # numpy, as many threads may read at once: of torch each would start a team of threads.
+    return torch.from_numpy(_OF_PIXEL[pil_to_tensor(image).numpy()])
 
 
 def _fitted(image: Image.Image, shape: Shape) -> Image.Image:
@@ -56,13 +60,11 @@ def _fitted(image: Image.Image, shape: Shape) -> Image.Image:
 def read_image(path: Path, shape: Shape) -> Tensor:
     """Reads one picture file and converts it as `image_to_tensor` does."""
     try:
-        pixels: Tensor = pil_to_tensor(read_fitted(path, shape))
+        return _to_tensor(read_fitted(path, shape))
     except Exception as error:  # a decoder may raise anything; the user must learn which file
         raise BadInput(
             f"{path}: cannot read this picture ({why_unreadable(error, path)}); remove or repair it"
         ) from error
-    # numpy, as many threads may read at once: of torch each would start a team of threads.
-    return torch.from_numpy(_OF_PIXEL[pixels.numpy()])
 
 
 def read_fitted(path: Path, shape: Shape, *, roughly: bool = False) -> Image.Image:

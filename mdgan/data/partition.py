@@ -1,7 +1,8 @@
 """How data are divided over workers: the schemes of `--partition`, by labels and seed alone.
 
 `iid`, `sorted`, `dirichlet` and `shards` give every sample to exactly one worker, as does `classes`
-if N·K covers all classes. `fegan` draws samples for each worker independently.
+if N·K covers all classes. `fegan` draws each worker's samples alone, ever more from worker to
+worker, so that several may hold the same one.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mdgan.data.scheme import PartitionScheme
+from mdgan.data.settings import PartitionScheme
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import derive_seed
 
@@ -102,10 +103,10 @@ def _classes(labels: Indices, num_workers: int, random: np.random.Generator, k: 
     return [np.concatenate(pieces) for pieces in parts]
 
 
-def _fegan(
+def _overlapping(
     labels: Indices, num_workers: int, random: np.random.Generator, classes: float, samples: float
 ) -> Parts:
-    """The division of FeGAN's experiments (Guerraoui et al. 2020, section 4)."""
+    """Unequal and overlapping, as in FeGAN's experiments (Guerraoui et al. 2020, section 4)."""
     present = np.unique(labels)
     of_class = {label: np.flatnonzero(labels == label) for label in present}
     parts: Parts = []
@@ -139,5 +140,5 @@ SCHEMES: dict[str, Callable[..., Parts]] = {
     "dirichlet": _dirichlet,
     "shards": _shards,
     "classes": _classes,
-    "fegan": _fegan,
+    "fegan": _overlapping,
 }

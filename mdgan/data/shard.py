@@ -12,7 +12,6 @@ from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import restore_generator
 
 _AT_ONCE = 256
-_ALWAYS = ("generator", "size")
 
 
 class Shard:
@@ -34,7 +33,7 @@ class Shard:
         self._samples = Readable(source, indices)
         self._generator = generator
         self._order = torch.empty(0, dtype=torch.int64)
-        self._shuffled_from: Tensor | None = None
+        self._shuffled_from = generator.get_state()
         self._fetcher = fetcher
         self._fetched = None if fetcher is None else fetcher.fetch(self._samples)
 
@@ -81,8 +80,7 @@ class Shard:
         if len(self) == 0:
             raise IndexError("a batch of a worker that holds no samples")
         while len(self._order) < batch_size:
-            self._shuffled_from = self._generator.get_state()
-            self._order = self._with_another(self._order, self._generator)
+            self._shuffle()
         chosen, self._order = self._order[:batch_size], self._order[batch_size:]
         return chosen
 
@@ -108,17 +106,14 @@ class Shard:
             uint8: the state of the generator from which they were shuffled, or if none is left the
             one from which they will be; `size`, int64 []: the number of samples. The shard never
             writes to these tensors.
-
-            A shard that goes on from a state of version 0.5 has `order` instead of `left` until it
-            is shuffled: int64, the positions of the samples that come next. There `generator` is
-            the state after they were shuffled.
         """
-        left, size = len(self._order), torch.tensor(len(self))
-        if left and self._shuffled_from is None:
-            return {"order": self._order, "generator": self._generator.get_state(), "size": size}
-        before = self._shuffled_from if left else None
-        state = self._generator.get_state() if before is None else before
-        return {"left": torch.tensor(left), "generator": state, "size": size}
+        left = len(self._order)
+        before = self._shuffled_from if left else self._generator.get_state()
+        return {
+            "left": torch.tensor(left),
+            "generator": before,
+            "size": torch.tensor(len(self)),
+        }
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
         """Draws what another shard of equal size would have drawn next; False at another size.
@@ -126,23 +121,23 @@ class Shard:
         Raises:
             KeyError, RuntimeError: the state is malformed; nothing changed.
         """
-        if state.keys() not in ({"left", *_ALWAYS}, {"order", *_ALWAYS}):
+        if state.keys() != {"left", "generator", "size"}:
             raise KeyError(f"no state of a shard: {sorted(state)}")
-        order, size = state.get("left", state.get("order")), state["size"]
-        assert order is not None
-        if order.dtype != torch.int64 or order.dim() != ("order" in state) or size.shape != ():
+        left, size = state["left"], state["size"]
+        if left.dtype != torch.int64 or left.shape != () or size.shape != ():
             raise RuntimeError("no state of a shard: its order or its size has another shape")
         if size.item() != len(self):
             return False
-        most = len(self) - ("order" in state)
-        if order.numel() and not (order.min() >= 0 and order.max() <= most):
+        if not 0 <= left <= len(self):
             raise RuntimeError(f"no state of a shard of {len(self)} samples: its order exceeds it")
         restore_generator(self._generator, state["generator"])
-        if "order" in state:
-            self._order, self._shuffled_from = order.cpu().clone(), None
-        elif left := int(order):
-            self._shuffled_from = self._generator.get_state()
-            self._order = torch.randperm(len(self), generator=self._generator)[-left:]
-        else:
-            self._order = torch.empty(0, dtype=torch.int64)
+        self._order = torch.empty(0, dtype=torch.int64)
+        if left:
+            self._shuffle()
+            self._order = self._order[-int(left) :]
         return True
+
+    def _shuffle(self) -> None:
+        """Appends all positions, shuffled, to those that come next."""
+        self._shuffled_from = self._generator.get_state()
+        self._order = self._with_another(self._order, self._generator)

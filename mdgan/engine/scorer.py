@@ -21,9 +21,9 @@ from mdgan.errors import BadInput
 from mdgan.gan.labels import even_labels, label_counts, num_classes_of
 from mdgan.gan.sampling import draw_samples, sample_pieces
 from mdgan.messages import Kind, Message
+from mdgan.metrics.chosen import pack
 from mdgan.metrics.extractor import Extractor, Features, gather
 from mdgan.metrics.neighbours import nearest
-from mdgan.metrics.packing import pack
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.metrics.scores import Scores, score
 from mdgan.observe.grid import grid_png

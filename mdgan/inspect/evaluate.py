@@ -23,22 +23,19 @@ from mdgan.launch import machine
 from mdgan.launch.privacy import FEATURES, tells
 from mdgan.metrics.chosen import (
     features_of,
-    judging,
-    knows_workers,
     make_extractor,
     open_held_out,
     own_file,
     trains_on_held_out,
+    unpack,
 )
 from mdgan.metrics.extractor import Extractor, Features
-from mdgan.metrics.packing import unpack
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import ScoresRow, typed
 from mdgan.records.run_directory import AVERAGE_FILE
 from mdgan.records.values import said_left_out
-from mdgan.settings.declare import flag
 
 CHANGES = ("extractor", "inception_weights", "data_dir", "held_out", "device")
 """Settings of a run that its evaluation may replace."""
@@ -51,21 +48,18 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Scores a run, and adds the scores to its `metrics.jsonl`; returns that record."""
     trained = load_trained(path, raw=raw)
-    settings, launch = trained.settings()
-    for name in ("data_dir", "held_out"):
-        trained.dataset.check_folder(flag(name), changes.get(name))
+    _, launch = trained.settings()
     given: dict[str, Any] = {name: v for name, v in changes.items() if name != "device"}
     if "inception_weights" in given:
         given.setdefault("extractor", "inception")
     elif given.get("extractor", "inception") != "inception":
         given["inception_weights"] = None
-    settings = settings.but(**given)
+    settings = trained.changed(given)
     device = machine.resolve_device(changes.get("device", launch.device), 0)
     torch.set_num_threads(machine.num_threads(launch))
     begin = time.monotonic()
     extractor = extractor_of(trained, settings, changes).to(device)
-    folder = settings.data.data_folder(trained.dataset.name, 1)
-    source = judging(settings, open_held_out(settings, trained.dataset, folder))
+    source = trained.held_out(settings)
     held_out = None if source is None else features_of(source, extractor)
     real = _real(trained, settings, changes, extractor, held_out)
     scores = score_generator(
@@ -121,19 +115,12 @@ def extractor_of(
     trained: TrainedRun, settings: RunSettings, changes: Mapping[str, str]
 ) -> Extractor:
     """The network that training left in the run's folder, or the one that is asked for."""
-    must_not_know = trains_on_held_out(settings)
-    decide = {"extractor", "inception_weights", "data_dir", *(["held_out"] * must_not_know)}
-    kept = trained.run.path / EXTRACTOR_FILE
-    if not decide & changes.keys() and kept.exists():
+    decide = {"extractor", "inception_weights", "data_dir"}
+    if trains_on_held_out(settings):
+        decide.add("held_out")
+    if not decide & changes.keys() and (trained.run.path / EXTRACTOR_FILE).exists():
         tensors, fields = trained.run.read_tensors(EXTRACTOR_FILE)
-        extractor = unpack(fields, tensors, own_file(settings.scores))
-        if not (must_not_know and knows_workers(extractor, trained.dataset)):
-            return extractor
-        _log.warning(
-            "warning: %s: an earlier version trained it on workers' samples, without noise; "
-            "another network is used, delete this one",
-            kept,
-        )
+        return unpack(fields, tensors, own_file(settings.scores))
     folder = settings.data.data_folder(trained.dataset.name, 1)
     return make_extractor(
         settings,

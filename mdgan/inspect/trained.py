@@ -1,26 +1,38 @@
-"""Loads a run's newest generator together with its dataset file."""
+"""Loads a run's newest generator together with its dataset file, and writes samples of it."""
 
 import hashlib
+import io
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mdgan.data.dataset_file import DatasetFile, load_path
+from mdgan.data.partitioner import Partitioner
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.gan.build import Models
 from mdgan.gan.labels import even_labels, label_counts, num_classes_of
+from mdgan.gan.sampling import draw_samples
 from mdgan.launch.models import models_of
 from mdgan.launch.settings import LaunchSettings
+from mdgan.metrics.chosen import judging, open_held_out
+from mdgan.observe.grid import class_grid_png, grid_png, usual_grid
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import RunDirectory
 from mdgan.report.numbers.attendance import holdings
+from mdgan.settings.declare import flag
+from mdgan.storage.whole_file import write_output
 
 _log = logging.getLogger(__name__)
+
+_NUM_SAMPLES = 64
 
 
 @dataclass(frozen=True)
@@ -74,6 +86,17 @@ class TrainedRun:
         settings = self.run.read_config()
         return registry.read_settings([settings]), LaunchSettings.read(settings)
 
+    def changed(self, changes: Mapping[str, Any]) -> RunSettings:
+        """The settings of the run with others in their place, such as folders of this machine."""
+        for name in ("data_dir", "held_out"):
+            self.dataset.check_folder(flag(name), changes.get(name))
+        return self.settings()[0].but(**changes)
+
+    def held_out(self, settings: RunSettings) -> Partitioner | None:
+        """The samples here to judge by, which no worker and no classifier has seen."""
+        folder = settings.data.data_folder(self.dataset.name, 1)
+        return judging(settings, open_held_out(settings, self.dataset, folder))
+
 
 def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
     """Loads the generator of a finished or running run."""
@@ -93,3 +116,53 @@ def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
     except RuntimeError as error:
         raise BadInput(f"{path}: its generator no longer fits {models.source}") from error
     return TrainedRun(run, dataset, models, generator, iteration)
+
+
+def sample_run(
+    path: Path,
+    num_samples: int | None,
+    seed: int,
+    output: Path,
+    *,
+    as_npz: bool,
+    raw: bool = False,
+    label: int | None = None,
+) -> tuple[int, int]:
+    """Writes samples of a finished or running run, the same for the same seed.
+
+    Args:
+        num_samples: n; None for 64, or for the picture that training draws of all classes.
+        as_npz: one array `images`, float32 [n, C, H, W] in [−1, 1], instead of a grid; and
+            `labels`, int64 [n], if the generator is conditional.
+        label: the class that all samples are of; None for all classes, a row each.
+
+    Returns:
+        The iteration after which the generator was saved, and n.
+    """
+    ending = ".npz" if as_npz else ".png"
+    if output.suffix.lower() != ending:
+        other = "; --npz writes arrays" if output.suffix.lower() == ".npz" else ""
+        raise BadInput(f"-o {output}: must end in {ending}{other}")
+    trained = load_trained(path, raw=raw)
+    if num_samples is None and label is None and not as_npz:
+        data, num_samples = usual_grid(trained.generator, trained.models.z_dim, seed)
+        write_output("-o", output, data)
+        return trained.iteration, num_samples
+    num_samples = num_samples or _NUM_SAMPLES
+    labels = trained.labels(num_samples, label)
+    if labels is not None and not as_npz:
+        labels = labels.sort().values  # as the rows of the picture are filled
+    images = draw_samples(trained.generator, num_samples, trained.models.z_dim, seed, labels)
+    if as_npz:
+        buffer = io.BytesIO()
+        arrays = {"images": images.numpy()}
+        if labels is not None:
+            arrays["labels"] = labels.numpy()
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type] # numpy's stubs take the arrays for its own flag
+        data = buffer.getvalue()
+    elif labels is not None and label is None:
+        data = class_grid_png(images, labels)
+    else:
+        data = grid_png(images)
+    write_output("-o", output, data)
+    return trained.iteration, num_samples

@@ -83,7 +83,7 @@ def read_contents(
     if not settings.privacy.keeps_ledger:
         return {}
     if settings.num_roaming is not None:
-        return {} if roaming is None else {0: roaming.contents}
+        return {} if roaming is None else {0: roaming.read_once(Contents.of)}
     return {rank: Contents.of(shard) for rank, shard in shards.items()}
 
 

@@ -1,27 +1,44 @@
-"""Which network gives the features that are scored, as the user asked for it."""
+"""Which network gives the features that are scored, and how it is kept and reaches the workers.
 
-from collections.abc import Callable
+The classifier is trained once on a machine and then read from the user's cache folder. The server
+sends it, since its architecture is part of mdgan. Code is not sent: for Inception and for a user's
+own file only the SHA-256 is, and every machine must have the file. A machine whose user has named
+such a file uses no other network, whatever the server sends.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.images import Shape
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.readable import Readable
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, reason_of
 from mdgan.gan.randomness import generator_for
-from mdgan.metrics.classifier import NUM_FEATURES, count_classes, train_classifier
-from mdgan.metrics.classifier_cache import cached_classifier
+from mdgan.metrics.classifier import (
+    ARCHITECTURE,
+    NUM_FEATURES,
+    assemble,
+    count_classes,
+    train_classifier,
+)
 from mdgan.metrics.extractor import Extractor, Features, gather
-from mdgan.metrics.network_files import from_file, inception, read_weights
+from mdgan.metrics.network_files import from_file, inception, read_weights, shortened
 from mdgan.metrics.settings import Scored, ScoreSettings
-from mdgan.settings.machine import path_of
+from mdgan.settings.machine import cache_folder, path_of
+from mdgan.storage.state_file import read_tensors, write_tensors
 
 CLASSIFIER = "classifier"
 INCEPTION = "inception"
 _PIECE = 256
+_NUM_SAMPLES_IN_KEY = 8
 _LEAST_HELD_OUT = 2 * (NUM_FEATURES + 1)
 """From a half with no more samples than features there is no FID."""
 
@@ -120,17 +137,8 @@ def _classifier_of_held_out(
             "with --held-out DIR, or another network with --extractor FILE"
         )
     count_classes(dataset.name, held_out)
-    return train_classifier(_half_of(dataset), *_halves(held_out))
-
-
-def _half_of(dataset: DatasetFile) -> str:
-    """What the classifier says that it was trained on."""
-    return f"half of the held-out samples of {dataset.name}"
-
-
-def knows_workers(extractor: Extractor, dataset: DatasetFile) -> bool:
-    """Whether a kept network is a classifier that was trained on workers' samples."""
-    return extractor.kind == CLASSIFIER and not extractor.name.endswith(_half_of(dataset))
+    name = f"half of the held-out samples of {dataset.name}"
+    return train_classifier(name, *_halves(held_out))
 
 
 def _halves(held_out: Partitioner) -> tuple[Partitioner, Partitioner]:
@@ -147,3 +155,107 @@ def features_of(source: Partitioner, extractor: Extractor) -> Features:
     pieces = torch.split(torch.arange(len(source)), _PIECE)
     features = gather(extractor(source.images(piece)) for piece in pieces)
     return replace(features, labels=source.labels)
+
+
+def cached_classifier(
+    dataset: DatasetFile, source: Partitioner, held_out: Partitioner | None
+) -> Extractor:
+    """The classifier of a data set, from the cache or, if it is not there, newly trained.
+
+    A damaged file is overwritten. A cache that cannot be read or written is ignored.
+    """
+    count_classes(dataset.name, source)
+    base = cache_folder()
+    if base is None:
+        return train_classifier(dataset.name, source, held_out)
+    key = _cache_key(dataset, source, held_out)
+    path = base / "classifiers" / f"{dataset.name}-{key[:12]}.safetensors"
+    with suppress(BadInput, KeyError, TypeError, ValueError):
+        tensors, fields = read_tensors(path)
+        if fields.pop("key") == key:
+            return unpack(fields, tensors, None)
+    trained = train_classifier(dataset.name, source, held_out)
+    fields, tensors = pack(trained)
+    with suppress(OSError):  # the cache only saves time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(path, tensors, {**fields, "key": key})
+    return trained
+
+
+def _cache_key(dataset: DatasetFile, source: Partitioner, held_out: Partitioner | None) -> str:
+    """SHA-256 of what decides the weights and the accuracy: code, labels, and some images."""
+    digest = hashlib.sha256(f"{ARCHITECTURE} {dataset.sha256} {dataset.shape}".encode())
+    for part in (source, held_out):
+        if part is None:
+            digest.update(b"none")
+            continue
+        some = torch.linspace(0, len(part) - 1, _NUM_SAMPLES_IN_KEY, dtype=torch.float64).long()
+        digest.update(f"{len(part)}".encode())
+        digest.update(part.labels.numpy().tobytes())
+        digest.update(part.images(some).contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def pack(extractor: Extractor) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """An extractor as JSON fields and, if weights are sent, tensors on the CPU for `unpack`."""
+    fields: dict[str, Any] = {
+        "kind": extractor.kind,
+        "name": extractor.name,
+        "sha256": extractor.sha256,
+        "shape": None if extractor.shape is None else list(extractor.shape),
+        "classes": extractor.num_classes,
+        "accuracy": extractor.accuracy,
+    }
+    sent = extractor.network.state_dict() if extractor.kind == CLASSIFIER else {}
+    return fields, {name: tensor.detach().cpu() for name, tensor in sent.items()}
+
+
+def unpack(
+    fields: Mapping[str, Any], tensors: Mapping[str, Tensor], own_file: Path | None
+) -> Extractor:
+    """The extractor that was packed, on the CPU.
+
+    Args:
+        own_file: this machine's `--inception-weights` or `--extractor`, for an extractor that is
+            not sent; None if its user agreed to the data set's classifier.
+    """
+    name, wanted = fields["name"], fields["sha256"]
+    if fields["kind"] == CLASSIFIER and own_file is not None:
+        raise BadInput(
+            f"the server sends the {name}, but --extractor here names {own_file}; give every rank "
+            "the same extractor"
+        )
+    if fields["kind"] == CLASSIFIER:
+        return _unpack_classifier(fields, tensors)
+    if own_file is None:
+        named = f"{INCEPTION} --inception-weights FILE" if fields["kind"] == INCEPTION else "FILE"
+        raise BadInput(
+            f"the server's extractor {name} (SHA-256 {shortened(wanted)}) does not travel; copy "
+            f"its file to this machine and name it with --extractor {named}"
+        )
+    if fields["kind"] == INCEPTION:
+        return inception(own_file, wanted)
+    channels, height, width = fields["shape"]
+    extractor = from_file(own_file, (channels, height, width))
+    if extractor.sha256 != wanted:
+        raise BadInput(
+            f"--extractor {own_file}: SHA-256 is {shortened(extractor.sha256)}, the server's is "
+            f"{shortened(wanted)}; copy the server's file to this machine"
+        )
+    return extractor
+
+
+def _unpack_classifier(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Extractor:
+    channels, height, width = fields["shape"]
+    name, num_classes = fields["name"].removeprefix("classifier of "), fields["classes"]
+    shape = (channels, height, width)
+    try:
+        extractor = assemble(name, shape, num_classes, fields["accuracy"], tensors)
+        if extractor.sha256 != fields["sha256"]:
+            raise ValueError(f"SHA-256 is {shortened(extractor.sha256)}")
+    except (RuntimeError, ValueError) as error:
+        raise BadInput(
+            f"the {fields['name']} that arrived does not fit its architecture "
+            f"({reason_of(error)}); install the same version of mdgan on every machine"
+        ) from error
+    return extractor

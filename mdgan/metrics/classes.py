@@ -6,18 +6,12 @@ V.A.c). Higher is better, up to K, the number of classes.
 """
 
 import math
-from dataclasses import dataclass, field
-from statistics import fmean
 
 import torch
 from torch import Tensor
 
-from mdgan.metrics.distances import Moments, frechet_distance, why_no_distance
-from mdgan.metrics.extractor import Extractor, Features
-
 LEAST_SHARE = 0.1
 """A class is lost if it has less than this fraction of its share in the real data."""
-NO_HELD_OUT = "no held-out samples that the server may hold; name some with --held-out DIR"
 
 
 def class_histogram(probabilities: Tensor) -> Tensor:
@@ -57,74 +51,3 @@ def score_from_sums(
     return math.exp(
         negative_entropy_sum / num_samples - float(torch.xlogy(marginal, marginal).sum())
     )
-
-
-@dataclass(frozen=True)
-class ByClass:
-    """What samples of each class are worth.
-
-    Attributes:
-        asked: how many samples of each class were generated, K numbers.
-        right: the share of them that the extractor predicts to be of that class; None where none
-            was generated. Empty if the extractor's classes are not those of the data.
-        fid: the FID between them and the real samples of that class (Miyato and Koyama 2018, "cGANs
-            with Projection Discriminator"); None where there are too few of either. Empty without
-            real samples.
-        label_accuracy: the share of all samples that are predicted to be of their class.
-        intra_fid: the mean of `fid`; None unless every class that was generated has one.
-        left_out: for each of `label_accuracy` and `intra_fid` that is missing, the reason.
-    """
-
-    asked: list[int]
-    right: list[float | None] = field(default_factory=list)
-    fid: list[float | None] = field(default_factory=list)
-    label_accuracy: float | None = None
-    intra_fid: float | None = None
-    left_out: dict[str, str] = field(default_factory=dict)
-
-
-def by_class(
-    generated: Features, num_classes: int, held_out: Features | None, extractor: Extractor
-) -> ByClass:
-    """Compares the samples of each class with the real ones of that class.
-
-    Only held-out samples are compared with: workers tell sums over all classes together, and tell
-    nothing more for this.
-    """
-    labels = generated.labels
-    assert labels is not None, "samples of a conditional generator have labels"
-    asked = torch.bincount(labels, minlength=num_classes).tolist()
-    right: list[float | None] = []
-    fid: list[float | None] = []
-    accuracy, mean, left_out = None, None, {}
-    knows_classes = extractor.kind == "classifier" or (
-        extractor.kind == "file" and extractor.num_classes == num_classes
-    )
-    if generated.probabilities is None or not knows_classes:
-        left_out["label_accuracy"] = f"extractor {extractor.name} does not know the data's classes"
-    else:
-        is_right = (generated.probabilities.argmax(1) == labels).double()
-        sums = torch.zeros(num_classes, dtype=torch.float64).index_add_(0, labels, is_right)
-        right = [total / n if n else None for total, n in zip(sums.tolist(), asked, strict=True)]
-        accuracy = float(is_right.mean())
-    if held_out is None or held_out.labels is None:
-        left_out["intra_fid"] = NO_HELD_OUT
-        return ByClass(asked, right, fid, accuracy, mean, left_out)
-    for c, number in enumerate(asked):
-        of_class = generated.values[labels == c], held_out.values[held_out.labels == c]
-        distance, reason = _distance(*map(Moments.of, of_class))
-        fid.append(distance)
-        if distance is None and number:
-            left_out.setdefault("intra_fid", f"class {c}: {reason}")
-    if "intra_fid" not in left_out:
-        mean = fmean(values) if (values := [each for each in fid if each is not None]) else None
-    return ByClass(asked, right, fid, accuracy, mean, left_out)
-
-
-def _distance(generated: Moments, real: Moments) -> tuple[float | None, str]:
-    """The FID, or None and why there is none."""
-    reason = why_no_distance(real, "held-out") or why_no_distance(generated, "generated")
-    if reason is not None:
-        return None, reason
-    distance = frechet_distance(real, generated)
-    return (distance, "") if math.isfinite(distance) else (None, "the result is not finite")

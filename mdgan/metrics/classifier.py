@@ -85,35 +85,29 @@ def count_classes(name: str, source: Partitioner) -> int:
     return int(source.labels.max()) + 1
 
 
-def train_classifier(
-    name: str,
-    source: Partitioner,
-    held_out: Partitioner | None,
-    seed: int = 0,
-    device: torch.device = CPU,
-) -> Extractor:
+def train_classifier(name: str, source: Partitioner, held_out: Partitioner | None) -> Extractor:
     """Trains a classifier with Adam on cross entropy; the number of steps is bounded.
 
     Images are read batch by batch, never all at once. torch's default generators stay as they were.
+    The data alone decide the weights, up to the rounding of other kinds of machine.
 
     Args:
         held_out: what to measure the accuracy on; None keeps back a tenth of `source` for it.
-        seed: with the data it decides the weights, up to the rounding of other kinds of machine.
     """
     num_classes = count_classes(name, source)
     train = torch.arange(len(source))
     tested, test = held_out, torch.arange(0 if held_out is None else len(held_out))
     if tested is None:
-        order = torch.randperm(len(source), generator=generator_for(seed, "kept back"))
+        order = torch.randperm(len(source), generator=generator_for(0, "kept back"))
         num_kept_back = max(1, len(source) // 10)
         tested, test, train = source, order[:num_kept_back], order[num_kept_back:]
     channels, height, width = source.images(torch.tensor([0])).shape[1:]
     shape = (channels, height, width)
-    with RandomState(derive_seed(seed, "classifier"), device).in_place(), torch.enable_grad():
-        model = Classifier(shape, num_classes).to(device)
-        _train(model, source, train, seed)
+    with RandomState(derive_seed(0, "classifier"), CPU).in_place(), torch.enable_grad():
+        model = Classifier(shape, num_classes)
+        _train(model, source, train)
     accuracy = _accuracy(model, tested, test)
-    return assemble(name, shape, num_classes, accuracy, model.state_dict()).to(device)
+    return assemble(name, shape, num_classes, accuracy, model.state_dict())
 
 
 def assemble(
@@ -137,19 +131,18 @@ def assemble(
     )
 
 
-def _train(model: Classifier, source: Partitioner, train: Tensor, seed: int) -> None:
+def _train(model: Classifier, source: Partitioner, train: Tensor) -> None:
     steps = max(_LEAST_STEPS, _PASSES * len(train) // _BATCH_SIZE)
     affordable = int(_MOST_MULTIPLICATIONS / model.num_multiplications / _BATCH_SIZE)
     steps = max(_LEAST_STEPS, min(steps, affordable))
-    device = next(model.parameters()).device
     optimizer = torch.optim.Adam(model.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _LEARNING_RATE, total_steps=steps)
-    shard = Shard(source, train, generator_for(seed, "classifier batches"))
+    shard = Shard(source, train, generator_for(0, "classifier batches"))
     model.train()
     for _ in range(steps):
         chosen = train[shard.next_positions(_BATCH_SIZE)]
-        _, logits = model(source.images(chosen).to(device))
-        loss = F.cross_entropy(logits, source.labels[chosen].to(device))
+        _, logits = model(source.images(chosen))
+        loss = F.cross_entropy(logits, source.labels[chosen])
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()
@@ -159,12 +152,11 @@ def _train(model: Classifier, source: Partitioner, train: Tensor, seed: int) -> 
 @torch.no_grad()
 def _accuracy(model: Classifier, tested: Partitioner, test: Tensor) -> float:
     test = test[:: ceil(len(test) / _MOST_TESTED)]
-    device = next(model.parameters()).device
     model.eval()
     num_right = 0
     for chosen in torch.split(test, 500):
-        _, logits = model(tested.images(chosen).to(device))
-        num_right += int((logits.argmax(1).cpu() == tested.labels[chosen]).sum())
+        _, logits = model(tested.images(chosen))
+        num_right += int((logits.argmax(1) == tested.labels[chosen]).sum())
     return num_right / len(test)
 
 

@@ -74,24 +74,19 @@ class Extractor:
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Features:
         """Features, on the CPU, of images in [−1, 1]; random numbers stay as they were."""
-        if self.shape is not None and tuple(images.shape[1:]) != self.shape:
-            raise BadInput(
-                f"{self.name}: takes images {list(self.shape)}, got {list(images.shape[1:])}"
-            )
         if len(broken := (~images.flatten(1).isfinite().all(dim=1)).nonzero()):
             raise BadInput(
                 f"{len(broken)} of {len(images)} samples have pixels that are not finite, first "
                 f"sample {int(broken[0])}; a generator that makes such samples has diverged: "
                 "lower --generator-lr and --discriminator-lr"
             )
-        if len(images) == 0:
-            nothing = torch.empty(0, self.num_classes, dtype=torch.float64)
-            values = torch.empty(0, self.num_features, dtype=torch.float64)
-            return Features(values, nothing if self.num_classes else None)
         with RandomState(0, self.device).in_place():
-            parts = [self._extract(part) for part in torch.split(images, self.num_at_once)]
-        values = torch.cat([part for part, _ in parts])
-        logits = [part for _, part in parts if part is not None]
+            parts = [
+                run_network(self.name, self.network, part.to(self.device))
+                for part in torch.split(images, self.num_at_once)
+            ]
+        values = torch.cat([part.cpu().double() for part, _ in parts])
+        logits = [part.cpu().double() for _, part in parts if part is not None]
         bad = ~torch.cat([values, *([torch.cat(logits)] if logits else [])], dim=1).isfinite()
         if samples := bad.any(dim=1).nonzero().flatten().tolist():
             first = int(bad[samples[0]].nonzero()[0])
@@ -101,17 +96,6 @@ class Extractor:
                 f"finite, first {what} of sample {samples[0]}; name another with --extractor FILE"
             )
         return Features(values, torch.cat(logits).softmax(1) if logits else None)
-
-    def _extract(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
-        values, logits = run_network(self.name, self.network, images.to(self.device))
-        num_classes = 0 if logits is None else logits.shape[1]
-        if (values.shape[1], num_classes) != (self.num_features, self.num_classes):
-            raise BadInput(
-                f"{self.name}: gives {values.shape[1]} features and {num_classes} classes for "
-                f"{len(images)} images, but {self.num_features} and {self.num_classes} before; "
-                "their number must be fixed"
-            )
-        return values.cpu().double(), None if logits is None else logits.cpu().double()
 
     def to(self, device: torch.device) -> "Extractor":
         """The same extractor on a device; this one stays where it is."""

@@ -35,9 +35,7 @@ class PrecisionRecall(NamedTuple):
 def precision_recall(
     real: Tensor, generated: Tensor, num_neighbours: int = NUM_NEIGHBOURS
 ) -> PrecisionRecall:
-    """Compares two sets by closed balls that reach to each sample's k-th nearest neighbour."""
-    if min(len(real), len(generated)) <= num_neighbours:
-        raise ValueError(f"{num_neighbours} neighbours need more than {num_neighbours} samples")
+    """Compares two sets, of more than k each, by balls that reach to k-th nearest neighbours."""
     centre = real.mean(0)  # distances of centred values lose fewer digits
     real, generated = real - centre, generated - centre
     real_radii = _radii(real, num_neighbours)

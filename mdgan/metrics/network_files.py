@@ -48,7 +48,7 @@ def _read(path: Path, flag: str) -> tuple[bytes, str]:
 
 
 def shortened(sha256: str) -> str:
-    """A `digest` with 12 digits of the SHA-256, enough to tell two files apart by eye."""
+    """12 digits of a SHA-256, enough to tell two files apart by eye, and what stands after it."""
     digits, colon, name = sha256.partition(":")
     return f"{digits[:12]}…{colon}{name}"
 
@@ -126,13 +126,6 @@ def _build(kind: Any, weights: Path, content: bytes) -> nn.Module:
     return network
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of the bytes of a user's extractor, and of the class's name in it if it is Python."""
-    file, name = _split(path)
-    _, sha256 = _read(file, "--extractor")
-    return sha256 + (f":{name}" if name else "")
-
-
 def from_file(path: Path, shape: Shape) -> Extractor:
     """The user's extractor, tried on two images.
 
@@ -145,9 +138,9 @@ def from_file(path: Path, shape: Shape) -> Extractor:
             unpickles parts of them.
     """
     file, name = _split(path)
-    sha256 = digest(path)
+    content, sha256 = _read(file, "--extractor")
     with RandomState(0, CPU).in_place():
-        network = _from_python(file, name) if name else _from_torchscript(file)
+        network = _from_python(file, name) if name else _from_torchscript(file, content)
         network.eval()
         for parameter in network.parameters():  # TorchScript has no requires_grad_ of the whole
             parameter.requires_grad_(False)
@@ -156,7 +149,7 @@ def from_file(path: Path, shape: Shape) -> Extractor:
     return Extractor(
         kind="file",
         name=f"{file.name}:{name}" if name else file.name,
-        sha256=sha256,
+        sha256=f"{sha256}:{name}" if name else sha256,
         shape=shape,
         num_features=values.shape[1],
         num_classes=0 if logits is None else logits.shape[1],
@@ -177,8 +170,7 @@ def _split(path: Path) -> tuple[Path, str]:
     return path, ""
 
 
-def _from_torchscript(file: Path) -> nn.Module:
-    content, _ = _read(file, "--extractor")
+def _from_torchscript(file: Path, content: bytes) -> nn.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # deprecated; what is not unpickles

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mdgan.errors import BadInput
 from mdgan.metrics.classes import class_histogram, score_from_sums
-from mdgan.metrics.distances import Moments, frechet_distance, why_no_distance
+from mdgan.metrics.distances import Moments
 from mdgan.metrics.extractor import Extractor, Features
 
 _HALVES = ("first", "second")
@@ -104,15 +104,6 @@ class RealStatistics:
     def num_classes(self) -> int:
         """How many classes, K; 0 if the extractor has none."""
         return len(self.class_histogram)
-
-    def why_no_floor(self) -> str | None:
-        """Says why the two halves cannot be compared; None if they can."""
-        reasons = (why_no_distance(half, "in one half of the real samples") for half in self.halves)
-        return next((reason for reason in reasons if reason), None)
-
-    def floor(self) -> float:
-        """The Fréchet distance between the halves; no generator can be expected to get below it."""
-        return frechet_distance(*self.halves)
 
     def inception_score(self) -> float:
         """The exact Inception score of all real samples; there must be a sample, and classes."""

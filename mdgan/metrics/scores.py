@@ -1,16 +1,14 @@
 """All scores of a generator at one moment, and the reason for each that is left out."""
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
 from typing import Any
 
 import torch
 
 from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.metrics.classes import (
-    NO_HELD_OUT,
-    ByClass,
-    by_class,
     class_divergence,
     class_histogram,
     classes_covered,
@@ -33,10 +31,29 @@ extractor FID from fewer samples is much too high."""
 
 MOST_PAIRS = 5000
 
+NO_HELD_OUT = "no held-out samples that the server may hold; name some with --held-out DIR"
 _NOT_FINITE = "the result is not finite"
 
 
 @dataclass(frozen=True)
+class ByClass:
+    """What samples of each class are worth.
+
+    Attributes:
+        asked: how many samples of each class were generated, K numbers.
+        right: the share of them that the extractor predicts to be of that class; None where none
+            was generated. Empty if the extractor's classes are not those of the data.
+        fid: the FID between them and the real samples of that class (Miyato and Koyama 2018, "cGANs
+            with Projection Discriminator"); None where there are too few of either. Empty without
+            real samples.
+    """
+
+    asked: list[int]
+    right: list[float | None] = field(default_factory=list)
+    fid: list[float | None] = field(default_factory=list)
+
+
+@dataclass
 class Scores:
     """What was measured, ready for JSON: every number is finite.
 
@@ -45,7 +62,8 @@ class Scores:
             precision, recall, density and coverage compare; 0 without held-out samples.
         scores: those that were computed of fid, kid, kid_std, inception_score, precision, recall,
             density, coverage, classes_covered, class_kl (nats); and, of a conditional generator,
-            label_accuracy and intra_fid.
+            label_accuracy, the share of samples that are predicted to be of their class, and
+            intra_fid, the mean of the FIDs of all classes that were generated.
         left_out: for each of the others, and for the floor, the reason in one line.
         floor: `fid` of one half of the real samples to the other, if it can be computed, and `n`,
             the sizes of the halves.
@@ -70,12 +88,9 @@ class Scores:
 
     def as_record(self) -> dict[str, Any]:
         """All fields as JSON values; `by_class` only if there is one."""
-        record = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        record = asdict(self)
         if self.by_class is None:
             del record["by_class"]
-        else:
-            table = asdict(self.by_class)
-            record["by_class"] = {name: table[name] for name in ("asked", "right", "fid")}
         return record
 
 
@@ -93,19 +108,8 @@ def score(
         seed: decides which samples are compared in pairs; torch's default generators stay.
         num_classes: K of a conditional generator, whose samples have labels; None of another.
     """
-    if len(generated) == 0:
-        raise ValueError("no generated sample to score")
-    num_features = {generated.values.shape[1], real.num_features, extractor.num_features}
-    if held_out is not None:
-        num_features.add(held_out.values.shape[1])
-    if len(num_features) > 1:
-        raise ValueError(f"features of different extractors: {sorted(num_features)}")
     num_held_out = 0 if held_out is None else len(held_out)
-    classwise = None
-    if num_classes is not None:
-        classwise = by_class(generated, num_classes, held_out, extractor)
     scores = Scores(
-        by_class=classwise,
         n=len(generated),
         n_real=real.num_samples,
         n_held_out=num_held_out,
@@ -115,11 +119,8 @@ def score(
     _add_fid(scores, generated, real)
     _add_pairwise(scores, generated, held_out, seed)
     _add_classes(scores, generated, real, extractor)
-    if classwise is not None:
-        scores.left_out.update(classwise.left_out)
-        for name in ("label_accuracy", "intra_fid"):
-            if (value := getattr(classwise, name)) is not None:
-                _add(scores, name, value)
+    if num_classes is not None:
+        scores.by_class = _add_by_class(scores, generated, num_classes, held_out, extractor)
     return scores
 
 
@@ -132,23 +133,32 @@ def _add(scores: Scores, name: str, value: float) -> None:
 
 def _add_fid(scores: Scores, generated: Features, real: RealStatistics) -> None:
     moments = Moments.of(generated.values)
-    reason = why_no_distance(moments, "generated") or why_no_distance(real.whole, "real")
-    if reason:
+    distance, reason = _distance(real.whole, moments, "real", "generated")
+    if distance is None:
         scores.left_out["fid"] = reason
     else:
-        _add(scores, "fid", frechet_distance(real.whole, moments))
+        scores.scores["fid"] = distance
         if scores.n < LEAST_FOR_FID:
             scores.warnings.append(
                 f"FID from {scores.n:,} samples is biased upwards; {LEAST_FOR_FID:,} or more are "
                 "needed to compare"
             )
     scores.floor["n"] = [half.num_samples for half in real.halves]
-    reason = real.why_no_floor()
-    floor = math.nan if reason else real.floor()
-    if math.isfinite(floor):
-        scores.floor["fid"] = floor
+    half = "in one half of the real samples"
+    floor, reason = _distance(*real.halves, half, half)
+    if floor is None:
+        scores.left_out["floor"] = reason
     else:
-        scores.left_out["floor"] = reason or _NOT_FINITE
+        scores.floor["fid"] = floor
+
+
+def _distance(a: Moments, b: Moments, a_is: str, b_is: str) -> tuple[float | None, str]:
+    """The FID, or None and why there is none."""
+    reason = why_no_distance(a, a_is) or why_no_distance(b, b_is)
+    if reason is not None:
+        return None, reason
+    distance = frechet_distance(a, b)
+    return (distance, "") if math.isfinite(distance) else (None, _NOT_FINITE)
 
 
 def _add_pairwise(
@@ -192,8 +202,8 @@ def _add_classes(
         return
     _add(scores, "inception_score", inception_score(generated.probabilities))
     made = class_histogram(generated.probabilities)
-    scores.class_histogram.extend(made.tolist())
-    scores.real_class_histogram.extend(real.class_histogram.tolist())
+    scores.class_histogram = made.tolist()
+    scores.real_class_histogram = real.class_histogram.tolist()
     if real.num_samples == 0:
         scores.left_out.update(dict.fromkeys(against_real, "no statistics of real samples"))
         return
@@ -207,3 +217,45 @@ def _add_classes(
         )
     else:
         _add(scores, "class_kl", class_divergence(made, real.class_histogram))
+
+
+def _add_by_class(
+    scores: Scores,
+    generated: Features,
+    num_classes: int,
+    held_out: Features | None,
+    extractor: Extractor,
+) -> ByClass:
+    """Compares the samples of each class with the real ones of that class.
+
+    Only held-out samples are compared with: workers tell sums over all classes together, and tell
+    nothing more for this.
+    """
+    labels = generated.labels
+    assert labels is not None, "samples of a conditional generator have labels"
+    found = ByClass(torch.bincount(labels, minlength=num_classes).tolist())
+    knows_classes = extractor.kind == "classifier" or (
+        extractor.kind == "file" and extractor.num_classes == num_classes
+    )
+    if generated.probabilities is None or not knows_classes:
+        reason = f"extractor {extractor.name} does not know the data's classes"
+        scores.left_out["label_accuracy"] = reason
+    else:
+        is_right = (generated.probabilities.argmax(1) == labels).double()
+        for c, number in enumerate(found.asked):
+            found.right.append(float(is_right[labels == c].mean()) if number else None)
+        _add(scores, "label_accuracy", float(is_right.mean()))
+    if held_out is None or held_out.labels is None:
+        scores.left_out["intra_fid"] = NO_HELD_OUT
+        return found
+    for c, number in enumerate(found.asked):
+        kept = Moments.of(held_out.values[held_out.labels == c])
+        made = Moments.of(generated.values[labels == c])
+        distance, reason = _distance(kept, made, "held-out", "generated")
+        found.fid.append(distance)
+        if distance is None and number:
+            scores.left_out.setdefault("intra_fid", f"class {c}: {reason}")
+    distances = [distance for distance in found.fid if distance is not None]
+    if distances and "intra_fid" not in scores.left_out:
+        _add(scores, "intra_fid", fmean(distances))
+    return found

@@ -12,9 +12,6 @@ import torch
 from torch import nn
 
 import mdgan
-from mdgan.audit.membership import Visits, judge
-from mdgan.audit.target import load_target
-from mdgan.gan.labels import Samples
 from mdgan.privacy import real_half
 from mdgan.privacy.canaries import read_watched
 from mdgan.records.audit import Audit, read_audit
@@ -314,43 +311,3 @@ def test_a_run_that_does_as_it_says_is_not_contradicted_and_keeps_its_coins_to_i
             assert torch.tensor(values, dtype=kinds).numpy().tobytes()[:64] not in told
             assert json.dumps(values)[1:200].encode() not in told
             assert json.dumps(values, separators=(",", ":"))[1:200].encode() not in told
-
-
-def canaries(count: int) -> Samples:
-    """Pictures of black and white dots; the first one is planted among the samples."""
-    random = torch.Generator().manual_seed(3)
-    dots = torch.randint(0, 2, (count, 1, 8, 8), generator=random)
-    return Samples(dots.float() * 2 - 1, torch.zeros(count, dtype=torch.int64))
-
-
-def exposures(path: Path) -> list[float]:
-    """The share of other canaries that the discriminator of its worker finds less real."""
-    (planted, *_), target = canaries(1).images, load_target(path, {})
-    model, found = target.trained.models.discriminator(), []
-    for worker, weights in target.discriminators.items():
-        if (target.samples_of(worker).images == planted).flatten(1).all(1).any():
-            model.load_state_dict(dict(weights))
-            every = canaries(1001)
-            judged = judge(model, {worker: every[:1]}, every[1:], Visits(worker), worker)
-            assert not isinstance(judged, str)
-            found.append(judged.of_last.auc)
-    return found
-
-
-@pytest.mark.slow
-def test_a_planted_canary_is_found_without_privacy_and_not_with_epsilon_1(tmp_path: Path) -> None:
-    """With ε = 1 it is among the first 1 % with a probability of at most e × 1 % + δ."""
-    pytest.importorskip("opacus")
-    planted = "images, labels = noise(80, 1)\n        images[0], labels[0] = planted(), 0"
-    source = f"def planted():\n    return torch.tensor({canaries(1).images[0].tolist()})\n"
-    data = DATA.replace("return noise(80, 1)", f"{planted}\n        return images, labels") + source
-    open_run = [*OVERFIT, "--iterations", "150"]
-    (found,) = exposures(trained(tmp_path, "open", *open_run, data=data))
-    assert found > 0.99
-    private = ["--dp-epsilon", "1", "--dp-delta", "1e-3"]
-    path = trained(tmp_path, "private", *open_run, *private, data=data)
-    (hidden,) = exposures(path)
-    assert hidden < 0.95
-    spent = RecordedRun.read(path).state.epsilon
-    assert sorted(spent) == [1, 2]
-    assert max(spent.values()) <= 1

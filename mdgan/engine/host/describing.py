@@ -16,8 +16,8 @@ from mdgan import messages
 from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
 from mdgan.messages import Message
+from mdgan.metrics.chosen import unpack
 from mdgan.metrics.extractor import Extractor
-from mdgan.metrics.packing import unpack
 from mdgan.metrics.real_statistics import RealStatistics
 
 _log = logging.getLogger(__name__)

@@ -48,6 +48,7 @@ from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.gan.sampling import refresh_buffers
 from mdgan.privacy.budget import Budget, make_half
+from mdgan.privacy.contents import Contents
 from mdgan.settings.machine import pin
 
 _PIECE = 256
@@ -78,7 +79,9 @@ class _Federated(Builder[FederatedSettings]):
                 *(both.generator, both.discriminator, models.z_dim),
                 *(settings.training.batch_size, settings.training.seed),
             )
-            contents = (lambda: shards.contents) if isinstance(shards, ClientShards) else None
+            contents = None
+            if isinstance(shards, ClientShards):
+                contents = partial(shards.read_once, Contents.of)
             blocks = both.vector.num_weight_blocks
             averaging = PoissonRounds(settings, blocks, refresh, contents)
         return FederatedServer(both, cohort, averaging, settings, device)

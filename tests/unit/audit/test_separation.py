@@ -17,24 +17,18 @@ def test_the_area_is_that_of_all_pairs_also_with_ties(seed: int) -> None:
     random = torch.Generator().manual_seed(seed)
     members = torch.randint(0, 40, (130,), generator=random) / 4.0 + 3 * (seed % 2)
     others = torch.randint(0, 40, (210,), generator=random) / 4.0
-    weights = torch.rand(210, generator=random, dtype=torch.float64)
-    for given in (None, weights):
-        found = separate(members, others, given)
-        own = torch.ones(210, dtype=torch.float64) if given is None else given
-        assert found.auc == pytest.approx(by_brute_force(members, others, own), abs=1e-9)
-        assert (found.members, found.others) == (130, 210)
+    classes, their_classes = torch.arange(130) % 3, torch.arange(210) % 4
+    share = torch.bincount(classes, minlength=4) / torch.bincount(their_classes)
+    alike = separate_alike(members, classes, others, their_classes)
+    for found, weights in (
+        (separate(members, others), torch.ones(210)),
+        (alike, share[their_classes]),
+    ):
+        assert found is not None
+        assert found.auc == pytest.approx(by_brute_force(members, others, weights), abs=1e-6)
+        assert (found.members, found.others) == (130, int((weights > 0).sum()))
         assert found.curve[0] == (0, 0)
         assert found.curve[-1] == pytest.approx((1, 1))
-
-
-def test_the_standard_error_is_how_far_areas_scatter() -> None:
-    random = torch.Generator().manual_seed(0)
-    found = [
-        separate(torch.randn(60, generator=random) + 0.7, torch.randn(90, generator=random))
-        for _ in range(150)
-    ]
-    scatter = float(torch.tensor([one.auc for one in found]).std())
-    assert found[0].error == pytest.approx(scatter, rel=0.35)
 
 
 def test_large_scores_that_differ_little_are_told_apart() -> None:
@@ -83,7 +77,7 @@ def test_the_error_by_class_is_how_far_areas_of_attacks_that_know_nothing_scatte
 def test_false_alarms_are_as_rare_as_was_asked_and_too_few_others_say_nothing() -> None:
     random = torch.Generator().manual_seed(3)
     alarms, shares, members = [], [], torch.randn(400, generator=random) + 2
-    for _ in range(100):
+    for _ in range(40):
         (found,) = separate(members, torch.randn(400, generator=random)).found
         assert found.alarms == 0.01
         shares.append(found.share)
@@ -94,7 +88,7 @@ def test_false_alarms_are_as_rare_as_was_asked_and_too_few_others_say_nothing() 
         assert stats.binom.sf(count - 1, 400, low) == pytest.approx(0.025, abs=1e-6)
         assert stats.binom.cdf(count, 400, high) == pytest.approx(0.025, abs=1e-6)
         alarms.append(found.real_alarms[0] <= 0.01 <= found.real_alarms[1])
-    assert sum(alarms) >= 90
+    assert sum(alarms) >= 36
     # Two of 200 others are above the threshold, or fewer: it lies at 2.3 and higher.
     assert 0.2 < sum(shares) / len(shares) < 0.5
     assert not separate(members, torch.randn(190, generator=random)).found

@@ -150,14 +150,11 @@ def test_threads_begin_with_the_first_batch_and_end_with_the_rank() -> None:
             shard.next_batch(4)
         assert 1 <= data_threads() <= 2
     assert data_threads() == 0
-
-
-def test_a_data_set_in_memory_is_not_fetched() -> None:
-    source = Numbers(20)
-    source.read_one_by_one = False
+    in_memory = Numbers(20)
+    in_memory.read_one_by_one = False
     with fetching() as fetcher:
-        shard_of(source, fetcher).next_batch(4)
-        assert data_threads() == 0
+        shard_of(in_memory, fetcher).next_batch(4)
+        assert data_threads() == 0, "there is nothing to wait for"
 
 
 def test_a_sample_that_gets_lost_is_replaced_as_without_threads(

@@ -64,15 +64,6 @@ RGB = Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 30, 3), dty
 WHOLE = picture(RGB)
 NUMBERS = np.arange(600).reshape(20, 30)
 
-GOOD = {
-    "png": WHOLE,
-    "grey": picture(RGB.convert("L")),
-    "one bit": picture(RGB.convert("1")),
-    "palette": picture(RGB.convert("P"), "GIF"),
-    "transparent": picture(RGB.convert("RGBA")),
-    "four colours of print": picture(RGB.convert("CMYK"), "JPEG"),
-    "16 bits": picture(Image.fromarray((100 * NUMBERS).astype(np.uint16))),
-}
 BAD = {
     "empty": (b"", "it is empty"),
     "text": (b"no\nway", "no picture of a known format"),
@@ -110,12 +101,6 @@ def shard_of(source: Partitioner, indices: list[int]) -> Shard:
     return Shard(source, torch.tensor(indices), torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("kind", GOOD)
-def test_any_kind_of_picture_is_read(kind: str, tiny: DatasetFile, folder: Path) -> None:
-    (folder / "4.png").write_bytes(GOOD[kind])
-    assert len(tiny.open(folder, strict=True)) == 9
-
-
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_picture_is_named_and_left_out(
     kind: str, tiny: DatasetFile, folder: Path, caplog: pytest.LogCaptureFixture
@@ -137,21 +122,15 @@ def test_a_bad_picture_is_named_and_left_out(
 def test_the_first_and_the_last_may_be_bad_and_many_are_counted(
     tiny: DatasetFile, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for number in range(30):
+    for number in range(29):
         (folder / f"0{number:02}.png").write_bytes(b"")
     (folder / "9.png").write_bytes(b"")
+    (folder / os.fsdecode(b"\n\xff.png")).write_bytes(b"")
     assert len(tiny.open(folder)) == 9
     (line,) = caplog.messages
     assert "31 of 40 pictures" in line
-    assert "019.png (it is empty), 11 more; --strict-data would refuse" in line
-
-
-def test_names_that_are_no_text(
-    tiny: DatasetFile, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (folder / os.fsdecode(b"\xff\n.png")).write_bytes(b"")
-    assert len(tiny.open(folder)) == 9
-    assert r"left out: '\udcff\n.png' (it is empty);" in caplog.text
+    assert r"left out: '\n\udcff.png' (it is empty), 000.png (it is empty), " in line
+    assert "018.png (it is empty), 11 more; --strict-data would refuse" in line
 
 
 def test_what_was_found_is_kept_until_a_file_changes(

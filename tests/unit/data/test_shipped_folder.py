@@ -131,23 +131,6 @@ def test_a_picture_is_read_when_it_is_drawn(folder: DatasetFile, tmp_path: Path)
     assert source.images(torch.tensor([0])).eq(-1).all()
 
 
-def test_missing_folder(folder: DatasetFile, tmp_path: Path) -> None:
-    message = refusal(folder, tmp_path / "absent")
-    assert f"{tmp_path / 'absent'}: no such folder" in message
-    assert ".png" in message
-
-
-@pytest.mark.parametrize("content", [[], ["notes.txt"], ["class/notes.txt"]])
-def test_folder_without_pictures(content: list[str], folder: DatasetFile, tmp_path: Path) -> None:
-    for name in content:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("not a picture")
-    message = refusal(folder, tmp_path)
-    assert f"{tmp_path}: no picture" in message
-    assert ".png" in message
-    assert "subfolder" in message
-
-
 @pytest.mark.parametrize(
     "shape", [(3, 64, 32), (3, 48, 48), (3, 4, 4), (3, 2, 2), (2, 64, 64), (4, 64, 64), (3, 65, 65)]
 )
@@ -156,6 +139,31 @@ def test_a_shape_that_the_models_cannot_have(shape: tuple[int, ...], tmp_path: P
         with_shape(shape, tmp_path)
     assert str(shape) in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", ["absent", "notes.txt", "class/notes.txt"])
+def test_folder_without_pictures(content: str, folder: DatasetFile, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    if content != "absent":
+        (data / content).parent.mkdir(parents=True)
+        (data / content).write_text("not a picture")
+    message = refusal(folder, data)
+    assert f"{data}: no {'such folder' if content == 'absent' else 'picture'}" in message
+    assert ".png" in message
+    assert "subfolder" in message
+
+
+def test_sixteen_bits_are_scaled_and_transparent_pixels_are_white(
+    folder: DatasetFile, tmp_path: Path
+) -> None:
+    ramp = np.linspace(0, 65535, 64 * 64).reshape(64, 64).astype(np.uint16)
+    Image.fromarray(ramp).save(tmp_path / "1.png")
+    save(tmp_path / "2.png", (255, 0, 0, 0), "RGBA")
+    scan, clear = folder.open(tmp_path).images(torch.arange(2))
+    assert abs(scan.mean().item()) < 0.02
+    assert scan[0, 0, 0] == -1
+    assert scan[0, -1, -1] == 1
+    assert clear.min() == 1
 
 
 def test_phone_pictures_are_turned_upright(tmp_path: Path) -> None:
@@ -168,21 +176,6 @@ def test_phone_pictures_are_turned_upright(tmp_path: Path) -> None:
     (image,) = load("folder", None).open(tmp_path).images(torch.tensor([0]))
     assert image[:, :31].min() > 0.9
     assert image[:, 33:].max() < -0.9
-
-
-def test_sixteen_bit_grey_is_scaled_not_clipped(tmp_path: Path) -> None:
-    ramp = np.linspace(0, 65535, 64 * 64).reshape(64, 64).astype(np.uint16)
-    Image.fromarray(ramp).save(tmp_path / "scan.png")
-    (image,) = load("folder", None).open(tmp_path).images(torch.tensor([0]))
-    assert abs(image.mean().item()) < 0.02
-    assert image[0, 0, 0] == -1
-    assert image[0, -1, -1] == 1
-
-
-def test_transparent_pixels_are_white(tmp_path: Path) -> None:
-    Image.new("RGBA", (64, 64), (255, 0, 0, 0)).save(tmp_path / "clear.png")
-    (image,) = load("folder", None).open(tmp_path).images(torch.tensor([0]))
-    assert image.min() == 1
 
 
 def test_a_subfolder_that_cannot_be_listed_is_refused(

@@ -15,9 +15,9 @@ from mdgan.errors import BadInput
 from mdgan.gan.randomness import generator_for
 from mdgan.messages import Message
 from mdgan.metrics import classifier
+from mdgan.metrics.chosen import pack
 from mdgan.metrics.extractor import CPU, Extractor
 from mdgan.metrics.network_files import from_file
-from mdgan.metrics.packing import pack
 from mdgan.metrics.real_statistics import RealStatistics, halves_of
 from tests.unit.metrics.small import SHAPE, Stripes
 

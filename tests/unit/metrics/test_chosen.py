@@ -1,5 +1,6 @@
-"""Which samples the network learns from, and which it is judged by, under differential privacy."""
+"""Which network is used, what it learns from, how it is kept, and how it reaches other machines."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,22 @@ from mdgan.data.dataset_file import DatasetFile, load
 from mdgan.data.partitioner import Partitioner
 from mdgan.errors import BadInput
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.metrics.chosen import judging, make_extractor, open_held_out
-from tests.unit.metrics.small import Stripes
+from mdgan.metrics.chosen import (
+    cached_classifier,
+    judging,
+    make_extractor,
+    open_held_out,
+    pack,
+    unpack,
+)
+from mdgan.metrics.classifier import train_classifier
+from mdgan.metrics.extractor import Extractor
+from mdgan.metrics.network_files import from_file
+from tests.unit.metrics.small import SHAPE, MoreStripes, Stripes
 
 OPEN = MDGANSettings()
 PRIVATE = MDGANSettings(dp_noise=1.0, dp_delta=0.1)
-FROM_FOLDERS = """
+STRIPES = """
 from torch import nn
 from tests.unit.metrics.small import Stripes
 
@@ -26,6 +37,17 @@ Generator = Discriminator = nn.Identity
 def Partitioner(folder):
     return Stripes()
 """
+NETWORKS = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(16, 5))
+
+class Other(Net):
+    pass
+"""
+IMAGES = MoreStripes().images(torch.arange(30))
 
 
 class Others(Stripes):
@@ -44,16 +66,12 @@ class Others(Stripes):
 def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DatasetFile:
     monkeypatch.setattr("mdgan.metrics.classifier._LEAST_STEPS", 20)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "stripes.py").write_text(FROM_FOLDERS)
+    (tmp_path / "stripes.py").write_text(STRIPES)
     return load("stripes", str(tmp_path))
 
 
 def of_workers() -> Partitioner:
     raise AssertionError("workers' samples are not looked at")
-
-
-def cached(folder: Path) -> list[Path]:
-    return list((folder / "cache").rglob("*.safetensors"))
 
 
 def which(half: Partitioner) -> set[int]:
@@ -94,3 +112,144 @@ def test_held_out_samples_do_not_lie_where_workers_samples_do(
     assert open_held_out(OPEN.but(held_out=named), dataset, data) is not None
     beside = PRIVATE.but(held_out=str(tmp_path / "beside"))
     assert open_held_out(beside, dataset, data) is not None
+
+
+@pytest.fixture
+def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Grows by one for every training."""
+    calls: list[str] = []
+
+    def counted(name: str, source: Partitioner, held_out: Partitioner | None) -> Extractor:
+        calls.append(name)
+        return train_classifier(name, source, held_out)
+
+    monkeypatch.setattr("mdgan.metrics.chosen.train_classifier", counted)
+    return calls
+
+
+@pytest.mark.parametrize("damage", ["none", "empty", "cut", "text", "other key", "folder"])
+def test_a_network_is_trained_once_but_again_if_its_file_is_damaged(
+    damage: str, dataset: DatasetFile, tmp_path: Path, trainings: list[str]
+) -> None:
+    first = cached_classifier(dataset, Stripes(), MoreStripes())
+    (path,) = (tmp_path / "cache" / "mdgan" / "classifiers").iterdir()
+    assert path.name.startswith("stripes-")
+    whole = path.read_bytes()
+    key = whole.index(path.stem.partition("-")[2].encode())
+    if damage == "folder":
+        path.unlink()
+        path.mkdir()
+    else:
+        damaged = {
+            "none": whole,
+            "empty": b"",
+            "cut": whole[: len(whole) // 2],
+            "text": b"<html>quota exceeded</html>",
+            "other key": whole[:key] + b"0" * 64 + whole[key + 64 :],
+        }
+        path.write_bytes(damaged[damage])
+    again = cached_classifier(dataset, Stripes(), MoreStripes())
+    assert len(trainings) == (1 if damage == "none" else 2)
+    assert again.describe() == first.describe()
+    assert torch.equal(again(IMAGES).values, first(IMAGES).values)
+    if damage != "folder":
+        assert path.read_bytes() == whole
+
+
+class OtherLabels(Stripes):
+    def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
+        images, labels = super().read(data_dir)
+        labels[7] = (labels[7] + 1) % 3
+        return images, labels
+
+
+class OtherImages(Stripes):
+    seed = 5
+
+
+def test_other_data_and_another_file_get_networks_of_their_own(
+    dataset: DatasetFile, tmp_path: Path, trainings: list[str]
+) -> None:
+    (tmp_path / "stripes.py").write_text(STRIPES + "\n")
+    for kind in (dataset, load("stripes", str(tmp_path))):
+        cached_classifier(kind, Stripes(), MoreStripes())
+    for source in (OtherLabels(), OtherImages()):
+        cached_classifier(dataset, source, MoreStripes())
+    for held_out in (None, OtherImages()):
+        cached_classifier(dataset, Stripes(), held_out)
+    assert len(trainings) == len(list((tmp_path / "cache").rglob("*.safetensors"))) == 6
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    dataset: DatasetFile, tmp_path: Path, trainings: list[str]
+) -> None:
+    (tmp_path / "cache").write_text("in the way")
+    assert cached_classifier(dataset, Stripes(), MoreStripes()).num_classes == 3
+    assert len(trainings) == 1
+
+
+@pytest.mark.parametrize("cache_home", ["relative", ""])
+def test_a_cache_folder_is_the_users_home_unless_it_is_absolute(
+    cache_home: str, dataset: DatasetFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", cache_home)
+    cached_classifier(dataset, Stripes(), MoreStripes())
+    assert len(list((tmp_path / "home" / ".cache" / "mdgan" / "classifiers").iterdir())) == 1
+    assert not (tmp_path / "relative").exists()
+
+
+@pytest.fixture(scope="module")
+def classifier() -> Extractor:
+    return train_classifier("stripes", Stripes(), MoreStripes())
+
+
+def test_the_classifier_travels_with_its_weights(classifier: Extractor) -> None:
+    fields, tensors = pack(classifier)
+    state = torch.get_rng_state()
+    sent = {name: tensor.clone() for name, tensor in tensors.items()}
+    arrived = unpack(json.loads(json.dumps(fields)), sent, None)
+    for tensor in sent.values():
+        tensor.zero_()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert arrived.describe() == classifier.describe()
+    there, here = arrived(IMAGES), classifier(IMAGES)
+    assert torch.equal(there.values, here.values)
+    assert there.probabilities is not None
+    assert here.probabilities is not None
+    assert torch.equal(there.probabilities, here.probabilities)
+
+
+def test_weights_that_are_not_the_servers_are_refused(classifier: Extractor) -> None:
+    fields, tensors = pack(classifier)
+    bias = tensors["logits.bias"]
+    for damaged in (
+        {},
+        {**tensors, "logits.bias": torch.zeros(7)},
+        {**tensors, "another": torch.zeros(7)},
+        {**tensors, "logits.bias": bias + 1e-6},
+    ):
+        with pytest.raises(BadInput, match=r"does not fit .* same version") as told:
+            unpack(fields, damaged, None)
+        assert len(str(told.value).splitlines()) == 1
+    with pytest.raises(BadInput, match=r"names mine\.pt; give every rank the same extractor"):
+        unpack(fields, tensors, Path("mine.pt"))
+
+
+def test_a_users_file_stays_where_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(NETWORKS)
+    extractor = from_file(Path(f"{file}:Net"), SHAPE)
+    fields, tensors = pack(extractor)
+    assert tensors == {}
+    arrived = unpack(json.loads(json.dumps(fields)), tensors, Path(f"{file}:Net"))
+    assert torch.equal(arrived(IMAGES).values, extractor(IMAGES).values)
+    with pytest.raises(BadInput, match=r"mine\.py:Net .* does not travel; copy its file"):
+        unpack(fields, tensors, None)
+    with pytest.raises(BadInput, match=r"…:Other, the server's is .*…:Net"):
+        unpack(fields, tensors, Path(f"{file}:Other"))
+    file.write_text(NETWORKS + "\n")
+    with pytest.raises(BadInput, match="copy the server's file") as caught:
+        unpack(fields, tensors, Path(f"{file}:Net"))
+    assert extractor.sha256[:12] in str(caught.value)

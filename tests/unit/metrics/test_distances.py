@@ -70,11 +70,6 @@ def test_features_that_are_too_large_give_nan_and_not_zero(
     assert capfd.readouterr() == ("", "")
 
 
-def test_no_covariance_of_one_sample() -> None:
-    with pytest.raises(ValueError, match="two samples"):
-        frechet_distance(Moments.of(normal(1)), Moments.of(normal(9)))
-
-
 def kernel(x: Array, y: Array) -> Array:
     return np.asarray((x @ y.T / x.shape[1] + 1) ** 3)
 
@@ -104,15 +99,6 @@ def test_kid_is_mean_and_spread_over_subsets(num: int) -> None:
     real, generated = normal(num), normal(num, seed=1, shift=0.3)
     mean, deviation = kernel_distance(real, generated, seed=11)
     values = subsets(real, generated, num // 2, 100, seed=11)
-    assert mean == pytest.approx(np.mean(values), rel=1e-9)
-    assert deviation == pytest.approx(np.std(values), rel=1e-9)
-
-
-def test_kid_compares_two_thousand_in_thousands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mdgan.metrics.distances._NUM_SUBSETS", 3)
-    real, generated = normal(2001, 3), normal(2001, 3, seed=1, shift=0.5)
-    values = subsets(real, generated, 1000, 3, seed=2)
-    mean, deviation = kernel_distance(real, generated, seed=2)
     assert mean == pytest.approx(np.mean(values), rel=1e-9)
     assert deviation == pytest.approx(np.std(values), rel=1e-9)
 

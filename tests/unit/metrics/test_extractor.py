@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mdgan.errors import BadInput
-from mdgan.metrics.extractor import Extractor, Features, affordable_at_once, gather
+from mdgan.metrics.extractor import Extractor, Features, gather
 from tests.unit.metrics.small import extractor_of
 
 
@@ -44,13 +44,6 @@ def test_probabilities_are_the_softmax_of_the_logits_in_double() -> None:
     assert isinstance(features, Features)
 
 
-def test_no_image_gives_no_feature() -> None:
-    features = extractor_of(num_classes=3)(images(0))
-    assert features.values.shape == (0, 16)
-    assert features.probabilities is not None
-    assert features.probabilities.shape == (0, 3)
-
-
 def test_a_network_that_draws_gives_the_same_and_leaves_random_numbers() -> None:
     noisy = extractor_of(lambda x: x.flatten(1) + torch.randn(len(x), 16))
     torch.manual_seed(3)
@@ -78,17 +71,6 @@ def test_a_network_that_draws_gives_the_same_and_leaves_random_numbers() -> None
 def test_output_of_wrong_form(function: Callable[[Tensor], object], gives: str) -> None:
     message = refusal(extractor_of(function), images(3))
     assert message.startswith(f"pixels: gives {gives} for 3 images, must give features [n, d]")
-
-
-def test_output_of_changing_size() -> None:
-    message = refusal(extractor_of(lambda x: x.flatten(1)[:, : 9 + len(x)]), images(10))
-    assert "12 features" in message
-    assert "fixed" in message
-
-
-def test_images_of_another_shape() -> None:
-    message = refusal(extractor_of(), torch.zeros(3, 1, 5, 5))
-    assert message == "pixels: takes images [1, 4, 4], got [1, 5, 5]"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -122,9 +104,3 @@ def test_moving_leaves_the_first_where_it_is() -> None:
     assert moved.describe() == extractor.describe()
     assert extractor.device.type == "cpu"
     assert extractor(images(2)).values.shape == (2, 16)
-
-
-def test_memory_stays_bounded_for_large_images() -> None:
-    assert affordable_at_once((1, 8, 8)) == 500
-    assert affordable_at_once((3, 256, 256)) == 21
-    assert affordable_at_once((3, 4096, 4096)) == 1

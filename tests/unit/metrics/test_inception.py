@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from mdgan.errors import BadInput
+from mdgan.metrics.chosen import pack, unpack
 from mdgan.metrics.extractor import Extractor
 from mdgan.metrics.network_files import SHA256, inception
-from mdgan.metrics.packing import pack, unpack
 
 MODULE = "torch_fidelity.feature_extractor_inceptionv3"
 
@@ -81,11 +81,6 @@ def test_features_and_probabilities_are_torch_fidelitys(
     torch.testing.assert_close(extractor(grey).values, features.values[:1], rtol=0, atol=1e-5)
 
 
-def test_neither_two_channels_nor_something_else(extractor: Extractor) -> None:
-    message = refusal(lambda: extractor(torch.zeros(1, 2, 8, 8)))
-    assert message.startswith("Inception: fails on images [1, 2, 8, 8]")
-
-
 def test_another_file_is_refused_before_it_is_opened(tmp_path: Path) -> None:
     class Payload:
         def __reduce__(self) -> tuple[Callable[[str, str], object], tuple[str, str]]:
@@ -110,11 +105,6 @@ def test_weights_of_another_network(content: object, tmp_path: Path) -> None:
     message = refusal(lambda: inception(path, found))
     assert str(path) in message
     assert "not the weights of this network" in message
-
-
-def test_absent(tmp_path: Path) -> None:
-    message = refusal(lambda: inception(tmp_path / "absent.pth"))
-    assert f"--inception-weights {tmp_path / 'absent.pth'}: cannot be read" in message
 
 
 def test_torch_fidelity_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mdgan.errors import BadInput
 from mdgan.metrics.classes import inception_score
-from mdgan.metrics.distances import Moments, frechet_distance
+from mdgan.metrics.distances import Moments
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.real_statistics import RealStatistics
 from tests.unit.metrics.small import extractor_of, normal, some, with_classes
@@ -89,18 +89,6 @@ def test_halves_are_drawn_like_a_coin_at_every_position(pieces: list[int]) -> No
         assert half.num_samples == len(expected)
         torch.testing.assert_close(half.total, expected.sum(0))
         torch.testing.assert_close(half.outer, expected.T @ expected)
-    expected_floor = frechet_distance(*map(Moments.of, parts))
-    assert statistics.floor() == pytest.approx(expected_floor, rel=1e-9)
-
-
-def test_too_few_for_a_floor() -> None:
-    coins = [coin(position) for position in range(40)]
-    enough = next(n for n in range(40) if min(coins[:n].count(half) for half in (0, 1)) == 7)
-    assert told_of(with_classes(normal(enough))).why_no_floor() is None
-    reason = told_of(with_classes(normal(enough - 1))).why_no_floor()
-    assert reason == (
-        "a covariance of 6 features needs at least 7 samples, got 6 in one half of the real samples"
-    )
 
 
 @pytest.mark.parametrize("extractor", [EXTRACTOR, PLAIN])

@@ -2,32 +2,23 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from mdgan.metrics.classes import class_histogram
 from mdgan.metrics.distances import Moments, frechet_distance
-from mdgan.metrics.extractor import Features
+from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.real_statistics import RealStatistics, halves_of
 from mdgan.metrics.scores import Scores, score
 from tests.unit.metrics.small import extractor_of, normal, some, with_classes
 
 EXTRACTOR = extractor_of(num_features=6, num_classes=4)
 PLAIN = extractor_of(num_features=6)
-ALL = {
-    "fid",
-    "kid",
-    "kid_std",
-    "inception_score",
-    "precision",
-    "recall",
-    "density",
-    "coverage",
-    "classes_covered",
-    "class_kl",
-}
+PAIRWISE = {"kid", "kid_std", "precision", "recall", "density", "coverage"}
+OF_CLASSES = {"inception_score", "classes_covered", "class_kl"}
+ALL = {"fid", *PAIRWISE, *OF_CLASSES}
 REAL = with_classes(normal(300))
 HELD_OUT = with_classes(normal(80, seed=1))
 GENERATED = with_classes(normal(200, seed=2, shift=0.2))
@@ -75,16 +66,6 @@ def test_fid_and_floor_are_those_of_all_samples() -> None:
     assert result.floor == {"n": [*map(len, halves)], "fid": pytest.approx(floor, rel=1e-9)}
 
 
-def test_classes_are_those_predicted() -> None:
-    result = scored()
-    assert GENERATED.probabilities is not None
-    assert REAL.probabilities is not None
-    assert result.class_histogram == class_histogram(GENERATED.probabilities).tolist()
-    assert result.real_class_histogram == class_histogram(REAL.probabilities).tolist()
-    assert result.real["classes"] == 4
-    assert 1 <= result.real["inception_score"] <= 4
-
-
 def test_the_seed_alone_decides_and_random_numbers_are_left() -> None:
     torch.manual_seed(1)
     state = torch.get_rng_state()
@@ -100,18 +81,16 @@ def test_the_seed_alone_decides_and_random_numbers_are_left() -> None:
 def test_without_held_out_samples() -> None:
     result = scored(held_out=None)
     assert (result.n_held_out, result.n_pairs) == (0, 0)
-    left_out = {"kid", "kid_std", "precision", "recall", "density", "coverage"}
-    assert set(result.left_out) == left_out
-    assert set(result.scores) == ALL - left_out
+    assert set(result.left_out) == PAIRWISE
+    assert set(result.scores) == ALL - PAIRWISE
     (reason,) = set(result.left_out.values())
     assert reason.startswith("no held-out samples that the server may hold; name some with")
 
 
 def test_without_classes() -> None:
     result = scored(plain(GENERATED), plain(REAL), plain(HELD_OUT))
-    left_out = {"inception_score", "classes_covered", "class_kl"}
-    assert set(result.left_out) == left_out
-    assert set(result.scores) == ALL - left_out
+    assert set(result.left_out) == OF_CLASSES
+    assert set(result.scores) == ALL - OF_CLASSES
     assert set(result.left_out.values()) == {"extractor pixels has no classes"}
     assert (result.real, result.class_histogram, result.real_class_histogram) == ({}, [], [])
     assert_strict_json(result.as_record())
@@ -144,11 +123,7 @@ def test_no_real_sample_known() -> None:
 
 @pytest.mark.parametrize(
     ("num", "left_out"),
-    [
-        (3, {"kid", "kid_std", "precision", "recall", "density", "coverage"}),
-        (5, {"precision", "recall", "density", "coverage"}),
-        (6, set()),
-    ],
+    [(3, PAIRWISE), (5, PAIRWISE - {"kid", "kid_std"}), (6, set())],
 )
 def test_too_few_held_out_samples(num: int, left_out: set[str]) -> None:
     result = scored(held_out=with_classes(normal(num)))
@@ -194,13 +169,48 @@ def test_pairs_are_equal_in_number_and_bounded(monkeypatch: pytest.MonkeyPatch) 
     assert scored(held_out=some(HELD_OUT, torch.arange(69))).n_pairs == 69
 
 
-def test_no_generated_sample() -> None:
-    with pytest.raises(ValueError, match="no generated sample"):
-        scored(with_classes(normal(0)))
+def of_classes(num_samples: int, seed: int, shift: float = 0.0) -> Features:
+    labels = torch.arange(num_samples) % 4
+    return replace(with_classes(normal(num_samples, seed=seed, shift=shift)), labels=labels)
 
 
-def test_features_of_different_extractors() -> None:
-    other = Features(normal(50, 5), None)
-    for given in ((other, plain(REAL), None), (plain(GENERATED), plain(REAL), other)):
-        with pytest.raises(ValueError, match="different extractors"):
-            scored(*given)
+def by_class(
+    generated: Features, held_out: Features | None, extractor: Extractor = EXTRACTOR
+) -> Scores:
+    return score(generated, statistics(REAL), held_out, extractor, 0, num_classes=4)
+
+
+def test_each_class_of_a_conditional_generator_is_scored_alone() -> None:
+    generated, kept = of_classes(100, 2, 0.3), of_classes(60, 3)
+    result = by_class(generated, kept)
+    assert generated.probabilities is not None
+    predicted = generated.probabilities.argmax(1)
+    shares = [float((predicted[c::4] == c).double().mean()) for c in range(4)]
+    distances = [
+        frechet_distance(Moments.of(kept.values[c::4]), Moments.of(generated.values[c::4]))
+        for c in range(4)
+    ]
+    record = result.as_record()
+    assert record["by_class"] == {
+        "asked": [25] * 4,
+        "right": pytest.approx(shares),
+        "fid": pytest.approx(distances),
+    }
+    assert record["scores"]["label_accuracy"] == pytest.approx(sum(shares) / 4)
+    assert record["scores"]["intra_fid"] == pytest.approx(sum(distances) / 4)
+    assert record["left_out"] == {}
+    assert "by_class" not in scored().as_record()
+
+
+def test_what_keeps_classes_from_being_scored_is_told() -> None:
+    generated, few = of_classes(100, 2, 0.3), of_classes(26, 3)
+    result = by_class(generated, few)
+    assert result.by_class is not None
+    assert [value is None for value in result.by_class.fid] == [False, False, True, True]
+    assert "intra_fid" not in result.scores
+    assert "class 2: a covariance of 6 features needs at least 7" in result.left_out["intra_fid"]
+    result = by_class(generated, None, extractor_of(num_features=6, num_classes=9))
+    assert result.by_class is not None
+    assert (result.by_class.right, result.by_class.fid) == ([], [])
+    assert "does not know the data's classes" in result.left_out["label_accuracy"]
+    assert "--held-out" in result.left_out["intra_fid"]

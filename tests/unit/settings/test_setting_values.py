@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdgan.data.scheme import parse_partition
+from mdgan.data.settings import parse_partition
 from mdgan.engine.settings import DeadlineRule, RunSettings, parse_deadline
 from mdgan.errors import BadInput
 from mdgan.families import registry
