@@ -16,7 +16,7 @@ from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import RoundRow
 from mdgan.records.values import number_in, said, said_bytes, said_seconds
-from mdgan.report.numbers.rounds import SEEN_OFTEN, rounds_until_seen
+from mdgan.report.numbers.attendance import SEEN_OFTEN, rounds_until_seen
 from mdgan.report.numbers.scores import last_score, reference, score_events, yardstick
 from mdgan.report.numbers.subject import Subject, subjects
 from mdgan.report.numbers.traffic import samples_processed, server_bytes, worker_bytes

@@ -50,11 +50,10 @@ def inline_svg(figure: Figure, name: str, said: str) -> str:
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)
 
 
-def write_files(figure: Figure, folder: Path, name: str) -> None:
+def write_files(figure: Figure, name: Path) -> None:
     """Writes `<name>.png` and `<name>.svg`, on white."""
-    for file_format in ("png", "svg"):
-        path = folder / f"{name}.{file_format}"
-        write_whole(path, _saved(figure, file_format, facecolor="white"))
+    for ending in ("png", "svg"):
+        write_whole(Path(f"{name}.{ending}"), _saved(figure, ending, facecolor="white"))
 
 
 def _saved(figure: Figure, file_format: str, **options: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
 from matplotlib.axes import Axes
@@ -10,12 +11,11 @@ from matplotlib.ticker import MaxNLocator
 
 from mdgan.records.values import chosen_evenly, said, said_seconds, size_unit, time_unit
 from mdgan.report.figures import charts
+from mdgan.report.figures.charts import DASHED, SOFT, run_colour
 from mdgan.report.figures.picture import Panel, Picture, Row, Table, only
-from mdgan.report.figures.style import DASHED, SOFT, run_colour
 from mdgan.report.numbers.durations import BandedLine
-from mdgan.report.numbers.groups import Cost, Group, curve, said_bands
-from mdgan.report.numbers.scores import METRICS, reference, scores_of, yardstick
-from mdgan.report.numbers.subject import Subject
+from mdgan.report.numbers.scores import METRICS, Score, reference, scores_of, yardstick
+from mdgan.report.numbers.subject import Group, Subject, said_bands
 from mdgan.report.numbers.traffic import server_bytes, worker_bytes
 
 _HEADER = ("run", "score", "iteration", "time", "value")
@@ -32,6 +32,10 @@ Lines: TypeAlias = Mapping[str, BandedLine]
 """Metric → its values; only those that were measured."""
 
 Found: TypeAlias = Sequence[tuple[Group, Lines]]
+
+
+Cost: TypeAlias = Callable[[Subject, Score], float | None]
+"""How many iterations, seconds or bytes a run took up to a score; None if it is not known."""
 
 
 class Against(NamedTuple):
@@ -54,6 +58,30 @@ COSTS = {
     ),
 }
 """What a switch offers."""
+
+
+def curve(group: Group, metric: str, cost: Cost) -> BandedLine:
+    """A metric of a configuration against what it took, one point an iteration that was scored.
+
+    Of the iterations those that all runs have in common, or all if there are none. It is the mean
+    over the runs with a band from the least to the greatest, or of a single run its standard
+    deviation.
+    """
+    found: list[dict[int, tuple[float, Score]]] = []
+    for subject in group.members:
+        costs = [(score, cost(subject, score)) for score in scores_of(subject.run, metric)]
+        known = {score.iteration: (x, score) for score, x in costs if x is not None}
+        if known:
+            found.append(known)
+    every = [set(points) for points in found]
+    iterations = sorted(set.intersection(*every) or set.union(*every)) if every else []
+    line = BandedLine([], [], [], [])
+    for iteration in iterations:
+        points = [points[iteration] for points in found if iteration in points]
+        values = [score.value for _, score in points]
+        spread = (points[0][1].deviation or 0.0) if len(group.members) == 1 else 0.0
+        line.add(fmean(x for x, _ in points), values, fmean(values), spread)
+    return line
 
 
 def curves(*metrics: str, against: Against = ITERATIONS) -> Callable[[Group], Lines]:

@@ -1,20 +1,18 @@
 """Who gave a discriminator to whom."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
 from mdgan.records.rows import Swap
 from mdgan.records.values import count, said_list
-from mdgan.report.figures.charts import MOST_TICKS, heat_map, new_axes, some_names
-from mdgan.report.figures.picture import Picture, Table, one_each
-from mdgan.report.figures.style import IDLE
+from mdgan.report.figures.charts import IDLE, MOST_TICKS, heat_map, new_axes, some_names
+from mdgan.report.figures.picture import Row, each_run
 from mdgan.report.numbers.subject import Subject
 
 _MOST_WORKERS = 100
-_MOST_ROWS = 400
 
 
 class Swaps(NamedTuple):
@@ -61,22 +59,21 @@ def exactness(swaps: Sequence[Swap]) -> str:
     return f"all discriminators of {every} arrived bit for bit"
 
 
-def who_gave_to_whom(found: Sequence[tuple[Subject, Swaps]]) -> Picture | str:
-    """How often each worker's discriminator went to each other worker."""
-    drawn = [(s, swaps) for s, swaps in found if len(swaps.workers) <= _MOST_WORKERS]
-    if not drawn:
-        return f"more than {_MOST_WORKERS} workers are too many to draw"
-    rows = [
-        (subject.label, f"worker {giver}", f"worker {taker}", f"{times:,}")
-        for subject, (swaps, _) in drawn
-        for (giver, taker), times in sorted(swap_counts(swaps).items())
+def _rows_of_swaps(_subject: Subject, found: Swaps) -> Iterable[Row]:
+    return [
+        (f"worker {giver}", f"worker {taker}", f"{times:,}")
+        for (giver, taker), times in sorted(swap_counts(found.swaps).items())
     ]
-    table = Table(("run", "discriminator of", "went to", "times"), rows[:_MOST_ROWS])
-    return one_each(drawn, _draw_matrix, lambda _, found: exactness(found.swaps), table)
+
+
+def _said_swaps(_subject: Subject, found: Swaps) -> str:
+    left_out = len(found.workers) - _MOST_WORKERS
+    more = f"; only {_MOST_WORKERS} workers are drawn" if left_out > 0 else ""
+    return exactness(found.swaps) + more
 
 
 def _draw_matrix(_subject: Subject, found: Swaps) -> Figure:
-    workers, counts = found.workers, swap_counts(found.swaps)
+    workers, counts = found.workers[:_MOST_WORKERS], swap_counts(found.swaps)
     matrix = [[counts[giver, taker] for taker in workers] for giver in workers]
     figure, axes = new_axes(min(4.3, 0.75 + 0.4 * len(workers)))
     heat_map(axes, matrix, written=len(workers) <= MOST_TICKS)
@@ -86,3 +83,9 @@ def _draw_matrix(_subject: Subject, found: Swaps) -> Figure:
     axes.plot(ends, ends, color=IDLE, linewidth=1)
     axes.set(xlabel="to worker", ylabel="discriminator of worker", aspect="equal", anchor="W")
     return figure
+
+
+who_gave_to_whom = each_run(
+    ("discriminator of", "went to", "times"),
+    rows=_rows_of_swaps, told=_said_swaps, draw=_draw_matrix,
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""The runs of one report: what each is called, and in what they differ."""
+"""The runs of one report: what each is called, in what they differ, which are drawn as one."""
 
 import json
 import re
@@ -258,3 +258,43 @@ def _told_apart(names: Sequence[str], more: Callable[[int], str]) -> list[str]:
         f"{name} ({_shortened(more(n))})" if name in repeated else name
         for n, name in enumerate(names)
     ]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one configuration; every configuration of the report has another label."""
+
+    label: str
+    members: tuple[Subject, ...]
+
+    @property
+    def first(self) -> Subject:
+        """The run whose colour and marker stand for all of them."""
+        return self.members[0]
+
+
+def groups(subjects: Sequence[Subject]) -> list[Group]:
+    """The configurations of a report, in the order of their first runs."""
+    found: dict[tuple[str, str], list[Subject]] = {}
+    names = configuration_names([subject.run for subject in subjects])
+    for place, subject in enumerate(subjects):
+        name = names[place] if names else ""
+        found.setdefault((name, configuration(subject.run)), []).append(subject)
+    members = list(found.values())
+    if names:
+        own = [name for name, _ in found]
+        named = [
+            name if own.count(name) == 1 else runs[0].label
+            for name, runs in zip(own, members, strict=True)
+        ]
+    else:
+        named = labels([runs[0].run for runs in members])
+    return [Group(label, tuple(runs)) for label, runs in zip(named, members, strict=True)]
+
+
+def said_bands(found: Sequence[Group]) -> str:
+    """What the bands are, if there are some; a sentence."""
+    most = max((len(group.members) for group in found), default=0)
+    if most < 2:
+        return ""
+    return f"Lines are means over up to {most} seeds, bands reach from the least to the greatest."

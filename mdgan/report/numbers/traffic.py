@@ -10,7 +10,7 @@ from mdgan.records.recorded_run import RecordedRun, TrafficCount
 from mdgan.records.roles import SERVER
 from mdgan.records.rows import RoundRow
 from mdgan.records.values import number_in
-from mdgan.report.numbers.rounds import samples_trained
+from mdgan.report.numbers.attendance import samples_trained
 from mdgan.report.numbers.subject import Subject
 
 KIND_ORDER = (
