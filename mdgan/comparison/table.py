@@ -1,13 +1,12 @@
 """Computes the numbers of a comparison: of every run, and over the seeds of a configuration.
 
 Scores compare only with scores of the same yardstick: the same network, real and held-out samples,
-and number of generated ones. The table has a column for each yardstick.
+and number of generated ones. If there are several, the table leaves scores out.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from statistics import fmean, stdev
-from string import ascii_lowercase
 from typing import Any
 
 from mdgan.comparison.plan import Training
@@ -43,7 +42,6 @@ _OTHERS: tuple[tuple[str, str, Said], ...] = (
 )
 """The number's name in `comparison.json`, its heading, and how it is said."""
 
-_MOST_YARDSTICKS = 4
 _NOTHING = "–"
 _LAST = 0.25
 _LEAST_LOGGED = 3
@@ -109,51 +107,34 @@ def _deviation(losses: list[float | None]) -> float | None:
 
 
 def as_table(found: Mapping[str, Any]) -> str:
-    """The means as a table, without empty columns; below it the yardsticks of the scores."""
+    """The means as a table, without empty columns; below it the yardstick of the scores."""
     finished = {
         name: [run for run in entry["runs"].values() if run["state"] == "finished"]
         for name, entry in found.items()
     }
-    floors: dict[str, list[float]] = {}
-    for run in chain.from_iterable(finished.values()):
-        if run["yardstick"]:
-            floors.setdefault(run["yardstick"], []).extend([run["floor"]] if run["floor"] else [])
-    columns = _score_columns(finished, list(floors)) if len(floors) <= _MOST_YARDSTICKS else {}
-    for name, heading, say in _OTHERS:
-        columns[heading] = [_said(entry["summary"][name], say) for entry in found.values()]
-    columns = {heading: cells for heading, cells in columns.items() if set(cells) != {_NOTHING}}
+    scored = [run for run in chain.from_iterable(finished.values()) if run["yardstick"]]
+    yardsticks = {run["yardstick"] for run in scored}
+    columns = {}
+    for name, heading, say in (*(_SCORES if len(yardsticks) == 1 else ()), *_OTHERS):
+        cells = [_said(entry["summary"][name], say) for entry in found.values()]
+        if set(cells) != {_NOTHING}:
+            columns[heading] = cells
     counts = [f"{len(finished[name])}/{len(entry['runs'])}" for name, entry in found.items()]
     rows = zip(found, counts, *columns.values(), strict=True)
     table = text_table(rows, ["", "runs", *columns], right=range(1, len(columns) + 2))
-    return "\n".join([table, *_notes(floors)])
+    return "\n".join([table, *_notes(scored, yardsticks)])
 
 
-def _score_columns(
-    finished: Mapping[str, Sequence[Mapping[str, Any]]], yardsticks: Sequence[str]
-) -> dict[str, list[str]]:
-    """The cells of the columns of scores by heading; a letter stands for a yardstick."""
-    columns: dict[str, list[str]] = {}
-    for name, heading, say in _SCORES:
-        for letter, one in zip(ascii_lowercase, yardsticks, strict=False):
-            columns[f"{heading} {letter}" if len(yardsticks) > 1 else heading] = [
-                _said(_summary(name, [run for run in runs if run["yardstick"] == one]), say)
-                for runs in finished.values()
-            ]
-    return columns
-
-
-def _notes(floors: Mapping[str, Sequence[float]]) -> list[str]:
-    """What the scores were measured with, by yardstick."""
-    if len(floors) > _MOST_YARDSTICKS:
+def _notes(scored: Sequence[Mapping[str, Any]], yardsticks: Collection[str]) -> list[str]:
+    """What the scores were measured with."""
+    if len(yardsticks) > 1:
         return [
-            f"no scores: these runs were scored in {len(floors)} ways that do not compare; "
+            f"no scores: these runs were scored in {len(yardsticks)} ways that do not compare; "
             "comparison.json has them all"
         ]
-    notes = []
-    for letter, (one, found) in zip(ascii_lowercase, floors.items(), strict=False):
-        floor = f"; real against real: FID {_said(_described(found), said)}" if found else ""
-        notes.append(f"{letter if len(floors) > 1 else 'scores'}: {one}{floor}")
-    return [*notes, *(["scores of different letters do not compare"] if len(floors) > 1 else [])]
+    floors = [run["floor"] for run in scored if run["floor"]]
+    floor = f"; real against real: FID {_said(_described(floors), said)}" if floors else ""
+    return [f"scores: {one}{floor}" for one in yardsticks]
 
 
 def _run(training: Training) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from mdgan.records.values import measured
 from mdgan.report.numbers.durations import MOST_STRETCHES, BandedLine, envelope
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.palette import HEAT, INKS, KINDS, LINES, OPERATIONS, OTHER, RUNS
+from mdgan.report.palette import HEAT, INKS, LINES, OPERATIONS, OTHER, RUNS
 
 INCHES, WIDE_INCHES = 4.0, 11.4
 """How wide figures are; on a narrow screen a wide one is scrolled."""
@@ -27,6 +27,11 @@ COLOURS = [colour.light for colour in RUNS.values()]
 MARKERS = "os^DvPX*"
 DASHED = (0, (6, 3))
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+COLOURED = {
+    **{"batches": "send", "feedback": "feedback", "discriminators": "swap"},
+    **{"round": "fake half", "update": "generate", "extractor": "aggregate"},
+}
+"""The kinds of messages with a colour of their own, and the operation that has the same."""
 _NETWORK = frozenset({"send", "receive", "swap"})
 _MOST_MARKERS = 12
 
@@ -136,13 +141,9 @@ def operation_style(name: str) -> dict[str, Any]:
     return {"facecolor": colour, "linewidth": 0, **hatch}
 
 
-COLOURED = {"feedback", *KINDS} - {"feedback message"}
-"""The kinds of messages that have a colour of their own."""
-
-
 def kind_style(kind: str) -> dict[str, Any]:
     """The fill of a kind of message."""
-    known = KINDS.get("feedback message" if kind == "feedback" else kind, OTHER)
+    known = OPERATIONS[COLOURED[kind]] if kind in COLOURED else OTHER
     hatch = {"discriminators": "xxxx", "feedback": "////", "update": "////"}.get(kind, "")
     return {"facecolor": known.light, "linewidth": 0, "hatch": hatch, "edgecolor": IDLE}
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from mdgan.records.values import chosen_evenly, said, said_seconds, size_unit, time_unit
 from mdgan.report.figures import charts
-from mdgan.report.figures.charts import DASHED, SOFT, run_colour
+from mdgan.report.figures.charts import DASHED, SOFT
 from mdgan.report.figures.picture import Panel, Picture, Row, Table, only
 from mdgan.report.numbers.durations import BandedLine
 from mdgan.report.numbers.scores import METRICS, Score, reference, scores_of, yardstick
@@ -21,7 +21,7 @@ from mdgan.report.numbers.traffic import server_bytes, worker_bytes
 _HEADER = ("run", "score", "iteration", "time", "value")
 _MOST_ROWS = 40
 
-_REAL = {
+_REAL: dict[str, tuple[tuple[str, str], str]] = {
     "fid": (("floor", "fid"), "real against real"),
     "inception_score": (("real", "inception_score"), "real data"),
     "classes_covered": (("real", "classes"), "real data"),
@@ -167,41 +167,40 @@ def _limit(axes: Axes, metric: str, lines: Sequence[BandedLine], real: Sequence[
         axes.set_ylim(0, 1.12 * max([highest, *room_for_name]) or 1)
 
 
-def _references(found: Found, metric: str) -> dict[float, Subject]:
-    """What real data gets, in increasing order, and the first run of which it was measured."""
-    path, _ = _REAL.get(metric, ((), ""))
-    known: dict[str, tuple[float, Subject]] = {}
-    for subject in (subject for group, _ in found for subject in group.members) if path else ():
-        if (value := reference(subject.run, *path)) is not None:
-            known.setdefault(said(value), (value, subject))  # no reader sees smaller differences
-    return dict(sorted(known.values(), key=lambda one: one[0]))
+def _references(found: Found, metric: str) -> list[float]:
+    """What real data gets, in increasing order; one value if all runs agree."""
+    if metric not in _REAL:
+        return []
+    path, _ = _REAL[metric]
+    values = (reference(subject.run, *path) for group, _ in found for subject in group.members)
+    known = {said(value): value for value in values if value is not None}
+    return sorted(known.values())  # no reader sees smaller differences
 
 
 def _draw_references(axes: Axes, found: Found, metric: str) -> list[float]:
-    """Dashed lines at what real data gets: one if all runs agree, else in the runs' colours."""
+    """Dashed lines at what real data gets."""
     known = _references(found, metric)
-    for value, owner in known.items():
-        colour = run_colour(owner) if len(known) > 1 else SOFT
-        axes.axhline(value, color=colour, linestyle=DASHED, linewidth=1.1)
+    for value in known:
+        axes.axhline(value, color=SOFT, linestyle=DASHED, linewidth=1.1)
     if known:
         name = _REAL[metric][1]
         axes.annotate(
-            f"{name} {said(min(known))}" if len(known) == 1 else name,
-            (0, max(known)),
+            f"{name} {said(known[0])}" if len(known) == 1 else name,
+            (0, known[-1]),
             xycoords=("axes fraction", "data"),
             xytext=(4, 3),
             textcoords="offset points",
             va="bottom",
             color=SOFT,
         )
-    return list(known)
+    return known
 
 
 def _said_references(found: Found) -> list[str]:
     """What real data gets, for every metric; with a warning where runs do not agree."""
     told = []
     for metric in _metrics(found):
-        if known := list(_references(found, metric)):
+        if known := _references(found, metric):
             name, low, high = _REAL[metric][1].capitalize(), said(known[0]), said(known[-1])
             differ = ": it differs from run to run, and so does what a score is worth"
             told.append(f"{name}: {low}." if low == high else f"{name}: {low} to {high}{differ}.")

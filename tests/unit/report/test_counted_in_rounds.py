@@ -11,7 +11,7 @@ from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace
 from mdgan.report.numbers.attendance import presences
 from mdgan.report.numbers.durations import within_rounds, worker_operations
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.numbers.timeline import MOST_LANES, timeline, typical_iteration, typical_window
+from mdgan.report.figures.timeline import MOST_LANES, timeline, one, ten, typical_window
 from mdgan.report.numbers.traffic import server_rate
 from tests.unit.observe.fake_run import FakeRun
 from tests.unit.observe.federated import MODELS, federated_run

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mdgan.observe.grid import grid_png
-from mdgan.report.figures import tables
+from mdgan.report.figures import costs as tables
 from mdgan.report.figures.costs import moved_bytes
 from mdgan.report.numbers.traffic import Rate
 from tests.unit.observe.fake_run import FakeRun

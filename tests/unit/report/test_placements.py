@@ -11,8 +11,8 @@ from mdgan.records.recorded_run import RecordedRun
 from mdgan.report.catalogue import SLOTS
 from mdgan.report.figures.export import inline_svg
 from mdgan.report.figures.picture import Picture
-from mdgan.report.figures.style import styled
-from mdgan.report.numbers import placements as numbers
+from mdgan.report.figures.charts import styled
+from mdgan.report.figures import slots as numbers
 from mdgan.report.numbers.subject import Subject
 from tests.unit.records.made_up import run_of
 from tests.unit.report.placed_run import KINDS, placed_run

@@ -9,7 +9,7 @@ from scipy.stats import entropy
 
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import RoundRow
-from mdgan.report.numbers.rounds import (
+from mdgan.report.numbers.attendance import (
     kl_divergence,
     kl_of_seen,
     rounds_until_seen,

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.numbers.timeline import (
+from mdgan.report.figures.timeline import (
     MOST_LANES,
     Lane,
     timeline,
