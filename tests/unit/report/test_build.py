@@ -31,12 +31,16 @@ def test_figures_are_also_files(run: Path, tmp_path: Path) -> None:
     report = write_report([run], figures=folder)
     names = {path.stem for path in folder.iterdir()}
     assert len(names) > report.num_figures
-    assert {path.name for path in folder.iterdir()} == {
-        f"{name}.{ending}" for name in names for ending in ("png", "svg")
+    pictures = {name for name in names if name.startswith("samples-iteration-")}
+    assert pictures == {"samples-iteration-0", "samples-iteration-5"}
+    assert {path.name for path in folder.iterdir() if path.stem not in pictures} == {
+        f"{name}.{ending}" for name in names - pictures for ending in ("png", "svg")
     }
     with Image.open(folder / "duration.png") as picture:
         assert picture.width == 800
-    assert (folder / "samples.svg").read_bytes().startswith(b"<?xml")
+    assert (folder / "losses.svg").read_bytes().startswith(b"<?xml")
+    own = run / "samples" / "0000005.png"
+    assert (folder / "samples-iteration-5.png").read_bytes() == own.read_bytes()
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.report.numbers.durations import BandedLine
 from mdgan.report.figures.scores import COSTS, curve
+from mdgan.report.numbers.durations import BandedLine
 from mdgan.report.numbers.subject import groups, labels, said_bands, subjects
 from tests.unit.records.made_up import run_of
 
