@@ -2,7 +2,6 @@
 
 from mdgan.families.shown import SHOWN
 from mdgan.report.figures import (
-    attendance,
     audits,
     classes,
     costs,
@@ -10,8 +9,8 @@ from mdgan.report.figures import (
     samples,
     scores,
     slots,
-    swaps,
     timeline,
+    workers,
 )
 from mdgan.report.figures.picture import Entry, GroupedView, PageSection, View, recorded
 from mdgan.report.numbers.durations import OUTLIERS_ARE
@@ -105,7 +104,7 @@ ROUNDS = PageSection("rounds", "Rounds", (
     Entry("rounds", "Rounds", (
         GroupedView(
             name="samples seen", fits=Subject.has_rounds,
-            of=attendance.classes_seen, missing=NO_HOLDINGS, draw=attendance.samples_seen,
+            of=workers.classes_seen, missing=NO_HOLDINGS, draw=workers.samples_seen,
             caption="Samples that the server has seen through the workers that took part, a sample "
             "as often as its worker did. Lines are means over the classes, bands reach from the "
             "least to the most seen one; diamonds: every class was seen 500 times. As figure 14 of "
@@ -113,7 +112,7 @@ ROUNDS = PageSection("rounds", "Rounds", (
         ),
         View(
             name="who took part", fits=Subject.has_rounds,
-            of=attendance.asked_rounds, missing=NO_ROUNDS, draw=attendance.who_was_asked,
+            of=workers.asked_rounds, missing=NO_ROUNDS, draw=workers.who_was_asked,
             caption="How often every worker was asked, and took part: its model came in time and "
             "the round was not aborted.",
         ),
@@ -224,7 +223,7 @@ WORKERS = PageSection("workers", "Workers and swaps", (
     Entry("attendance", "Who took part", (
         View(
             fits=Subject.has_workers,
-            of=attendance.of_run, draw=attendance.who_took_part,
+            of=workers.of_run, draw=workers.who_took_part,
             caption="When each worker was there. Late: the server went on without its answer; "
             "refused: the answer could not be used; each as high as its share of the iterations.",
             of_rounds="In rounds, a worker that is not asked misses nothing.",
@@ -240,7 +239,7 @@ WORKERS = PageSection("workers", "Workers and swaps", (
     Entry("swaps", "Swaps", (
         View(
             fits=Subject.can_swap,
-            of=swaps.of_run, missing=NO_SWAP, draw=swaps.who_gave_to_whom,
+            of=workers.of_swaps, missing=NO_SWAP, draw=workers.who_gave_to_whom,
             caption="How often each worker's discriminator went to each other worker.",
         ),
     )),

@@ -241,7 +241,7 @@ def operators(subject: Subject) -> Mapping[str, Profiled]:
 
 
 def _mean(rows: Sequence[Profile]) -> Profiled:
-    shares = numbers.summed(
+    shares: dict[str, float] = numbers.summed(
         (kind, seconds / sum(row.operators.values()) / len(rows))
         for row in rows
         for kind, seconds in row.operators.items()
