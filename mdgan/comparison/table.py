@@ -1,12 +1,13 @@
 """Computes the numbers of a comparison: of every run, and over the seeds of a configuration.
 
 Scores compare only with scores of the same yardstick: the same network, real and held-out samples,
-and number of generated ones. If there are several, the table leaves scores out.
+and number of generated ones. Where there are several, a letter stands for each.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from statistics import fmean, stdev
+from string import ascii_lowercase
 from typing import Any
 
 from mdgan.comparison.plan import Training
@@ -107,34 +108,41 @@ def _deviation(losses: list[float | None]) -> float | None:
 
 
 def as_table(found: Mapping[str, Any]) -> str:
-    """The means as a table, without empty columns; below it the yardstick of the scores."""
+    """The means as a table, without empty columns; below it the yardsticks of the scores."""
     finished = {
         name: [run for run in entry["runs"].values() if run["state"] == "finished"]
         for name, entry in found.items()
     }
-    scored = [run for run in chain.from_iterable(finished.values()) if run["yardstick"]]
-    yardsticks = {run["yardstick"] for run in scored}
+    floors: dict[str, list[float]] = {}
+    for run in chain.from_iterable(finished.values()):
+        if run["yardstick"]:
+            floors.setdefault(run["yardstick"], []).extend([run["floor"]] if run["floor"] else [])
+    letters = dict(zip(floors, ascii_lowercase, strict=False)) if len(floors) > 1 else {}
     columns = {}
-    for name, heading, say in (*(_SCORES if len(yardsticks) == 1 else ()), *_OTHERS):
+    for name, heading, say in (*_SCORES, *_OTHERS):
         cells = [_said(entry["summary"][name], say) for entry in found.values()]
+        if letters and (name, heading, say) in _SCORES:
+            of = [{letters.get(run["yardstick"], "") for run in runs} for runs in finished.values()]
+            cells = [_lettered(cell, used) for cell, used in zip(cells, of, strict=True)]
         if set(cells) != {_NOTHING}:
             columns[heading] = cells
     counts = [f"{len(finished[name])}/{len(entry['runs'])}" for name, entry in found.items()]
     rows = zip(found, counts, *columns.values(), strict=True)
     table = text_table(rows, ["", "runs", *columns], right=range(1, len(columns) + 2))
-    return "\n".join([table, *_notes(scored, yardsticks)])
+    return "\n".join([table, *_notes(floors, letters)])
 
 
-def _notes(scored: Sequence[Mapping[str, Any]], yardsticks: Collection[str]) -> list[str]:
-    """What the scores were measured with."""
-    if len(yardsticks) > 1:
-        return [
-            f"no scores: these runs were scored in {len(yardsticks)} ways that do not compare; "
-            "comparison.json has them all"
-        ]
-    floors = [run["floor"] for run in scored if run["floor"]]
-    floor = f"; real against real: FID {_said(_described(floors), said)}" if floors else ""
-    return [f"scores: {one}{floor}" for one in yardsticks]
+def _lettered(cell: str, used: Collection[str]) -> str:
+    return cell if cell == _NOTHING else f"{cell} {''.join(sorted(used))}"
+
+
+def _notes(floors: Mapping[str, Sequence[float]], letters: Mapping[str, str]) -> list[str]:
+    """What the scores were measured with, by yardstick."""
+    notes = []
+    for one, found in floors.items():
+        floor = f"; real against real: FID {_said(_described(found), said)}" if found else ""
+        notes.append(f"{letters.get(one, 'scores')}: {one}{floor}")
+    return [*notes, *(["scores of different letters do not compare"] if letters else [])]
 
 
 def _run(training: Training) -> dict[str, Any]:
