@@ -105,10 +105,3 @@ def test_without_a_library_the_way_out_is_named(
     with pytest.raises(BadInput) as caught:
         write_report([run])
     assert str(caught.value) == f"reports need {library}: pip install 'mdgan[plots]'"
-
-
-def test_damage_is_handed_on(run: Path) -> None:
-    metrics = run / "metrics.jsonl"
-    metrics.write_bytes(metrics.read_bytes()[:-5])
-    report = write_report([run])
-    assert report.damage == (f"{metrics}: ends in the middle of a line, which is left out",)

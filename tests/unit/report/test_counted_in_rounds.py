@@ -159,7 +159,11 @@ def test_a_worker_that_is_late_or_refused_misses_whole_rounds(tmp_path: Path) ->
 
 def test_the_page_of_a_federated_run_speaks_of_rounds(tmp_path: Path) -> None:
     path = federated_run(tmp_path / "run", rounds=30, participants=4)
+    with (path / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"event": "lost", "iteration": 150, "workers": [3], "reason": "closed"}\n')
     page, missing = page_of(path)
+    assert "fig-attendance" in page.drawn
+    assert "Worker 3 was lost in the round that ends at iteration 150: closed" in page.text
     for words in (
         *("Round duration", "ten rounds", "one round", "Bytes a round", "mean time in a round"),
         *("Mean time of each operation in a round", "mean of 30 rounds"),
@@ -183,10 +187,3 @@ def test_a_page_of_both_kinds_draws_them_apart(tmp_path: Path) -> None:
     for title in ("Round duration", "Iteration duration", "Timeline of runs in rounds"):
         assert title in page.text
     assert "Figure 7.11" in page.text
-
-
-@pytest.mark.slow
-def test_what_happened_to_a_worker_is_told_by_the_end_of_the_round(tmp_path: Path) -> None:
-    page, _ = page_of(with_one_lost(tmp_path / "run"))
-    assert "fig-attendance" in page.drawn
-    assert "Worker 3 was lost in the round that ends at iteration 10: closed" in page.text

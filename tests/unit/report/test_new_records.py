@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mdgan.observe.grid import grid_png
-from mdgan.report.figures import costs
+from mdgan.report.figures import costs, samples
 from mdgan.report.numbers.traffic import Rate
 from tests.unit.observe.fake_run import FakeRun
 from tests.unit.report.parsed_page import page_of, subject_of
@@ -62,24 +62,16 @@ def test_a_page_has_what_a_run_of_this_version_records(run: Path) -> None:
         assert text in page.text, text
 
 
-def test_old_runs_and_damaged_pictures_leave_these_out(run: Path, tmp_path: Path) -> None:
-    page, _ = page_of(FakeRun(workers=2, iterations=40).write(tmp_path / "old"))
-    assert "fig-by-worker" not in page.drawn
-    assert "table-memory" not in page.ids
-    for text in ("ε", "Not the default", "The server's machine", "nearest real"):
-        assert text not in page.text
-    (run / "neighbours.png").write_bytes(b"\x89PNG cut")
-    assert "nearest real" not in page_of(run)[0].text
-
-
-def test_records_of_other_shapes_do_not_stop_the_report(run: Path) -> None:
+def test_records_of_other_shapes_are_left_out(run: Path) -> None:
     for strange in ({"x": 3}, 5, {"1": [1.0]}):
         add(run / "metrics.jsonl", {"iteration": 40, "by_worker": strange})
         add(run / "metrics.jsonl", {"iteration": 40, "riding": strange, "staleness": [strange]})
     add(run / "trace" / "server.jsonl", {"iteration": 40, "seconds": 1.0, "memory_bytes": "much"})
-    page, _ = page_of(run)
-    assert "3 line(s) make no sense and are left out" in page.text
-    assert "table-memory" in page.ids
+    (run / "neighbours.png").write_bytes(b"\x89PNG cut")
+    subject = subject_of(run)
+    assert "3 line(s) make no sense and are left out" in " ".join(subject.run.damage)
+    assert costs.memory(subject).keys() == {"server", "host-1"}
+    assert samples.neighbours(subject.run) is None
 
 
 def test_memory_stands_by_process_the_server_first(run: Path) -> None:

@@ -52,11 +52,6 @@ def test_kl_of_equal_histograms_is_zero_and_of_an_unseen_class_infinite() -> Non
     assert kl_divergence([1, 0], [1, 1]) == pytest.approx(np.log(2))
 
 
-def test_a_worker_shows_all_that_it_holds_in_every_round_that_it_takes_part_in() -> None:
-    recorded = run(event(0, [1, 2]), event(1, [1]), event(2, [2, 3]))
-    assert seen_of(recorded) == ([[10, 20, 5], [20, 20, 10], [24, 44, 14]], [14, 24, 9])
-
-
 def test_aborted_rounds_and_workers_without_an_answer_show_nothing() -> None:
     recorded = run(event(0, [1], asked=[1, 2]), event(1, [2, 3], aborted=True), event(2, [3]))
     assert seen_of(recorded)[0] == [[10, 0, 5], [10, 0, 5], [14, 4, 9]]

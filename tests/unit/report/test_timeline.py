@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mdgan.report.figures.timeline import MOST_LANES, Lane, one, ten, timeline, typical_window
+from mdgan.report.figures.timeline import Lane, one, ten, timeline, typical_window
 from mdgan.report.numbers.subject import Subject
 from tests.unit.observe.fake_run import FakeRun
 from tests.unit.report.parsed_page import subject_of
@@ -55,12 +55,6 @@ def test_hosts_of_several_workers_have_lanes_of_their_own(tmp_path: Path) -> Non
     assert names == ["server", *first, *second]
     alone = subject(tmp_path / "alone", FakeRun(workers=0, iterations=12))
     assert [lane.label for lane in timeline(alone, 11, 12).lanes] == ["standalone"]
-
-
-def test_lanes_that_do_not_fit_are_counted(tmp_path: Path) -> None:
-    lines = timeline(subject(tmp_path, FakeRun(workers=30, iterations=12)), 11, 12)
-    assert len(lines.lanes) == MOST_LANES
-    assert lines.num_left_out == 31 - MOST_LANES
 
 
 def test_busy_time_counts_overlaps_once() -> None:
