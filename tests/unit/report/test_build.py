@@ -22,7 +22,6 @@ def test_the_report_of_one_run_lies_in_its_folder(run: Path) -> None:
     assert report.missing["scores"] == "no scores are recorded (mdgan evaluate adds some)"
     assert not report.running
     assert report.damage == ()
-    assert write_report([run]).num_figures == report.num_figures
 
 
 @pytest.mark.slow
@@ -32,7 +31,7 @@ def test_figures_are_also_files(run: Path, tmp_path: Path) -> None:
     names = {path.stem for path in folder.iterdir()}
     assert len(names) > report.num_figures
     pictures = {name for name in names if name.startswith("samples-iteration-")}
-    assert pictures == {"samples-iteration-0", "samples-iteration-5"}
+    assert pictures == {"samples-iteration-5"}
     assert {path.name for path in folder.iterdir() if path.stem not in pictures} == {
         f"{name}.{ending}" for name in names - pictures for ending in ("png", "svg")
     }

@@ -102,7 +102,6 @@ def test_federated_runs_are_compared_by_configuration(tmp_path: Path) -> None:
     assert "iteration or round" not in page.text
     assert "Of 9 runs this shows the first of each configuration." in page.text
     assert "Lines are means over up to 3 seeds" in page.text
-    assert "30 rounds of 0 to 4 workers, 1 of them aborted" in page.text
     assert "Rounds until every class was seen 500 times: balanced, seed 0: " in page.text
 
 
