@@ -17,6 +17,7 @@ from mdgan.launch.faults import FAULTS, read_planned
 from mdgan.launch.prepare import prepare
 from mdgan.launch.resolve import combined, known_settings
 from mdgan.records.run_directory import RunDirectory
+from mdgan.report.numbers.subject import NO_MATTER
 from mdgan.settings.config_file import read_config_file
 from mdgan.settings.declare import flag
 from mdgan.settings.machine import num_cores
@@ -26,12 +27,6 @@ NEW, GOES_ON, AGAIN, DONE = "starts", "goes on", "starts again", "finished befor
 """What has to be done for a training. AGAIN: it stopped before its first checkpoint."""
 
 _FAULTS, _PAPER_SCALE = "faults", "paper_scale"
-_NO_MATTER = frozenset(
-    (
-        *("seed", "ranks", "master_addr", "master_port", "network_interface", "listen"),
-        *("credentials", "ca", "certificate", "key", "revoked", "insecure"),
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -188,7 +183,7 @@ def _standing(folder: Path, resolved: Mapping[str, Any]) -> str:
     run = RunDirectory.open(folder)
     status, config = run.read_status(), run.read_config()
     for name, value in resolved.items():
-        if name in config and config[name] != value and name not in _NO_MATTER:
+        if name in config and config[name] != value and name not in NO_MATTER:
             raise BadInput(
                 f"{folder}: was trained with {flag(name)} {config[name]}, now it is {value}; name "
                 "another --out"

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from mdgan import __version__
 from mdgan.comparison.plan import (
@@ -118,10 +118,10 @@ class TrainingQueue:
 
     def __init__(self, trainings: Sequence[Training], configs: Path, jobs: int) -> None:
         self.failed: list[Training] = []
-        self._places = {id(training): n for n, training in enumerate(trainings, start=1)}
+        self._places = {training.label: n for n, training in enumerate(trainings, start=1)}
         self._waiting = deque(trainings)
-        self._struck: set[int] = set()
-        self._running: list[tuple[Training, _Process]] = []
+        self._struck: set[str] = set()
+        self._running: list[_Process] = []
         self._configs = configs
         self._jobs = jobs
         self._stopped = False
@@ -154,48 +154,45 @@ class TrainingQueue:
         command = [sys.executable, "-m", "mdgan", "train", "--config", str(config)]
         command += ["--seed", str(training.seed)]
         command += ["--resume" if resume else "--out", str(training.folder)]
-        self._running.append((training, _Process(command, training.log, faults)))
+        self._running.append(_Process.started(training, command, faults))
 
     def _see_who_ended(self) -> None:
-        for training, process in list(self._running):
-            status = process.status()
+        for process in list(self._running):
+            training, status = process.training, process.popen.poll()
             if status is None:
                 continue
-            self._running.remove((training, process))
+            self._running.remove(process)
             process.end(0.0)
-            took = duration(process.seconds())
+            took = duration(time.monotonic() - process.began)
             if status == 0:
                 self._tell(training, f"finished in {took}{_last_fid(training)}")
-                continue
-            if self._goes_on_after_fault(training):
-                continue
-            self.failed.append(training)
-            how = f"signal {-status}" if status < 0 else f"exit status {status}"
-            self._tell(training, f"failed with {how} after {took}; the end of {training.log}:")
-            lines = training.log.read_bytes().decode(errors="replace").splitlines()
-            for line in [line for line in lines if line.strip()][-_LINES_SHOWN:]:
-                _say("    %s", line)
+            elif not self._goes_on_after_fault(training):
+                self.failed.append(training)
+                how = f"signal {-status}" if status < 0 else f"exit status {status}"
+                self._tell(training, f"failed with {how} after {took}; the end of {training.log}:")
+                lines = training.log.read_bytes().decode(errors="replace").splitlines()
+                for line in [line for line in lines if line.strip()][-_LINES_SHOWN:]:
+                    _say("    %s", line)
 
     def _goes_on_after_fault(self, training: Training) -> bool:
         """Goes on, once, with a run whose planned faults strike its server; whether it does."""
         faults = training.configuration.faults
         left = ";".join(f for f in faults.split(";") if f and not f.strip().startswith("server:"))
-        place = id(training)
-        if left == faults or place in self._struck or not has_checkpoint(training.folder):
+        if left == faults or training.label in self._struck or not has_checkpoint(training.folder):
             return False
-        self._struck.add(place)
+        self._struck.add(training.label)
         self._tell(training, "its server was struck; goes on from its checkpoint")
         self._start(training, left, resume=True)
         return True
 
     def _end_all(self) -> None:
         """Asks all running trainings to save and stop, and kills those that do not."""
-        for _, process in self._running:
-            process.ask_to_stop()
+        for process in self._running:
+            process.popen.terminate()  # as Ctrl-C would: the run ends its own processes
         deadline = time.monotonic() + _STOPPING_SECONDS
-        for training, process in self._running:
+        for process in self._running:
             process.end(max(0.0, deadline - time.monotonic()))
-            self._tell(training, "stopped")
+            self._tell(process.training, "stopped")
 
     @contextmanager
     def _stop_signals(self) -> Iterator[None]:
@@ -215,20 +212,25 @@ class TrainingQueue:
                 signal.signal(number, handler)
 
     def _tell(self, training: Training, what: str) -> None:
-        place = f"[{self._places[id(training)]}/{len(self._places)}]"
+        place = f"[{self._places[training.label]}/{len(self._places)}]"
         _say("%s %s: %s", place, training.label, what)
 
 
-class _Process:
-    """One command with all its processes, in a session of its own."""
+class _Process(NamedTuple):
+    """One training with all its processes, in a session of its own."""
 
-    def __init__(self, command: Sequence[str], log: Path, faults: str) -> None:
-        self._began = time.monotonic()
+    training: Training
+    popen: subprocess.Popen[bytes]
+    began: float
+
+    @staticmethod
+    def started(training: Training, command: Sequence[str], faults: str) -> "_Process":
+        """Starts a command that prints into the training's log."""
         environment = {**os.environ, FAULTS: faults} if faults else {**os.environ}
         environment.pop(ENDS_WITH_INPUT, None)  # it holds for this process alone
         try:
-            with log.open("ab") as output:
-                self._process = subprocess.Popen(
+            with training.log.open("ab") as output:
+                popen = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -237,30 +239,18 @@ class _Process:
                     env=environment,
                 )
         except OSError as error:
-            raise BadInput(cannot_write(str(log), error)) from error
-
-    def seconds(self) -> float:
-        """Since it was started."""
-        return time.monotonic() - self._began
-
-    def status(self) -> int | None:
-        """Its exit status; None while it runs."""
-        return self._process.poll()
-
-    def ask_to_stop(self) -> None:
-        """Asks as Ctrl-C would; it then saves the run and ends its own processes."""
-        if self._process.poll() is None:
-            self._process.terminate()
+            raise BadInput(cannot_write(str(training.log), error)) from error
+        return _Process(training, popen, time.monotonic())
 
     def end(self, timeout_seconds: float) -> None:
         """Waits for it, and kills the processes of its session that are left."""
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout_seconds)
+                self.popen.wait(timeout_seconds)
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+                os.killpg(self.popen.pid, signal.SIGKILL)
+            self.popen.wait()
 
 
 def _remove(folder: Path) -> None:

@@ -1,10 +1,10 @@
 """Computes the numbers of a comparison: of every run, and over the seeds of a configuration.
 
 Scores compare only with scores of the same yardstick: the same network, real and held-out samples,
-and number of generated ones. The table has a column for each yardstick.
+and number of generated ones. Where there are several, a letter stands for each.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from statistics import fmean, stdev
 from string import ascii_lowercase
@@ -16,7 +16,7 @@ from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import RoundRow
 from mdgan.records.values import number_in, said, said_bytes, said_seconds
-from mdgan.report.numbers.rounds import SEEN_OFTEN, rounds_until_seen
+from mdgan.report.numbers.attendance import SEEN_OFTEN, rounds_until_seen
 from mdgan.report.numbers.scores import last_score, reference, score_events, yardstick
 from mdgan.report.numbers.subject import Subject, subjects
 from mdgan.report.numbers.traffic import samples_processed, server_bytes, worker_bytes
@@ -43,7 +43,6 @@ _OTHERS: tuple[tuple[str, str, Said], ...] = (
 )
 """The number's name in `comparison.json`, its heading, and how it is said."""
 
-_MOST_YARDSTICKS = 4
 _NOTHING = "–"
 _LAST = 0.25
 _LEAST_LOGGED = 3
@@ -118,42 +117,32 @@ def as_table(found: Mapping[str, Any]) -> str:
     for run in chain.from_iterable(finished.values()):
         if run["yardstick"]:
             floors.setdefault(run["yardstick"], []).extend([run["floor"]] if run["floor"] else [])
-    columns = _score_columns(finished, list(floors)) if len(floors) <= _MOST_YARDSTICKS else {}
-    for name, heading, say in _OTHERS:
-        columns[heading] = [_said(entry["summary"][name], say) for entry in found.values()]
-    columns = {heading: cells for heading, cells in columns.items() if set(cells) != {_NOTHING}}
+    letters = dict(zip(floors, ascii_lowercase, strict=False)) if len(floors) > 1 else {}
+    columns = {}
+    for name, heading, say in (*_SCORES, *_OTHERS):
+        cells = [_said(entry["summary"][name], say) for entry in found.values()]
+        if letters and (name, heading, say) in _SCORES:
+            of = [{letters.get(run["yardstick"], "") for run in runs} for runs in finished.values()]
+            cells = [_lettered(cell, used) for cell, used in zip(cells, of, strict=True)]
+        if set(cells) != {_NOTHING}:
+            columns[heading] = cells
     counts = [f"{len(finished[name])}/{len(entry['runs'])}" for name, entry in found.items()]
     rows = zip(found, counts, *columns.values(), strict=True)
     table = text_table(rows, ["", "runs", *columns], right=range(1, len(columns) + 2))
-    return "\n".join([table, *_notes(floors)])
+    return "\n".join([table, *_notes(floors, letters)])
 
 
-def _score_columns(
-    finished: Mapping[str, Sequence[Mapping[str, Any]]], yardsticks: Sequence[str]
-) -> dict[str, list[str]]:
-    """The cells of the columns of scores by heading; a letter stands for a yardstick."""
-    columns: dict[str, list[str]] = {}
-    for name, heading, say in _SCORES:
-        for letter, one in zip(ascii_lowercase, yardsticks, strict=False):
-            columns[f"{heading} {letter}" if len(yardsticks) > 1 else heading] = [
-                _said(_summary(name, [run for run in runs if run["yardstick"] == one]), say)
-                for runs in finished.values()
-            ]
-    return columns
+def _lettered(cell: str, used: Collection[str]) -> str:
+    return cell if cell == _NOTHING else f"{cell} {''.join(sorted(used))}"
 
 
-def _notes(floors: Mapping[str, Sequence[float]]) -> list[str]:
+def _notes(floors: Mapping[str, Sequence[float]], letters: Mapping[str, str]) -> list[str]:
     """What the scores were measured with, by yardstick."""
-    if len(floors) > _MOST_YARDSTICKS:
-        return [
-            f"no scores: these runs were scored in {len(floors)} ways that do not compare; "
-            "comparison.json has them all"
-        ]
     notes = []
-    for letter, (one, found) in zip(ascii_lowercase, floors.items(), strict=False):
+    for one, found in floors.items():
         floor = f"; real against real: FID {_said(_described(found), said)}" if found else ""
-        notes.append(f"{letter if len(floors) > 1 else 'scores'}: {one}{floor}")
-    return [*notes, *(["scores of different letters do not compare"] if len(floors) > 1 else [])]
+        notes.append(f"{letters.get(one, 'scores')}: {one}{floor}")
+    return [*notes, *(["scores of different letters do not compare"] if letters else [])]
 
 
 def _run(training: Training) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Reads runs, draws every figure, writes the page."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,12 +8,9 @@ from importlib import import_module
 from pathlib import Path
 
 from mdgan.errors import BadInput, cannot_write
-from mdgan.observe.progress import redrawn
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import runs_in
 from mdgan.storage.whole_file import write_whole
-
-_log = logging.getLogger(__name__)
 
 PAGE_NAME = "report.html"
 
@@ -64,18 +60,12 @@ def write_report(
     with _writing(f"--figures {figures}"):
         if figures is not None:
             figures.mkdir(parents=True, exist_ok=True)
-        html, num_figures, missing = compose(runs, written, figures, refresh_seconds, _show_step)
+        html, num_figures, missing = compose(runs, written, figures, refresh_seconds)
     with _writing(f"-o {output}"):
         write_whole(output, html.encode(errors="replace"))
     damage += [line for run in runs for line in run.damage]
     running = any(run.under_way for run in runs)
     return Report(output, num_figures, missing, tuple(damage), running)
-
-
-def _show_step(text: str) -> None:
-    """Shows what is being done where the line before is overwritten; a log needs no such lines."""
-    if redrawn():
-        _log.info("%s …", text, extra={"shown": "live"})
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[RecordedRun], list[str]]:
@@ -86,7 +76,6 @@ def _read(paths: Sequence[Path]) -> tuple[list[RecordedRun], list[str]]:
         for folder in runs_in(path):
             if folder.resolve() in runs:
                 raise BadInput(f"{folder}: given twice; name every run once")
-            _show_step(f"reading {folder}")
             try:
                 runs[folder.resolve()] = RecordedRun.read(folder)
             except BadInput as error:

@@ -1,9 +1,7 @@
 """All figures of the report, in their order: a new figure is one more entry here."""
 
 from mdgan.families.shown import SHOWN
-from mdgan.records.rows import RoundRow
 from mdgan.report.figures import (
-    attendance,
     audits,
     classes,
     costs,
@@ -11,12 +9,10 @@ from mdgan.report.figures import (
     samples,
     scores,
     slots,
-    swaps,
-    tables,
     timeline,
+    workers,
 )
 from mdgan.report.figures.picture import Entry, GroupedView, PageSection, View, recorded
-from mdgan.report.numbers import placements
 from mdgan.report.numbers.durations import OUTLIERS_ARE
 from mdgan.report.numbers.scores import METRICS, classwise, histograms
 from mdgan.report.numbers.subject import Subject
@@ -24,6 +20,7 @@ from mdgan.report.numbers.subject import Subject
 NO_SAMPLES = "no samples are saved yet"
 NO_SCORES = "no scores are recorded (mdgan evaluate adds some)"
 NO_CLASSES = "no scores of classes are recorded (mdgan evaluate adds some)"
+NO_ROUNDS = "no round tells who took part, as under differential privacy"
 NO_HOLDINGS = "no worker told how many samples of each class it holds"
 NO_SWAP = "no swap has taken place"
 NO_TRACE = "no trace of a complete {unit} is there yet"
@@ -77,16 +74,9 @@ QUALITY = PageSection("quality", "Quality", (
             caption="How often each class is generated, against how often it occurs in real data.",
         ),
         View(
-            name="right class", of=lambda subject: classwise(subject.run, "right"),
-            draw=classes.of_each_class("right", "%", 100),
+            name="class by class", of=recorded(classwise), draw=classes.class_by_class,
             caption="How many of the samples that were asked for of a class are predicted to be of "
-            "it.",
-        ),
-        View(
-            name="FID", of=lambda subject: classwise(subject.run, "fid"),
-            draw=classes.of_each_class("FID", ""),
-            caption="FID between the samples of a class and the held-out real ones of it, lower is "
-            "better.",
+            "it, and the FID between them and the held-out real ones of it, lower is better.",
         ),
         View(
             name="held by workers", fits=Subject.has_workers,
@@ -112,20 +102,19 @@ QUALITY = PageSection("quality", "Quality", (
 
 ROUNDS = PageSection("rounds", "Rounds", (
     Entry("rounds", "Rounds", (
-        View(
-            name="who took part", fits=Subject.has_rounds,
-            of=lambda subject: subject.run.of(RoundRow), draw=attendance.who_took_part_in_rounds,
-            caption="Every worker that was asked in a round. Asked in vain: its model did not come "
-            "in time; aborted: the model stayed as it was. Paler where a stretch holds several "
-            "rounds.",
-        ),
         GroupedView(
             name="samples seen", fits=Subject.has_rounds,
-            of=attendance.classes_seen, missing=NO_HOLDINGS, draw=attendance.samples_seen,
+            of=workers.classes_seen, missing=NO_HOLDINGS, draw=workers.samples_seen,
             caption="Samples that the server has seen through the workers that took part, a sample "
             "as often as its worker did. Lines are means over the classes, bands reach from the "
             "least to the most seen one; diamonds: every class was seen 500 times. As figure 14 of "
             "Guerraoui et al. (2020); the table has the KL divergence of their figure 10.",
+        ),
+        View(
+            name="who took part", fits=Subject.has_rounds,
+            of=workers.asked_rounds, missing=NO_ROUNDS, draw=workers.who_was_asked,
+            caption="How often every worker was asked, and took part: its model came in time and "
+            "the round was not aborted.",
         ),
     )),
 ))
@@ -133,33 +122,28 @@ ROUNDS = PageSection("rounds", "Rounds", (
 SLOTS = PageSection("slots", "Clients in slots", (
     Entry("placement", "Who trained where in a round", (
         View(
-            of=recorded(placements.typical_round), draw=slots.by_batches,
+            of=recorded(slots.typical_round), draw=slots.by_batches,
             caption="The clients that each slot trained in a typical round, one after another: the "
             "stronger the colour, the more batches. Grey: the slot had nothing to do.",
         ),
     )),
     Entry("predictions", "Predicted seconds", (
         View(
-            of=recorded(placements.predicted_by_kind), draw=slots.against_measured,
-            caption="How long clients took against what was predicted; dashed: as predicted.",
-        ),
-    )),
-    Entry("curves", "Seconds by batches", (
-        View(
-            of=recorded(placements.fits), draw=tables.fitted_curves,
-            caption="The curve a·x + b·log(x) + d of seconds by batches x, as fitted last to each "
-            "kind of slot (Sani et al. 2024, equation 3), and what it leaves.",
+            of=recorded(slots.predicted_by_kind), draw=slots.predictions,
+            caption="How long clients took against what was predicted, and the curve "
+            "a·x + b·log(x) + d of seconds by batches x, as fitted last to each kind of slot (Sani "
+            "et al. 2024, equation 3), with what it leaves.",
         ),
     )),
     Entry("idle", "Idle slots", (
         View(
-            of=recorded(placements.idle_shares), draw=tables.idle_slots,
+            of=recorded(slots.idle_shares), draw=slots.idle_slots,
             caption="The share of each round in which a slot trained no client.",
         ),
     )),
     Entry("concurrency", "How many slots", (
         View(
-            of=recorded(placements.climbs), draw=tables.numbers_of_slots,
+            of=recorded(slots.climbs), draw=slots.numbers_of_slots,
             caption="Slots that each host used while it searched for the best number, and the "
             "batches that it trained a second.",
         ),
@@ -212,21 +196,21 @@ COST = PageSection("cost", "Time, bytes and memory", (
     ), counted=True),
     Entry("memory", "Memory by process", (
         View(
-            of=tables.memory, draw=tables.memory_by_process,
+            of=costs.memory, draw=costs.memory_by_process,
             caption="What each process held in memory while it was looked at, about once a second. "
             "What several processes share counts for each of them.",
         ),
     )),
     Entry("fetching", "Waiting for data", (
         View(
-            of=tables.fetching, draw=tables.waits,
+            of=costs.fetching, draw=costs.waits,
             caption="How long training waited for a batch of pictures, and what read them ahead: "
             "threads and buffer grow while it waits, and shrink afterwards.",
         ),
     )),
     Entry("operators", "What the processor does", (
         View(
-            of=tables.operators, draw=tables.profiled,
+            of=costs.operators, draw=costs.profiled,
             caption="Shares of the time of the profiled {unit}s (--profile) by kind of operator. "
             "Between operators: Python, messages, records. On a GPU its own time counts. Where all "
             "roles share a process, the first row is of all of them. As figures 4 and 10 of Shi et "
@@ -239,7 +223,7 @@ WORKERS = PageSection("workers", "Workers and swaps", (
     Entry("attendance", "Who took part", (
         View(
             fits=Subject.has_workers,
-            of=attendance.of_run, draw=attendance.who_took_part,
+            of=workers.of_run, draw=workers.who_took_part,
             caption="When each worker was there. Late: the server went on without its answer; "
             "refused: the answer could not be used; each as high as its share of the iterations.",
             of_rounds="In rounds, a worker that is not asked misses nothing.",
@@ -255,7 +239,7 @@ WORKERS = PageSection("workers", "Workers and swaps", (
     Entry("swaps", "Swaps", (
         View(
             fits=Subject.can_swap,
-            of=swaps.of_run, missing=NO_SWAP, draw=swaps.who_gave_to_whom,
+            of=workers.of_swaps, missing=NO_SWAP, draw=workers.who_gave_to_whom,
             caption="How often each worker's discriminator went to each other worker.",
         ),
     )),
@@ -264,15 +248,15 @@ WORKERS = PageSection("workers", "Workers and swaps", (
 AUDIT = PageSection("audit", "What insiders learn", (
     Entry("audit", "What insiders learn", (
         View(
-            name="who was trained on: discriminators", of=audits.found_out("discriminators"),
-            draw=audits.roc_of_discriminators,
+            name="who was trained on: discriminators", of=audits.by_discriminators,
+            draw=audits.roc,
             caption="The attacker has a discriminator, as the next worker in a swap does, and "
             "takes samples with high logits for those of its last worker. The share of these that "
             "it finds, against the share of held-out samples that it takes for some. Dashed: "
             "guessing.",
         ),
         View(
-            name="generator", of=audits.found_out("generator"), draw=audits.roc_of_generator,
+            name="generator", of=audits.by_generator, draw=audits.roc,
             caption="The attacker has the generator alone, and takes the samples that lie nearest "
             "to generated ones for those that were trained on.",
         ),
@@ -294,7 +278,7 @@ AUDIT = PageSection("audit", "What insiders learn", (
             "before it learnt from the batch.",
         ),
         View(
-            name="ε from below", of=audits.found_out("bound"), draw=audits.from_below,
+            name="ε from below", of=audits.of_bound, draw=audits.from_below,
             caption="Secret coins included canaries among the samples, or not. An attacker that "
             "sees all that workers released, and knows all but the coins, guesses them; so many "
             "right guesses rule out every smaller ε (Steinke, Nasr and Jagielski 2023).",

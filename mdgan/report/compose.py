@@ -3,26 +3,32 @@
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from matplotlib.figure import Figure
 
 from mdgan import __version__
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.values import shown
 from mdgan.report.catalogue import SECTIONS
+from mdgan.report.figures.charts import styled
 from mdgan.report.figures.export import inline_svg, write_files
 from mdgan.report.figures.picture import Entry, GroupedView, Picture, Table, View
 from mdgan.report.figures.samples import result
-from mdgan.report.figures.style import styled
 from mdgan.report.glance import facts, measured, notices
-from mdgan.report.numbers.groups import groups
-from mdgan.report.numbers.subject import MOST_RUNS, Subject, a, differing_settings, subjects
+from mdgan.report.numbers.subject import (
+    MOST_RUNS,
+    Subject,
+    a,
+    differing_settings,
+    groups,
+    subjects,
+)
 from mdgan.report.palette import css_variables
+from mdgan.storage.whole_file import write_whole
 
 _ABOUT_THE_RUN = ("version", "dataset_file", "dataset_sha256", "machine")
 
@@ -46,8 +52,8 @@ class Block(NamedTuple):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether it has a drawing; else its numbers stand in a table alone."""
-        return any(view.picture.panels for view in self.views)
+        """Whether something is to be seen of it; else its numbers stand in a table alone."""
+        return any(view.picture.panels or view.picture.strips for view in self.views)
 
     @property
     def wide(self) -> bool:
@@ -60,7 +66,6 @@ def compose(
     written: datetime,
     figures: Path | None = None,
     refresh_seconds: float | None = None,
-    tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, int, dict[str, str]]:
     """The page of some runs: one HTML document that loads nothing.
 
@@ -78,7 +83,7 @@ def compose(
             for block in every:
                 _write_figures(block, figures)
         chapters = [(section, blocks) for section, blocks in sections if blocks]
-        page = _page(named, chapters, written, refresh_seconds, tell)
+        page = _page(named, chapters, written, refresh_seconds)
     missing = {block.name: block.missing for block in every if block.missing}
     return page, sum(block.is_drawn for block in every), missing
 
@@ -93,33 +98,33 @@ def _blocks(entry: Entry, named: Sequence[Subject]) -> Iterator[Block]:
         title = entry.title.format(**words)
         if apart and unit not in title.lower():
             title += f" of runs in {unit}s"
-        views, reason = [], ""
-        for view in entry.views:
-            picture = _draw(view, chosen)
-            if isinstance(picture, Picture):
-                views.append(_drawn(view, picture, chosen, words))
-            else:
-                reason = reason or picture.format(**words)
+        views = [drawn for view in entry.views if (drawn := _drawn(view, chosen, words))]
+        reasons = (view.missing for view in entry.views if any(map(view.fits, chosen)))
+        reason = "" if views else next(filter(None, reasons), "").format(**words)
         if views or reason:
             name = entry.name if unit == units[0] else f"{entry.name}-{unit}s"
-            yield Block(name, title, views, "" if views else reason)
+            yield Block(name, title, views, reason)
 
 
-def _draw(view: View[Any, Any], named: Sequence[Subject]) -> Picture | str:
-    """Makes a picture, or says why there is none; says nothing if it is not for these runs."""
+def _found(view: View[Any, Any], named: Sequence[Subject]) -> Sequence[Any]:
+    """The runs or configurations that recorded what a view is of, and their numbers."""
     fitting = [subject for subject in named if view.fits(subject)]
     every: Sequence[Any] = fitting
     if isinstance(view, GroupedView):
         every = groups(fitting)
     elif len(fitting) > MOST_RUNS:  # more than can be told apart
         every = [group.first for group in groups(fitting)]
-    found = [(one, numbers) for one in every if (numbers := view.of(one))]
-    return view.draw(found) if found else view.missing if fitting else ""
+    return [(one, numbers) for one in every if (numbers := view.of(one))]
 
 
 def _drawn(
-    view: View[Any, Any], picture: Picture, named: Sequence[Subject], words: Mapping[str, str]
-) -> Drawn:
+    view: View[Any, Any], named: Sequence[Subject], words: Mapping[str, str]
+) -> Drawn | None:
+    """A view of some runs; None if none of them recorded what it is of."""
+    found = _found(view, named)
+    if not found:
+        return None
+    picture: Picture = view.draw(found)
     in_rounds = all(subject.has_rounds() for subject in named)
     few = not isinstance(view, GroupedView) and len(named) > MOST_RUNS
     caption = (
@@ -134,12 +139,21 @@ def _drawn(
 
 
 def _write_figures(block: Block, figures: Path) -> None:
+    """Writes drawings as PNG and SVG, and pictures as they are."""
     for place, view in enumerate(block.views):
+        shown_as = view.name if place else ""
         for panel in view.picture.panels:
-            parts = (view.name if place else "", panel.label)
-            plain = (re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-") or "run" for part in parts
-                     if part)  # fmt: skip
-            write_files(panel.figure, figures, "-".join((block.name, *plain)))
+            write_files(panel.figure, figures / _file_name(block.name, shown_as, panel.label))
+        for strip in view.picture.strips:
+            label = strip.subject.label if len(view.picture.strips) > 1 else ""
+            for file, _, beneath in strip.stills:
+                name = _file_name(block.name, shown_as, label, beneath)
+                write_whole(figures / f"{name}.png", file.png)
+
+
+def _file_name(*parts: str) -> str:
+    plain = (re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-") or "run" for part in parts if part)
+    return "-".join(plain)
 
 
 def _page(
@@ -147,12 +161,7 @@ def _page(
     chapters: Sequence[Any],
     written: datetime,
     refresh_seconds: float | None,
-    tell: Callable[[str], None],
 ) -> str:
-    def svg(figure: Figure, name: str, about: str) -> str:
-        tell(f"drawing {about.partition('.')[0]}")
-        return inline_svg(figure, name, about)
-
     environment = Environment(
         loader=PackageLoader("mdgan.report"),
         autoescape=True,
@@ -166,7 +175,7 @@ def _page(
     )
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     environment.globals.update(facts=facts, measured=measured, notices=notices, shown=shown)
-    environment.globals.update(result=result, svg=svg)
+    environment.globals.update(result=result, svg=inline_svg)
     datasets = dict.fromkeys(shown(subject.run.config.get("dataset")) for subject in named)
     what = named[0].label if len(named) == 1 else f"{len(named)} runs"
     running = any(subject.run.under_way for subject in named)

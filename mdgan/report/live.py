@@ -92,36 +92,27 @@ def _serving(page: Path, port: int) -> Iterator[str]:
 
 def _handler(page: Path) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """Answers GET and HEAD with the page as it is now."""
+        """Answers GET with the page as it is now."""
 
         server: ThreadingHTTPServer
         server_version, sys_version = "mdgan", ""
         timeout = _SLOW_CLIENT_SECONDS
 
         def do_GET(self) -> None:
-            """Sends the page."""
-            if (content := self._begin()) is not None:
-                self.wfile.write(content)
-
-        def do_HEAD(self) -> None:
-            """Sends what GET would say of the page."""
-            self._begin()
-
-        def _begin(self) -> bytes | None:
-            """Sends the headers, and gives the page; sends an error if it may not be read."""
+            """Sends the page, or an error if it may not be read."""
             port = self.server.server_port
             ours = [[f"{name}:{port}"] for name in (_LOOPBACK, "localhost")]
             if self.headers.get_all("Host", []) not in ours:
                 self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
-                return None
+                return
             if self.path.partition("?")[0] not in ("/", f"/{PAGE_NAME}"):
                 self.send_error(HTTPStatus.NOT_FOUND)
-                return None
+                return
             try:
                 content = page.read_bytes()
             except OSError:
                 self.send_error(HTTPStatus.SERVICE_UNAVAILABLE)
-                return None
+                return
             self.send_response(HTTPStatus.OK)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
@@ -130,7 +121,7 @@ def _handler(page: Path) -> type[BaseHTTPRequestHandler]:
             self.send_header("X-Content-Type-Options", "nosniff")
             self.send_header("X-Frame-Options", "DENY")
             self.end_headers()
-            return content
+            self.wfile.write(content)
 
         def log_message(self, _format: str, *_arguments: object) -> None:
             """Says nothing of requests."""

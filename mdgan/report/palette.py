@@ -44,11 +44,6 @@ OPERATIONS = {
     "train": Colour("#4b4fb8", "#8f94ec"), "swap": Colour("#8d8400", "#f0e442"),
     "evaluate": Colour("#3e7a1e", "#8cc96a"), "checkpoint": Colour("#7a6652", "#b39d86"),
 }
-KINDS = {
-    "batches": Colour("#3e9ed5", "#57b5ea"), "feedback message": Colour("#00815e", "#24ba8d"),
-    "discriminators": Colour("#8e8501", "#f1e543"), "round": Colour("#7b63b1", "#a590d7"),
-    "update": Colour("#a87501", "#edb32f"), "extractor": Colour("#b4568d", "#e09bc5"),
-}
 PRESENCE = {
     "took part": Colour("#5a92bd", "#41769e"), "late": Colour("#cd7600", "#f5b53d"),
     "refused": Colour("#a3357f", "#ea8fcf"),
@@ -64,7 +59,6 @@ PALETTE: dict[str, Colour] = {
     **LINES,
     **RUNS,
     **{f"op-{name.replace(' ', '-')}": colour for name, colour in OPERATIONS.items()},
-    **{f"kind-{name.replace(' ', '-')}": colour for name, colour in KINDS.items()},
     **{f"was-{name.replace(' ', '-')}": colour for name, colour in PRESENCE.items()},
     "heat": HEAT,
     "other": OTHER,

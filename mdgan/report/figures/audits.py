@@ -1,7 +1,7 @@
 """What `mdgan audit` found: ROC curves, samples that look copied, single answers, a bound on ε."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
@@ -13,67 +13,55 @@ from mdgan.records.audit import (
     Bound,
     Copying,
     Inversion,
-    Judged,
     Separation,
 )
 from mdgan.records.values import said
-from mdgan.report.figures.charts import bar_chart, legend, new_axes
-from mdgan.report.figures.picture import Picture, PictureFile, Row, Table, one_each, one_strip_each
-from mdgan.report.figures.samples import draw_files, read_picture
-from mdgan.report.figures.style import COLOURS, DASHED, SOFT
+from mdgan.report.figures.charts import COLOURS, DASHED, SOFT, legend, new_axes
+from mdgan.report.figures.picture import PictureFile, Row, Stills, each_run
+from mdgan.report.figures.samples import read_picture
 from mdgan.report.numbers.subject import Subject
 
-_HEADER = ("run", "attack", "against samples of", "trained on", "others", "AUC", "±",
-           *FOUND_AT)  # fmt: skip
 _INCHES = 3.2
-_LEAST, _STATED = "at least, by canaries", "at most, stated"
-
-Curves = Sequence[tuple[str, Separation]]
-"""Attacks by name."""
 
 
-def found_out(name: str) -> Callable[[Subject], Any]:
-    """Finds a part of a run's audit, `discriminators`, `generator` or `bound`; None without one."""
-    return lambda subject: getattr(subject.run.audit, name, None)
+class Attack(NamedTuple):
+    """One way to tell members from others, and of whose samples."""
+
+    name: str
+    against: str
+    found: Separation
+    drawn: bool = True
 
 
-def roc_of_discriminators(found: Sequence[tuple[Subject, list[Judged]]]) -> Picture:
-    """The ROC curves of all discriminators, a drawing each run."""
-    rows: list[Row] = []
-    curves: list[tuple[Subject, Curves]] = []
-    for subject, all_judged in found:
-        named = [(f"at worker {n}" if (n := one.worker) else "the server's", one)
-                 for one in all_judged]  # fmt: skip
-        curves.append((subject, [(name, judged.of_last) for name, judged in named]))
-        for name, judged in named:
-            last = f"worker {judged.last}" if judged.last else "all workers"
-            rows.append(_row(subject, name, last, judged.of_last))
-            if judged.last and len(judged.iterations) > 1:
-                rows.append(_row(subject, name, "all that trained it", judged.of_all))
-    return one_each(curves, _roc, _said_auc, Table(_HEADER, rows))
+def by_discriminators(subject: Subject) -> list[Attack]:
+    """The attacks with all discriminators: on their last worker's samples, and on all others'."""
+    attacks = []
+    for one in subject.run.audit.discriminators if subject.run.audit else ():
+        name = f"at worker {one.worker}" if one.worker else "the server's"
+        last = f"worker {one.last}" if one.last else "all workers"
+        attacks.append(Attack(name, last, one.of_last))
+        if one.last and len(one.iterations) > 1:
+            attacks.append(Attack(name, "all that trained it", one.of_all, drawn=False))
+    return attacks
 
 
-def roc_of_generator(found: Sequence[tuple[Subject, list[Copying]]]) -> Picture:
-    """The ROC curves by distances to generated samples, a drawing each run."""
-    curves = [(s, [(f"by {one.space}", one.membership) for one in each]) for s, each in found]
-    rows = [
-        _row(subject, name, "all workers", separation)
-        for subject, each in curves
-        for name, separation in each
-    ]
-    return one_each(curves, _roc, _said_auc, Table(_HEADER, rows))
+def by_generator(subject: Subject) -> list[Attack]:
+    """The attacks by distances to generated samples."""
+    copying = subject.run.audit.generator if subject.run.audit else ()
+    return [Attack(f"by {one.space}", "all workers", one.membership) for one in copying]
 
 
-def _row(subject: Subject, attack: str, against: str, found: Separation) -> Row:
-    return (
-        *(subject.label, attack, against, f"{found.members:,}", f"{found.others:,}"),
-        *(f"{found.auc:.3f}", f"{found.error:.3f}", *found.found_in_words()),
-    )
+def _rows_of_attacks(_subject: Subject, attacks: Sequence[Attack]) -> Iterable[Row]:
+    return [
+        (*(name, against, f"{found.members:,}", f"{found.others:,}"),
+         *(f"{found.auc:.3f}", f"{found.error:.3f}", *found.found_in_words()))
+        for name, against, found, _ in attacks
+    ]  # fmt: skip
 
 
-def _said_auc(subject: Subject, curves: Curves) -> str:
+def _said_auc(subject: Subject, attacks: Sequence[Attack]) -> str:
     """How well the attacks work, and what the run promises of its own."""
-    areas = [separation.auc for _, separation in curves]
+    areas = [attack.found.auc for attack in attacks if attack.drawn]
     low, high = f"{min(areas):.2f}", f"{max(areas):.2f}"
     told = f"AUC {low}" if low == high else f"AUC {low} to {high}"
     audit = subject.run.audit
@@ -83,63 +71,64 @@ def _said_auc(subject: Subject, curves: Curves) -> str:
     return f"{told}; of differential privacy at most ε = {spent} is spent"
 
 
-def _roc(_subject: Subject, curves: Curves) -> Figure:
+def _roc(_subject: Subject, attacks: Sequence[Attack]) -> Figure:
     figure, axes = new_axes(_INCHES)
-    few = len(curves) <= len(COLOURS)
-    for place, (name, found) in enumerate(curves):
-        label, alpha = (name, 1.0) if few else (None, 0.5)
+    drawn = [attack for attack in attacks if attack.drawn]
+    few = len(drawn) <= len(COLOURS)
+    for place, attack in enumerate(drawn):
+        label, alpha = (attack.name, 1.0) if few else (None, 0.5)
         colour = COLOURS[place % len(COLOURS)]
-        x, y = zip(*found.curve, strict=True)
+        x, y = zip(*attack.found.curve, strict=True)
         axes.plot(x, y, color=colour, label=label, alpha=alpha, linewidth=1)
     axes.plot((0, 1), (0, 1), color=SOFT, linestyle=DASHED, linewidth=0.8)
-    axes.set(
-        xlim=(0, 1), ylim=(0, 1), xlabel="held-out samples taken for members",
-        ylabel="members found",
-    )  # fmt: skip
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    axes.set(xlabel="held-out samples taken for members", ylabel="members found")
     legend(figure)
     return figure
 
 
+roc = each_run(
+    ("attack", "against samples of", "trained on", "others", "AUC", "±", *FOUND_AT),
+    rows=_rows_of_attacks, told=_said_auc, draw=_roc,
+)  # fmt: skip
+
+
 class Copied(NamedTuple):
-    """The picture of what looks copied, and the audit that made it."""
+    """The picture of what looks copied, and how near it comes."""
 
     file: PictureFile
-    audit: Audit
+    distances: Sequence[Copying]
 
 
 def of_copies(subject: Subject) -> Copied | None:
     """The picture of what looks copied."""
     audit = subject.run.audit
     file = _picture(subject, NEIGHBOURS, audit) if audit and audit.generator else None
-    return Copied(file, audit) if file and audit else None
+    return Copied(file, audit.generator) if file and audit else None
 
 
-def copies(found: Sequence[tuple[Subject, Copied]]) -> Picture:
-    """Generated samples, and beneath each the nearest one trained on and the nearest held out."""
-    rows = [
-        (subject.label, copy.space, said(copy.ratio), copy.nearer_in_words())
-        for subject, copied in found
-        for copy in copied.audit.generator
-    ]
-    header = ("run", "distances in", "to trained on by to held out", "nearer to one trained on")
+def _rows_of_copies(_subject: Subject, copied: Copied) -> Iterable[Row]:
+    return [(one.space, said(one.ratio), one.nearer_in_words()) for one in copied.distances]
 
-    def told(_subject: Subject, copied: Copied) -> str:
-        ratios = [f"{said(copy.ratio)} in {copy.space}" for copy in copied.audit.generator]
-        return (
-            "The distance of a generated sample to the nearest sample trained on, by that to the "
-            f"nearest of as many held-out ones, is {' and '.join(ratios)} (medians; 1 copies "
-            "nothing)"
-        )
 
-    def draw(_subject: Subject, copied: Copied) -> Figure:
-        return draw_files([("generated, trained on, held out", copied.file)], 1)
+def _said_copies(_subject: Subject, copied: Copied) -> str:
+    ratios = [f"{said(one.ratio)} in {one.space}" for one in copied.distances]
+    return (
+        "The distance of a generated sample to the nearest sample trained on, by that to the "
+        f"nearest of as many held-out ones, is {' and '.join(ratios)} (medians; 1 copies "
+        "nothing)"
+    )
 
-    def strip(subject: Subject, copied: Copied) -> tuple[str, list[tuple[PictureFile, str, str]]]:
-        still = (copied.file, subject.label, f"iteration {copied.file.iteration:,}")
-        return f"Samples of {subject.label} that look copied", [still]
 
-    return one_strip_each(found, draw, told, Table(header, rows), strip)
+def _show_copies(subject: Subject, copied: Copied) -> tuple[str, Stills]:
+    still = (copied.file, subject.label, f"iteration {copied.file.iteration:,}")
+    return f"Samples of {subject.label} that look copied", [still]
 
+
+copies = each_run(
+    ("distances in", "to trained on by to held out", "nearer to one trained on"),
+    rows=_rows_of_copies, told=_said_copies, show=_show_copies,
+)  # fmt: skip
 
 Inverted = Sequence[tuple[Inversion, PictureFile]]
 """The attacks on one kind of answer, one for each batch size, and their pictures."""
@@ -156,35 +145,32 @@ def of_answers(kind: str) -> Callable[[Subject], Inverted]:
     return find
 
 
-def answers(found: Sequence[tuple[Subject, Inverted]]) -> Picture:
-    """Samples of batches, and what was made of answers, a strip each run."""
-    rows = [
+def _rows_of_answers(_subject: Subject, inverted: Inverted) -> Iterable[Row]:
+    return [
         (
-            *(subject.label, f"{each.batch_size:,}", f"{each.found.auc:.3f}"),
+            *(f"{each.batch_size:,}", f"{each.found.auc:.3f}"),
             "–" if each.blind is None else f"{each.blind.auc:.3f}",
             *(said(each.psnr), said(each.control_psnr), said(each.ssim), said(each.best_psnr)),
         )
-        for subject, inverted in found
         for each, _ in inverted
     ]
-    header = ("run", "batch of", "AUC of its samples", "AUC of the shard, blind", "PSNR [dB]",
-              "PSNR of others [dB]", "SSIM", "best PSNR [dB]")  # fmt: skip
 
-    def told(_subject: Subject, inverted: Inverted) -> str:
-        each = [f"{said(one.psnr)} dB of a batch of {one.batch_size:,}" for one, _ in inverted]
-        return f"PSNR {', '.join(each)}"
 
-    def draw(_subject: Subject, inverted: Inverted) -> Figure:
-        titled = [(f"batch of {one.batch_size:,}", file) for one, file in inverted]
-        return draw_files(titled, len(titled))
+def _said_answers(_subject: Subject, inverted: Inverted) -> str:
+    each = [f"{said(one.psnr)} dB of a batch of {one.batch_size:,}" for one, _ in inverted]
+    return f"PSNR {', '.join(each)}"
 
-    def strip(
-        subject: Subject, inverted: Inverted
-    ) -> tuple[str, list[tuple[PictureFile, str, str]]]:
-        stills = [(file, subject.label, f"batch of {one.batch_size:,}") for one, file in inverted]
-        return f"Real samples of {subject.label}, and what was made of answers", stills
 
-    return one_strip_each(found, draw, told, Table(header, rows), strip)
+def _show_answers(subject: Subject, inverted: Inverted) -> tuple[str, Stills]:
+    stills = [(file, subject.label, f"batch of {one.batch_size:,}") for one, file in inverted]
+    return f"Real samples of {subject.label}, and what was made of answers", stills
+
+
+answers = each_run(
+    ("batch of", "AUC of its samples", "AUC of the shard, blind", "PSNR [dB]",
+     "PSNR of others [dB]", "SSIM", "best PSNR [dB]"),
+    rows=_rows_of_answers, told=_said_answers, show=_show_answers,
+)  # fmt: skip
 
 
 def _picture(subject: Subject, name: str, audit: Audit | None) -> PictureFile | None:
@@ -192,25 +178,22 @@ def _picture(subject: Subject, name: str, audit: Audit | None) -> PictureFile | 
     return None if audit is None else read_picture(path, audit.iteration)
 
 
-def from_below(found: Sequence[tuple[Subject, Bound]]) -> Picture:
-    """Two bars each run: what its ε is at least, and at most."""
-    rows: list[Row] = [
-        (
-            *(subject.label, f"{bound.canaries:,}", bound.kind),
-            *(f"{bound.guesses:,}", f"{bound.right:,}"),
-            *(f"{bound.epsilon:.2f}", f"{100 * bound.confidence:.0f} %", f"{bound.stated:.3g}"),
-        )
-        for subject, bound in found
-    ]
-    header = ("run", "canaries", "kind", "guesses", "right", "ε at least", "with confidence",
-              "ε stated")  # fmt: skip
+def of_bound(subject: Subject) -> Bound | None:
+    """What the ε of a run is at least, if canaries were looked for."""
+    return subject.run.audit.bound if subject.run.audit else None
 
-    def draw(_subject: Subject, bound: Bound) -> Figure:
-        bars = [(_LEAST, {_LEAST: bound.epsilon}), (_STATED, {_STATED: bound.stated})]
-        colours = {_LEAST: COLOURS[0], _STATED: SOFT}
-        return bar_chart([("", bars)], list(colours), lambda part: {"color": colours[part]}, "ε")
 
-    def told(_subject: Subject, bound: Bound) -> str:
-        return f"lower bound: {bound}{'; the stated ε is wrong' if bound.contradicts else ''}"
+def _row_of_bound(_subject: Subject, bound: Bound) -> Iterable[Row]:
+    counts = (f"{bound.canaries:,}", bound.kind, f"{bound.guesses:,}", f"{bound.right:,}")
+    confidence = f"{100 * bound.confidence:.0f} %"
+    return [(*counts, f"{bound.epsilon:.2f}", confidence, f"{bound.stated:.3g}")]
 
-    return one_each(found, draw, told, Table(header, rows))
+
+def _said_bound(_subject: Subject, bound: Bound) -> str:
+    return f"lower bound: {bound}{'; the stated ε is wrong' if bound.contradicts else ''}"
+
+
+from_below = each_run(
+    ("canaries", "kind", "guesses", "right", "ε at least", "with confidence", "ε stated"),
+    rows=_row_of_bound, told=_said_bound,
+)  # fmt: skip

@@ -1,10 +1,13 @@
-"""What several figures draw alike: axes, lines with bands, lanes, bars, rectangles, heat maps."""
+"""How figures look, and what several draw alike: axes, lines, lanes, bars, heat maps."""
 
+import gc
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TypeAlias
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
@@ -12,17 +15,64 @@ from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from mdgan.records.values import measured
-from mdgan.report.figures.style import (
-    COLOURS,
-    INK,
-    NARROW_INCHES,
-    WIDE_INCHES,
-    line_style,
-    run_colour,
-)
 from mdgan.report.numbers.durations import MOST_STRETCHES, BandedLine, envelope
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.palette import HEAT
+from mdgan.report.palette import HEAT, INKS, LINES, OPERATIONS, OTHER, RUNS
+
+INCHES, WIDE_INCHES = 4.0, 11.4
+"""How wide figures are; on a narrow screen a wide one is scrolled."""
+INK, SOFT = INKS["ink"].light, INKS["soft"].light
+GRID, AXIS, IDLE = LINES["grid"].light, LINES["axis"].light, LINES["idle"].light
+COLOURS = [colour.light for colour in RUNS.values()]
+MARKERS = "os^DvPX*"
+DASHED = (0, (6, 3))
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+COLOURED = {
+    **{"batches": "send", "feedback": "feedback", "discriminators": "swap"},
+    **{"round": "fake half", "update": "generate", "extractor": "aggregate"},
+}
+"""The kinds of messages with a colour of their own, and the operation that has the same."""
+_NETWORK = frozenset({"send", "receive", "swap"})
+_MOST_MARKERS = 12
+
+_SETTINGS: dict[Any, Any] = {
+    "font.size": 8.5,
+    "font.sans-serif": ["DejaVu Sans"],
+    "axes.titlesize": 8.5,
+    "axes.titlelocation": "left",
+    "axes.titlecolor": INK,
+    "legend.frameon": False,
+    "legend.borderpad": 0.0,
+    "legend.borderaxespad": 0.2,
+    "legend.handlelength": 2.4,
+    "legend.columnspacing": 1.4,
+    "text.color": INK,
+    "text.parse_math": False,
+    "axes.labelcolor": SOFT,
+    "xtick.color": AXIS,
+    "ytick.color": AXIS,
+    "xtick.labelcolor": SOFT,
+    "ytick.labelcolor": SOFT,
+    "axes.edgecolor": AXIS,
+    "axes.facecolor": "none",
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "ytick.minor.size": 0,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4,
+    "hatch.linewidth": 0.5,
+    "figure.constrained_layout.h_pad": 0.03,
+    "figure.constrained_layout.w_pad": 0.03,
+    "svg.fonttype": "none",
+}
 
 Rectangle: TypeAlias = tuple[float, float, float, float]
 """x, y, width, height."""
@@ -45,14 +95,67 @@ _MOST_WRITTEN = 400
 _GAP = 0.06
 
 
-def new_figure(height: float, wide: bool = False) -> Figure:
-    """An empty figure, `height` inches high."""
-    return Figure(figsize=(WIDE_INCHES if wide else NARROW_INCHES, height), layout="constrained")
+@contextmanager
+def styled() -> Iterator[None]:
+    """Everything drawn or saved inside looks the same, whatever the user's matplotlibrc says."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
+        collects = gc.isenabled()
+        gc.disable()  # a quarter of the time went into looking for garbage, of which there is none
+        try:
+            yield
+        finally:
+            if collects:
+                gc.enable()
 
 
-def new_axes(height: float = 2.75, wide: bool = False) -> tuple[Figure, Axes]:
-    """A figure, `height` inches high, that is one drawing."""
-    figure = new_figure(height, wide)
+def run_colour(subject: Subject) -> str:
+    """The colour of a run."""
+    return COLOURS[subject.position % len(COLOURS)]
+
+
+def run_style(subject: Subject) -> dict[str, Any]:
+    """Colour, dashes and marker of a run: never colour alone."""
+    return {
+        "color": run_colour(subject),
+        "linestyle": _DASHES[subject.position % len(_DASHES)],
+        "marker": MARKERS[subject.position % len(MARKERS)],
+    }
+
+
+def dot_style(subject: Subject) -> dict[str, Any]:
+    """`run_style` for points that no line joins."""
+    return {**run_style(subject), "linestyle": "none"}
+
+
+def line_style(subject: Subject, num_points: int) -> dict[str, Any]:
+    """`run_style` for a line of so many points, with markers that do not hide it."""
+    return {**run_style(subject), "markevery": max(1, -(-num_points // _MOST_MARKERS))}
+
+
+def operation_style(name: str) -> dict[str, Any]:
+    """The fill of an operation: its colour, hatched if it is spent on the network."""
+    colour = OPERATIONS.get(name, OTHER).light
+    hatch = {"hatch": "////", "edgecolor": IDLE} if name in _NETWORK else {}
+    return {"facecolor": colour, "linewidth": 0, **hatch}
+
+
+def kind_style(kind: str) -> dict[str, Any]:
+    """The fill of a kind of message."""
+    known = OPERATIONS[COLOURED[kind]] if kind in COLOURED else OTHER
+    hatch = {"discriminators": "xxxx", "feedback": "////", "update": "////"}.get(kind, "")
+    return {"facecolor": known.light, "linewidth": 0, "hatch": hatch, "edgecolor": IDLE}
+
+
+def new_figure(height: float, width: float = INCHES) -> Figure:
+    """An empty figure of so many inches."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def new_axes(height: float = 2.75, width: float = INCHES) -> tuple[Figure, Axes]:
+    """A figure of so many inches that is one drawing."""
+    figure = new_figure(height, width)
     return figure, figure.add_subplot()
 
 
@@ -84,20 +187,16 @@ def iteration_axis(axes: Axes, label: str = "iteration", most_ticks: int = 6) ->
     axes.set_xlabel(label)
 
 
-def log_if_wide(
-    axes: Axes, values: Sequence[float], ratio: float = _LOG_FROM_RATIO, which: str = "y"
-) -> bool:
+def log_if_wide(axes: Axes, values: Sequence[float], ratio: float = _LOG_FROM_RATIO) -> bool:
     """Makes y logarithmic if the values span so much that a linear axis would flatten most."""
     if not values or min(values) <= 0 or max(values) <= ratio * min(values):
         return False
-    for name in which:
-        axes.set(**{f"{name}scale": "log"})
-        axis = axes.xaxis if name == "x" else axes.yaxis
-        low, high = axis.get_view_interval()
-        subs = (1.0, 2.0, 5.0) if high / low < 1000 else (1.0,)
-        axis.set_major_locator(LogLocator(subs=subs, numticks=12))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-        axis.set_minor_formatter(NullFormatter())
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    subs = (1.0, 2.0, 5.0) if high / low < 1000 else (1.0,)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     return True
 
 
@@ -164,14 +263,12 @@ def bar_chart(
     return figure
 
 
-def lane_chart(
-    height: float, names: Sequence[str], length: tuple[float, float], wide: bool
-) -> tuple[Figure, Axes]:
-    """An empty figure with a lane for each name, the first at the top."""
-    figure, axes = new_axes(height, wide)
-    axes.set(xlim=length, ylim=(len(names) - 0.5, -0.5))
+def lane_chart(height: float, names: Sequence[str], length: float) -> tuple[Figure, Axes]:
+    """An empty wide figure with a lane for each name, the first at the top."""
+    figure, axes = new_axes(height, WIDE_INCHES)
+    axes.set(xlim=(0, length), ylim=(len(names) - 0.5, -0.5))
     axes.set_yticks(range(len(names)), names)
-    axes.xaxis.set_major_locator(MaxNLocator(10 if wide else 5))
+    axes.xaxis.set_major_locator(MaxNLocator(10))
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
     return figure, axes

@@ -1,14 +1,24 @@
 """Which classes the generator makes, and which the workers hold."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 from matplotlib.figure import Figure
 
-from mdgan.records.values import count
-from mdgan.report.figures.charts import MOST_TICKS, heat_map, legend, new_axes, some_names
-from mdgan.report.figures.picture import Picture, Row, Table, one_each, together
-from mdgan.report.figures.style import AXIS, IDLE, dot_style, run_colour
+from mdgan.records.values import count, said
+from mdgan.report.figures.charts import (
+    AXIS,
+    IDLE,
+    MOST_TICKS,
+    dot_style,
+    heat_map,
+    legend,
+    new_axes,
+    run_colour,
+    some_names,
+)
+from mdgan.report.figures.picture import Picture, Row, each_run, together
 from mdgan.report.numbers.attendance import holdings
 from mdgan.report.numbers.subject import Subject
 
@@ -18,18 +28,16 @@ _MOST_WORKERS = 200
 Histograms: TypeAlias = tuple[int, list[float], list[float]]
 """An iteration, and what share each class has among generated and among real samples."""
 
-Classwise: TypeAlias = tuple[int, list[float | None]]
-"""An iteration, and a number of each class; None where there is none."""
+Classwise: TypeAlias = tuple[int, Sequence[float | None], Sequence[float | None]]
+"""An iteration, and of each class what share is predicted to be of it, and its FID."""
 
 Holdings: TypeAlias = Mapping[int, list[int]]
 """Worker → how many samples of each class it holds."""
 
 
-def class_histogram(found: Sequence[tuple[Subject, Histograms]]) -> Picture | str:
+def class_histogram(found: Sequence[tuple[Subject, Histograms]]) -> Picture:
     """How often each class is generated, and how often it is real."""
     num_classes = max(max(len(made), len(real)) for _, (_, made, real) in found)
-    if num_classes > _MOST_CLASSES:
-        return f"{num_classes} classes are too many to draw"
     figure, axes = new_axes()
     real = next((real for _, (_, _, real) in found if real), [])
     look: dict[str, Any] = {"facecolor": IDLE, "edgecolor": AXIS, "linewidth": 0.8}
@@ -54,39 +62,26 @@ def class_histogram(found: Sequence[tuple[Subject, Histograms]]) -> Picture | st
     return together(figure, seen, ("", *(f"class {c}" for c in range(num_classes))), rows)
 
 
-def of_each_class(
-    name: str, unit: str, factor: float = 1.0
-) -> Callable[[Sequence[tuple[Subject, Classwise]]], Picture | str]:
-    """Draws a number of each class that a conditional generator was asked for, with its unit."""
-
-    def draw(found: Sequence[tuple[Subject, Classwise]]) -> Picture | str:
-        num_classes = max(len(values) for _, (_, values) in found)
-        if num_classes > _MOST_CLASSES:
-            return f"{num_classes} classes are too many to draw"
-        figure, axes = new_axes()
-        for subject, (_, values) in found:
-            known = [(c, factor * value) for c, value in enumerate(values) if value is not None]
-            x, y = zip(*known, strict=True)
-            axes.plot(x, y, **dot_style(subject), label=subject.label, clip_on=False)
-        some_names(axes.set_xticks, range(num_classes))
-        axes.set(xlabel="class", ylabel=f"{name} [{unit}]" if unit else name, ylim=(0, None))
-        if len(found) > 1:
-            legend(figure)
-        rows = [
-            (f"{s.label}, iteration {i:,}", *(_said(value, factor, unit) for value in values))
-            for s, (i, values) in found
-        ]
-        return together(figure, "", ("", *(f"class {c}" for c in range(num_classes))), rows)
-
-    return draw
-
-
-def _said(value: float | None, factor: float, unit: str) -> str:
-    return "-" if value is None else f"{factor * value:.1f} {unit}".strip()
-
-
 def _percent(shares: Sequence[float]) -> Row:
     return tuple(f"{100 * share:.1f} %" for share in shares)
+
+
+def _rows_of_classes(_subject: Subject, classwise: Classwise) -> Iterable[Row]:
+    iteration, right, distances = classwise
+    for number, (share, distance) in enumerate(zip_longest(right, distances)):
+        if share is not None or distance is not None:
+            predicted = "–" if share is None else f"{100 * share:.1f} %"
+            yield f"{iteration:,}", f"class {number}", predicted, said(distance)
+
+
+def _said_classes(_subject: Subject, classwise: Classwise) -> str:
+    return f"after iteration {classwise[0]:,}"
+
+
+class_by_class = each_run(
+    ("iteration", "class", "predicted to be of it", "FID"),
+    rows=_rows_of_classes, told=_said_classes,
+)  # fmt: skip
 
 
 def held(subject: Subject) -> Holdings | None:
@@ -95,18 +90,14 @@ def held(subject: Subject) -> Holdings | None:
     return found if any(found.values()) else None
 
 
-def worker_holdings(found: Sequence[tuple[Subject, Holdings]]) -> Picture:
-    """How many samples of each class every worker holds."""
-    rows = [
-        (subject.label, f"worker {n}", f"{sum(counts):,}", " ".join(map(str, counts)))
-        for subject, of_workers in found
+def _rows_of_holdings(_subject: Subject, of_workers: Holdings) -> Iterable[Row]:
+    return [
+        (f"worker {n}", f"{sum(counts):,}", " ".join(map(str, counts)))
         for n, counts in of_workers.items()
     ]
-    header = ("run", "worker", "samples", "of class 0, 1, …")
-    return one_each(found, _draw_holdings, _sizes, Table(header, rows))
 
 
-def _sizes(_subject: Subject, of_workers: Holdings) -> str:
+def _said_holdings(_subject: Subject, of_workers: Holdings) -> str:
     sizes = [sum(counts) for counts in of_workers.values()]
     size = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
     return f"{count(len(sizes), 'worker')} with {size} samples each"
@@ -123,3 +114,9 @@ def _draw_holdings(_subject: Subject, of_workers: Holdings) -> Figure:
     some_names(axes.set_xticks, range(num_classes))
     some_names(axes.set_yticks, workers, 2 * MOST_TICKS)
     return figure
+
+
+worker_holdings = each_run(
+    ("worker", "samples", "of class 0, 1, …"),
+    rows=_rows_of_holdings, told=_said_holdings, draw=_draw_holdings,
+)  # fmt: skip

@@ -1,14 +1,23 @@
-"""What iterations, or rounds, are spent on: operations and bytes."""
+"""What iterations, or rounds, are spent on: operations, bytes, memory, waiting for data."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from matplotlib.figure import Figure
 
-from mdgan.records.values import count, said_bytes, said_seconds, size_unit, time_unit
-from mdgan.report.figures.charts import bar_chart
-from mdgan.report.figures.picture import Panel, Picture, Row, Table, only
-from mdgan.report.figures.style import COLOURED, kind_style, operation_style
+from mdgan.records.roles import first_worker
+from mdgan.records.rows import OPERATORS, Fetching, Profile
+from mdgan.records.values import (
+    chosen_evenly,
+    count,
+    said_bytes,
+    said_seconds,
+    size_unit,
+    time_unit,
+)
+from mdgan.report.figures.charts import COLOURED, bar_chart, kind_style, operation_style
+from mdgan.report.figures.picture import Panel, Picture, Row, Table, each_run, only
 from mdgan.report.numbers import durations as numbers
 from mdgan.report.numbers.subject import Subject, a
 from mdgan.report.numbers.traffic import KIND_ORDER, Rate, server_rate, worker_rate
@@ -19,7 +28,8 @@ ORDER = tuple(dict.fromkeys(("generate", *numbers.WORKER_ORDER[:-3], *numbers.SE
 _LEAST_SHARE = 0.01
 _WAYS = ("sent", "received")
 _SMALL = "other"
-_WORKER = "a worker, mean"
+_WORKER, _HOST = "a worker, mean", "a host, mean"
+_MOST_ROWS = 40
 
 Had = TypeVar("Had")
 Of: TypeAlias = list[tuple[Subject, Had]]
@@ -147,3 +157,119 @@ def _bytes(had: Of[Rate], kinds: Sequence[str], a_unit: str) -> Figure:
         bars = [(name, parts(way)) for name, way in zip(_WAYS, rate, strict=True)]
         groups.append((subject.label if len(had) > 1 else "", bars))
     return bar_chart(groups, [*shown, _SMALL], kind_style, f"{unit} {a_unit}", with_legend=True)
+
+
+# ----- numbers that stand in tables alone
+
+Memory: TypeAlias = Mapping[str, Sequence[int]]
+"""Role → the bytes that its process held at one time after another; the server first."""
+
+
+def memory(subject: Subject) -> Memory:
+    """What each process of a run held."""
+
+    def place(role: str) -> tuple[bool, int, str]:
+        return role != "server", first_worker(role), role
+
+    traces = subject.run.traces
+    return {role: traces[role].memory for role in sorted(traces, key=place) if traces[role].memory}
+
+
+def _rows_of_memory(_subject: Subject, roles: Memory) -> Iterable[Row]:
+    for role, sizes in roles.items():
+        yield role, said_bytes(sizes[0]), said_bytes(max(sizes)), said_bytes(sizes[-1])
+
+
+def _said_memory(_subject: Subject, roles: Memory) -> str:
+    return f"{said_bytes(sum(map(max, roles.values())))} in all"
+
+
+memory_by_process = each_run(
+    ("process", "at first", "most", "at the end"), rows=_rows_of_memory, told=_said_memory
+)
+
+Fetched: TypeAlias = Mapping[str, Sequence[Fetching]]
+"""Role → what it told of its data, in order; empty if no data are read ahead."""
+
+
+def fetching(subject: Subject) -> Fetched:
+    """What the processes of a run told."""
+    found: dict[str, list[Fetching]] = {}
+    for row in subject.run.of(Fetching):
+        found.setdefault(row.role, []).append(row)
+    return found
+
+
+def _rows_of_waits(_subject: Subject, roles: Fetched) -> Iterable[Row]:
+    for role, every in roles.items():
+        for row in chosen_evenly(every, max(2, _MOST_ROWS // len(roles))):
+            seconds = said_seconds(row.mean_seconds), said_seconds(row.longest_seconds)
+            yield role, f"{row.iteration:,}", *seconds, f"{row.threads:,}", f"{row.buffer:,}"
+
+
+def _said_waits(_subject: Subject, roles: Fetched) -> str:
+    rows = [row for every in roles.values() for row in every]
+    mean = sum(row.waited_seconds for row in rows) / sum(row.batches for row in rows)
+    longest = max(row.longest_seconds for row in rows)
+    threads = count(max(row.threads for row in rows), "thread")
+    return f"{said_seconds(mean)} a batch, {said_seconds(longest)} at most, with up to {threads}"
+
+
+waits = each_run(
+    ("process", "iteration", "mean wait", "longest", "threads", "pictures ahead"),
+    rows=_rows_of_waits, told=_said_waits,
+)  # fmt: skip
+
+
+class Profiled(NamedTuple):
+    """Where the time of a process went, or of the hosts in the mean; shares are in [0, 1]."""
+
+    shares: Mapping[str, float]
+    busy_cores: float
+    cores: int
+    gpu: float | None
+    iterations: str
+
+
+def operators(subject: Subject) -> Mapping[str, Profiled]:
+    """The role with the generator, and the mean of the hosts; empty without a profile."""
+    last = {row.role: row for row in subject.run.of(Profile) if sum(row.operators.values()) > 0}
+    groups: dict[str, list[Profile]] = {}
+    for role, row in sorted(last.items(), key=lambda item: first_worker(item[0])):
+        groups.setdefault(_HOST if first_worker(role) else role, []).append(row)
+    return {role: _mean(rows) for role, rows in groups.items()}
+
+
+def _mean(rows: Sequence[Profile]) -> Profiled:
+    shares: dict[str, float] = numbers.summed(
+        (kind, seconds / sum(row.operators.values()) / len(rows))
+        for row in rows
+        for kind, seconds in row.operators.items()
+    )
+    known = [row.gpu for row in rows if row.gpu is not None]
+    busy = fmean(row.busy_cores for row in rows)
+    iterations = f"{rows[0].first:,} to {rows[0].last:,}"
+    return Profiled(shares, busy, rows[0].cores, fmean(known) if known else None, iterations)
+
+
+def _rows_of_operators(_subject: Subject, roles: Mapping[str, Profiled]) -> Iterable[Row]:
+    for role, one in roles.items():
+        shares = (f"{100 * one.shares.get(kind, 0.0):.1f} %" for kind in OPERATORS)
+        gpu = "–" if one.gpu is None else f"{100 * one.gpu:.0f} %"
+        yield role, one.iterations, *shares, f"{one.busy_cores:.2f} of {one.cores}", gpu
+
+
+def _said_operators(_subject: Subject, roles: Mapping[str, Profiled]) -> str:
+    told = []
+    for role, one in roles.items():
+        kind = max(one.shares, key=one.shares.__getitem__)
+        gpu = "" if one.gpu is None else f" and its GPU {100 * one.gpu:.0f} % of the time"
+        cores = f"{one.busy_cores:.2f} of {one.cores} cores busy{gpu}"
+        told.append(f"{role}: {100 * one.shares[kind]:.0f} % {kind}, {cores}")
+    return "; ".join(told)
+
+
+profiled = each_run(
+    ("role", "iterations", *OPERATORS, "cores busy", "GPU busy"),
+    rows=_rows_of_operators, told=_said_operators,
+)  # fmt: skip

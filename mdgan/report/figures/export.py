@@ -3,7 +3,6 @@
 import io
 import re
 import warnings
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -30,16 +29,10 @@ def inline_svg(figure: Figure, name: str, said: str) -> str:
         for child in list(parent):
             if _plain(child.tag) in ("metadata", "style"):
                 parent.remove(child)
-    referenced = {
-        found
-        for element in root.iter()
-        for key, value in element.attrib.items()
-        for found in (_REFERENCE.findall(value) or [_plain(key) == "href" and value[1:]])
-    }
     for element in root.iter():
         element.tag = _plain(element.tag)
         element.text, element.tail = (element.text or "").strip(), ""
-        element.attrib = _rewritten(element.attrib, name, referenced)
+        element.attrib = _rewritten(element.attrib, name)
     root.attrib = {
         "viewBox": f"0 0 {width:g} {height:g}",
         "width": f"{width * _PIXELS_PER_POINT:.0f}",
@@ -50,11 +43,10 @@ def inline_svg(figure: Figure, name: str, said: str) -> str:
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)
 
 
-def write_files(figure: Figure, folder: Path, name: str) -> None:
+def write_files(figure: Figure, name: Path) -> None:
     """Writes `<name>.png` and `<name>.svg`, on white."""
-    for file_format in ("png", "svg"):
-        path = folder / f"{name}.{file_format}"
-        write_whole(path, _saved(figure, file_format, facecolor="white"))
+    for ending in ("png", "svg"):
+        write_whole(Path(f"{name}.{ending}"), _saved(figure, ending, facecolor="white"))
 
 
 def _saved(figure: Figure, file_format: str, **options: Any) -> bytes:
@@ -81,9 +73,7 @@ def _plain(tag: str) -> str:
     return tag.rpartition("}")[2]
 
 
-def _rewritten(
-    attributes: dict[str, str], name: str, referenced: Collection[str | bool]
-) -> dict[str, str]:
+def _rewritten(attributes: dict[str, str], name: str) -> dict[str, str]:
     """Attributes with the ids and the colours of the page."""
     style = attributes.get("style", "")
     kept: dict[str, str] = {}
@@ -92,9 +82,9 @@ def _rewritten(
             style += f"; {key}: {value}"
         elif _plain(key) == "href":
             kept["href"] = f"#{name}-{value[1:]}" if value.startswith("#") else value
-        elif key == "id" and value in referenced:
+        elif key == "id":
             kept[key] = f"{name}-{value}"
-        elif key not in ("id", "style"):
+        elif key != "style":
             kept[key] = _shortened(value)
     if style:
         kept["style"] = _COLOUR.sub(

@@ -1,6 +1,6 @@
 """The losses of both players, and what families record of workers beside them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from statistics import fmean
 from typing import TypeAlias
@@ -12,6 +12,8 @@ from mdgan.records.declared import WorkerNumbers
 from mdgan.records.rows import Losses
 from mdgan.records.values import chosen_evenly, count, said
 from mdgan.report.figures.charts import (
+    INK,
+    SOFT,
     draw_each,
     draw_line,
     iteration_axis,
@@ -19,8 +21,7 @@ from mdgan.report.figures.charts import (
     new_axes,
     new_figure,
 )
-from mdgan.report.figures.picture import Picture, Table, one_each, together
-from mdgan.report.figures.style import INK, SOFT
+from mdgan.report.figures.picture import Picture, Row, each_run, together
 from mdgan.report.numbers.durations import MOST_STRETCHES, envelope
 from mdgan.report.numbers.subject import Subject
 
@@ -78,16 +79,14 @@ def by_worker(subject: Subject) -> dict[int, Series]:
     return dict(sorted(found.items()))
 
 
-def losses_by_worker(found: Sequence[tuple[Subject, dict[int, Series]]]) -> Picture:
-    """The same of every worker, a drawing each run."""
-    rows = [
-        (subject.label, f"worker {worker}", *(said(values.get(max(values, default=0)))
-                                              for values in series))
-        for subject, workers in found
-        for worker, series in workers.items()
-    ]  # fmt: skip
-    table = Table(("run", "worker", *(f"{name}, last" for name in _OF_ONE)), rows)
-    return one_each(found, _draw_workers, lambda _, of: count(len(of), "worker"), table)
+def _rows_of_workers(_subject: Subject, workers: Mapping[int, Series]) -> Iterable[Row]:
+    for worker, series in workers.items():
+        last = (said(values.get(max(values, default=0))) for values in series)
+        yield f"worker {worker}", *last
+
+
+def _said_workers(_subject: Subject, workers: Mapping[int, Series]) -> str:
+    return count(len(workers), "worker")
 
 
 def _draw_workers(_subject: Subject, workers: Mapping[int, Series]) -> Figure:
@@ -96,6 +95,12 @@ def _draw_workers(_subject: Subject, workers: Mapping[int, Series]) -> Figure:
         draw_each(axes, {f"worker {n}": series[place] for n, series in workers.items()})
     legend(figure)
     return figure
+
+
+losses_by_worker = each_run(
+    ("worker", *(f"{name}, last" for name in _OF_ONE)),
+    rows=_rows_of_workers, told=_said_workers, draw=_draw_workers,
+)  # fmt: skip
 
 
 def _two_axes(titles: Sequence[str]) -> tuple[Figure, Sequence[Axes]]:
@@ -144,29 +149,22 @@ def drawn(numbers: WorkerNumbers) -> Callable[[Sequence[tuple[Subject, OfWorkers
 
     def told(_subject: Subject, workers: OfWorkers) -> str:
         if isfinite(numbers.alarm):
-            alarming = [str(n) for n, series in workers.items() if _since(series) is not None]
+            alarming = [str(n) for n, series in workers.items() if since(series) is not None]
             found = f"found: {', '.join(alarming)}" if alarming else "none found"
             return f"{len(workers)} workers, {numbers.alarming}: {found}"
         means = [values[0] for series in workers.values() for values in series.values()]
         most = max(max(values) for series in workers.values() for values in series.values())
         return f"{said(fmean(means))} {numbers.label} in the mean, {said(most)} at most"
 
-    def _since(series: Mapping[int, tuple[float, ...]]) -> int | None:
+    def since(series: Mapping[int, tuple[float, ...]]) -> int | None:
         return min((i for i, values in series.items() if values[0] >= numbers.alarm), default=None)
 
-    def picture(found: Sequence[tuple[Subject, OfWorkers]]) -> Picture:
-        rows = [
-            (
-                *(subject.label, f"worker {worker}"),
-                said(fmean(values[0] for values in series.values())),
-                said(max(max(values) for values in series.values())),
-                *([said(_since(series), 9)] if isfinite(numbers.alarm) else []),
-            )
-            for subject, workers in found
-            for worker, series in workers.items()
-        ]
-        since = [f"{numbers.alarming} since iteration"] if isfinite(numbers.alarm) else []
-        table = Table(("run", "worker", f"{numbers.label}, mean", "most", *since), rows)
-        return one_each(found, draw, told, table)
+    def rows(_subject: Subject, workers: OfWorkers) -> Iterable[Row]:
+        for worker, series in workers.items():
+            mean = said(fmean(values[0] for values in series.values()))
+            most = said(max(max(values) for values in series.values()))
+            alarmed = [said(since(series), 9)] if isfinite(numbers.alarm) else []
+            yield f"worker {worker}", mean, most, *alarmed
 
-    return picture
+    alarm = [f"{numbers.alarming} since iteration"] if isfinite(numbers.alarm) else []
+    return each_run(("worker", f"{numbers.label}, mean", "most", *alarm), rows, told, draw)

@@ -1,16 +1,17 @@
 """What the catalogue says of a figure, and what a drawing function hands out."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from matplotlib.figure import Figure
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.report.numbers.groups import Group
-from mdgan.report.numbers.subject import Subject
+from mdgan.report.figures.charts import INCHES
+from mdgan.report.numbers.subject import Group, Subject
 
 Numbers = TypeVar("Numbers")
+Drawn = TypeVar("Drawn", Subject, Group)
 Row = tuple[str, ...]
 
 
@@ -22,12 +23,16 @@ class Table(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One drawing, of `label` (empty: of all); `narrow` is the same for a narrow screen."""
+    """One drawing, of `label` (empty: of all)."""
 
     label: str
     figure: Figure
     note: str = ""
-    narrow: Figure | None = None
+
+    @property
+    def wide(self) -> bool:
+        """Whether it takes the whole width of the page."""
+        return bool(self.figure.get_figwidth() > INCHES)
 
 
 class PictureFile(NamedTuple):
@@ -39,17 +44,21 @@ class PictureFile(NamedTuple):
     height: int
 
 
-class Strip(NamedTuple):
-    """Pictures of a run, or of several, side by side: each, what it is of, what stands beneath."""
+Stills = Sequence[tuple[PictureFile, str, str]]
+"""Pictures side by side: each, what it is of, what stands beneath."""
 
+
+class Strip(NamedTuple):
+    """The pictures of one run, and what they are of."""
+
+    subject: Subject
     what: str
-    stills: Sequence[tuple[PictureFile, str, str]]
-    subject: Subject | None = None
+    stills: Stills
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of the report, or a view of it; `strips` replace its drawings in the page."""
+    """A figure of the report, or a view of it: drawings, strips of pictures, or a table alone."""
 
     panels: Sequence[Panel]
     seen: str
@@ -59,8 +68,7 @@ class Picture:
     @property
     def wide(self) -> bool:
         """Whether it takes the whole width of the page."""
-        several = len(self.panels) > 1
-        return several or bool(self.strips) or any(panel.narrow for panel in self.panels)
+        return len(self.panels) > 1 or bool(self.strips) or any(one.wide for one in self.panels)
 
 
 def only(texts: Sequence[str]) -> str:
@@ -73,40 +81,34 @@ def together(figure: Figure, seen: str, header: Row, rows: Sequence[Row]) -> Pic
     return Picture([Panel("", figure)], seen.strip(), Table(header, rows))
 
 
-def one_each(
-    found: Sequence[tuple[Subject, Numbers]],
-    draw: Callable[[Subject, Numbers], Figure],
+def each_run(
+    header: Row,
+    rows: Callable[[Subject, Numbers], Iterable[Row]],
     told: Callable[[Subject, Numbers], str],
-    table: Table,
-    draw_narrow: Callable[[Subject, Numbers], Figure] | None = None,
-) -> Picture:
-    """A drawing for every run, of which `told` says in a few words what it shows."""
-    several = len(found) > 1
-    panels = [
-        Panel(
-            subject.label if several else "",
-            draw(subject, numbers),
-            told(subject, numbers) if several else "",
-            draw_narrow(subject, numbers) if draw_narrow else None,
-        )
-        for subject, numbers in found
-    ]
-    return Picture(panels, only([told(*pair) for pair in found]), table)
+    draw: Callable[[Subject, Numbers], Figure] | None = None,
+    show: Callable[[Subject, Numbers], tuple[str, Stills]] | None = None,
+) -> Callable[[Sequence[tuple[Subject, Numbers]]], Picture]:
+    """Makes what is drawn or shown of every run for itself; without either a table alone.
 
+    Args:
+        rows: of one run, without its name.
+        told: says in a few words what is to be seen of a run.
+        show: what the pictures of a run are of, and these.
+    """
 
-def one_strip_each(
-    found: Sequence[tuple[Subject, Numbers]],
-    draw: Callable[[Subject, Numbers], Figure],
-    told: Callable[[Subject, Numbers], str],
-    table: Table,
-    strip: Callable[[Subject, Numbers], tuple[str, Sequence[tuple[PictureFile, str, str]]]],
-) -> Picture:
-    """As `one_each`, with pictures in the page, which `strip` names, and drawings in files."""
-    strips = [Strip(*strip(subject, numbers), subject) for subject, numbers in found]
-    return replace(one_each(found, draw, told, table), strips=strips)
+    def picture(found: Sequence[tuple[Subject, Numbers]]) -> Picture:
+        words = [told(*pair) for pair in found]
+        panels = [Panel("", draw(*pair)) for pair in found] if draw else []
+        if len(found) > 1:
+            panels = [
+                Panel(subject.label, panel.figure, note)
+                for (subject, _), panel, note in zip(found, panels, words, strict=False)
+            ]
+        lines = [(pair[0].label, *row) for pair in found for row in rows(*pair)]
+        strips = [Strip(pair[0], *show(*pair)) for pair in found] if show else []
+        return Picture(panels, only(words), Table(("run", *header), lines), strips)
 
-
-Drawn = TypeVar("Drawn", Subject, Group)
+    return picture
 
 
 def recorded(numbers: Callable[[RecordedRun], Numbers]) -> Callable[[Subject], Numbers]:
@@ -123,7 +125,7 @@ class View(Generic[Drawn, Numbers]):
         fits: for which runs it is; the page does not mention it if there is none.
         of: the numbers of a run or a configuration; None, or something empty, if it recorded none.
         missing: what is said if no run recorded any; empty: the page does not mention it.
-        draw: makes the picture of what recorded some, or says in one line why there is none.
+        draw: makes the picture of what recorded some.
     """
 
     name: str = ""
@@ -133,7 +135,7 @@ class View(Generic[Drawn, Numbers]):
     fits: Callable[[Subject], bool] = lambda _: True
     of: Callable[[Drawn], Numbers | None]
     missing: str = ""
-    draw: Callable[[Sequence[tuple[Drawn, Numbers]]], Picture | str]
+    draw: Callable[[Sequence[tuple[Drawn, Numbers]]], Picture]
 
 
 class GroupedView(View[Group, Numbers]):

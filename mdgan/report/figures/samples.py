@@ -1,26 +1,19 @@
-"""What the generators made: as strips in the page, and as one drawing for a paper."""
+"""What the generators made, as strips of pictures."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from matplotlib.figure import Figure
-from matplotlib.image import imread
 from PIL import Image
 
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import Neighbours, ScoresRow
 from mdgan.records.values import chosen_evenly, count, said
-from mdgan.report.figures.charts import new_figure
-from mdgan.report.figures.picture import Picture, PictureFile, Table, one_strip_each
-from mdgan.report.figures.style import WIDE_INCHES
+from mdgan.report.figures.picture import PictureFile, Row, Stills, each_run
 from mdgan.report.numbers.subject import Subject
 
 _MOST_STILLS = 12
-_MOST_IN_DRAWING = 5
-
-Stills = Sequence[tuple[PictureFile, str, str]]
 
 
 def film(run: RecordedRun) -> list[PictureFile]:
@@ -46,28 +39,23 @@ def read_picture(path: Path, iteration: int) -> PictureFile | None:
     return PictureFile(iteration, png, *picture.size)
 
 
-def samples_over_time(found: Sequence[tuple[Subject, list[PictureFile]]]) -> Picture:
-    """Sample grids from the first to the last."""
-    rows = [
-        (subject.label, f"{file.iteration:,}", f"{file.width} × {file.height} pixels")
-        for subject, files in found
-        for file in files
-    ]
+def _rows_of_film(_subject: Subject, files: Sequence[PictureFile]) -> Iterable[Row]:
+    return [(f"{file.iteration:,}", f"{file.width} × {file.height} pixels") for file in files]
 
-    def told(subject: Subject, files: Sequence[PictureFile]) -> str:
-        grids = count(len(subject.run.samples), "grid")
-        return f"{grids}, the last after iteration {files[-1].iteration:,}"
 
-    def draw(_subject: Subject, files: Sequence[PictureFile]) -> Figure:
-        chosen = chosen_evenly(files, _MOST_IN_DRAWING)
-        titled = [(f"iteration {file.iteration:,}", file) for file in chosen]
-        return draw_files(titled, _MOST_IN_DRAWING)
+def _said_film(subject: Subject, files: Sequence[PictureFile]) -> str:
+    grids = count(len(subject.run.samples), "grid")
+    return f"{grids}, the last after iteration {files[-1].iteration:,}"
 
-    def strip(subject: Subject, files: Sequence[PictureFile]) -> tuple[str, Stills]:
-        stills = [(file, subject.label, f"iteration {file.iteration:,}") for file in files]
-        return f"Samples of {subject.label}", stills
 
-    return one_strip_each(found, draw, told, Table(("run", "iteration", "size"), rows), strip)
+def _show_film(subject: Subject, files: Sequence[PictureFile]) -> tuple[str, Stills]:
+    stills = [(file, subject.label, f"iteration {file.iteration:,}") for file in files]
+    return f"Samples of {subject.label}", stills
+
+
+samples_over_time = each_run(
+    ("iteration", "size"), rows=_rows_of_film, told=_said_film, show=_show_film
+)
 
 
 class NearestReal(NamedTuple):
@@ -87,41 +75,25 @@ def neighbours(run: RecordedRun) -> NearestReal | None:
     return NearestReal(file, distances) if file else None
 
 
-def nearest_real(found: Sequence[tuple[Subject, NearestReal]]) -> Picture:
-    """Samples above, their nearest real neighbours below."""
-    rows = [
-        (subject.label, f"{file.iteration:,}",
-         f"{near.n:,} samples" if near.n else "no sample", said(near.generated), said(near.real))
-        for subject, (file, near) in found
-    ]  # fmt: skip
-    header = ("run", "iteration", "held out", "distance, generated to real", "real to real")
-
-    def told(_subject: Subject, nearest: NearestReal) -> str:
-        return (
-            f"In the features of the extractor a sample lies {said(nearest.distances.generated)} "
-            f"from its nearest neighbour, a real one {said(nearest.distances.real)} (medians)"
-        )
-
-    def draw(_subject: Subject, nearest: NearestReal) -> Figure:
-        return draw_files([("generated above, real below", nearest.file)], 1)
-
-    def strip(subject: Subject, nearest: NearestReal) -> tuple[str, Stills]:
-        what = f"Samples of {subject.label} and their nearest real neighbours"
-        beneath = f"{subject.label}, iteration {nearest.file.iteration:,}"
-        return what, [(nearest.file, what, beneath)]
-
-    return one_strip_each(found, draw, told, Table(header, rows), strip)
+def _row_of_nearest(_subject: Subject, nearest: NearestReal) -> Iterable[Row]:
+    file, near = nearest
+    held_out = f"{near.n:,} samples" if near.n else "no sample"
+    return [(f"{file.iteration:,}", held_out, said(near.generated), said(near.real))]
 
 
-def draw_files(titled: Sequence[tuple[str, PictureFile]], columns: int) -> Figure:
-    """One drawing of pictures with their titles, in so many columns."""
-    num_rows = -(-len(titled) // columns)
-    tallest = max(file.height / file.width for _, file in titled)
-    figure = new_figure(num_rows * (tallest * WIDE_INCHES / columns + 0.2), wide=True)
-    grid = figure.subplots(num_rows, columns, squeeze=False)
-    for axes, (title, file) in zip(grid.flat, titled, strict=False):
-        axes.imshow(imread(io.BytesIO(file.png), format="png"))
-        axes.set_title(title)
-    for axes in grid.flat:
-        axes.set_axis_off()
-    return figure
+def _said_nearest(_subject: Subject, nearest: NearestReal) -> str:
+    return (
+        f"In the features of the extractor a sample lies {said(nearest.distances.generated)} "
+        f"from its nearest neighbour, a real one {said(nearest.distances.real)} (medians)"
+    )
+
+
+def _show_nearest(subject: Subject, nearest: NearestReal) -> tuple[str, Stills]:
+    what = f"Samples of {subject.label} and their nearest real neighbours"
+    return what, [(nearest.file, what, f"{subject.label}, iteration {nearest.file.iteration:,}")]
+
+
+nearest_real = each_run(
+    ("iteration", "held out", "distance, generated to real", "real to real"),
+    rows=_row_of_nearest, told=_said_nearest, show=_show_nearest,
+)  # fmt: skip

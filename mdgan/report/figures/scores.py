@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
 from matplotlib.axes import Axes
@@ -10,18 +11,17 @@ from matplotlib.ticker import MaxNLocator
 
 from mdgan.records.values import chosen_evenly, said, said_seconds, size_unit, time_unit
 from mdgan.report.figures import charts
+from mdgan.report.figures.charts import DASHED, SOFT
 from mdgan.report.figures.picture import Panel, Picture, Row, Table, only
-from mdgan.report.figures.style import DASHED, SOFT, run_colour
 from mdgan.report.numbers.durations import BandedLine
-from mdgan.report.numbers.groups import Cost, Group, curve, said_bands
-from mdgan.report.numbers.scores import METRICS, reference, scores_of, yardstick
-from mdgan.report.numbers.subject import Subject
+from mdgan.report.numbers.scores import METRICS, Score, reference, scores_of, yardstick
+from mdgan.report.numbers.subject import Group, Subject, said_bands
 from mdgan.report.numbers.traffic import server_bytes, worker_bytes
 
 _HEADER = ("run", "score", "iteration", "time", "value")
 _MOST_ROWS = 40
 
-_REAL = {
+_REAL: dict[str, tuple[tuple[str, str], str]] = {
     "fid": (("floor", "fid"), "real against real"),
     "inception_score": (("real", "inception_score"), "real data"),
     "classes_covered": (("real", "classes"), "real data"),
@@ -32,6 +32,10 @@ Lines: TypeAlias = Mapping[str, BandedLine]
 """Metric → its values; only those that were measured."""
 
 Found: TypeAlias = Sequence[tuple[Group, Lines]]
+
+
+Cost: TypeAlias = Callable[[Subject, Score], float | None]
+"""How many iterations, seconds or bytes a run took up to a score; None if it is not known."""
 
 
 class Against(NamedTuple):
@@ -54,6 +58,30 @@ COSTS = {
     ),
 }
 """What a switch offers."""
+
+
+def curve(group: Group, metric: str, cost: Cost) -> BandedLine:
+    """A metric of a configuration against what it took, one point an iteration that was scored.
+
+    Of the iterations those that all runs have in common, or all if there are none. It is the mean
+    over the runs with a band from the least to the greatest, or of a single run its standard
+    deviation.
+    """
+    found: list[dict[int, tuple[float, Score]]] = []
+    for subject in group.members:
+        costs = [(score, cost(subject, score)) for score in scores_of(subject.run, metric)]
+        known = {score.iteration: (x, score) for score, x in costs if x is not None}
+        if known:
+            found.append(known)
+    every = [set(points) for points in found]
+    iterations = sorted(set.intersection(*every) or set.union(*every)) if every else []
+    line = BandedLine([], [], [], [])
+    for iteration in iterations:
+        points = [points[iteration] for points in found if iteration in points]
+        values = [score.value for _, score in points]
+        spread = (points[0][1].deviation or 0.0) if len(group.members) == 1 else 0.0
+        line.add(fmean(x for x, _ in points), values, fmean(values), spread)
+    return line
 
 
 def curves(*metrics: str, against: Against = ITERATIONS) -> Callable[[Group], Lines]:
@@ -139,41 +167,40 @@ def _limit(axes: Axes, metric: str, lines: Sequence[BandedLine], real: Sequence[
         axes.set_ylim(0, 1.12 * max([highest, *room_for_name]) or 1)
 
 
-def _references(found: Found, metric: str) -> dict[float, Subject]:
-    """What real data gets, in increasing order, and the first run of which it was measured."""
-    path, _ = _REAL.get(metric, ((), ""))
-    known: dict[str, tuple[float, Subject]] = {}
-    for subject in (subject for group, _ in found for subject in group.members) if path else ():
-        if (value := reference(subject.run, *path)) is not None:
-            known.setdefault(said(value), (value, subject))  # no reader sees smaller differences
-    return dict(sorted(known.values(), key=lambda one: one[0]))
+def _references(found: Found, metric: str) -> list[float]:
+    """What real data gets, in increasing order; one value if all runs agree."""
+    if metric not in _REAL:
+        return []
+    path, _ = _REAL[metric]
+    values = (reference(subject.run, *path) for group, _ in found for subject in group.members)
+    known = {said(value): value for value in values if value is not None}
+    return sorted(known.values())  # no reader sees smaller differences
 
 
 def _draw_references(axes: Axes, found: Found, metric: str) -> list[float]:
-    """Dashed lines at what real data gets: one if all runs agree, else in the runs' colours."""
+    """Dashed lines at what real data gets."""
     known = _references(found, metric)
-    for value, owner in known.items():
-        colour = run_colour(owner) if len(known) > 1 else SOFT
-        axes.axhline(value, color=colour, linestyle=DASHED, linewidth=1.1)
+    for value in known:
+        axes.axhline(value, color=SOFT, linestyle=DASHED, linewidth=1.1)
     if known:
         name = _REAL[metric][1]
         axes.annotate(
-            f"{name} {said(min(known))}" if len(known) == 1 else name,
-            (0, max(known)),
+            f"{name} {said(known[0])}" if len(known) == 1 else name,
+            (0, known[-1]),
             xycoords=("axes fraction", "data"),
             xytext=(4, 3),
             textcoords="offset points",
             va="bottom",
             color=SOFT,
         )
-    return list(known)
+    return known
 
 
 def _said_references(found: Found) -> list[str]:
     """What real data gets, for every metric; with a warning where runs do not agree."""
     told = []
     for metric in _metrics(found):
-        if known := list(_references(found, metric)):
+        if known := _references(found, metric):
             name, low, high = _REAL[metric][1].capitalize(), said(known[0]), said(known[-1])
             differ = ": it differs from run to run, and so does what a score is worth"
             told.append(f"{name}: {low}." if low == high else f"{name}: {low} to {high}{differ}.")

@@ -1,52 +1,90 @@
 """Where the clients of a round trained, and how long they took beside what was predicted."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from math import log
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mdgan.records.placements import Place, Placed
-from mdgan.records.values import chosen_evenly, count, said_seconds, time_unit
+from mdgan.records.placements import InSlot, Place, Placed, Trained
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.values import chosen_evenly, count, said, said_seconds, time_unit
 from mdgan.report.figures import charts
-from mdgan.report.figures.picture import Picture, Row, Table, one_each
-from mdgan.report.figures.style import AXIS, COLOURS, DASHED, IDLE, MARKERS, SOFT
-from mdgan.report.numbers import placements as numbers
-from mdgan.report.numbers.placements import MOST_LANES
+from mdgan.report.figures.picture import Row, each_run
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.palette import HEAT, SURFACES
 
 Look = dict[str, Any]
 """A style for matplotlib."""
 
+MOST_LANES = 64
 _HEIGHT = 0.76
 _FEW_BARS = 1200
-_MOST_ROWS = 40
 _LONGEST_KIND = 36
 _MOST_KINDS = 12
+_MOST_STRATEGIES = 40
 _CARD = SURFACES["card"].light
 _SHADES = (0.27, 0.48, 0.72, 1.0)
+_LEAST_SECONDS = 1e-9
+"""Shorter times are no measurements."""
 
 
-def by_batches(found: Sequence[tuple[Subject, Placed]]) -> Picture:
-    """The clients of a typical round, shaded by their batches."""
-    rows = [
-        (subject.label, name_of(slot.place), short(slot.kind), f"{len(slot.clients):,}",
-         f"{slot.work:,}", said_seconds(slot.busy), said_seconds(numbers.predicted_of(slot)),
-         percent(numbers.idle_share(slot, row)))
-        for subject, row in found
-        for slot in chosen_evenly(numbers.lanes(row), max(2, _MOST_ROWS // len(found)))
+def percent(share: float) -> str:
+    """A share in percent."""
+    return f"{100 * share:.0f} %"
+
+
+def short(text: str, most: int = _LONGEST_KIND) -> str:
+    """A text of a record on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def name_of(place: Place) -> str:
+    """Of a slot, beside its lane."""
+    return f"host {place.host}, slot {place.number}"
+
+
+# ----- one round
+
+
+def typical_round(run: RecordedRun) -> Placed | None:
+    """A round of the second half with its clients, whose makespan is in the middle of theirs."""
+    told = [row for row in run.of(Placed) if row.detailed]
+    late = sorted(told[len(told) // 2 :], key=lambda row: row.makespan)
+    return late[(len(late) - 1) // 2] if late else None
+
+
+def idle_share(slot: InSlot, row: Placed) -> float:
+    """The share of the makespan in which a slot did not train; 0 if there was none."""
+    return max(0.0, 1 - slot.busy / row.makespan) if row.makespan else 0.0
+
+
+def _lanes(row: Placed) -> list[InSlot]:
+    """The slots to draw, sorted by kind and host."""
+    return chosen_evenly(sorted(row.slots, key=lambda slot: slot.place), MOST_LANES)
+
+
+def _predicted(slot: InSlot) -> float | None:
+    """How long a slot was expected to train; None unless that is known of all its clients."""
+    known = [one.predicted for one in slot.trained if one.predicted is not None]
+    return sum(known) if known and len(known) == len(slot.clients) else None
+
+
+def _rows_of_round(_subject: Subject, row: Placed) -> Iterable[Row]:
+    return [
+        (name_of(slot.place), short(slot.kind), f"{len(slot.clients):,}", f"{slot.work:,}",
+         said_seconds(slot.busy), said_seconds(_predicted(slot)), percent(idle_share(slot, row)))
+        for slot in _lanes(row)
     ]  # fmt: skip
-    header = ("run", "slot", "kind", "clients", "batches", "trained", "predicted", "idle")
-    wide, narrow = (partial(_draw_round, wide=wide) for wide in (True, False))
-    return one_each(found, wide, _said_round, Table(header, rows), narrow)
 
 
 def _said_round(_subject: Subject, row: Placed) -> str:
-    idle = fmean(numbers.idle_share(slot, row) for slot in row.slots)
+    idle = fmean(idle_share(slot, row) for slot in row.slots)
     num_clients = sum(len(slot.clients) for slot in row.slots)
     left_out = count(len(row.slots) - MOST_LANES, "more slot is", "more slots are")
     more = f"; only {MOST_LANES} fit, {left_out} left out" if len(row.slots) > MOST_LANES else ""
@@ -57,18 +95,20 @@ def _said_round(_subject: Subject, row: Placed) -> str:
     )
 
 
-def _draw_round(_subject: Subject, row: Placed, wide: bool) -> Figure:
-    slots, seconds = numbers.lanes(row), numbers.round_seconds(row)
+def _draw_round(_subject: Subject, row: Placed) -> Figure:
+    slots = _lanes(row)
+    ends = [one.begin + one.seconds for slot in row.slots for one in slot.trained]
+    seconds = max([row.makespan, _LEAST_SECONDS, *ends])
     factor, unit = time_unit([seconds])
-    figure, axes = _new_lanes([slot.place for slot in slots], seconds / factor, wide)
+    figure, axes = _new_lanes([slot.place for slot in slots], seconds / factor)
     tops, names = _shades(row)
     boxes: list[list[charts.Rectangle]] = [[] for _ in names]
     for y, slot in enumerate(slots):
-        for one in numbers.bars(slot, numbers.shortest_bar(row)):
+        for one in slot.trained:
             box = (one.begin / factor, y - _HEIGHT / 2, one.seconds / factor, _HEIGHT)
             boxes[sum(one.batches > top for top in tops[:-1])].append(box)
     lanes = [(0.0, y - _HEIGHT / 2, seconds / factor, _HEIGHT) for y in range(len(slots))]
-    charts.rectangles(axes, lanes, facecolor=IDLE, linewidth=0)
+    charts.rectangles(axes, lanes, facecolor=charts.IDLE, linewidth=0)
     every = [box for each in boxes for box in each]
     charts.rectangles(axes, every, facecolor=_CARD, linewidth=0)  # shades are as in the legend
     edge = 0.6 if len(every) <= _FEW_BARS else 0
@@ -95,28 +135,17 @@ def _shades(row: Placed) -> tuple[list[int], list[str]]:
     return tops, names
 
 
-def short(text: str, most: int = _LONGEST_KIND) -> str:
-    """A text of a record on one line."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
-
-
-def name_of(place: Place) -> str:
-    """Of a slot, beside its lane."""
-    return f"host {place.host}, slot {place.number}"
-
-
-def _new_lanes(places: Sequence[Place], length: float, wide: bool) -> tuple[Figure, Axes]:
+def _new_lanes(places: Sequence[Place], length: float) -> tuple[Figure, Axes]:
     """A lane for each slot; if there are several kinds, a line between them, and their names."""
     names = [name_of(place) for place in places]
     height = 0.75 + max(0.1, min(0.3, 4 / len(names))) * len(names)
-    figure, axes = charts.lane_chart(height, names, (0, length), wide)
+    figure, axes = charts.lane_chart(height, names, length)
     charts.some_names(axes.set_yticks, names)
     kinds = [(kind, len([*group])) for kind, group in groupby(place.kind for place in places)]
     ends = [sum(size for _, size in kinds[: n + 1]) - 0.5 for n in range(len(kinds))]
     if len(kinds) <= _MOST_KINDS:
-        axes.hlines(ends[:-1], 0, length, color=AXIS, linewidth=0.8)
-    if wide and len(kinds) > 1:
+        axes.hlines(ends[:-1], 0, length, color=charts.AXIS, linewidth=0.8)
+    if len(kinds) > 1:
         middles = [(end - size / 2, kind) for end, (kind, size) in zip(ends, kinds, strict=True)]
         shown = chosen_evenly(middles, _MOST_KINDS)
         right = axes.secondary_yaxis("right")
@@ -125,60 +154,174 @@ def _new_lanes(places: Sequence[Place], length: float, wide: bool) -> tuple[Figu
     return figure, axes
 
 
-def percent(share: float) -> str:
-    """A share in percent."""
-    return f"{100 * share:.0f} %"
+by_batches = each_run(
+    ("slot", "kind", "clients", "batches", "trained", "predicted", "idle"),
+    rows=_rows_of_round, told=_said_round, draw=_draw_round,
+)  # fmt: skip
 
 
-Pairs = Mapping[str, Sequence[tuple[float, float]]]
-"""Kind of slot → predicted and measured seconds of clients."""
-
-_MOST_DOTS = 800
-_MOST_COLOURED = len(COLOURS)
+# ----- predicted seconds
 
 
-def against_measured(found: Sequence[tuple[Subject, Pairs]]) -> Picture:
-    """Measured against predicted seconds, a dot a client."""
-    rows: list[Row] = []
-    for subject, kinds in found:
-        for kind, pairs in chosen_evenly(list(kinds.items()), max(2, _MOST_ROWS // len(found))):
-            ratios = [seconds / predicted for predicted, seconds in pairs]
-            near = fmean(1 / 1.1 <= ratio <= 1.1 for ratio in ratios)
-            rows.append(
-                (subject.label, short(kind), f"{len(pairs):,}", _error(pairs),
-                 f"{100 * near:.0f} %", f"{median(ratios):.2f}")
-            )  # fmt: skip
-    header = ("run", "kind", "clients", "error, median", "within 10 %", "measured / predicted")
-    return one_each(found, _draw_pairs, _said_pairs, Table(header, rows))
+class Predicted(NamedTuple):
+    """How clients in one kind of slot were predicted: by a curve a·x + b·log(x) + d of batches x.
+
+    The curve is the last one, with the seconds that it leaves of its clients; `pairs` are predicted
+    and measured seconds.
+    """
+
+    curve: Sequence[float]
+    residuals: Sequence[float]
+    pairs: Sequence[tuple[float, float]]
+
+
+def predicted_by_kind(run: RecordedRun) -> dict[str, Predicted]:
+    """Kind of slot → what was predicted of the clients that trained in one."""
+    curves = {kind: curve for row in run.of(Placed) for kind, curve in row.fits.items()}
+    trained: defaultdict[str, list[Trained]] = defaultdict(list)
+    for row in run.of(Placed):
+        for slot in row.slots:
+            trained[slot.kind] += [one for one in slot.trained if one.seconds >= _LEAST_SECONDS]
+    found = {}
+    for kind, clients in sorted(trained.items()):
+        pairs = [
+            (guess, one.seconds)
+            for one in clients
+            if (guess := one.predicted or 0.0) > _LEAST_SECONDS
+        ]
+        residuals = []
+        if kind in curves:
+            a, b, d = curves[kind]
+            sizes = [(one.batches, one.seconds) for one in clients if one.batches >= 1]
+            residuals = [seconds - (a * x + b * log(x) + d) for x, seconds in sizes]
+        if pairs or residuals:
+            found[kind] = Predicted(curves.get(kind, ()) if residuals else (), residuals, pairs)
+    return found
+
+
+def _rows_of_predicted(_subject: Subject, kinds: Mapping[str, Predicted]) -> Iterable[Row]:
+    for kind, (curve, residuals, pairs) in kinds.items():
+        fitted = (*map(said, curve), said_seconds(median(map(abs, residuals)))) if curve else "––––"
+        ratios = [seconds / predicted for predicted, seconds in pairs]
+        near = percent(fmean(1 / 1.1 <= ratio <= 1.1 for ratio in ratios)) if ratios else "–"
+        error, ratio = (_error(pairs), f"{median(ratios):.2f}") if ratios else "––"
+        yield short(kind), f"{len(pairs):,}", error, near, ratio, *fitted
 
 
 def _error(pairs: Sequence[tuple[float, float]]) -> str:
-    return f"{100 * median(abs(s - predicted) / s for predicted, s in pairs):.0f} %"
+    return percent(median(abs(s - predicted) / s for predicted, s in pairs))
 
 
-def _said_pairs(_subject: Subject, kinds: Pairs) -> str:
-    every = [pair for pairs in kinds.values() for pair in pairs]
-    near = f"of half of the {len(every):,} clients the prediction was less than {_error(every)} off"
-    few = f"; only {_MOST_COLOURED} of {len(kinds):,} kinds of slots are drawn"
-    return near + (few if len(kinds) > _MOST_COLOURED else "")
+def _said_predicted(_subject: Subject, kinds: Mapping[str, Predicted]) -> str:
+    every = [pair for predicted in kinds.values() for pair in predicted.pairs]
+    if not every:
+        return ""
+    return f"of half of the {len(every):,} clients the prediction was less than {_error(every)} off"
 
 
-def _draw_pairs(_subject: Subject, kinds: Pairs) -> Figure:
-    figure, axes = charts.new_axes(3.6)
-    every = [seconds for pairs in kinds.values() for pair in pairs for seconds in pair]
-    factor, unit = time_unit(every)
-    low, high = min(every) / factor, max(every) / factor
-    drawn = list(kinds.items())[:_MOST_COLOURED]
-    for place, (kind, pairs) in enumerate(drawn):
-        shown = chosen_evenly(sorted(pairs), _MOST_DOTS // len(drawn))
-        x, y = ([pair[k] / factor for pair in shown] for k in (0, 1))
-        look: Look = {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": "none"}
-        axes.plot(x, y, markersize=3.2, markeredgewidth=0, alpha=0.55, **look)
-        axes.plot([], [], **look, label=short(kind) or "slots")
-    axes.plot((low, high), (low, high), color=SOFT, linestyle=DASHED, linewidth=1.1, zorder=1)
-    if not charts.log_if_wide(axes, (low, high), which="xy"):
-        axes.set(xlim=(0, None), ylim=(0, None))
-    axes.set(xlabel=f"predicted [{unit}]", ylabel=f"measured [{unit}]")
-    axes.grid(axis="x")
-    charts.legend(figure)
-    return figure
+predictions = each_run(
+    ("kind", "clients predicted", "error, median", "within 10 %", "measured / predicted",
+     "a [s]", "b [s]", "d [s]", "residual, median"),
+    rows=_rows_of_predicted, told=_said_predicted,
+)  # fmt: skip
+
+
+# ----- idle slots, and how many there are
+
+Idle = Mapping[Place, Mapping[int, float]]
+"""Slot → number of the round, from 1 → the share of the makespan in which it did not train."""
+
+
+def idle_shares(run: RecordedRun) -> Idle:
+    """When each slot had nothing to do."""
+    found: defaultdict[Place, dict[int, float]] = defaultdict(dict)
+    for row in run.of(Placed):
+        for slot in row.slots:
+            found[slot.place][row.number + 1] = idle_share(slot, row)
+    return dict(sorted(found.items()))
+
+
+def _rows_of_idle(_subject: Subject, slots: Idle) -> Iterable[Row]:
+    return [
+        (name_of(place), short(place.kind), f"{len(rounds):,}",
+         percent(fmean(rounds.values())), percent(max(rounds.values())))
+        for place, rounds in slots.items()
+    ]  # fmt: skip
+
+
+def _said_idle(subject: Subject, _slots: Idle) -> str:
+    """Of each strategy the mean over its rounds."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for row in subject.run.of(Placed):
+        if row.slots:
+            found[row.strategy].append(fmean(idle_share(slot, row) for slot in row.slots))
+    each = [
+        f"{percent(fmean(shares))} in {count(len(shares), 'round')} of {short(strategy)}"
+        for strategy, shares in chosen_evenly(sorted(found.items()), _MOST_STRATEGIES)
+    ]
+    return f"idle in the mean: {', '.join(each)}"
+
+
+idle_slots = each_run(
+    ("slot", "kind", "rounds", "idle, mean", "idle, most"), rows=_rows_of_idle, told=_said_idle
+)
+
+
+class Tried(NamedTuple):
+    """How a host used a number of slots for some rounds in a row; rounds count from 1."""
+
+    num_slots: int
+    rounds: list[int]
+    rates: list[float]
+
+
+Climbs = Mapping[int, Sequence[Tried]]
+"""Host → the numbers of slots that it used, in order."""
+
+
+def climbs(run: RecordedRun) -> Climbs:
+    """The search of hosts that used more than one number of slots."""
+    used: defaultdict[int, list[tuple[int, int, float]]] = defaultdict(list)
+    for row in run.of(Placed):
+        work: defaultdict[int, int] = defaultdict(int)
+        seconds: defaultdict[int, float] = defaultdict(float)
+        for slot in row.slots:
+            work[slot.host] += slot.work
+            seconds[slot.host] = max(seconds[slot.host], slot.busy)
+        for host, num_slots in row.num_slots.items():
+            if work[host] and seconds[host] >= _LEAST_SECONDS:
+                used[host].append((row.number + 1, num_slots, work[host] / seconds[host]))
+    found = {host: _stretches(told) for host, told in sorted(used.items())}
+    return {host: tried for host, tried in found.items() if len(tried) > 1}
+
+
+def _stretches(told: Sequence[tuple[int, int, float]]) -> list[Tried]:
+    every = []
+    for num_slots, group in groupby(told, key=lambda each: each[1]):
+        members = list(group)
+        every.append(Tried(num_slots, [n for n, _, _ in members], [r for _, _, r in members]))
+    return every
+
+
+def _rows_of_climbs(_subject: Subject, hosts: Climbs) -> Iterable[Row]:
+    return [
+        (f"host {host}", f"{one.num_slots:,}", f"{one.rounds[0]:,} to {one.rounds[-1]:,}",
+         said(median(one.rates)))
+        for host, tried in hosts.items()
+        for one in tried
+    ]  # fmt: skip
+
+
+def _said_climbs(_subject: Subject, hosts: Climbs) -> str:
+    gains = []
+    for host, tried in list(hosts.items())[:8]:
+        gain = median(tried[-1].rates) / median(tried[0].rates)
+        numbers = f"{tried[0].num_slots} to {tried[-1].num_slots}"
+        gains.append(f"host {host} went from {numbers} ({gain:.2f} ×)")
+    return f"slots, and batches a second: {', '.join(gains)}"
+
+
+numbers_of_slots = each_run(
+    ("host", "slots", "rounds", "batches a second, median"),
+    rows=_rows_of_climbs, told=_said_climbs,
+)  # fmt: skip

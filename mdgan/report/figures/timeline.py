@@ -1,53 +1,163 @@
-"""Who did what when, and how long iterations, or rounds, take."""
+"""Who did what when, and how long iterations, or rounds, take.
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from statistics import fmean, median
-from typing import TypeAlias
+A round is named by its last iteration.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from statistics import fmean, median, median_low
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from mdgan.observe.tracer import WINDOW
+from mdgan.records.recorded_run import Trace
+from mdgan.records.roles import SCORER, first_worker
 from mdgan.records.values import count, said_list, said_seconds, time_unit
 from mdgan.report.figures import charts
-from mdgan.report.figures.charts import Rectangle, lane_chart, legend, rectangles
 from mdgan.report.figures.costs import ORDER
-from mdgan.report.figures.picture import Picture, Row, Table, one_each, only, together
-from mdgan.report.figures.style import IDLE, operation_style, run_colour
-from mdgan.report.numbers import timeline as numbers
-from mdgan.report.numbers.durations import envelope, in_order
+from mdgan.report.figures.picture import Picture, Row, each_run, only, together
+from mdgan.report.numbers.durations import NOT_TRAINING, envelope, in_order, summed
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.numbers.timeline import MOST_LANES, Lane, Timeline
 
+MOST_LANES = 24
 _LANE_HEIGHT = 0.7
+
+
+class Lane(NamedTuple):
+    """One row of a timeline: operation, start and duration of each span, in seconds."""
+
+    label: str
+    spans: list[tuple[str, float, float]]
+
+    def busy(self, seconds: float) -> float:
+        """The share of a timeline of this length in which this lane was not idle."""
+        end = covered = 0.0
+        for _, start, duration in sorted(self.spans, key=lambda span: span[1]):
+            covered += max(0.0, start + duration - max(start, end))
+            end = max(end, start + duration)
+        return covered / seconds if seconds > 0 else 0.0
+
+
+class Timeline(NamedTuple):
+    """Lanes over the same stretch of time, from the first iteration, or number of a round, on."""
+
+    first: int
+    last: int
+    seconds: float
+    lanes: list[Lane]
+    num_left_out: int
+
+
+def typical_window(subject: Subject) -> list[int]:
+    """At most ten iterations or rounds in a row of a usual duration; none without a trace."""
+    places = {i: n if subject.has_rounds() else i for n, i in enumerate(subject.durations, 1)}
+    grouped = groupby(_recorded(subject), key=lambda i: (places[i] - 1) // WINDOW)
+    windows = [list(window) for _, window in grouped]
+    longest = max(map(len, windows), default=0)
+    windows = [window for window in windows if len(window) == longest]
+    if len(windows) > 1:  # in the first ten caches are still cold
+        windows = [window for window in windows if places[window[0]] > 1]
+    windows = [window for window in windows if not _pauses(subject, window)] or windows
+    lengths = [sum(subject.durations[i] for i in window) for window in windows]
+    return windows[lengths.index(median_low(lengths))] if windows else []
+
+
+def _recorded(subject: Subject) -> list[int]:
+    """The complete iterations that as many hosts as possible recorded; rounds that any did."""
+    times = Counter(i for host in subject.hosts for i in subject.durations.keys() & host.spans)
+    most = 1 if subject.has_rounds() else max(times.values(), default=0)
+    return [i for i in subject.durations if times[i] >= most] or list(subject.durations)
+
+
+def _pauses(subject: Subject, iterations: Sequence[int]) -> bool:
+    """Whether some iterations were held up by scoring or by a checkpoint."""
+    spans = subject.main_trace.spans if subject.main_trace else {}
+    return any(span.name in NOT_TRAINING for i in iterations for span in spans.get(i, ()))
+
+
+def timeline(subject: Subject, first: int, last: int) -> Timeline:
+    """What every role did from the start of one iteration or round to the end of another."""
+    main = subject.main_trace
+    assert main is not None
+    begin = min(span.start for span in main.spans[first])
+    end = max(span.end for span in main.spans[last] if span.name not in NOT_TRAINING)
+    every = sorted(main.spans)
+    near = every[max(0, bisect_left(every, first) - 1) : bisect_right(every, last) + 1]
+    lanes = [Lane(main.role, _clip(main, near, begin, end))]
+    for host in subject.hosts:
+        if _is_there(subject, host, first, last):
+            lanes += _host_lanes(host, near, begin, end)
+    scorer = subject.run.traces.get(SCORER)
+    if scorer:
+        spans = _clip(scorer, scorer.spans, begin, end)
+        lanes += [Lane("scorer", spans)] if spans else []
+    fitting = sorted(range(len(lanes)), key=lambda n: (not lanes[n].spans, n))[:MOST_LANES]
+    numbers = subject.number_of(first), subject.number_of(last)
+    chosen = [lanes[n] for n in sorted(fitting)]  # empty lanes are left out first
+    return Timeline(*numbers, end - begin, chosen, len(lanes) - len(chosen))
+
+
+def _is_there(subject: Subject, host: Trace, first: int, last: int) -> bool:
+    """Whether one of its workers took part then; with rounds, also if none was asked."""
+    carried = host.workers or {first_worker(host.role)}
+    return any(
+        begin < last and end >= first
+        for worker in subject.presences
+        if worker.worker in carried
+        for begin, end in worker.stays
+    )
+
+
+def _host_lanes(host: Trace, near: Sequence[int], begin: float, end: float) -> list[Lane]:
+    workers = sorted(host.workers)
+    if len(workers) <= 1:
+        name = workers[0] if workers else first_worker(host.role)
+        return [Lane(f"worker {name}", _clip(host, near, begin, end))]
+    lanes = [Lane(f"host {workers[0]}–{workers[-1]}", _clip(host, near, begin, end, 0))]
+    return lanes + [Lane(f"worker {n}", _clip(host, near, begin, end, n)) for n in workers]
+
+
+def _clip(
+    trace: Trace, iterations: Iterable[int], begin: float, end: float, worker: int | None = None
+) -> list[tuple[str, float, float]]:
+    clipped = []
+    for iteration in iterations:
+        for span in trace.spans.get(iteration, ()):
+            start, stop = max(span.start, begin), min(span.end, end)
+            if stop > start and worker in (None, span.worker):
+                clipped.append((span.name, start - begin, stop - start))
+    return clipped
 
 
 def ten(subject: Subject) -> Timeline | None:
     """Ten typical iterations or rounds in a row."""
-    window = numbers.typical_window(subject)
-    return numbers.timeline(subject, *window) if window else None
+    window = typical_window(subject)
+    return timeline(subject, window[0], window[-1]) if window else None
 
 
 def one(subject: Subject) -> Timeline | None:
-    """One typical iteration or round out of these ten."""
-    chosen = numbers.typical_iteration(subject)
-    return numbers.timeline(subject, chosen, chosen) if chosen is not None else None
+    """Of these ten the one that is nearest to the median duration."""
+    window, took = typical_window(subject), subject.durations
+    if not window:
+        return None
+    middle = median(took.values())
+    chosen = min(window, key=lambda i: abs(took[i] - middle))
+    return timeline(subject, chosen, chosen)
 
 
-def timelines(found: Sequence[tuple[Subject, Timeline]]) -> Picture:
-    """What every role did."""
-    rows = [
-        (subject.label, lane.label, f"{100 * lane.busy(lines.seconds):.0f} %", *_longest(lane))
-        for subject, lines in found
-        for lane in lines.lanes
-    ]
-    header = ("run", "lane", "recorded as doing something", "mostly", "for")
-    return one_each(
-        found, partial(_draw, wide=True), _said, Table(header, rows), partial(_draw, wide=False)
-    )
+def _rows_of_lanes(_subject: Subject, lines: Timeline) -> Iterable[Row]:
+    for lane in lines.lanes:
+        totals = summed((name, seconds) for name, _, seconds in lane.spans)
+        mostly = max(totals, key=totals.__getitem__, default="–")
+        busy = f"{100 * lane.busy(lines.seconds):.0f} %"
+        yield lane.label, busy, mostly, said_seconds(totals.get(mostly))
 
 
-def _said(subject: Subject, lines: Timeline) -> str:
+def _said_lines(subject: Subject, lines: Timeline) -> str:
     if lines.first == lines.last:
         which = f"{subject.unit} {lines.first:,}"
     else:
@@ -57,34 +167,30 @@ def _said(subject: Subject, lines: Timeline) -> str:
     return f"{which}, {said_seconds(lines.seconds)}{more}"
 
 
-def _longest(lane: Lane) -> tuple[str, str]:
-    totals: dict[str, float] = {}
-    for name, _, seconds in lane.spans:
-        totals[name] = totals.get(name, 0.0) + seconds
-    if not totals:
-        return "–", "–"
-    name, seconds = max(totals.items(), key=lambda item: item[1])
-    return name, said_seconds(seconds)
-
-
-def _draw(_subject: Subject, lines: Timeline, wide: bool) -> Figure:
+def _draw_lines(_subject: Subject, lines: Timeline) -> Figure:
     factor, unit = time_unit([lines.seconds])
-    by_operation: dict[str, list[Rectangle]] = {}
+    by_operation: dict[str, list[charts.Rectangle]] = {}
     for y, lane in enumerate(lines.lanes):
         for name, start, seconds in lane.spans:
             box = (start / factor, y - _LANE_HEIGHT / 2, seconds / factor, _LANE_HEIGHT)
             by_operation.setdefault(name, []).append(box)
     height, length = 0.69 + 0.27 * len(lines.lanes), lines.seconds / factor
-    figure, axes = lane_chart(height, [lane.label for lane in lines.lanes], (0, length), wide)
+    figure, axes = charts.lane_chart(height, [lane.label for lane in lines.lanes], length)
     lanes = range(len(lines.lanes))
     background = [(0.0, y - _LANE_HEIGHT / 2, length, _LANE_HEIGHT) for y in lanes]
-    rectangles(axes, background, facecolor=IDLE, linewidth=0, label="idle")
+    charts.rectangles(axes, background, facecolor=charts.IDLE, linewidth=0, label="idle")
     for name in in_order(by_operation, ORDER):
-        rectangles(axes, by_operation[name], **operation_style(name), label=name)
+        style = charts.operation_style(name)
+        charts.rectangles(axes, by_operation[name], **style, label=name)
     axes.set_xlabel(f"time [{unit}]")
-    legend(figure)
+    charts.legend(figure)
     return figure
 
+
+timelines = each_run(
+    ("lane", "recorded as doing something", "mostly", "for"),
+    rows=_rows_of_lanes, told=_said_lines, draw=_draw_lines,
+)  # fmt: skip
 
 _MOST_STRETCHES = 400
 _LOG_FROM_RATIO = 12
@@ -104,7 +210,7 @@ def each(found: Timed) -> Picture:
         charts.draw_line(axes, subject, subject.label, thin, markersize=3, linewidth=1.1)
         slow = {subject.number_of(i) for i in subject.outliers}
         worst = envelope({i: took[i] / factor for i in sorted(slow)}, _MOST_STRETCHES)
-        axes.plot(worst.x, worst.high, "x", color=run_colour(subject), markersize=4)
+        axes.plot(worst.x, worst.high, "x", color=charts.run_colour(subject), markersize=4)
     axes.set_ylabel(f"duration [{unit}]")
     longest = max(max(took.values()) for took in series)
     if not charts.log_if_wide(axes, [*middles, longest], _LOG_FROM_RATIO):

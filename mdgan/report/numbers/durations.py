@@ -27,7 +27,7 @@ def role_operations(
     """Seconds an iteration by operation, of one role; empty if it did not record any of them."""
     recorded = [iteration for iteration in iterations if iteration in spans]
     done = [(span.name, span.seconds) for iteration in recorded for span in spans[iteration]]
-    return {name: total / len(recorded) for name, total in _totals(done).items()}
+    return {name: total / len(recorded) for name, total in summed(done).items()}
 
 
 def worker_operations(
@@ -42,7 +42,7 @@ def worker_operations(
     num_by_workers = len({(i, s.worker) for i, spans in recorded for s in spans if s.worker})
     done = [((s.name, s.worker > 0), s.seconds) for _, spans in recorded for s in spans]
     means: dict[str, float] = {}
-    for (name, by_worker), total in _totals(done).items():
+    for (name, by_worker), total in summed(done).items():
         times = num_by_workers if by_worker else len(recorded)
         means[name] = means.get(name, 0.0) + total / times
     return means, len({i for i, _ in recorded})
@@ -75,7 +75,8 @@ def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
     return [name for name in order if name in present] + sorted(present - set(order))
 
 
-def _totals(done: Iterable[tuple[Key, float]]) -> dict[Key, float]:
+def summed(done: Iterable[tuple[Key, float]]) -> dict[Key, float]:
+    """The seconds of each operation."""
     totals: dict[Key, float] = {}
     for key, seconds in done:
         totals[key] = totals.get(key, 0.0) + seconds

@@ -75,12 +75,12 @@ def histograms(run: RecordedRun) -> tuple[int, list[float], list[float]] | None:
     return None
 
 
-def classwise(run: RecordedRun, what: str) -> tuple[int, list[float | None]] | None:
-    """The newest iteration in which a number was found for some class, and that of each class."""
+def classwise(run: RecordedRun) -> tuple[int, list[float | None], list[float | None]] | None:
+    """The newest iteration with numbers of some class: shares of the right class, and FIDs."""
     for event in reversed(score_events(run)):
-        found = [] if event.by_class is None else list(getattr(event.by_class, what))
-        if any(value is not None for value in found):
-            return event.iteration, found
+        found = event.by_class
+        if found and any(value is not None for value in (*found.right, *found.fid)):
+            return event.iteration, found.right, found.fid
     return None
 
 

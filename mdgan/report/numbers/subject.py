@@ -1,4 +1,4 @@
-"""The runs of one report: what each is called, and in what they differ."""
+"""The runs of one report: what each is called, in what they differ, which are drawn as one."""
 
 import json
 import re
@@ -15,18 +15,20 @@ from mdgan.records.values import count, number_in, shown
 from mdgan.report.numbers.attendance import Presence, presences
 from mdgan.report.numbers.durations import iteration_durations, outlier_threshold, within_rounds
 
-_WHERE = frozenset(
+NO_MATTER = frozenset(
     (
-        *("out", "ranks", "master_addr", "master_port", "network_interface", "listen"),
+        *("seed", "out", "ranks", "master_addr", "master_port", "network_interface", "listen"),
         *("credentials", "ca", "certificate", "key", "revoked", "insecure"),
     )
 )
-_HOW_OFTEN = frozenset(
+"""The settings in which runs of one configuration differ: the seed, and where they ran."""
+_UNTOLD = frozenset(
     (
         *("data_dir", "datasets_dir", "connect_timeout", "liveness_timeout", "patience"),
         *("sample_interval", "log_interval", "eval_interval", "eval_samples", "held_out"),
         *("inception_weights", "tensorboard", "tracker"),
         *("checkpoint_interval", "checkpoint_keep", "checkpoint_to_server"),
+        *("world_size", "clients"),
     )
 )
 _MOST_PHRASES = 3
@@ -164,8 +166,7 @@ def configuration(run: RecordedRun) -> str:
 
     A setting without a value is as one that the run's version did not know.
     """
-    no_matter = _WHERE | {"seed"}
-    return _as_text({k: v for k, v in run.config.items() if v is not None and k not in no_matter})
+    return _as_text({k: v for k, v in run.config.items() if v is not None and k not in NO_MATTER})
 
 
 def configuration_names(runs: Sequence[RecordedRun]) -> list[str]:
@@ -188,15 +189,11 @@ def labels(runs: Sequence[RecordedRun]) -> list[str]:
             for name, run in zip(names, runs, strict=True)
         ]
         return _told_apart(found, lambda n: f"run {n + 1}")
-    plain = [_kind(run) for run in runs]
-    found = list(plain)
-    for name in _repeated(plain):
-        same = [n for n, label in enumerate(plain) if label == name]
-        keys = [
-            key
-            for key in differing_settings([runs[n].config for n in same])
-            if key not in _WHERE | _HOW_OFTEN | {"world_size", "clients"}
-        ]
+    found = [_kind(run) for run in runs]
+    for name in _repeated(found):
+        same = [n for n, label in enumerate(found) if label == name]
+        differing = differing_settings([runs[n].config for n in same])
+        keys = [key for key in differing if key == "seed" or key not in NO_MATTER | _UNTOLD]
         for n in same:
             said = [_phrase(key, runs[n].config.get(key)) for key in keys[:_MOST_PHRASES]]
             found[n] = ", ".join(filter(None, [name, *said]))
@@ -228,19 +225,18 @@ def _kind(run: RecordedRun) -> str:
     return f"{shown(run.config.get('algorithm'))}, {workers}" if run.unit == "round" else workers
 
 
-_PREFIXES = {
-    **{"batch_size": "b =", "kappa": "κ =", "local_steps": "L =", "iterations": "I ="},
-    **{"algorithm": "", "dataset": "", "partition": "", "generator_loss": "", "transport": ""},
-    **{"device": "", "aggregation": ""},
-}
+_NAMES = {"batch_size": "b =", "kappa": "κ =", "local_steps": "L =", "iterations": "I ="}
+_PLAIN = frozenset(("algorithm", "dataset", "partition", "transport", "device", "aggregation"))
+"""Settings whose value says enough."""
 
 
 def _phrase(key: str, value: Any) -> str:
-    if key in ("swap_interval", "swap_epochs"):
-        epochs = " epochs" if key == "swap_epochs" else ""
-        every = f"swap every {shown(value)}{epochs}" if value else "no swap"
-        return "" if value is None else every
-    return f"{_PREFIXES.get(key, key.replace('_', ' '))} {shown(value)}".strip()
+    if value is None:
+        return ""
+    if key == "swap_interval" and value == 0:
+        return "no swap"
+    name = "" if key in _PLAIN else _NAMES.get(key, key.replace("_", " "))
+    return f"{name} {shown(value)}".strip()
 
 
 def _shortened(text: str) -> str:
@@ -258,3 +254,43 @@ def _told_apart(names: Sequence[str], more: Callable[[int], str]) -> list[str]:
         f"{name} ({_shortened(more(n))})" if name in repeated else name
         for n, name in enumerate(names)
     ]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one configuration; every configuration of the report has another label."""
+
+    label: str
+    members: tuple[Subject, ...]
+
+    @property
+    def first(self) -> Subject:
+        """The run whose colour and marker stand for all of them."""
+        return self.members[0]
+
+
+def groups(subjects: Sequence[Subject]) -> list[Group]:
+    """The configurations of a report, in the order of their first runs."""
+    found: dict[tuple[str, str], list[Subject]] = {}
+    names = configuration_names([subject.run for subject in subjects])
+    for place, subject in enumerate(subjects):
+        name = names[place] if names else ""
+        found.setdefault((name, configuration(subject.run)), []).append(subject)
+    members = list(found.values())
+    if names:
+        own = [name for name, _ in found]
+        named = [
+            name if own.count(name) == 1 else runs[0].label
+            for name, runs in zip(own, members, strict=True)
+        ]
+    else:
+        named = labels([runs[0].run for runs in members])
+    return [Group(label, tuple(runs)) for label, runs in zip(named, members, strict=True)]
+
+
+def said_bands(found: Sequence[Group]) -> str:
+    """What the bands are, if there are some; a sentence."""
+    most = max((len(group.members) for group in found), default=0)
+    if most < 2:
+        return ""
+    return f"Lines are means over up to {most} seeds, bands reach from the least to the greatest."

@@ -10,7 +10,7 @@ from mdgan.records.recorded_run import RecordedRun, TrafficCount
 from mdgan.records.roles import SERVER
 from mdgan.records.rows import RoundRow
 from mdgan.records.values import number_in
-from mdgan.report.numbers.rounds import samples_trained
+from mdgan.report.numbers.attendance import samples_trained
 from mdgan.report.numbers.subject import Subject
 
 KIND_ORDER = (
@@ -44,28 +44,22 @@ def worker_rate(run: RecordedRun) -> Rate | None:
 def role_rate(traffic: Sequence[TrafficCount], num_rounds: int = 0) -> Rate | None:
     """Bytes an iteration by kind, from counts since the start in time order; or bytes a round.
 
-    The mean over the iterations between the first and the last count of every start, or over all
-    where a start has one count only. With rounds, everything that moved, divided by their number.
+    The mean between the first and the last count, or since the beginning where there is one only.
+    With rounds, everything that moved, divided by their number.
     """
-    sent: Counter[str] = Counter()
-    received: Counter[str] = Counter()
-    iterations = 0
-    for start in _starts_of(traffic):
-        first, last = start[0], start[-1]
-        if num_rounds or last.iteration == first.iteration:
-            first = TrafficCount(0, 0.0, {}, {})
-        iterations += max(0, last.iteration - first.iteration)
-        for moved, before, after in (
-            (sent, first.sent, last.sent),
-            (received, first.received, last.received),
-        ):
-            moved.update(after)
-            moved.subtract({kind: before.get(kind, 0) for kind in after})
-    times = num_rounds or iterations
-    if not times or not traffic:
+    if not traffic:
         return None
-    both = (sent, received)
-    return Rate(*({kind.lower(): moved[kind] / times for kind in moved} for moved in both))
+    every = _since_the_beginning(traffic)
+    first, last = every[0], every[-1]
+    if num_rounds or last.iteration == first.iteration:
+        first = _NOTHING
+    times = num_rounds or last.iteration - first.iteration
+    ways = ((last.sent, first.sent), (last.received, first.received))
+    rates = (
+        {kind.lower(): (now[kind] - before.get(kind, 0)) / times for kind in now}
+        for now, before in ways
+    )
+    return Rate(*rates) if times else None
 
 
 def server_bytes(subject: Subject, iteration: float) -> float | None:
@@ -87,12 +81,10 @@ def bytes_until(traffic: Sequence[TrafficCount], iteration: float) -> float | No
     """Bytes sent and received until an iteration in all starts, interpolated between two counts."""
     if not traffic:
         return None
-    iterations, moved = [0], [0]
-    for start in _starts_of(traffic):
-        before = moved[-1]
-        iterations += [count.iteration for count in start]
-        moved += [before + count.total for count in start]
-    return float(np.interp(iteration, iterations, moved))
+    every = [_NOTHING, *_since_the_beginning(traffic)]
+    return float(
+        np.interp(iteration, [one.iteration for one in every], [one.total for one in every])
+    )
 
 
 def samples_processed(subject: Subject) -> float | None:
@@ -112,14 +104,22 @@ def samples_processed(subject: Subject) -> float | None:
     return steps * batch * (answers or max(1, subject.num_workers) * subject.done)
 
 
-def _starts_of(traffic: Sequence[TrafficCount]) -> list[list[TrafficCount]]:
-    """The counts of a role by its starts; a count below the one before belongs to a new start."""
-    starts: list[list[TrafficCount]] = []
+_NOTHING = TrafficCount(0, 0.0)
+
+
+def _since_the_beginning(traffic: Sequence[TrafficCount]) -> list[TrafficCount]:
+    """The counts of a role over all its starts; one below the one before is of a new start."""
+    counts: list[TrafficCount] = []
+    base, before = _NOTHING, _NOTHING
     for count in traffic:
-        if not starts or count.total < starts[-1][-1].total:
-            starts.append([])
-        starts[-1].append(count)
-    return starts
+        if count.total < before.total:
+            base = counts[-1]
+        sent, received = Counter(base.sent), Counter(base.received)
+        sent.update(count.sent)
+        received.update(count.received)
+        counts.append(TrafficCount(count.iteration, count.seconds, sent, received))
+        before = count
+    return counts
 
 
 def _mean(sizes: Sequence[Mapping[str, float]], number: int) -> dict[str, float]:

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_state import Mark
@@ -62,15 +60,6 @@ def test_a_worker_that_was_lost_and_came_back_stays_twice() -> None:
     assert holdings(run) == {1: [1, 1], 2: [7, 8]}
 
 
-def test_a_worker_that_was_not_expected_is_shown_as_well() -> None:
-    run = run_of(began(1), happened("joined", 20, 5, holdings={"5": {"classes": [1, 2]}}))
-    assert [(worker.worker, worker.stays) for worker in presences(run, 30)] == [
-        (1, [(0, 30)]),
-        (5, [(20, 30)]),
-    ]
-    assert holdings(run) == {1: [1, 1], 5: [1, 2]}
-
-
 def test_what_goes_on_without_an_answer_is_missed_until_it_comes() -> None:
     run = run_of(
         began(1, 2, 3),
@@ -119,7 +108,7 @@ def test_the_servers_own_counts_hold_unless_another_served_before() -> None:
     assert presences(went_on, 30)[0].counts == {"late": 1, "answered": 29}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_counts_and_shares_are_those_of_every_single_iteration(seed: int) -> None:
     draw, last, workers = random.Random(seed), 120, (1, 2, 3, 4)
     here, late, events = set(workers), set[int](), [began(*workers)]
@@ -156,9 +145,7 @@ def test_counts_and_shares_are_those_of_every_single_iteration(seed: int) -> Non
                 assert missed == pytest.approx(counts[kind], abs=1e-6)
 
 
-@settings(max_examples=50)
-@given(st.integers(1, 2**53 - 1), st.integers(1, 300))
-@example(145245, 235)
+@pytest.mark.parametrize(("last", "most"), [(1, 300), (145245, 235), (2**53 - 1, 7)])
 def test_a_run_of_any_length_has_few_stretches(last: int, most: int) -> None:
     late = happened("late", max(1, last // 3), 1)
     (worker,) = presences(run_of(began(1), late), last)

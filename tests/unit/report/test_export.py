@@ -1,9 +1,8 @@
 import re
 from xml.etree import ElementTree
 
-from mdgan.report.figures.charts import legend, new_axes
+from mdgan.report.figures.charts import legend, new_axes, operation_style, styled
 from mdgan.report.figures.export import inline_svg
-from mdgan.report.figures.style import operation_style, styled
 
 
 def drawing(name: str) -> str:

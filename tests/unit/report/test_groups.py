@@ -4,10 +4,9 @@ from typing import Any
 import pytest
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.report.figures.scores import COSTS
+from mdgan.report.figures.scores import COSTS, curve
 from mdgan.report.numbers.durations import BandedLine
-from mdgan.report.numbers.groups import curve, groups, said_bands
-from mdgan.report.numbers.subject import labels, subjects
+from mdgan.report.numbers.subject import groups, labels, said_bands, subjects
 from tests.unit.records.made_up import run_of
 
 iterations_until, seconds_until = COSTS["by iteration"].of, COSTS["by time"].of

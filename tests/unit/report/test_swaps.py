@@ -5,7 +5,7 @@ import pytest
 
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import Swap
-from mdgan.report.figures.swaps import exactness, swap_counts
+from mdgan.report.figures.workers import exactness, swap_counts
 from tests.unit.observe.fake_run import FakeRun
 from tests.unit.records.made_up import run_of
 

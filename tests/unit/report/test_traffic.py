@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mdgan.records.recorded_run import RecordedRun, TrafficCount
+from mdgan.records.recorded_run import TrafficCount
 from mdgan.report.numbers.traffic import (
     bytes_until,
     role_rate,
@@ -48,13 +48,6 @@ def test_bytes_an_iteration(traffic: list[TrafficCount], rate: object) -> None:
     assert role_rate(traffic) == rate
 
 
-@pytest.mark.parametrize("workers", [2, 6])
-def test_what_a_worker_moves_does_not_grow_with_their_number(tmp_path: Path, workers: int) -> None:
-    fake = FakeRun(workers=workers, iterations=40, batch_size=8, swap_interval=0)
-    rate = worker_rate(RecordedRun.read(fake.write(tmp_path / "run")))
-    assert rate == ({"feedback": 8 * IMAGE_BYTES + 128}, {"batches": 2 * 8 * IMAGE_BYTES + 200})
-
-
 def test_bytes_between_two_counts_lie_on_a_straight_line() -> None:
     traffic = [count(10, 100, 20), count(20, 300, 20)]
     sizes = [bytes_until(traffic, iteration) for iteration in (0, 5, 10, 15, 20, 99)]
@@ -69,6 +62,7 @@ def test_the_server_and_a_worker_of_mdgan(tmp_path: Path) -> None:
     found, batch = subject_of(fake.write(tmp_path / "run")), 8 * IMAGE_BYTES
     moved = {"batches": 3 * (2 * batch + 200)}, {"feedback": 3 * (batch + 8 + 120)}
     assert server_rate(found.run) == moved
+    assert worker_rate(found.run) == ({"feedback": batch + 128}, {"batches": 2 * batch + 200})
     a_worker = 3 * 8 * IMAGE_BYTES + 328  # two batches there and one back, and their headers
     assert worker_bytes(found, 40) == 40 * a_worker
     assert server_bytes(found, 40) == 3 * 40 * a_worker

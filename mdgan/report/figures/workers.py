@@ -1,35 +1,32 @@
-"""Who took part when, in iterations and in rounds, and what the server has seen."""
+"""Who took part when, what the server has seen, and who gave a discriminator to whom."""
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
-from functools import partial
-from math import ceil, isfinite
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import isfinite
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from mdgan.records.happenings import JOINED, LATE, LEFT, LOST, REFUSED, RESUMED, SHUT_OUT
-from mdgan.records.rows import RoundRow
+from mdgan.records.rows import RoundRow, Swap
 from mdgan.records.run_state import COUNTED
-from mdgan.records.values import chosen_evenly, count, said
+from mdgan.records.values import chosen_evenly, count, said, said_list
 from mdgan.report.figures import charts
-from mdgan.report.figures.picture import Picture, Table, one_each, together
-from mdgan.report.figures.style import DASHED, INK, SOFT, run_colour
+from mdgan.report.figures.charts import DASHED, INK, SOFT, run_colour
+from mdgan.report.figures.picture import Picture, Row, each_run, together
 from mdgan.report.numbers import attendance as numbers
-from mdgan.report.numbers import rounds as seen_numbers
-from mdgan.report.numbers.attendance import Presence
+from mdgan.report.numbers.attendance import SEEN_OFTEN, Presence
 from mdgan.report.numbers.durations import BandedLine
-from mdgan.report.numbers.groups import Group, said_bands
-from mdgan.report.numbers.rounds import SEEN_OFTEN
-from mdgan.report.numbers.subject import Subject
+from mdgan.report.numbers.subject import Group, Subject, said_bands
 from mdgan.report.palette import PRESENCE, SURFACES
 
 _MOST_LANES = 30
 _MOST_STRETCHES = 300
 _MOST_MARKS = 100
+_MOST_SWAPPING = 100
 _BAR_HEIGHT = 0.62
 _LEAST_HEIGHT = 0.16
 """Of what a worker missed, so that one iteration among many can be seen."""
@@ -43,18 +40,11 @@ def of_run(subject: Subject) -> Sequence[Presence]:
     return workers if workers and numbers.eventful(subject.run, workers) else []
 
 
-def who_took_part(found: Sequence[tuple[Subject, Sequence[Presence]]]) -> Picture:
-    """When each worker took part, and what it missed."""
-    rows = []
-    for subject, workers in found:
-        for worker in workers:
-            counts = (f"{worker.counts[what]:,}" for what in COUNTED)
-            story = numbers.said_story(worker, _last(workers)) or "–"
-            rows.append((subject.label, f"worker {worker.worker}", *counts, story))
-    header = ("run", "worker", *COUNTED, "what happened")
-    return one_each(
-        found, partial(_draw, wide=True), _said, Table(header, rows), partial(_draw, wide=False)
-    )
+def _rows_of_workers(_subject: Subject, workers: Sequence[Presence]) -> Iterable[Row]:
+    for worker in workers:
+        counts = (f"{worker.counts[what]:,}" for what in COUNTED)
+        story = numbers.said_story(worker, _last(workers)) or "–"
+        yield f"worker {worker.worker}", *counts, story
 
 
 def _said(subject: Subject, workers: Sequence[Presence]) -> str:
@@ -68,11 +58,11 @@ def _last(workers: Sequence[Presence]) -> int:
     return max((end for worker in workers for _, end in worker.stays), default=1)
 
 
-def _draw(subject: Subject, every: Sequence[Presence], wide: bool) -> Figure:
+def _draw(subject: Subject, every: Sequence[Presence]) -> Figure:
     last = _last(every)
     workers = numbers.most_eventful(every, _MOST_LANES)
     names = [str(worker.worker) for worker in workers]
-    figure, axes = charts.lane_chart(0.62 + 0.25 * len(workers), names, (0, last), wide)
+    figure, axes = charts.lane_chart(0.62 + 0.25 * len(workers), names, last)
     boxes: dict[str, list[charts.Rectangle]] = {name: [] for name in (_TOOK_PART, LATE, REFUSED)}
     for y, worker in enumerate(workers):
         _add_lane(boxes, worker, y, last)
@@ -84,7 +74,7 @@ def _draw(subject: Subject, every: Sequence[Presence], wide: bool) -> Figure:
     for k, x in enumerate(numbers.resumptions(subject.run)):
         axes.axvline(x, **style, label=RESUMED if k == 0 else None)
     axes.set_ylabel("worker")
-    charts.iteration_axis(axes, most_ticks=10 if wide else 5)
+    charts.iteration_axis(axes, most_ticks=10)
     charts.legend(figure)
     return figure
 
@@ -121,32 +111,23 @@ def _draw_marks(axes: Axes, workers: Sequence[Presence], last: int) -> None:
             axes.plot(x, y_values, marker, label=kind, **style)
 
 
-_MOST_COLUMNS = 200
-_MOST_ROUND_LANES = 100
-_LEVELS = 8
-_MADE_OF = {"took part": "took part", "asked in vain": "late", "aborted": "refused"}
-"""What a round was for a worker, and the name of its colour."""
-_EVERY_CLASS = f"Rounds until every class was seen {SEEN_OFTEN} times"
+who_took_part = each_run(
+    ("worker", *COUNTED, "what happened"), rows=_rows_of_workers, told=_said, draw=_draw
+)
 
 
-def who_took_part_in_rounds(found: Sequence[tuple[Subject, list[RoundRow]]]) -> Picture | str:
-    """Which workers took part in which rounds: worker against round."""
-    every = [(subject, one) for subject, rounds in found for one in rounds]
-    if not any(one.asked or one.took_part for _, one in every):
-        return "not written down, so that differential privacy hides it"
-    if all({*one.counted} >= {*s.workers} and len({*one.shares}) < 2 for s, one in every):
-        return "every worker in every round, with equal weight"
-    rows = []
-    for subject, rounds in found:
-        asked = Counter(worker for one in rounds for worker in one.asked)
-        for n in sorted({*subject.workers, *asked}):
-            weights = [one.weights[n] for one in rounds if n in one.counted]
-            mean = said(fmean(weights)) if weights else "–"
-            times = (f"{asked[n]:,}", f"{len(weights):,}")
-            rows.append((subject.label, f"worker {n}", *times, mean, said(sum(weights))))
-    header = ("run", "worker", "asked", "took part", "weight, mean", "weight, in all")
-    wide, narrow = (partial(_draw_map, wide=wide) for wide in (True, False))
-    return one_each(found, wide, _said_rounds, Table(header, rows), narrow)
+def asked_rounds(subject: Subject) -> list[RoundRow]:
+    """The rounds of a run, if they say who was asked: under differential privacy they do not."""
+    rounds = subject.run.of(RoundRow)
+    return rounds if any(one.asked or one.took_part for one in rounds) else []
+
+
+def _rows_of_rounds(subject: Subject, rounds: Sequence[RoundRow]) -> Iterable[Row]:
+    asked = Counter(worker for one in rounds for worker in one.asked)
+    for n in sorted({*subject.workers, *asked}):
+        weights = [one.weights[n] for one in rounds if n in one.counted]
+        mean = said(fmean(weights)) if weights else "–"
+        yield f"worker {n}", f"{asked[n]:,}", f"{len(weights):,}", mean, said(sum(weights))
 
 
 def _said_rounds(_subject: Subject, rounds: Sequence[RoundRow]) -> str:
@@ -157,60 +138,19 @@ def _said_rounds(_subject: Subject, rounds: Sequence[RoundRow]) -> str:
     return f"{count(len(rounds), 'round')} of {size} workers{more}"
 
 
-def _draw_map(subject: Subject, rounds: Sequence[RoundRow], wide: bool) -> Figure:
-    workers = sorted({*subject.workers, *(worker for one in rounds for worker in one.asked)})
-    workers = chosen_evenly(workers, _MOST_ROUND_LANES)
-    height = 0.75 + min(6.0, max(0.09, min(0.3, 3.2 / len(workers))) * len(workers))
-    names = [str(worker) for worker in workers]
-    figure, axes = charts.lane_chart(height, names, (0.5, len(rounds) + 0.5), wide)
-    boxes = _boxes(rounds, workers)
-    for (name, level), lane in boxes.items():
-        colour = PRESENCE[_MADE_OF[name]].light
-        charts.rectangles(axes, lane, facecolor=colour, alpha=level / _LEVELS, linewidth=0)
-    for name in _MADE_OF:  # the legend shows them at their strongest, and only those that are there
-        nothing = [(0, 0, 0, 0)] if any(name == shown for shown, _ in boxes) else []
-        colour = PRESENCE[_MADE_OF[name]].light
-        charts.rectangles(axes, nothing, facecolor=colour, linewidth=0, label=name)
-    charts.some_names(axes.set_yticks, names)
-    axes.set_ylabel("worker")
-    charts.iteration_axis(axes, "round", most_ticks=10 if wide else 5)
-    charts.legend(figure)
-    return figure
+who_was_asked = each_run(
+    ("worker", "asked", "took part", "weight, mean", "weight, in all"),
+    rows=_rows_of_rounds, told=_said_rounds,
+)  # fmt: skip
 
 
-def _boxes(
-    rounds: Sequence[RoundRow], workers: Sequence[int]
-) -> dict[tuple[str, int], list[charts.Rectangle]]:
-    """Rectangles by what they show and how strongly: the share of a stretch of rounds."""
-    size = ceil(len(rounds) / _MOST_COLUMNS)
-    lanes = {worker: y for y, worker in enumerate(workers)}
-    boxes: defaultdict[tuple[str, int], list[charts.Rectangle]] = defaultdict(list)
-    gap = 0.08 if len(rounds) <= _MOST_COLUMNS / 2 else 0.0
-    for begin in range(0, len(rounds), size):
-        stretch = rounds[begin : begin + size]
-        times = Counter((worker, _what(one, worker)) for one in stretch for worker in one.asked)
-        for (worker, name), amount in times.items():
-            if worker in lanes:
-                level = max(1, round(_LEVELS * amount / len(stretch)))
-                left, width = begin + 0.5 + gap / 2, len(stretch) - gap
-                boxes[name, level].append((left, lanes[worker] - 0.44, width, 0.88))
-    return boxes
-
-
-def _what(one: RoundRow, worker: int) -> str:
-    if one.aborted:
-        return "aborted"
-    return "took part" if worker in one.weights else "asked in vain"
+_EVERY_CLASS = f"Rounds until every class was seen {SEEN_OFTEN} times"
 
 
 def classes_seen(group: Group) -> BandedLine | None:
     """Samples of a class seen after every round: mean, least and greatest of classes and runs."""
-    found = [seen_numbers.seen_of(subject.run) for subject in group.members]
-    return _band([[[0] * len(real), *seen] for seen, real in found if real])
-
-
-def _band(every: Sequence[Sequence[Sequence[float]]]) -> BandedLine | None:
-    """A line through the values of every run after every round; None for no runs."""
+    found = [numbers.seen_of(subject.run) for subject in group.members]
+    every = [[[0] * len(real), *seen] for seen, real in found if real]
     line = BandedLine([], [], [], [])
     for number, after in enumerate(zip(*every, strict=False)):
         values = [float(value) for of_run in after for value in of_run]
@@ -232,14 +172,14 @@ def samples_seen(found: Sequence[tuple[Group, BandedLine]]) -> Picture:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
     rows = []
     for group, _ in found:
-        every = [seen_numbers.rounds_until_seen(subject.run) for subject in group.members]
+        every = [numbers.rounds_until_seen(subject.run) for subject in group.members]
         known = [reached for reached in every if reached is not None]
         if len(known) == len(every):  # a mean of those that got there would flatter the others
             colour, x = run_colour(group.first), fmean(known)
             axes.axvline(x, color=colour, linewidth=1, linestyle=":")
             axes.plot(x, SEEN_OFTEN, "D", color=colour, markeredgecolor=INK, markersize=6, zorder=4)
         for subject, reached in zip(group.members, every, strict=True):
-            seen, kl = seen_numbers.seen_of(subject.run)[0], seen_numbers.kl_of_seen(subject.run)
+            seen, kl = numbers.seen_of(subject.run)[0], numbers.kl_of_seen(subject.run)
             last = (f"{min(seen[-1]):,}", f"{max(seen[-1]):,}") if seen else ("–", "–")
             often = "never" if reached is None else f"{reached:,}"
             at = [chosen_evenly(kl, 3)[k] if len(kl) > 2 else None for k in range(3)]
@@ -251,3 +191,79 @@ def samples_seen(found: Sequence[tuple[Group, BandedLine]]) -> Picture:
               "in the middle", "at the end", _EVERY_CLASS)  # fmt: skip
     seen_in_words = f"{_EVERY_CLASS}: {told}. {said_bands([group for group, _ in found])}"
     return together(figure, seen_in_words, header, rows)
+
+
+class Swaps(NamedTuple):
+    """The swaps of a run, and all workers that took part or swapped, in increasing order."""
+
+    swaps: Sequence[Swap]
+    workers: Sequence[int]
+
+
+def of_swaps(subject: Subject) -> Swaps | None:
+    """The swaps of a run; None if no discriminator was to move."""
+    swaps = subject.run.of(Swap)
+    swapped = {worker for swap in swaps for move in swap.moves.items() for worker in move}
+    return Swaps(swaps, sorted(swapped | set(subject.workers))) if swapped else None
+
+
+def swap_counts(swaps: Sequence[Swap]) -> Counter[tuple[int, int]]:
+    """How often the discriminator of one worker went to another: (giver, taker) → times."""
+    return Counter(
+        (giver, taker)
+        for swap in swaps
+        for giver, taker in swap.moves.items()
+        if taker in swap.arrived
+    )
+
+
+def exactness(swaps: Sequence[Swap]) -> str:
+    """Whether every discriminator arrived bit for bit, in words."""
+    if wrong := [f"{swap.iteration:,}" for swap in swaps if swap.exact is False]:
+        return (
+            f"{len(wrong)} of {count(len(swaps), 'swap')} did not arrive bit for bit, after "
+            f"iteration {said_list(wrong)}"
+        )
+    every, short = count(len(swaps), "swap"), ""
+    if cut := [f"{swap.iteration:,}" for swap in swaps if not swap.complete]:
+        short = (
+            f"; {count(len(cut), 'swap')} cut short, after iteration {said_list(cut)}, since a "
+            "worker died or was out of reach: its partner keeps its own"
+        )
+    if any(swap.exact is None for swap in swaps):
+        return f"{every}, not all of them verified{short}"
+    if cut:
+        return f"all discriminators that arrived in {every} did so bit for bit{short}"
+    return f"all discriminators of {every} arrived bit for bit"
+
+
+def _rows_of_swaps(_subject: Subject, found: Swaps) -> Iterable[Row]:
+    return [
+        (f"worker {giver}", f"worker {taker}", f"{times:,}")
+        for (giver, taker), times in sorted(swap_counts(found.swaps).items())
+    ]
+
+
+def _said_swaps(_subject: Subject, found: Swaps) -> str:
+    left_out = len(found.workers) - _MOST_SWAPPING
+    more = f"; only {_MOST_SWAPPING} workers are drawn" if left_out > 0 else ""
+    return exactness(found.swaps) + more
+
+
+def _draw_swaps(_subject: Subject, found: Swaps) -> Figure:
+    workers, counts = found.workers[:_MOST_SWAPPING], swap_counts(found.swaps)
+    matrix = [[counts[giver, taker] for taker in workers] for giver in workers]
+    figure, axes = charts.new_axes(min(4.3, 0.75 + 0.4 * len(workers)))
+    charts.heat_map(axes, matrix, written=len(workers) <= charts.MOST_TICKS)
+    charts.some_names(axes.set_xticks, workers)
+    charts.some_names(axes.set_yticks, workers)
+    ends = [-0.5, len(workers) - 0.5]
+    axes.plot(ends, ends, color=charts.IDLE, linewidth=1)
+    axes.set(xlabel="to worker", ylabel="discriminator of worker", aspect="equal", anchor="W")
+    return figure
+
+
+who_gave_to_whom = each_run(
+    ("discriminator of", "went to", "times"),
+    rows=_rows_of_swaps, told=_said_swaps, draw=_draw_swaps,
+)  # fmt: skip
