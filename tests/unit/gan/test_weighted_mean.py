@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mdgan.gan.exact_sum import PartialSum
+from mdgan.gan.exact_sum import FEEDBACK, STEPS_PER_UNIT, PartialSum
 from mdgan.gan.weighted_mean import average, weighted_sum
 from tests.unit.gan.small import same_bits
 
@@ -120,3 +120,13 @@ def test_models_are_left_as_they_are() -> None:
     average(models, [PartialSum((3, 4), part)], dict.fromkeys((1, 2, 3, 4), 0.25))
     assert all(same_bits(models[n], kept[n]) for n in models)
     assert part.tolist() == [1.0, 1.0]
+
+
+def test_feedback_is_rounded_to_the_nearest_step() -> None:
+    random = torch.Generator().manual_seed(0)
+    answers = {n: 1e-4 * torch.randn(LENGTH, generator=random) ** 9 for n in (1, 2, 3)}
+    unit = Fraction(STEPS_PER_UNIT)
+    columns = zip(*(answer.tolist() for answer in answers.values()), strict=True)
+    expected = [sum(round(Fraction(value) * unit) for value in column) for column in columns]
+    assert FEEDBACK.in_steps(answers, {}).tolist() == expected
+    assert FEEDBACK.add_up(answers, {}).tolist() == [float(steps / unit) for steps in expected]

@@ -14,6 +14,7 @@ from mdgan.privacy.accountant import (
     epsilon_of,
     joined,
     noise_for,
+    replaced,
     steps_for,
 )
 
@@ -120,3 +121,15 @@ def test_nothing_costs_nothing_and_equal_steps_are_one_charge() -> None:
         PrivacyCharge(2.0, 0.1, 1),
     ]
     assert joined(charges) == (PrivacyCharge(1.0, 0.1, 7), PrivacyCharge(2.0, 0.1, 1))
+
+
+def test_one_sample_for_another_changes_a_sum_by_twice_the_bound(opacus: Any) -> None:
+    """As with half the noise; for the past, too, at an order that no plan has chosen."""
+    past = (PrivacyHistory(best_order(FIRST, 1e-5), (FIRST,)),)
+    alone, nothing = replaced(SECOND, ())
+    assert nothing == ()
+    half = SECOND._replace(noise=SECOND.noise / 2)
+    assert epsilon_of(alone, 1e-5, "rdp") == pytest.approx(epsilon_of(half, 1e-5, "rdp"))
+    charge, histories = replaced(SECOND, past)
+    expected = at_order(opacus, 4.0, FIRST._replace(noise=FIRST.noise / 2), half)
+    assert epsilon_of(charge, 1e-5, "rdp", histories) == pytest.approx(expected, rel=1e-9)

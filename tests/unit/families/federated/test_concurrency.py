@@ -4,8 +4,14 @@ from collections.abc import Callable
 from math import inf, nan
 
 import pytest
+import torch
 
-from mdgan.families.federated.concurrency import ROUNDS_EACH, ConcurrencyEstimator, most_slots
+from mdgan.families.federated.concurrency import (
+    ROUNDS_EACH,
+    ConcurrencyEstimator,
+    SlotCount,
+    most_slots,
+)
 
 FIGURE_4 = {1: 1.0, 2: 1.7, 3: 2.2, 4: 2.5, 5: 2.6, 6: 2.5, 7: 2.3, 8: 2.0}
 """Work a second by slots, with the best at 5 as in figure 4 of the paper."""
@@ -54,3 +60,15 @@ def test_rounds_without_work_or_with_impossible_seconds_do_not_count() -> None:
 @pytest.mark.parametrize(("free", "each", "slots"), [(1000, 300, 3), (1000, 301, 2), (5, 900, 1)])
 def test_slots_are_as_many_as_fit_into_most_of_the_memory(free: int, each: int, slots: int) -> None:
     assert most_slots(free, each) == slots
+
+
+def test_an_offer_names_the_processor_in_a_few_printable_letters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "core\x1b[2J α" + 99 * "x"
+    monkeypatch.setattr("mdgan.families.federated.concurrency.processor_name", lambda: name)
+    first, second = SlotCount(2, torch.device("cpu"), "").offer()
+    assert first == second
+    assert first.startswith("core?[2J ?x")
+    assert first.isascii()
+    assert first.count("x") < 64
