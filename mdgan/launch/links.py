@@ -1,15 +1,9 @@
 """How this machine's processes are linked with the rest: sockets, addresses, certificates."""
 
 import contextlib
-import re
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-# torch exports it without saying so.
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined] # see above
 
 from mdgan.engine import message_sizes
 from mdgan.engine.host.loop import Connect
@@ -25,21 +19,15 @@ from mdgan.launch.addresses import (
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.settings import LinkSettings, check_exposed, read_revocations
 from mdgan.launch.task import LaunchedTask
+from mdgan.launch.torchrun_store import find_place, publish_place
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Admit
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.server_end import ServerTransport
-from mdgan.transport.until import Inbox, Until
+from mdgan.transport.until import Until
 
 DEFAULT_PORT = 29500
 """torch's usual port for rank 0."""
-
-_KEY = "mdgan"
-_MOST_SECONDS = 1e6
-_LOOK_SECONDS = 0.05
-_PLACE = re.compile(r"([\w.-]{1,255}|\[[\w:.%]{2,99}\]):([0-9]{1,5})", re.ASCII)
-_SCHEMES = {"unix", "unix-abstract", "vsock", "ipv4", "ipv6", "dns", "xds"}
-"""Before a colon they are no names of machines to gRPC, and a socket would need no certificate."""
 
 
 def place_for_others(prepared: Prepared, takes_over_at: str | None = None) -> str | None:
@@ -91,7 +79,7 @@ def open_server(
     except CannotListen as error:
         raise BadInput(f"{error}: cannot listen there any more; start again") from error
     if task is not None and task.store_is_up:
-        publish_place(task, server.places[0], Until(timeouts.connect))
+        publish_place(*_store(task), server.places[0], Until(timeouts.connect))
     return server
 
 
@@ -138,7 +126,7 @@ def connector(
 
         places = known
         if task is not None and task.store_is_up:
-            places = [find_place(task, until)]
+            places = [find_place(*_store(task), until)]
         shows = prepared.credentials is not None
         try:
             return find_server(places, attempt, until, timeout_seconds, has_identity=shows)
@@ -176,65 +164,6 @@ def _listen_place(listen: str, port: int) -> str:
     return joined(address.strip("[]"), int(given))
 
 
-def publish_place(task: LaunchedTask, place: str, until: Until) -> None:
-    """Writes where rank 0 listens into torchrun's store.
-
-    Raises:
-        BadInput: the store does not answer.
-        Interrupted: asked to stop.
-    """
-
-    def write(store: Any) -> str:
-        store.set(_KEY, place)
-        return place
-
-    _talk(task, until, write)
-
-
-def find_place(task: LaunchedTask, until: Until) -> str:
-    """Reads where rank 0 listens, as soon as it is there; see `publish_place`.
-
-    Raises:
-        BadInput: the store does not answer or tells nonsense, or rank 0 does not come in time.
-        Interrupted: asked to stop.
-    """
-
-    def read(store: Any) -> str:
-        while not store.check([_KEY]):
-            time.sleep(_LOOK_SECONDS)
-        text: str = store.get(_KEY).decode(errors="replace")
-        return text
-
-    text = _talk(task, until, read)
-    match = _PLACE.fullmatch(text)
-    if match is None or match[1] in _SCHEMES or not 0 < int(match[2]) < 1 << 16:
-        raise BadInput(
-            f"torchrun's store at {task.master_addr}:{task.master_port} says {text!r:.120} for an "
-            "address; another program writes there: keep its port to the machines of the run"
-        )
-    return text
-
-
-def _talk(task: LaunchedTask, until: Until, say: Callable[[Any], str]) -> str:
-    """Has a thread connect to torchrun's store, which is there before us, and talk with it."""
-    answer, reached = Inbox[str | Exception](), threading.Event()
-    named = f"torchrun's store at {task.master_addr}:{task.master_port}"
-    silent = f"{named} does not answer; check --rdzv-endpoint"
-    limit = timedelta(seconds=min(until.left(), _MOST_SECONDS))
-
-    def run() -> None:
-        try:
-            place = task.master_addr, task.master_port
-            store = TCPStore(*place, None, False, timeout=limit, wait_for_workers=False)
-            reached.set()
-            # A part of it that is ours, a new one for each restart.
-            answer.put(say(PrefixStore(f"mdgan/{task.attempt}", store)))
-        except Exception:  # torch raises many kinds, as it likes
-            answer.put(BadInput(silent))
-
-    threading.Thread(target=run, daemon=True).start()
-    try:
-        return until.take(answer)
-    except TimeoutError as error:
-        late = f"rank 0 did not say in {named} where it listens; is it running?"
-        raise BadInput(late if reached.is_set() else silent) from error
+def _store(task: LaunchedTask) -> tuple[tuple[str, int], str]:
+    """Torchrun's store, and our part of it, a new one for each restart."""
+    return (task.master_addr, task.master_port), f"mdgan/{task.attempt}"
