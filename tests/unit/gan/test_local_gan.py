@@ -11,7 +11,7 @@ from mdgan.gan.losses import GENERATOR_LOSSES
 from tests.unit.gan.small import all_bits, equal_bits, make_learner, make_worker, same_bits
 from tests.unit.gan.stateful import make_standalone
 
-ITERATIONS = 30
+ITERATIONS = 10
 
 
 def run_standalone(kappa: int, local_steps: int, loss: str) -> tuple[list[Tensor], list[Tensor]]:

@@ -61,18 +61,6 @@ def test_dropout_in_a_state_does_not_depend_on_draws_outside() -> None:
     assert all(not torch.equal(one, other) for one, other in pairwise(undisturbed))
 
 
-def test_draws_outside_do_not_depend_on_work_in_a_state() -> None:
-    torch.manual_seed(3)
-    wanted = [dropped() for _ in range(4)]
-    torch.manual_seed(3)
-    state = RandomState(5, CPU)
-    found = []
-    for _ in range(4):
-        draws(state, 2)
-        found.append(dropped())
-    assert equal(found, wanted)
-
-
 def test_a_state_within_a_state_keeps_both_apart() -> None:
     outer, inner = RandomState(1, CPU), RandomState(2, CPU)
     with outer.in_place():
@@ -120,29 +108,6 @@ def test_an_exception_puts_the_outside_back_and_keeps_what_was_drawn() -> None:
         fail_after_a_draw()
     assert torch.equal(torch.get_rng_state(), before)
     assert equal(draws(state, 2), draws(RandomState(6, CPU), 3)[1:])
-
-
-def test_a_random_state_goes_on_where_another_was() -> None:
-    whole, fresh = RandomState(6, CPU), RandomState(7, CPU)
-    draws(whole, 3)
-    tensors = whole.tensors()
-    wanted = draws(whole, 4)
-    for tensor in tensors.values():
-        assert (tensor.dtype, tensor.dim()) == (torch.uint8, 1)
-    fresh.restore(tensors)
-    assert equal(draws(fresh, 4), wanted)
-    fresh.restore(tensors)
-    assert equal(draws(fresh, 4), wanted)
-
-
-def test_the_tensors_of_a_random_state_are_copies() -> None:
-    state, untouched = RandomState(6, CPU), RandomState(6, CPU)
-    state.tensors()["cpu"].zero_()
-    assert equal(draws(state, 2), draws(untouched, 2))
-    tensors = state.tensors()
-    state.restore(tensors)
-    tensors["cpu"].zero_()
-    assert equal(draws(state, 2), draws(untouched, 2))
 
 
 def test_the_state_of_a_gpu_is_not_needed_without_one() -> None:

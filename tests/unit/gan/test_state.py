@@ -124,6 +124,8 @@ OTHER_MODELS: Damages = {
     "a foreign tensor": lambda state: state.update(other=torch.zeros(1)),
     "another weight": _spoilt("discriminator.model.5.weight", lambda t: t[:, :5]),
     "weights of another type": _spoilt("discriminator.model.5.weight", lambda t: t.double()),
+    "a short moment": _spoilt("discriminator.optimizer.5.weight.exp_avg", lambda t: t[:, :5]),
+    "two counts": _spoilt("discriminator.model.2.num_batches_tracked", lambda t: t.repeat(2)),
     "whole moments": _spoilt("discriminator.optimizer.5.weight.exp_avg", lambda t: t.long()),
 }
 DAMAGES: Damages = {

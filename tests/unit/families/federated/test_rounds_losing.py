@@ -66,33 +66,7 @@ def test_models_that_cannot_be_used_are_left_out(rounds: MakeRounds, name: str) 
     assert second["took_part"] == [1, 2, 3]
 
 
-def test_one_bad_client_of_a_host_leaves_the_others(rounds: MakeRounds) -> None:
-    made = rounds(num_workers=4, iterations=E)
-    one, many = made.begin_playing((1,), (2, 3, 4))
-    one.answer_round(E)
-    many.answer_round(E, {3: broken(float("inf"))})
-    made.finished(one, many)
-    assert made.events("round")[0]["took_part"] == [1, 2, 4]
-    assert made.has_become(mean_of({n: (0.25, models_of(n, E)) for n in (1, 2, 4)}))
-
-
 # ----- losses
-
-
-def test_a_host_that_is_lost_during_a_round(rounds: MakeRounds) -> None:
-    made = rounds(num_workers=3, iterations=2 * E)
-    hosts = made.begin_playing(*ALONE)
-    hosts[2].take(ROUND, E)
-    hosts[2].die()
-    for i in (E, 2 * E):
-        for host in hosts[:2]:
-            host.answer_round(i)
-    made.finished(*hosts[:2])
-    first, second = made.events("round")
-    assert (first["asked"], first["took_part"]) == ([1, 2, 3], [1, 2])
-    assert second["asked"] == second["took_part"] == [1, 2]
-    assert made.events("lost")[0]["workers"] == [3]
-    assert made.has_become(mean_of({n: (0.5, models_of(n, 2 * E)) for n in (1, 2)}))
 
 
 def test_a_newcomer_takes_part_from_the_next_round(rounds: MakeRounds) -> None:

@@ -152,16 +152,6 @@ def test_generating_is_one_forward_pass_in_training_mode() -> None:
     assert same_bits(generated.images, generated_with_graph(3)[1].detach())
 
 
-def test_generating_neither_needs_nor_changes_the_random_numbers_of_others() -> None:
-    first, second = make_learner(), make_learner()
-    torch.manual_seed(1)
-    before = torch.get_rng_state()
-    one = first.generate(2)
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(2)
-    assert same_bits(second.generate(2).images, one.images)
-
-
 def test_an_update_is_one_adam_step_on_that_gradient_alone() -> None:
     learner, twin = make_learner(), make_generator()
     optimizer = adam(twin)

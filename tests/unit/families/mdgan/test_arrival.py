@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from mdgan.errors import Interrupted
-from mdgan.families.mdgan.arrival import rate_scale
 from mdgan.families.mdgan.messages import BATCHES, SWAP
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.optimizer_settings import Policy
@@ -237,10 +236,6 @@ def test_asked_to_stop_it_waits_for_all_answers_and_saves(stage: MakeStage) -> N
     assert isinstance(made.over(), Interrupted)
     assert [host.iterations() for host in hosts] == [[1, 2]] * 3
     assert made.has_learnt(generator_by_arrival([WORKERS] * 2, {2}, policy_of(made))[0])
-
-
-def test_the_rate_falls_with_staleness() -> None:
-    assert [rate_scale(staleness) for staleness in (0, 3, 15)] == [1.0, 0.5, 0.25]
 
 
 def test_a_worker_may_train_on_the_batch_that_it_judges(stage: MakeStage) -> None:

@@ -18,23 +18,10 @@ from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy, RateSche
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState
 from tests.unit.gan import small
+from tests.unit.gan.small import HalfUsed
 
 RANKS = (3, 4, 7, 8)
 Workers = dict[int, Worker]
-
-
-class HalfUsed(nn.Module):
-    """Some parameters get no gradient, and some must not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.used = nn.Linear(16, 1)
-        self.fixed = nn.Linear(16, 16).requires_grad_(False)
-        self.unused = nn.Linear(16, 1)
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.used(self.fixed(images.flatten(1)))
-        return logits
 
 
 def convolutions() -> nn.Module:
@@ -179,11 +166,6 @@ def test_other_optimizers_step_one_discriminator_at_a_time(name: str) -> None:
     workers = make_workers(dense, policy=Policy(name))
     with pytest.raises(CannotStack, match="steps one model at a time"):
         StackedWorkers(workers, small.SHAPE)
-
-
-def test_in_single_precision_an_iteration_is_the_same_to_a_millionth() -> None:
-    answers = [group.answer(*asked(0)) for _, group in both(convolutions)]
-    assert_close(named(answers[0]), named(answers[1]), 1e-6)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1024.0])

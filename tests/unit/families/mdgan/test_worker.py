@@ -1,7 +1,5 @@
 """The worker's share: local steps, feedback, and what moves in a swap."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -119,46 +117,6 @@ def test_feedback_computes_no_gradient_of_parameters() -> None:
     assert len(kept) == len(parameters)
 
 
-def learn_and_judge(worker: Worker, iteration: int, place: int) -> list[Tensor]:
-    """One iteration on the generated batches that are sent to a place."""
-    worker.learn_real_half()
-    loss = worker.learn(Samples(images(1000 * place + iteration)))
-    return [loss, *worker.feedback(Samples(images(1000 * place + 500 + iteration)))]
-
-
-def swap_discriminators(first: Worker, second: Worker) -> None:
-    states = first.discriminator.state(), second.discriminator.state()
-    first.discriminator.load_state(states[1])
-    second.discriminator.load_state(states[0])
-
-
-def exchange_places(first: Worker, second: Worker) -> None:
-    first.batches, second.batches = second.batches, first.batches
-    first.random_state, second.random_state = second.random_state, first.random_state
-
-
-@pytest.mark.parametrize("local_steps", [1, 2])
-def test_a_swap_equals_exchanging_the_shards(local_steps: int) -> None:
-    """Discriminators that travel between places, or shards that travel between discriminators."""
-    travelling = {place: make_worker(place, local_steps=local_steps) for place in (1, 2)}
-    staying = {name: make_worker(name, local_steps=local_steps) for name in (1, 2)}
-    at_place = {1: staying[1], 2: staying[2]}
-    for iteration in range(12):
-        for place in (1, 2):
-            answer = learn_and_judge(travelling[place], iteration, place)
-            wanted = learn_and_judge(at_place[place], iteration, place)
-            assert equal_bits(answer, wanted)
-            assert equal_bits(bits(travelling[place]), bits(at_place[place]))
-            assert travelling[place].discriminator.digest() == (
-                at_place[place].discriminator.digest()
-            )
-        if iteration in (2, 5, 6, 9):
-            swap_discriminators(travelling[1], travelling[2])
-            exchange_places(staying[1], staying[2])
-            at_place = {1: at_place[2], 2: at_place[1]}
-    assert travelling[1].discriminator.digest() != travelling[2].discriminator.digest()
-
-
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)])
 def test_outputs_are_the_logits_of_the_judged_samples(shape: tuple[int, ...]) -> None:
     worker = make_worker(1)
@@ -190,17 +148,6 @@ def test_learning_later_is_feedback_first_and_then_the_same_local_steps() -> Non
         assert equal_bits(bits(worker), bits(twin))
 
 
-def trained(seed: int, iterations: int = 3) -> Discriminator:
-    worker = make_worker(seed)
-    for iteration in range(iterations):
-        worker.learn(Samples(images(iteration)))
-    return worker.discriminator
-
-
-def all_bits_of(discriminator: Discriminator) -> list[Tensor]:
-    return all_bits(discriminator.model, discriminator.optimizer)
-
-
 def live_tensors(discriminator: Discriminator) -> dict[str, Tensor]:
     """Every tensor that a discriminator is made of, itself and not a copy."""
     model = dict(discriminator.model.state_dict(keep_vars=True))
@@ -210,45 +157,6 @@ def live_tensors(discriminator: Discriminator) -> dict[str, Tensor]:
         for key, value in discriminator.optimizer.state[parameter].items()
     }
     return {**model, **moments}
-
-
-def test_a_state_moves_every_bit() -> None:
-    giver, taker = trained(1), trained(2, iterations=7)
-    assert not equal_bits(all_bits_of(giver), all_bits_of(taker))
-    taker.load_state(giver.state())
-    assert equal_bits(all_bits_of(taker), all_bits_of(giver))
-    assert taker.digest() == giver.digest()
-
-
-def test_a_discriminator_that_never_learnt_moves_too() -> None:
-    fresh, taker = trained(1, iterations=0), trained(2)
-    taker.load_state(fresh.state())
-    assert taker.digest() == fresh.digest()
-    workers = make_worker(1), make_worker(1)
-    workers[1].discriminator = taker
-    for iteration in range(3):
-        losses = [worker.learn(Samples(images(iteration))) for worker in workers]
-        assert same_bits(losses[0], losses[1])
-    assert equal_bits(all_bits_of(taker), all_bits_of(workers[0].discriminator))
-
-
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("model.2.num_batches_tracked", lambda counter: counter.repeat(2)),
-        ("optimizer.5.weight.exp_avg", lambda moment: moment[:, :5]),
-    ],
-)
-def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(
-    name: str, change: Callable[[Tensor], Tensor]
-) -> None:
-    """Other damages are in `gan/test_state.py`."""
-    taker, state = trained(2), trained(1).state()
-    before = all_bits_of(taker)
-    state[name] = change(state[name])
-    with pytest.raises((KeyError, RuntimeError)):
-        taker.load_state(state)
-    assert equal_bits(all_bits_of(taker), before)
 
 
 def tiny() -> Discriminator:
