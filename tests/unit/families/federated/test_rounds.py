@@ -46,20 +46,6 @@ def expected_of(clients: Mapping[int, Client], num_rounds: int, length: int = E)
 # ----- the mean
 
 
-def test_a_host_of_many_sends_their_sum_and_it_is_the_same(rounds: MakeRounds) -> None:
-    made = rounds(num_workers=5, iterations=E)
-    one, many = made.begin_playing((1,), (2, 3, 4, 5))
-    one.answer_round(E)
-    order = many.take(ROUND, E)
-    answer = many.answer_to(order)
-    assert answer.fields["summed"] == [[2, 3, 4, 5]]
-    assert "answers.values" not in answer.tensors
-    many.send(answer)
-    made.finished(one, many)
-    assert made.has_become(mean_of({n: (0.2, models_of(n, E)) for n in range(1, 6)}))
-    assert not made.has_become(models_of(1, E))
-
-
 @pytest.mark.parametrize("groups", [((1,), (2, 3, 4)), ((1, 2, 3, 4),), ((1, 2), (3, 4))], ids=str)
 def test_real_clients_train_as_by_hand_whoever_sits_where(
     rounds: MakeRounds, groups: tuple[tuple[int, ...], ...]
