@@ -181,14 +181,7 @@ def test_frozen_parameters_stay() -> None:
     generator = make_generator()
     frozen = next(generator.parameters()).requires_grad_(False)
     before = frozen.clone()
-    learner = GeneratorLearner(
-        generator,
-        adam(generator),
-        z_dim=Z_DIM,
-        batch_size=BATCH_SIZE,
-        noise=generator_for(0, "noise"),
-        random_state=RandomState(0, CPU),
-    )
+    learner = make_learner(model=generator)
     last = generator.get_parameter("4.weight").clone()
     learner.generate(1)
     learner.backward(images(0).unsqueeze(0))
