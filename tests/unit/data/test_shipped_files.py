@@ -1,4 +1,4 @@
-"""MNIST, CIFAR-10 and CelebA as torchvision lays them out: read exactly, or refused in one line."""
+"""MNIST, CIFAR-10 and CelebA, read exactly or refused; and the shipped models."""
 
 import pickle
 from collections.abc import Callable
@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 from mdgan.data.dataset_file import load
 from mdgan.errors import BadInput
+from mdgan.gan.build import build_model, num_parameters
+from mdgan.models.check import check_models
 from tests.unit.dataset_formats import (
     CIFAR10_CLASSES,
     Written,
@@ -202,3 +205,60 @@ def test_celeba_workers_need_no_held_out_picture_and_the_server_no_other(tmp_pat
     assert "lacks 1 of 2 pictures" in refusal("celeba", tmp_path, held_out=True)
     (pictures / "000006.jpg").rename(pictures / "000003.jpg")
     assert "first 000006.jpg" in refusal("celeba", tmp_path, held_out=True)
+
+
+# The shipped models against appendix A of Darmanger and Gombas' report.
+
+
+SHIPPED = {
+    "digits": (1, 8, 8),
+    "mnist": (1, 28, 28),
+    "cifar10": (3, 32, 32),
+    "celeba": (3, 64, 64),
+    "folder": (3, 64, 64),
+}
+
+
+CELEBA = 3_576_704, 2_765_568
+
+
+@pytest.mark.parametrize(
+    ("name", "num"),
+    [
+        ("mnist", (1_486_352, 1_460_225)),
+        ("cifar10", (3_448_576, 663_296)),
+        ("celeba", CELEBA),
+        ("folder", CELEBA),
+    ],
+)
+def test_number_of_parameters(name: str, num: tuple[int, int]) -> None:
+    models = load(name, None).models
+    assert (num_parameters(models.generator()), num_parameters(models.discriminator())) == num
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_discriminator_gives_raw_logits_and_a_gradient_for_every_pixel(name: str) -> None:
+    dataset = load(name, None)
+    assert dataset.shape == SHIPPED[name]
+    assert dataset.models.z_dim == 100
+    check_models(dataset.models)
+    images = torch.rand(4, *dataset.shape, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    images.requires_grad_()
+    discriminator = build_model(dataset.models.discriminator, 0)
+    logits = discriminator(images)
+    assert logits.shape == (4, 1)
+    assert not any(isinstance(layer, nn.Sigmoid) for layer in discriminator.modules())
+    (feedback,) = torch.autograd.grad(logits.sum(), images)
+    assert feedback.shape == images.shape
+    assert feedback.isfinite().all()
+
+
+def test_leaky_relu_slope_is_0_2_everywhere() -> None:
+    slopes = {
+        layer.negative_slope
+        for name in SHIPPED
+        for kind in (load(name, None).models.generator, load(name, None).models.discriminator)
+        for layer in kind().modules()
+        if isinstance(layer, nn.LeakyReLU)
+    }
+    assert slopes == {0.2}

@@ -50,6 +50,20 @@ def make_model(seed: int = 0) -> nn.Sequential:
         )
 
 
+class HalfUsed(nn.Module):
+    """Some parameters get no gradient, and some must not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = nn.Linear(16, 1)
+        self.fixed = nn.Linear(16, 16).requires_grad_(False)
+        self.unused = nn.Linear(16, 1)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        logits: Tensor = self.used(self.fixed(samples.flatten(1)))
+        return logits
+
+
 def adam(model: nn.Module, lr: float = 2e-3) -> torch.optim.Adam:
     return torch.optim.Adam(model.parameters(), lr=lr, betas=(0.5, 0.999), fused=True)
 

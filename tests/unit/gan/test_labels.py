@@ -55,10 +55,6 @@ def test_even_labels_follow_their_shares(counts: list[int], num_samples: int) ->
     assert not found[weights == 0].any()
 
 
-def test_equal_shares_take_turns() -> None:
-    assert even_labels(uniform_counts(3), 7).tolist() == [0, 1, 2, 0, 1, 2, 0]
-
-
 def test_labels_are_drawn_in_proportion() -> None:
     counts = torch.tensor([1, 0, 3])
     labels = draw_labels(counts, 4000, generator_for(0))

@@ -6,13 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mdgan.errors import BadInput
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.build import Models
 from mdgan.gan.labels import Samples
 from mdgan.gan.regularizers.augment import Augmentation
 from mdgan.gan.regularizers.gradient_penalty import GradientPenalty
-from mdgan.gan.settings import TrainingSettings
 from mdgan.models.blocks import MinibatchDiscrimination
 from mdgan.models.check import compares_samples
 from tests.unit.gan import conditional, small
@@ -118,8 +116,3 @@ def test_discriminators_that_judge_a_sample_by_others_are_found(
 
     models = Models("own.py", small.SHAPE, small.Z_DIM, small.make_generator, make)
     assert compares_samples(models) is compares
-
-
-def test_a_penalty_on_real_samples_alone_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"--merge-halves: --r1 0\.5 .*leave out one"):
-        TrainingSettings(merge_halves=True, r1=0.5)

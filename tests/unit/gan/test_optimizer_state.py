@@ -14,7 +14,7 @@ from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.model_state import optimizer_tensors
 from mdgan.gan.optimizer_settings import Policy, RateSchedule
 from mdgan.gan.optimizers import make_optimizer
-from tests.unit.gan.small import equal_bits, images, make_learner, make_model, same_bits
+from tests.unit.gan.small import HalfUsed, equal_bits, images, make_learner, make_model, same_bits
 from tests.unit.gan.stateful import (
     Run,
     make_worker,
@@ -86,20 +86,6 @@ def test_both_networks_step_with_gradients_of_the_norm_that_was_asked_for() -> N
         after = nn.utils.parameters_to_vector(model.parameters()).detach()
         stepped.append(float((after - before).norm()))
     assert stepped == pytest.approx([1e-3, 1e-3], rel=1e-3)
-
-
-class HalfUsed(nn.Module):
-    """Some parameters get no gradient, and some must not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.used = nn.Linear(16, 1)
-        self.fixed = nn.Linear(16, 16).requires_grad_(False)
-        self.unused = nn.Linear(16, 1)
-
-    def forward(self, samples: Tensor) -> Tensor:
-        logits: Tensor = self.used(self.fixed(samples.flatten(1)))
-        return logits
 
 
 @pytest.mark.parametrize("build", [make_model, HalfUsed])

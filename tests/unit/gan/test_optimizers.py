@@ -5,12 +5,10 @@ from math import cos, pi, sqrt
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, SCHEDULES, Policy, RateSchedule
+from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy, RateSchedule
 from mdgan.gan.optimizers import TrainedModel, kept_by, make_optimizer, weights_replaced
 from tests.unit.gan.small import all_bits, equal_bits, make_generator
 
@@ -228,22 +226,6 @@ def test_the_rate_is_that_of_the_iteration_alone(name: str) -> None:
         TrainedModel(model, optimizer, chosen).at(iteration)
         rates.append(optimizer.param_groups[0]["lr"])
     assert rates == pytest.approx([0.1 * LR, LR, 0.5 * LR, 0.5 * LR])
-
-
-@given(st.sampled_from(SCHEDULES), st.integers(0, 100), st.integers(1, 10**6))
-def test_a_rate_rises_in_the_warmup_and_never_after_it(
-    shape: str, warmup: int, num_iterations: int
-) -> None:
-    schedule = RateSchedule(shape, warmup, num_iterations)
-    iterations = range(1, min(num_iterations, 300) + 1)
-    factors = [schedule.factor(i) for i in iterations]
-    assert all(0 < factor <= 1 for factor in factors)
-    risen, fallen = factors[:warmup], factors[warmup:]
-    assert risen == sorted(risen)
-    assert fallen == sorted(fallen, reverse=True)
-    if len(factors) > warmup:
-        assert fallen[0] == 1.0
-        assert not warmup or risen[-1] == 1.0
 
 
 def test_a_rate_by_its_formula() -> None:

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from mdgan.data import InMemoryPartitioner
+from mdgan.errors import BadInput
 from mdgan.metrics.extractor import Extractor, Features
 
 SHAPE = (1, 4, 4)
@@ -70,6 +72,14 @@ def extractor_of(
         network=Network(function).eval(),
         num_at_once=num_at_once,
     )
+
+
+def refusal_of(call: Callable[[], object]) -> str:
+    """What the user reads, which must be one line."""
+    with pytest.raises(BadInput) as caught:
+        call()
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
 
 
 def normal(num_samples: int, num_features: int = 6, seed: int = 0, shift: float = 0.0) -> Tensor:

@@ -1,4 +1,4 @@
-"""FID from sums against the formula on all samples; KID against the estimator in NumPy."""
+"""Scores against references: FID, KID, classes, and neighbours."""
 
 import math
 from typing import Any
@@ -9,9 +9,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
+from mdgan.metrics import neighbours as room
+from mdgan.metrics.classes import (
+    class_divergence,
+    classes_covered,
+    inception_score,
+    score_from_sums,
+)
 from mdgan.metrics.distances import Moments, frechet_distance, kernel_distance, why_no_distance
+from mdgan.metrics.neighbours import PrecisionRecall, nearest, precision_recall
 from tests.unit.metrics.small import normal
 
 LINALG: Any = pytest.importorskip("scipy.linalg")
@@ -112,3 +121,140 @@ def test_the_seed_decides_kid_and_random_numbers_are_left() -> None:
     torch.rand(3)
     assert kernel_distance(real, generated, seed=5) == first
     assert kernel_distance(real, generated, seed=6) != first
+
+
+# Which classes are made, and the Inception score against NumPy.
+
+
+@pytest.mark.parametrize(
+    ("generated", "real", "covered"),
+    [
+        ([10, 10, 10], [100, 100, 100], 3),
+        ([30, 0, 0], [100, 100, 100], 1),
+        ([90, 1, 9], [1, 1, 1], 2),
+        ([97, 100, 3], [1, 1, 1], 2),
+        ([90, 100, 10], [1, 1, 1], 3),
+        ([900, 50, 50], [900, 50, 50], 3),
+        ([996, 4, 0], [900, 50, 50], 1),
+        ([995, 5, 0], [900, 50, 50], 2),
+        ([10, 10, 10], [100, 100, 0], 2),
+    ],
+)
+def test_a_class_is_covered_from_a_tenth_of_its_share_on(
+    generated: list[int], real: list[int], covered: int
+) -> None:
+    assert classes_covered(torch.tensor(generated), torch.tensor(real)) == covered
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 99)), min_size=2, max_size=9))
+def test_divergence(pairs: list[tuple[int, int]]) -> None:
+    generated, real = (np.array(counts) for counts in zip(*pairs, strict=True))
+    generated[0] += 1
+    g, r = generated / generated.sum(), real / real.sum()
+    expected = sum(a * math.log(a / b) for a, b in zip(g, r, strict=True) if a > 0)
+    found = class_divergence(torch.from_numpy(generated), torch.from_numpy(real))
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert found >= 0
+
+
+def random_probabilities(num: int, num_classes: int, sharpness: float, seed: int) -> Tensor:
+    random = torch.Generator().manual_seed(seed)
+    logits = torch.randn(num, num_classes, generator=random, dtype=torch.float64)
+    return (sharpness * logits).softmax(1)
+
+
+def score_by_formula(probabilities: Tensor) -> float:
+    p = probabilities.numpy()
+    marginal = p.mean(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where(p > 0, p * (np.log(p) - np.log(marginal)), 0.0)
+    return float(np.exp(terms.sum(1).mean()))
+
+
+def from_sums(p: Tensor) -> float:
+    return score_from_sums(len(p), p.sum(0), float(torch.xlogy(p, p).sum()))
+
+
+@given(
+    num=st.integers(1, 40),
+    num_classes=st.integers(2, 12),
+    sharpness=st.floats(0, 500),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=25, deadline=None)
+def test_both_ways_give_the_inception_score_of_the_textbook(
+    num: int, num_classes: int, sharpness: float, seed: int
+) -> None:
+    p = random_probabilities(num, num_classes, sharpness, seed)
+    expected = score_by_formula(p)
+    assert inception_score(p) == pytest.approx(expected, rel=1e-9)
+    assert from_sums(p) == pytest.approx(expected, rel=1e-9)
+    assert 1 - 1e-9 <= expected <= num_classes + 1e-9
+
+
+# Neighbours against loops over all pairs, and scores by them against scikit-learn.
+
+
+@pytest.mark.parametrize("num_held_out", [2, 7, 1200])
+def test_neighbours_are_those_that_a_search_of_all_pairs_finds(num_held_out: int) -> None:
+    draw = torch.Generator().manual_seed(num_held_out)
+    generated = torch.randn(9, 4, generator=draw, dtype=torch.float64)
+    held_out = torch.randn(num_held_out, 4, generator=draw, dtype=torch.float64)
+    found = nearest(generated, held_out)
+    to_real = [[float((g - h).norm()) for h in held_out] for g in generated]
+    assert found.places.tolist() == [row.index(min(row)) for row in to_real]
+    median = sorted(map(min, to_real))[4]
+    assert found.generated == pytest.approx(median)
+
+
+def test_a_copy_is_nearer_than_real_samples_are_to_each_other() -> None:
+    held_out = torch.tensor([[0.0], [1.0], [3.0], [7.0]], dtype=torch.float64)
+    found = nearest(held_out[[2, 0]], held_out)
+    assert found.places.tolist() == [2, 0]
+    assert found.generated == 0.0
+    assert found.real == 1.0  # of 1, 1, 2 and 4 the lower median
+
+
+def reference(real: Tensor, generated: Tensor, k: int) -> PrecisionRecall:
+    """The definitions of both papers with loops over samples."""
+    x, y = real.numpy(), generated.numpy()
+    radii = []
+    for values in (x, y):
+        neighbours = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(values)
+        radii.append(neighbours.kneighbors(values)[0][:, -1])
+    distances = np.array([[np.sqrt(((a - b) ** 2).sum()) for b in y] for a in x])
+    in_real = distances <= radii[0][:, None]
+    in_generated = distances <= radii[1][None, :]
+    return PrecisionRecall(
+        precision=float(np.mean([column.any() for column in in_real.T])),
+        recall=float(np.mean([row.any() for row in in_generated])),
+        density=float(np.mean([column.sum() / k for column in in_real.T])),
+        coverage=float(np.mean([row.any() for row in in_real])),
+    )
+
+
+@given(
+    num_real=st.integers(8, 50),
+    num_generated=st.integers(8, 50),
+    num_features=st.integers(2, 9),
+    shift=st.floats(-3, 3),
+    seed=st.integers(0, 1000),
+    rows=st.sampled_from([3, 1000]),
+    k=st.integers(1, 7),
+)
+@settings(max_examples=25, deadline=None)
+def test_against_the_definitions(
+    num_real: int, num_generated: int, num_features: int, shift: float, seed: int, rows: int, k: int
+) -> None:
+    real = normal(num_real, num_features, seed)
+    generated = normal(num_generated, num_features, seed + 1, shift)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "_ROWS_AT_ONCE", rows)
+        result = precision_recall(real, generated, k)
+    assert result == pytest.approx(reference(real, generated, k), abs=1e-12)
+
+
+def test_twins_are_neighbours() -> None:
+    values = normal(10).repeat_interleave(6, dim=0)
+    assert precision_recall(values, values).coverage == 1.0
+    assert precision_recall(values, values + 1e-3).precision == 0.0

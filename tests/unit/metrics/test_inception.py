@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from mdgan.errors import BadInput
 from mdgan.metrics.chosen import pack, unpack
 from mdgan.metrics.extractor import Extractor
 from mdgan.metrics.network_files import SHA256, inception
+from tests.unit.metrics.small import refusal_of
 
 MODULE = "torch_fidelity.feature_extractor_inceptionv3"
 
@@ -52,13 +52,6 @@ def extractor(weights: Weights) -> Extractor:
     return inception(weights.path, weights.sha256)
 
 
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(BadInput) as caught:
-        call()
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
-
-
 def test_features_and_probabilities_are_torch_fidelitys(
     weights: Weights, extractor: Extractor
 ) -> None:
@@ -89,11 +82,11 @@ def test_another_file_is_refused_before_it_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "weights.pth"
     path.write_bytes(pickle.dumps(Payload(), protocol=2))
     found = hashlib.sha256(path.read_bytes()).hexdigest()
-    message = refusal(lambda: inception(path))
+    message = refusal_of(lambda: inception(path))
     assert f"SHA-256 is {found[:12]}…, must be {SHA256[:12]}…" in message
     assert "weights-inception-2015-12-05-6726825d.pth" in message
     # Even if its hash is as wanted, nothing in it is called.
-    assert "not the weights of this network" in refusal(lambda: inception(path, found))
+    assert "not the weights of this network" in refusal_of(lambda: inception(path, found))
     assert not (tmp_path / "ran").exists()
 
 
@@ -102,14 +95,16 @@ def test_weights_of_another_network(content: object, tmp_path: Path) -> None:
     path = tmp_path / "weights.pth"
     torch.save(content, path)
     found = hashlib.sha256(path.read_bytes()).hexdigest()
-    message = refusal(lambda: inception(path, found))
+    message = refusal_of(lambda: inception(path, found))
     assert str(path) in message
     assert "not the weights of this network" in message
 
 
 def test_torch_fidelity_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "torch_fidelity", None)
-    assert "pip install 'mdgan[inception]'" in refusal(lambda: inception(tmp_path / "weights.pth"))
+    assert "pip install 'mdgan[inception]'" in refusal_of(
+        lambda: inception(tmp_path / "weights.pth")
+    )
 
 
 def test_it_does_not_travel(weights: Weights, extractor: Extractor, tmp_path: Path) -> None:
@@ -119,11 +114,11 @@ def test_it_does_not_travel(weights: Weights, extractor: Extractor, tmp_path: Pa
     state = torch.get_rng_state()
     assert unpack(fields, tensors, weights.path).describe() == extractor.describe()
     assert torch.equal(torch.get_rng_state(), state)
-    message = refusal(lambda: unpack(fields, tensors, None))
+    message = refusal_of(lambda: unpack(fields, tensors, None))
     assert f"Inception (SHA-256 {weights.sha256[:12]}…) does not travel" in message
     assert "--inception-weights FILE" in message
     other = tmp_path / "other.pth"
     other.write_bytes(b"other")
-    message = refusal(lambda: unpack(fields, tensors, other))
+    message = refusal_of(lambda: unpack(fields, tensors, other))
     assert weights.sha256[:12] in message
     assert hashlib.sha256(b"other").hexdigest()[:12] in message

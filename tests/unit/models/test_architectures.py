@@ -1,5 +1,7 @@
-"""Every architecture: shapes, ranges, conditions, numbers of parameters, what its paper says."""
+"""Every architecture: shapes, numbers of parameters, what its paper says; and checks of models."""
 
+from dataclasses import replace
+from functools import partial
 from math import exp
 from typing import Any
 
@@ -10,11 +12,19 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mdgan.data.dataset_file import load
+from mdgan.errors import BadInput
 from mdgan.gan.build import Models, build_model, num_parameters
 from mdgan.gan.labels import call, num_classes_of
 from mdgan.models import biggan
 from mdgan.models.acgan import NOISE_SIZE
-from mdgan.models.blocks import KERNEL_SIZE, MinibatchDiscrimination, growth_of
+from mdgan.models.blocks import (
+    KERNEL_SIZE,
+    MinibatchDiscrimination,
+    growth_of,
+    num_groups,
+    with_group_norm,
+)
+from mdgan.models.check import check_models, compares_samples, tells_classes
 from mdgan.models.registry import architecture, architectures
 from mdgan.models.settings import ARCHITECTURES
 
@@ -214,3 +224,98 @@ def test_width_scales_layers() -> None:
     for name in ARCHITECTURES:
         narrow, wide = (small(name, width=width).discriminator() for width in (4, 8))
         assert num_parameters(wide) > 1.5 * num_parameters(narrow), name
+
+
+# What is said of conditional models that cannot be trained; all in one line.
+
+
+def models(
+    g_classes: object = 3, d_classes: object = 3, told: int = 0, takes_labels: bool = True
+) -> Models:
+    class Generator(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(5, 16)
+            if g_classes is not None:
+                self.num_classes = g_classes
+
+        def forward(self, z: Tensor, *y: Tensor) -> Tensor:
+            assert len(y) == (g_classes is not None)
+            images: Tensor = self.layer(z).tanh().view(-1, 1, 4, 4)
+            return images
+
+    class Discriminator(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 1 + told)
+            if d_classes is not None:
+                self.num_classes = d_classes
+
+        def forward(self, x: Tensor, *y: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+            if not takes_labels and y:
+                raise TypeError("takes no labels")
+            output = self.layer(x.flatten(1))
+            return (output[:, :1], output[:, 1:]) if told else output
+
+    return Models("own.py", (1, 4, 4), 5, Generator, Discriminator)
+
+
+def test_models_that_can_be_trained() -> None:
+    check_models(models(None, None))
+    check_models(models(), 3)
+    check_models(models(told=3), 3)
+    assert tells_classes(models(told=3))
+    assert not tells_classes(models())
+    assert not tells_classes(models(None, None))
+
+
+@pytest.mark.parametrize(
+    ("made", "num_classes", "says"),
+    [
+        (models(3, None), 3, "Generator has num_classes = 3 and Discriminator has no num_classes"),
+        (models(None, 3), 3, "Generator has no num_classes and Discriminator has num_classes = 3"),
+        (models(3, 4), 3, "Generator has num_classes = 3 and Discriminator has num_classes = 4"),
+        (models(), None, "the dataset file says none; it must say NUM_CLASSES = 3, and its labels"),
+        (models(), 10, "but the dataset file says NUM_CLASSES = 10"),
+        (models(0, 0), 3, "the same whole number"),
+        (models("3", "3"), 3, "the same whole number"),
+        (models(torch.tensor(3), torch.tensor(3)), 3, "the same whole number"),
+        (models(told=2), 3, "gives [2, 2] for the classes of 2 samples, must give [2, 3]"),
+        (models(None, None, told=3), None, "Discriminator returns tuple, not a tensor"),
+        (models(takes_labels=False), 3, "fails on a batch [b, *(1, 4, 4)] with labels [b]"),
+    ],
+)
+def test_models_that_cannot(made: Models, num_classes: int | None, says: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        check_models(made, num_classes)
+    assert says in str(caught.value)
+    assert "own.py" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+# GroupNorm instead of BatchNorm.
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups"), [(1, 1), (3, 1), (8, 2), (16, 4), (100, 25), (128, 32), (4096, 32)]
+)
+def test_groups_divide_the_channels(channels: int, groups: int) -> None:
+    assert num_groups(channels) == groups
+
+
+def test_scale_and_shift_stay_and_samples_are_judged_one_by_one() -> None:
+    models = architecture("dcgan").make((1, 16, 16), 0, 8)
+    alone = replace(models, discriminator=partial(with_group_norm, models.discriminator))
+    assert compares_samples(models)
+    assert not compares_samples(alone)
+    before, after = build_model(models.discriminator, 0), build_model(alone.discriminator, 0)
+    assert not [m for m in after.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert [p.shape for p in after.parameters()] == [p.shape for p in before.parameters()]
+    for own, theirs in zip(after.parameters(), before.parameters(), strict=True):
+        assert torch.equal(own, theirs)
+
+
+def test_a_model_that_is_a_norm_and_one_of_vectors() -> None:
+    assert isinstance(with_group_norm(lambda: nn.BatchNorm1d(8)), nn.GroupNorm)
+    model = with_group_norm(lambda: nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)))
+    assert model(torch.ones(1, 4)).shape == (1, 8)

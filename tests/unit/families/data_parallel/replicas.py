@@ -1,6 +1,7 @@
 """Replicas of small networks, and a plain loop that they are compared with."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -12,16 +13,13 @@ from mdgan.families.data_parallel.host import DataParallelHost
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Replica
 from mdgan.families.data_parallel.server import DataParallelServer, ReferenceReplica
 from mdgan.families.data_parallel.settings import DataParallelSettings
-from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import DiscriminatorLearner, LearningRules
 from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import LocalGAN
-from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.randomness import RandomState
 from mdgan.observe.tracer import Tracer
 from tests.unit.engine.stage import Stage
-from tests.unit.gan import small
+from tests.unit.gan import conditional, small
 from tests.unit.gan.stateful import make_standalone
 
 B = small.BATCH_SIZE
@@ -41,38 +39,12 @@ def plain_discriminator() -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(16, 10), nn.Tanh(), nn.Linear(10, 1))
 
 
-class _Conditional(nn.Module):
-    """Adds something of the class to what a network is given."""
-
-    num_classes = 3
-
-    def __init__(self, network: nn.Module, width: int) -> None:
-        super().__init__()
-        self.network = network
-        self.classes = nn.Embedding(self.num_classes, width)
-
-    def forward(self, given: Tensor, labels: Tensor) -> Tensor:
-        told = self.classes(labels)
-        result: Tensor = self.network(given + told.view(len(given), *given.shape[1:]))
-        return result
-
-
-def conditional_generator() -> nn.Module:
-    with RandomState(2, small.CPU).in_place():
-        return _Conditional(plain_generator(), small.Z_DIM)
-
-
-def conditional_discriminator() -> nn.Module:
-    with RandomState(3, small.CPU).in_place():
-        return _Conditional(plain_discriminator(), 16)
-
-
 class _LabelledData(small.RealData):
     """Real samples with their classes."""
 
     def next_batch(self, batch_size: int) -> Samples:
         samples = super().next_batch(batch_size)
-        return Samples(samples.images, torch.arange(batch_size) % _Conditional.num_classes)
+        return Samples(samples.images, torch.arange(batch_size) % conditional.NUM_CLASSES)
 
 
 class Networks(NamedTuple):
@@ -84,23 +56,18 @@ class Networks(NamedTuple):
 
 FULL = Networks()
 PLAIN = Networks(plain_generator, plain_discriminator)
-CONDITIONAL = Networks(conditional_generator, conditional_discriminator)
+CONDITIONAL = Networks(
+    partial(conditional.make, conditional.ConditionalGenerator, 2),
+    partial(conditional.make, conditional.Projection, 3),
+)
 
 
 def make_gan(
     rank: int, networks: Networks = FULL, local_steps: int = 1, kappa: int = 2
 ) -> LocalGAN:
     """A local GAN with the data and random numbers of a rank."""
-    discriminator = networks.discriminator()
-    rules = LearningRules(
-        B, local_steps, DISCRIMINATOR_LOSSES["bce"], GENERATOR_LOSSES["non-saturating"]
-    )
-    learner = DiscriminatorLearner(
-        Discriminator(discriminator, small.adam(discriminator)),
-        _LabelledData(rank),
-        RandomState(rank + 2000, small.CPU),
-        rules,
-    )
+    discriminator, data = networks.discriminator(), _LabelledData(rank)
+    learner = small.make_worker(rank, model=discriminator, data=data, local_steps=local_steps)
     return make_standalone(learner, kappa, rank, generator=networks.generator())
 
 

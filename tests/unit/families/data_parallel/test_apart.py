@@ -172,13 +172,6 @@ def near(ours: Tensor, expected: Tensor) -> bool:
 
 
 @pytest.mark.parametrize("lag", [1, 2])
-def test_one_worker_each_equals_a_loop_bit_for_bit(make: Make, lag: int) -> None:
-    stage = make(num_workers=2, generator_ranks="1..1", iterations=5, image_buffer=lag)
-    expected = looped(lag, *[([1], [2])] * 5)
-    assert torch.equal(trained(stage, [1], [2]), expected)
-
-
-@pytest.mark.parametrize("lag", [1, 2])
 def test_groups_equal_one_big_batch_each(make: Make, lag: int) -> None:
     stage = make(iterations=5, image_buffer=lag)
     expected = looped(lag, *[([1, 2], [3, 4])] * 5)

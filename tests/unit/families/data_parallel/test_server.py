@@ -136,19 +136,3 @@ def test_an_iteration_goes_on_with_newcomers_when_all_are_lost(stage: ReplicaSta
     steps = [(OF_DISCRIMINATOR, (1, 2)), (OF_GENERATOR, (7,))]
     steps += [(OF_DISCRIMINATOR, (7,)), (OF_GENERATOR, (7,))]
     assert torch.equal(all_values(stage.reference.models), expected(*steps))
-
-
-def test_a_broken_gradient_is_left_out(stage: ReplicaStage) -> None:
-    first, second = stage.begin_with((1,), (2,))
-    question = second.take(TRAIN)
-    broken = answer_to(question)
-    broken.tensors["answers.values"][0, 0, 0] = float("nan")
-    second.send(broken)
-    answer(first)
-    for _ in range(3):
-        answer(first), answer(second)
-    stage.finished(first, second)
-    assert stage.events("refused")[0]["worker"] == 2
-    steps = [(OF_DISCRIMINATOR, (1,)), (OF_GENERATOR, (1, 2))]
-    steps += [(OF_DISCRIMINATOR, (1, 2)), (OF_GENERATOR, (1, 2))]
-    assert torch.equal(all_values(stage.reference.models), expected(*steps))

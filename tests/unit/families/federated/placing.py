@@ -27,6 +27,7 @@ from mdgan.messages import Kind, Message
 from tests.unit.engine.played import SHARD_SIZE, Played
 from tests.unit.families.federated.rounds import (
     SHAPE,
+    E,
     RoundStage,
     make_averaging,
     make_models,
@@ -160,6 +161,12 @@ class PlacingStage(RoundStage):
         hosts = [self.play(rank) for rank in range(1, number + 1)]
         self.begin(*hosts)
         return hosts
+
+    def round_is_done_by(self, one: PlayedSlots, clients: list[int], *others: PlayedSlots) -> None:
+        """One host trains its own clients, and then those of a host that has failed."""
+        one.answer_round(E)
+        assert one.answer_round(E) == clients
+        self.finished(one, *others)
 
     def placed(self) -> list[dict[str, Any]]:
         """What was recorded of the placement of every round."""

@@ -67,9 +67,7 @@ def test_a_malformed_account_costs_the_host_its_link(placing: MakePlaced, name: 
     told = bad.account_of(order)
     bad.answer_with(order, told=Message(TRAINED, E, MALFORMED[name](dict(told.fields))))
     assert "TRAINED message makes no sense" in made.wait_for_event("lost")["reason"]
-    one.answer_round(E)
-    assert one.answer_round(E) == clients
-    made.finished(one)
+    made.round_is_done_by(one, clients)
     assert made.has_become(mean_over(E, ALL))
 
 
@@ -88,9 +86,7 @@ def test_a_sum_without_an_account_is_of_no_use(placing: MakePlaced) -> None:
     one, bad = made.begin_slots(2)
     order, clients = bad.take_round(E)
     bad.send(bad.sum_of(order))
-    one.answer_round(E)
-    assert one.answer_round(E) == clients
-    made.finished(one, bad)
+    made.round_is_done_by(one, clients, bad)
     assert made.has_become(mean_over(E, ALL))
 
 
@@ -134,9 +130,7 @@ def test_models_that_cannot_be_used_cost_the_host_its_link(placing: MakePlaced, 
     order, clients = bad.take_round(E)
     bad.send(PACKETS[name](bad.models_of(order, clients[0])))
     made.wait_for_event("lost")
-    one.answer_round(E)
-    assert one.answer_round(E) == clients
-    made.finished(one)
+    made.round_is_done_by(one, clients)
     assert made.has_become(combined(2 * E, ALL))
 
 
@@ -150,9 +144,7 @@ def test_models_of_some_clients_are_not_enough(placing: MakePlaced, sent: int) -
         bad.send(bad.models_of(order, client))
     bad.answer_with(order)
     assert "models of all" in made.wait_for_event("lost")["reason"]
-    one.answer_round(E)
-    assert one.answer_round(E) == clients
-    made.finished(one)
+    made.round_is_done_by(one, clients)
     assert made.has_become(combined(E, ALL))
 
 

@@ -46,9 +46,7 @@ def test_an_account_without_its_sum_counts_nothing(placing: MakePlaced) -> None:
     order, clients = two.take_round(E)
     two.send(two.account_of(order))
     two.die()
-    one.answer_round(E)
-    assert one.answer_round(E) == clients
-    made.finished(one)
+    made.round_is_done_by(one, clients)
     assert made.has_become(mean_over(E, ALL))
 
 

@@ -65,11 +65,6 @@ def test_each_client_takes_part_as_often_as_it_should_and_by_itself() -> None:
     assert abs(together / (500 * pairs) - 0.09) < 0.01
 
 
-def test_all_take_part_with_probability_1() -> None:
-    assert make().choose(0, {5: [], 2: [], 9: []}) == [2, 5, 9]
-    assert make(participation=0.1).choose(0, {}) == []
-
-
 def test_who_takes_part_is_another_secret_in_each_run() -> None:
     counts = {n: [7] for n in range(1, 41)}
     by_seed = [make(participation=0.5, seed=seed).choose(0, counts) for seed in (0, 0, 1)]

@@ -13,12 +13,8 @@ from mdgan.families.mdgan.host import MDGANHost
 from mdgan.families.mdgan.messages import COPIED
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Judgement, OneByOne, Worker
-from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples
-from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.model_state import part_of
-from mdgan.gan.randomness import RandomState
 from mdgan.observe.tracer import Tracer
 from tests.unit.engine.played import weights
 from tests.unit.engine.stage import Actor as Actor
@@ -32,18 +28,8 @@ from tests.unit.gan import small
 
 def make_worker(rank: int, *, local_steps: int = 1, model_seed: int = 0) -> Worker:
     """All start with the same θ, as in a real run."""
-    model = small.make_model(model_seed)
-    return Worker(
-        Discriminator(model, small.adam(model)),
-        make_shard(rank),
-        RandomState(rank + 2000, small.CPU),
-        LearningRules(
-            small.BATCH_SIZE,
-            local_steps,
-            DISCRIMINATOR_LOSSES["bce"],
-            GENERATOR_LOSSES["non-saturating"],
-        ),
-    )
+    data = make_shard(rank)
+    return small.make_worker(rank, model_seed=model_seed, data=data, local_steps=local_steps)
 
 
 def discriminator(model_seed: int = 0) -> dict[str, Tensor]:

@@ -1,29 +1,32 @@
-"""The server's share: assignment, gradient, and the generator's step."""
+"""The server's share (assignment, gradient, step) and the worker's (local steps, feedback)."""
 
 from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
-from mdgan.families.mdgan.worker import Worker
+from mdgan.families.mdgan.worker import LearningLater, Worker
+from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import resolve_kappa
-from mdgan.gan.losses import GENERATOR_LOSSES
+from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan.small import (
     BATCH_SIZE,
     CPU,
     SHAPE,
     Z_DIM,
+    RealData,
     adam,
     all_bits,
     equal_bits,
     images,
     make_generator,
     make_learner,
+    make_model,
     make_worker,
     same_bits,
 )
@@ -152,16 +155,6 @@ def test_generating_is_one_forward_pass_in_training_mode() -> None:
     assert same_bits(generated.images, generated_with_graph(3)[1].detach())
 
 
-def test_generating_neither_needs_nor_changes_the_random_numbers_of_others() -> None:
-    first, second = make_learner(), make_learner()
-    torch.manual_seed(1)
-    before = torch.get_rng_state()
-    one = first.generate(2)
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(2)
-    assert same_bits(second.generate(2).images, one.images)
-
-
 def test_an_update_is_one_adam_step_on_that_gradient_alone() -> None:
     learner, twin = make_learner(), make_generator()
     optimizer = adam(twin)
@@ -188,14 +181,7 @@ def test_frozen_parameters_stay() -> None:
     generator = make_generator()
     frozen = next(generator.parameters()).requires_grad_(False)
     before = frozen.clone()
-    learner = GeneratorLearner(
-        generator,
-        adam(generator),
-        z_dim=Z_DIM,
-        batch_size=BATCH_SIZE,
-        noise=generator_for(0, "noise"),
-        random_state=RandomState(0, CPU),
-    )
+    learner = make_learner(model=generator)
     last = generator.get_parameter("4.weight").clone()
     learner.generate(1)
     learner.backward(images(0).unsqueeze(0))
@@ -214,3 +200,164 @@ def test_an_update_needs_a_generation_of_its_own() -> None:
     learner.step()
     with pytest.raises(AssertionError, match="follows generate"):
         learner.backward(gradient)
+
+
+# The worker's share.
+
+
+def bits(worker: Worker) -> list[Tensor]:
+    return all_bits(worker.discriminator.model, worker.discriminator.optimizer)
+
+
+@pytest.mark.parametrize("loss", DISCRIMINATOR_LOSSES)
+@pytest.mark.parametrize("local_steps", [1, 3])
+def test_learning_is_the_textbook_discriminator_step(loss: str, local_steps: int) -> None:
+    worker = make_worker(1, local_steps=local_steps, discriminator_loss=loss)
+    model, data, random_state = make_model(1), RealData(1), RandomState(2001, CPU)
+    optimizer, terms = adam(model), DISCRIMINATOR_LOSSES[loss]
+    for iteration in range(4):
+        told = worker.learn(Samples(images(iteration)))
+        for _ in range(local_steps):
+            with random_state.in_place():
+                optimizer.zero_grad()
+                total = terms.real(model(data.next_batch(BATCH_SIZE).images))
+                total = total + terms.fake(model(images(iteration)))
+                torch.autograd.backward(total)
+                optimizer.step()
+        assert same_bits(told, total)
+        assert equal_bits(bits(worker), all_bits(model, optimizer))
+    assert not torch.equal(model.get_parameter("1.weight"), make_model(1).get_parameter("1.weight"))
+    assert not told.requires_grad
+
+
+@pytest.mark.parametrize("local_steps", [1, 2])
+def test_the_real_half_may_be_learnt_early_or_late(local_steps: int) -> None:
+    late, early = (make_worker(1, local_steps=local_steps) for _ in range(2))
+    for iteration in range(4):
+        for _ in range(iteration):  # again and again is no more than once
+            early.learn_real_half()
+        answers = [
+            (
+                worker.learn(Samples(images(iteration))),
+                *worker.feedback(Samples(images(iteration + 9))),
+            )
+            for worker in (late, early)
+        ]
+        assert equal_bits(list(answers[0]), list(answers[1]))
+    assert equal_bits(bits(late), bits(early))
+
+
+def test_working_does_not_touch_the_random_numbers_of_others() -> None:
+    first, second = make_worker(1), make_worker(1)
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    answer = (first.learn(Samples(images(0))), *first.feedback(Samples(images(1))))
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert equal_bits(
+        [second.learn(Samples(images(0))), *second.feedback(Samples(images(1)))], list(answer)
+    )
+
+
+@pytest.mark.parametrize("loss", GENERATOR_LOSSES)
+@pytest.mark.usefixtures("double_precision")
+def test_feedback_equals_finite_differences_with_dropout_and_batch_statistics(loss: str) -> None:
+    worker = make_worker(1, generator_loss=loss)
+    judged = images(0)
+    feedback, told, _ = worker.feedback(Samples(judged))
+
+    def generator_loss(batch: Tensor) -> Tensor:
+        with torch.no_grad(), RandomState(2001, CPU).in_place():
+            return GENERATOR_LOSSES[loss](make_model(1)(batch))
+
+    step = 1e-6
+    for place in range(0, judged.numel(), 3):
+        nudge = torch.zeros(judged.numel())
+        nudge[place] = step
+        nudge = nudge.view(judged.shape)
+        slope = (generator_loss(judged + nudge) - generator_loss(judged - nudge)) / (2 * step)
+        torch.testing.assert_close(feedback.flatten()[place], slope, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(told, generator_loss(judged))
+    assert feedback.abs().max() > 1e-3
+
+
+def test_feedback_computes_no_gradient_of_parameters() -> None:
+    worker = make_worker(1)
+    parameters = list(worker.discriminator.model.parameters())
+    feedback, loss, _ = worker.feedback(Samples(images(0)))
+    assert all(parameter.grad is None for parameter in parameters)
+    assert not feedback.requires_grad
+    assert not loss.requires_grad
+
+    worker.learn_real_half()
+    kept = [parameter.grad.clone() for parameter in parameters if parameter.grad is not None]
+    weights = [parameter.detach().clone() for parameter in parameters]
+    worker.feedback(Samples(images(1)))
+    assert equal_bits([p.grad for p in parameters if p.grad is not None], kept)
+    assert equal_bits([p.detach() for p in parameters], weights)
+    assert len(kept) == len(parameters)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)])
+def test_outputs_are_the_logits_of_the_judged_samples(shape: tuple[int, ...]) -> None:
+    worker = make_worker(1)
+    worker.discriminator.model.register_forward_hook(lambda _m, _x, y: y.view(-1, *shape))
+    outputs = worker.feedback(Samples(images(0))).outputs
+    with RandomState(2001, CPU).in_place():
+        logits = make_model(1)(images(0)).detach()
+    assert logits.unique().numel() == BATCH_SIZE
+    assert not outputs.requires_grad
+    assert same_bits(outputs, logits.squeeze(1))
+
+
+def test_learning_later_is_feedback_first_and_then_the_same_local_steps() -> None:
+    worker, twin = (make_worker(1, local_steps=2) for _ in range(2))
+    group = LearningLater({1: worker})
+    for iteration in range(3):
+        generated = Samples(torch.stack([images(iteration), images(iteration + 9)]))
+        answers = group.answer(generated, {1: Assignment(judge=0, train=1)})
+        twin.learn_real_half()
+        loss = twin.real_loss
+        judgement = twin.feedback(Samples(images(iteration)))
+        assert same_bits(answers.feedbacks[1], judgement.feedback)
+        assert same_bits(answers.losses[1][1], judgement.loss)
+        assert answers.losses[1][0] > loss
+        group.catch_up()
+        twin.learn(Samples(images(iteration + 9)))
+        assert equal_bits(bits(worker), bits(twin))
+        group.catch_up()  # there is nothing left
+        assert equal_bits(bits(worker), bits(twin))
+
+
+def live_tensors(discriminator: Discriminator) -> dict[str, Tensor]:
+    """Every tensor that a discriminator is made of, itself and not a copy."""
+    model = dict(discriminator.model.state_dict(keep_vars=True))
+    moments = {
+        f"{name}/{key}": value
+        for name, parameter in discriminator.model.named_parameters()
+        for key, value in discriminator.optimizer.state[parameter].items()
+    }
+    return {**model, **moments}
+
+
+def tiny() -> Discriminator:
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
+    optimizer = adam(model)
+    torch.autograd.backward(model(torch.randn(4, 3)).sum())
+    optimizer.step()
+    return Discriminator(model, optimizer)
+
+
+def test_any_bit_anywhere_changes_the_digest() -> None:
+    discriminator = tiny()
+    digests = [discriminator.digest()]
+    for tensor in live_tensors(discriminator).values():
+        raw = tensor.detach().reshape(-1).view(torch.uint8)
+        assert raw.data_ptr() == tensor.data_ptr()
+        for place in range(0, len(raw), tensor.element_size()):
+            raw[place] ^= 1
+            digests.append(discriminator.digest())
+            raw[place] ^= 1
+    assert digests[0] == discriminator.digest()
+    assert len(digests) == 1 + sum(t.numel() for t in live_tensors(discriminator).values())
+    assert len(set(digests)) == len(digests)

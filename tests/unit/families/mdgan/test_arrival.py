@@ -1,4 +1,4 @@
-"""`--updates arrival`: the server steps with each answer when it comes."""
+"""`--updates arrival`: the server steps with each answer when it comes; and `--stale 1`."""
 
 import math
 import random
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from mdgan.errors import Interrupted
-from mdgan.families.mdgan.arrival import rate_scale
+from mdgan.families.mdgan.aggregation import aggregate
+from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.messages import BATCHES, SWAP
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.optimizer_settings import Policy
@@ -21,6 +22,7 @@ from tests.unit.families.mdgan.played import (
     answers_of,
     feedback_of,
     generated_by_a_copy,
+    generator_after,
     weights,
 )
 from tests.unit.families.mdgan.stage import Stage
@@ -239,10 +241,6 @@ def test_asked_to_stop_it_waits_for_all_answers_and_saves(stage: MakeStage) -> N
     assert made.has_learnt(generator_by_arrival([WORKERS] * 2, {2}, policy_of(made))[0])
 
 
-def test_the_rate_falls_with_staleness() -> None:
-    assert [rate_scale(staleness) for staleness in (0, 3, 15)] == [1.0, 0.5, 0.25]
-
-
 def test_a_worker_may_train_on_the_batch_that_it_judges(stage: MakeStage) -> None:
     made = by_arrival(stage, num_workers=2, iterations=2, kappa=1)
     hosts = made.begin_with((1,), (2,))
@@ -251,3 +249,86 @@ def test_a_worker_may_train_on_the_batch_that_it_judges(stage: MakeStage) -> Non
     assert all([*fields["judge"].values()] == [*fields["train"].values()] for fields in sent)
     assert isinstance(made.settings, MDGANSettings)
     assert made.settings.num_sharing == 1
+
+
+# With `--stale 1` the next batches leave before the feedback is in.
+
+
+KAPPA = 2
+
+
+def stale_generator(pauses: set[int], answered: list[list[int]]) -> Tensor:
+    """Reference: feedback meets the very module, copied, that made the batches."""
+    learner = small.make_learner()
+    made: list[tuple[torch.nn.Module, Tensor]] = []
+
+    for i, present in enumerate(answered, 1):
+        if not made:
+            made.append(generated_by_a_copy(learner))
+        if i not in pauses and i < len(answered):
+            made.append(generated_by_a_copy(learner))
+        module, x = made.pop(0)
+        feedbacks = {worker: feedback_of(worker, i) for worker in present}
+        output_gradient = aggregate(feedbacks, assign([1, 2], KAPPA), KAPPA)
+        gradients = torch.autograd.grad(x, list(module.parameters()), output_gradient)
+        learner.put_gradients(gradients)
+        learner.step()
+    return weights(learner.model)
+
+
+def test_the_next_batches_are_there_before_anybody_has_answered(stage: MakeStage) -> None:
+    made = stage(iterations=4, stale=1)
+    hosts = made.begin_with((1,), (2,))
+    for host in hosts:
+        host.take(BATCHES, 1)
+    for i in range(1, 5):
+        for host in hosts:
+            if i < 4:
+                host.take(BATCHES, i + 1)
+        for host in hosts:
+            host.send(answer_of(host.number, i))
+    made.finished(*hosts)
+    assert made.has_learnt(stale_generator(set(), [[1, 2]] * 4))
+    assert not made.has_learnt(generator_after([[1, 2]] * 4))
+    assert made.events("attendance")[0]["workers"] == {"1": {"answered": 4}, "2": {"answered": 4}}
+
+
+def test_an_answer_to_the_next_iteration_waits_for_its_turn(stage: MakeStage) -> None:
+    made = stage(iterations=3, stale=1)
+    fast, slow = made.begin_with((1,), (2,))
+    for i in (1, 2):
+        fast.answer(i)  # twice, while the other has not answered once
+    slow.take(BATCHES, 2)
+    for i in (1, 2):
+        slow.send(answer_of(2, i))
+    made.finished(fast, slow)
+    assert made.has_learnt(stale_generator(set(), [[1, 2]] * 3))
+
+
+def test_nothing_leaves_ahead_of_a_swap_or_a_checkpoint(stage: MakeStage) -> None:
+    made = stage(iterations=6, stale=1, swap_interval=2, checkpoints=3)
+    hosts = made.begin_with((1,), (2,))
+    made.finished(*hosts)
+    for host in hosts:
+        told = [kind for kind in host.told() if kind in ("BATCHES", "SWAP", "CHECKPOINT")]
+        orders = [(m.kind, m.iteration) for m in host.seen if m.kind in told]
+        last_batches = 0
+        for kind, iteration in orders:
+            if kind == "BATCHES":
+                last_batches = iteration
+            else:
+                assert iteration == last_batches, orders
+        assert {i for kind, i in orders if kind == "SWAP"} == {2, 4}
+        assert {i for kind, i in orders if kind == "CHECKPOINT"} >= {3}
+    assert made.has_learnt(stale_generator({2, 3, 4}, [[1, 2]] * 6))
+
+
+def test_who_is_late_gets_no_more_batches(stage: MakeStage) -> None:
+    made = stage(iterations=5, stale=1, deadline=(0.2, 0.0), quorum=0.5)
+    one, slow = made.begin_with((1,), (2,))
+    slow.take(BATCHES, 2)
+    for i in range(1, 6):
+        one.answer(i)
+    made.finished(one)
+    assert slow.take(Kind.STOP)
+    assert slow.iterations() == [1, 2]

@@ -1,6 +1,5 @@
 """F2U and F2A against autograd through max and softmax, and their properties."""
 
-import math
 from collections.abc import Callable
 
 import pytest
@@ -122,21 +121,6 @@ def gradient(
 
 
 # Each sample's judges.
-
-
-@quick
-@given(
-    st.lists(st.lists(logits, min_size=3, max_size=3), min_size=1, max_size=6), st.floats(0.01, 20)
-)
-def test_weights_are_one_hot_or_a_softmax(outputs: list[list[float]], scale: float) -> None:
-    chosen = weights(rule_of("f2u"), torch.tensor(outputs))
-    shared = weights(AggregationRule("f2a", scale), torch.tensor(outputs))
-    for sample, column in enumerate(zip(*outputs, strict=True)):
-        first = column.index(max(column))
-        assert chosen[:, sample].tolist() == [float(n == first) for n in range(len(column))]
-        powers = [math.exp(scale * (logit - max(column))) for logit in column]
-        wanted = [power / sum(powers) for power in powers]
-        assert shared[:, sample].tolist() == pytest.approx(wanted, abs=1e-12)
 
 
 @quick

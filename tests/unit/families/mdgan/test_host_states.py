@@ -1,25 +1,34 @@
-"""A real host of MD-GAN, whose server is played by the test: what it gives away, and takes."""
+"""What a host of MD-GAN gives away and takes, of states and in swaps."""
 
+import copy
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.host.loop import HostFailed
 from mdgan.engine.host_keys import SEALED, HostKeys, run_digest
+from mdgan.engine.stages.contract import HostPath
 from mdgan.engine.stages.mask_host import HostMask
 from mdgan.errors import Interrupted
 from mdgan.families.mdgan import messages as mdgan_messages
+from mdgan.families.mdgan.host import carry_out
 from mdgan.families.mdgan.messages import COPIED, FEEDBACK, SWAPPED
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
 from mdgan.messages import Kind, Message
+from mdgan.transport.base import Lost
 from tests.unit.engine.test_secure_sums import Masking
 from tests.unit.families.mdgan.played import FORM, IDENTITY
 from tests.unit.families.mdgan.played_server import FIRST, PlayedServer, answer, batches
 from tests.unit.families.mdgan.stage import Stage, copied, make_worker, same_state
+from tests.unit.gan import small
 
 
 def discriminator_of(worker: Worker) -> dict[str, Tensor]:
@@ -194,3 +203,156 @@ def test_the_server_passes_on_what_it_cannot_read(tmp_path: Path) -> None:
         assert same_state(messages.by_worker(found)[2], copied(8))
     finally:
         stage.close()
+
+
+# Swaps: by reference within a host, by copy elsewhere.
+
+
+quick = settings(deadline=None, max_examples=12)
+HOST_OF = {1: 1, 2: 1, 3: 1, 4: 1, 5: 5, 6: 5}
+ADDRESSES: dict[int, str | None] = dict.fromkeys(HOST_OF.values())
+
+
+def make_workers(*ranks: int) -> dict[int, Worker]:
+    workers = {rank: small.make_worker(rank) for rank in ranks}
+    for worker in workers.values():
+        worker.learn(Samples(small.images(1)))
+    return workers
+
+
+def everybody() -> dict[int, dict[int, Worker]]:
+    return {1: make_workers(1, 2, 3, 4), 5: make_workers(5, 6)}
+
+
+def order_for(host: int, moves: Mapping[int, int], host_of: Mapping[int, int] = HOST_OF) -> Message:
+    share = {g: t for g, t in moves.items() if host in (host_of[g], host_of[t])}
+    return mdgan_messages.swap(7, share, host_of, ADDRESSES)
+
+
+def swap(
+    hosts: dict[int, dict[int, Worker]],
+    moves: Mapping[int, int],
+    host_of: Mapping[int, int] = HOST_OF,
+) -> dict[int, Any]:
+    """Both hosts carry a swap out; the other's parcel is what it lays out, or nothing."""
+    laid_out: dict[int, Mapping[int, Message]] = {}
+
+    def lay_out_alone(host: int) -> None:
+        """What a host would send, found on a copy of it."""
+
+        def exchange(_i: int, outgoing: Mapping[int, Message], *_: object) -> dict[int, Any]:
+            laid_out[host] = outgoing
+            return {}
+
+        order, workers = order_for(host, moves, host_of), copy.deepcopy(hosts[host])
+        carry_out(order, workers, exchange, HostPath())
+
+    for host in hosts:
+        lay_out_alone(host)
+
+    def exchange_of(host: int) -> Any:
+        def exchange(
+            _i: int, _out: Mapping[int, Message], incoming: Collection[int], *_: object
+        ) -> dict[int, Message | Lost]:
+            return {
+                other: laid_out[other].get(host, Lost(other, "nothing there")) for other in incoming
+            }
+
+        return exchange
+
+    return {
+        host: carry_out(order_for(host, moves, host_of), workers, exchange_of(host), HostPath())
+        for host, workers in hosts.items()
+    }
+
+
+def digests(hosts: dict[int, dict[int, Worker]]) -> dict[int, str]:
+    return {n: w.discriminator.digest() for workers in hosts.values() for n, w in workers.items()}
+
+
+@quick
+@given(takers=st.permutations(range(1, 7)))
+def test_everybody_holds_what_was_meant_for_it(takers: list[int]) -> None:
+    moves = {giver: taker for giver, taker in enumerate(takers, 1) if giver != taker}
+    hosts = everybody()
+    before = digests(hosts)
+    reports = swap(hosts, moves)
+    after = digests(hosts)
+    for giver, taker in moves.items():
+        assert after[taker] == before[giver]
+    for rank in set(before) - moves.keys():
+        assert after[rank] == before[rank]
+    for host, (gave, took) in reports.items():
+        assert gave == {g: before[g] for g in moves if HOST_OF[g] == host}
+        assert took == {t: after[t] for t in moves.values() if HOST_OF[t] == host}
+    models = [w.discriminator.model for workers in hosts.values() for w in workers.values()]
+    assert len(set(map(id, models))) == len(HOST_OF), "two workers train the same model"
+
+
+def test_within_a_host_a_reference_moves() -> None:
+    hosts = everybody()
+    before = {n: w.discriminator for n, w in hosts[1].items()}
+    swap(hosts, {1: 2, 2: 1, 3: 5, 5: 3})
+    assert hosts[1][1].discriminator is before[2]
+    assert hosts[1][2].discriminator is before[1]
+    assert hosts[1][3].discriminator is before[3], "what comes from afar is copied in"
+
+
+def test_who_gets_nothing_keeps_its_own() -> None:
+    workers = make_workers(1, 2, 3, 4)
+    before = {rank: worker.discriminator.digest() for rank, worker in workers.items()}
+
+    def nobody(_i: int, _out: object, incoming: Collection[int], *_: object) -> Mapping[int, Lost]:
+        return {host: Lost(host, "gone") for host in incoming}
+
+    gave, took = carry_out(
+        order_for(1, {1: 2, 2: 5, 5: 1, 3: 4, 4: 3}), workers, nobody, HostPath()
+    )
+    after = {rank: worker.discriminator.digest() for rank, worker in workers.items()}
+    assert gave == before
+    assert (after[3], after[4]) == (before[4], before[3])
+    assert after[1] == before[1]
+    assert after[2] == before[1], "1 had a copy for it"
+    assert took == {2: before[1], 3: before[4], 4: before[3]}
+
+
+@pytest.mark.parametrize("kind", ["parameter", "moment"])
+def test_a_broken_discriminator_is_taken_nowhere(kind: str) -> None:
+    hosts = everybody()
+    broken = hosts[1][1].discriminator
+    parameter = broken.parameters[0]
+    moments = broken.optimizer.state[parameter]
+    with torch.no_grad():
+        (parameter if kind == "parameter" else moments["exp_avg"])[0] = torch.nan
+    before = digests(hosts)
+    swap(hosts, {1: 2, 2: 1, 3: 5, 5: 3, 4: 6, 6: 4})
+    after = digests(hosts)
+    assert after[2] == before[2], "it keeps its own"
+    assert after[1] == before[2], "and the other has a whole one now"
+    assert (after[3], after[5]) == (before[5], before[3])
+    elsewhere = everybody()
+    with torch.no_grad():
+        elsewhere[5][5].discriminator.parameters[0][0] = torch.nan
+    before = digests(elsewhere)
+    swap(elsewhere, {5: 1, 1: 5})
+    assert digests(elsewhere)[1] == before[1]
+    assert digests(elsewhere)[5] == before[1]
+
+
+@pytest.mark.parametrize("learnt_early", [True, False])
+def test_a_real_half_learnt_early_does_not_change_what_follows(learnt_early: bool) -> None:
+    workers = make_workers(1, 2)
+    if learnt_early:
+        states = {n: w.discriminator.state() for n, w in workers.items()}
+        for n, worker in workers.items():
+            worker.learn_real_half()
+            worker.discriminator.model.load_state_dict(  # a swap never follows a real half
+                {k.removeprefix("model."): v for k, v in states[n].items() if k[:6] == "model."}
+            )
+    workers[1].take(second := workers[2].discriminator)
+    assert all(p.grad is None for p in second.model.parameters())
+    reference = make_workers(1, 2)
+    reference[1].load_discriminator(reference[2].discriminator.state())
+    for n in (0, 1):
+        found, wanted = (w[1].learn(Samples(small.images(n))) for w in (workers, reference))
+        assert torch.equal(found, wanted)

@@ -83,18 +83,6 @@ def test_each_batch_that_is_used_is_sent_once_and_found_again(
             assert read is None or sent is None or torch.equal(read, sent)
 
 
-def test_a_batch_used_by_three_workers_is_sent_once() -> None:
-    assignment = {4: (1, 3), 5: (3, 1), 6: (1, 1)}
-    message = batches(1, Samples(generated()), assignment, swap_follows=False, last=True)
-    assert torch.equal(message.tensors["batches.values"], generated()[[1, 3]])
-    assert message.fields == {
-        "judge": {"4": 0, "5": 1, "6": 0},
-        "train": {"4": 1, "5": 0, "6": 0},
-        "swap_follows": False,
-        "last": True,
-    }
-
-
 @quick
 @given(
     judged=st.dictionaries(st.integers(1, 40), st.integers(0, 3), min_size=1, max_size=12),
@@ -114,12 +102,6 @@ def test_who_adds_up_what_cannot_change_a_bit(judged: dict[int, int], hosts: lis
             singles |= read.singles
             sums += read.sums
     assert torch.equal(aggregate(singles, assignment, 4, sums), alone)
-
-
-def test_feedback_is_added_up_over_the_same_batch() -> None:
-    read = read_answers(answer({1: 0, 2: 1, 3: 0, 4: 0, 5: 2}), FORM)
-    assert [part.workers for part in read.sums] == [(1, 3, 4)]
-    assert list(read.singles) == [2, 5]
 
 
 @pytest.mark.parametrize("rule", ["mean", "median", "krum:1", "clip:1"])

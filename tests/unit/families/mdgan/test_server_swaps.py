@@ -197,31 +197,30 @@ def test_a_whole_swap_is_recorded_once(stage: MakeStage) -> None:
     assert event["lost"] == []
 
 
-def test_a_bit_that_did_not_arrive_is_told(stage: MakeStage) -> None:
+@pytest.mark.parametrize(
+    ("ordered_at", "given", "taken", "exact"),
+    [
+        (4, {2: "b"}, {2: "A"}, [False]),
+        (4, {1: "x", 2: "b", 99: "x"}, {1: "x", 2: "a", 99: "x"}, [True]),
+        (3, {2: "b"}, {2: "a"}, []),
+    ],
+    ids=["a bit that did not arrive", "a host that reports of others", "another swap"],
+)
+def test_what_the_second_of_two_hosts_reports(
+    stage: MakeStage,
+    ordered_at: int,
+    given: Mapping[int, str],
+    taken: Mapping[int, str],
+    exact: list[bool],
+) -> None:
     made = stage(swap_interval=1)
-    swaps, engine = ordered(made)
+    swaps, engine = ordered(made, i=ordered_at)
     swaps.note(engine, 1, report({1: "a"}, {1: "b"}))
-    swaps.note(engine, 2, report({2: "b"}, {2: "A"}))
-    assert made.events("swap")[0]["exact"] is False
-
-
-def test_a_host_reports_of_its_own_workers_alone(stage: MakeStage) -> None:
-    made = stage(swap_interval=1)
-    swaps, engine = ordered(made)
-    swaps.note(engine, 1, report({1: "a"}, {1: "b"}))
-    swaps.note(engine, 2, report({1: "x", 2: "b", 99: "x"}, {1: "x", 2: "a", 99: "x"}))
-    (event,) = made.events("swap")
-    assert event["exact"] is True
-    assert event["given"] == {"1": "a", "2": "b"}
-    assert event["taken"] == {"1": "b", "2": "a"}
-
-
-def test_reports_of_another_swap_do_not_count(stage: MakeStage) -> None:
-    made = stage(swap_interval=1)
-    swaps, engine = ordered(made, i=3)
-    swaps.note(engine, 1, report({1: "a"}, {1: "b"}))
-    swaps.note(engine, 2, report({2: "b"}, {2: "a"}))
-    assert not made.events("swap")
+    swaps.note(engine, 2, report(given, taken))
+    events = made.events("swap")
+    assert [event["exact"] for event in events] == exact
+    assert all(event["given"] == {"1": "a", "2": "b"} for event in events)
+    assert all(event["taken"] == {"1": "b", "2": taken[2]} for event in events)
 
 
 @pytest.mark.parametrize("holders", [None, {1}])

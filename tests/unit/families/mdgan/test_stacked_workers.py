@@ -3,38 +3,37 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from mdgan.families.contract import HostNeeds
 from mdgan.families.mdgan.algorithm import Assignment
-from mdgan.families.mdgan.worker import OneByOne, StackedWorkers, Worker, WorkerAnswers
+from mdgan.families.mdgan.build import make_group
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.mdgan.worker import (
+    LearningLater,
+    OneByOne,
+    StackedWorkers,
+    Worker,
+    WorkerAnswers,
+)
 from mdgan.gan.arithmetic import prepare
+from mdgan.gan.build import Models
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_stack import CannotStack
 from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy, RateSchedule
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState
+from mdgan.observe.tracer import Tracer
 from tests.unit.gan import small
+from tests.unit.gan.small import HalfUsed
 
 RANKS = (3, 4, 7, 8)
 Workers = dict[int, Worker]
-
-
-class HalfUsed(nn.Module):
-    """Some parameters get no gradient, and some must not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.used = nn.Linear(16, 1)
-        self.fixed = nn.Linear(16, 16).requires_grad_(False)
-        self.unused = nn.Linear(16, 1)
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.used(self.fixed(images.flatten(1)))
-        return logits
 
 
 def convolutions() -> nn.Module:
@@ -179,11 +178,6 @@ def test_other_optimizers_step_one_discriminator_at_a_time(name: str) -> None:
     workers = make_workers(dense, policy=Policy(name))
     with pytest.raises(CannotStack, match="steps one model at a time"):
         StackedWorkers(workers, small.SHAPE)
-
-
-def test_in_single_precision_an_iteration_is_the_same_to_a_millionth() -> None:
-    answers = [group.answer(*asked(0)) for _, group in both(convolutions)]
-    assert_close(named(answers[0]), named(answers[1]), 1e-6)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1024.0])
@@ -359,3 +353,45 @@ def test_models_that_compute_in_16_bits_are_stacked_too() -> None:
     assert_close(named(answers[0]), named(answers[1]), 0.01)
     exact = both(convolutions)[0][1].answer(*asked(0))
     assert any(not torch.equal(exact.losses[rank], answers[1].losses[rank]) for rank in RANKS)
+
+
+# Which way a host's workers compute, by the settings.
+
+
+def group_of(workers: dict[int, Worker], **settings: Any) -> OneByOne:
+    models = Models("small", small.SHAPE, small.Z_DIM, small.make_generator, small.make_model)
+    needs = HostNeeds(MDGANSettings.read(settings), models, {}, small.CPU, Tracer())
+    return make_group(workers, needs)
+
+
+def small_workers(num: int = 3) -> dict[int, Worker]:
+    return {rank: small.make_worker(rank) for rank in range(1, num + 1)}
+
+
+@pytest.mark.parametrize(
+    ("num", "settings", "kind"),
+    [
+        (3, {}, OneByOne),
+        (3, {"vectorize": True}, StackedWorkers),
+        (1, {"vectorize": True}, OneByOne),
+        (3, {"updates": "async"}, LearningLater),
+    ],
+)
+def test_as_it_is_told(
+    num: int, settings: dict[str, Any], kind: type[object], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert type(group_of(small_workers(num), **settings)) is kind
+    assert caplog.messages == []
+
+
+def test_what_cannot_be_stacked_goes_one_by_one_and_it_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    workers = small_workers()
+    workers[2].discriminator.model.add_module("more", torch.nn.Identity())
+    assert type(group_of(workers, vectorize=True)) is OneByOne
+    expected = "the process of rank(s) 1, 2, 3 computes one by one: their models differ"
+    assert caplog.messages == [expected]
+    caplog.clear()
+    assert type(group_of(small_workers(), vectorize=True, compile=True)) is OneByOne
+    assert "compiled models are called one by one" in caplog.messages[0]

@@ -1,7 +1,7 @@
-"""Who gives a discriminator to whom, and how often."""
+"""Who gives a discriminator to whom, how often, and what one that moves tells."""
 
 from collections import Counter
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.swap_tells import digits, make_settings, observers, steps, told
 from mdgan.families.mdgan.server_swaps import Moves, draw_swap
 from mdgan.families.mdgan.settings import MDGANSettings, are_uneven, interval_for
 
@@ -147,3 +148,19 @@ def test_what_the_user_says_comes_first() -> None:
     assert settings.swap_every(140, SORTED, 10**9) == 14  # never rarer than the paper's
     assert MDGANSettings(batch_size=10, swap_epochs=1.0).swap_every(140, SORTED, 1000) == 14
     assert MDGANSettings(batch_size=10, swap_interval=0).swap_every(140, SORTED, 1000) == 0
+
+
+# What a discriminator tells of the last batch: with moments its gradient, exactly.
+
+
+@pytest.mark.slow
+def test_moments_tell_the_last_gradient_and_weights_alone_do_not() -> None:
+    settings = make_settings(0)
+    assert settings.training.policy("discriminator").betas[0] == 0.5
+    seen, guesses = list(islice(steps(settings), 8)), observers(settings)
+    exact = told(guesses["two states with moments, one step apart"], seen, digits())
+    assert exact.error < 1e-6
+    assert exact.found == 1.0
+    far = told(guesses["two states of weights, 20 step(s) apart"], seen, digits())
+    assert far.error > 0.1
+    assert far.found < 0.5

@@ -1,6 +1,6 @@
 """The baseline: the ordinary server with a part that has the data itself, and no hosts."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -58,22 +58,12 @@ MakeAlone = Callable[..., Alone]
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Iterator[MakeAlone]:
-    """Makes servers without hosts, each in a folder of its own, and clears them away."""
-    made: list[Alone] = []
-    numbers = count(1)
-
-    def make(folder: Path | None = None, **how: Any) -> Alone:
-        made.append(Alone(folder or tmp_path / f"run-{next(numbers)}", **how))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+def stage_kind() -> type[Alone]:
+    return Alone
 
 
-def test_it_computes_what_both_models_compute_by_themselves(alone: MakeAlone) -> None:
-    made, reference = alone(iterations=4).trained(), make_gan()
+def test_it_computes_what_both_models_compute_by_themselves(stage: MakeAlone) -> None:
+    made, reference = stage(iterations=4).trained(), make_gan()
     for _ in range(4):
         reference.step()
     assert same_state(made.gan.state(), reference.state())
@@ -82,21 +72,21 @@ def test_it_computes_what_both_models_compute_by_themselves(alone: MakeAlone) ->
     assert holdings["workers"] == {"1": {"samples": 12, "classes": [3, 9]}}
 
 
-def test_it_goes_on_bit_for_bit(alone: MakeAlone) -> None:
-    whole = alone(iterations=6, checkpoints=3).trained()
+def test_it_goes_on_bit_for_bit(stage: MakeAlone) -> None:
+    whole = stage(iterations=6, checkpoints=3).trained()
     manifest = whole.wait_for_checkpoint(6)
     assert manifest.files.keys() == {SERVER}
-    shorter = alone(iterations=3, checkpoints=3).trained()
-    again = alone(shorter.folder, goes_on=True, iterations=6, checkpoints=3)
+    shorter = stage(iterations=3, checkpoints=3).trained()
+    again = stage(shorter.folder, goes_on=True, iterations=6, checkpoints=3)
     assert again.peers.iteration == 3
     again.trained()
     assert same_state(again.gan.state(), whole.gan.state())
 
 
 def test_asked_to_stop_it_saves_what_there_is(
-    alone: MakeAlone, monkeypatch: pytest.MonkeyPatch
+    stage: MakeAlone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = alone(iterations=6, checkpoints=1, keep=9)
+    made = stage(iterations=6, checkpoints=1, keep=9)
     made.asked_to_stop_in(monkeypatch, 3)
     made.begin()
     assert isinstance(made.over(), Interrupted)
@@ -106,9 +96,9 @@ def test_asked_to_stop_it_saves_what_there_is(
 
 
 def test_asked_to_stop_in_the_last_iteration_it_is_done(
-    alone: MakeAlone, monkeypatch: pytest.MonkeyPatch
+    stage: MakeAlone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = alone(iterations=2, checkpoints=2)
+    made = stage(iterations=2, checkpoints=2)
     made.asked_to_stop_in(monkeypatch, 2)
     made.trained()
     assert made.status()["state"] == "finished"
