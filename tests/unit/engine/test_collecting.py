@@ -185,16 +185,6 @@ def test_an_answer_for_two_workers_counts_for_ones_own_alone(stage: MakeStage) -
     assert made.has_learnt(generator_after([[1, 2]]))
 
 
-def test_losses_that_are_no_numbers_do_not_reach_the_records(stage: MakeStage) -> None:
-    made = stage(iterations=1)
-    one, two = made.begin_with((1,), (2,))
-    one.answer(1)
-    two.answer(1, losses=float("nan"))
-    made.finished(one, two)
-    assert made.metrics()[0]["generator_loss"] == 0.5, "the mean of the others"
-    assert made.has_learnt(generator_after([[1, 2]]))
-
-
 def test_of_a_hosts_workers_only_the_liar_is_shut_out(stage: MakeStage) -> None:
     made = stage(num_workers=3, iterations=3, strikes=1)
     one, both = made.begin_with((1,), (2, 3))

@@ -127,22 +127,6 @@ def test_who_comes_at_the_very_end_is_told_to_stop(stage: MakeStage) -> None:
     made.finished(one)
 
 
-def test_the_last_checkpoint_is_waited_for(stage: MakeStage) -> None:
-    made = stage(num_workers=2, iterations=2, checkpoints=2, to_server=True)
-    one, two = made.begin_with((1,), (2,))
-    answer_all([one, two], 1, 2)
-    for host in (one, two):
-        host.take(Kind.CHECKPOINT, 2)
-    state = made.engine.part.state()
-    one.send(messages.state(2, {1: state}, "checkpoint"))
-    assert two.link.receive(0.2) is None
-    two.send(messages.state(2, {2: state}, "checkpoint"))
-    made.finished(one, two)
-    manifest = made.checkpoints.newest()[0]
-    assert manifest is not None
-    assert manifest.workers == (1, 2)
-
-
 def test_a_host_that_is_late_at_the_end_is_not_waited_for(stage: MakeStage) -> None:
     made = stage(num_workers=3, iterations=2, deadline=(0.1, 0.0), quorum=0.6, checkpoints=2)
     one, two, hung = made.begin_with((1,), (2,), (3,))

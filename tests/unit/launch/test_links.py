@@ -1,3 +1,5 @@
+"""How hosts and the server find each other, also in torchrun's store."""
+
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,7 +18,7 @@ from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.launch import links
 from mdgan.launch.addresses import Sockets, local_addresses, split
-from mdgan.launch.links import connector, open_server, place_for_others
+from mdgan.launch.links import connector, find_place, open_server, place_for_others, publish_place
 from mdgan.launch.prepare import Prepared, prepare
 from mdgan.launch.task import LaunchedTask
 from mdgan.messages import Message
@@ -24,6 +26,7 @@ from mdgan.timeouts import Timeouts
 from mdgan.transport.base import RELAY, Joined, Lost, Received
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.server_end import ServerTransport
+from mdgan.transport.until import Until
 
 LIMITS = Timeouts(connect=10.0, farewell=1.0, link=5.0, swap=10.0, answer=20.0)
 DAY = timedelta(days=1)
@@ -252,9 +255,12 @@ def agent() -> TCPStore:
     return TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), wait_for_workers=False)
 
 
-def under_torchrun(port: int, *, store_is_up: bool = True, attempt: str = "0") -> Prepared:
-    task = LaunchedTask("torchrun", 0, 3, 3, 0, "127.0.0.1", port, store_is_up, attempt)
-    return replace(prepared(), task=task)
+def task(port: int, *, store_is_up: bool = True, attempt: str = "0") -> LaunchedTask:
+    return LaunchedTask("torchrun", 0, 3, 3, 0, "127.0.0.1", port, store_is_up, attempt)
+
+
+def under_torchrun(port: int, **how: Any) -> Prepared:
+    return replace(prepared(), task=task(port, **how))
 
 
 def test_under_torchrun_hosts_are_told_in_its_store_where_the_server_is(
@@ -294,3 +300,39 @@ def test_giving_up_while_no_server_answers(agent: TCPStore) -> None:
         threading.Timer(0.2, interrupted.set).start()
         with pytest.raises(Interrupted):
             connect(hello(1), 1e6)
+
+
+@pytest.mark.parametrize("place", ["10.0.0.7:29500", "[fe80::1%eth0]:1", "node-3.cluster:65535"])
+def test_what_rank_0_writes_is_read(agent: TCPStore, place: str) -> None:
+    for written in (place, "other:1", place):
+        publish_place(task(agent.port), written, Until(10))
+    assert find_place(task(agent.port), Until(10)) == place
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("nowhere", "host port", "x" * 290, "host:0", "host:65536", "host:1\n", "h:\u0661"),
+        *("unix:80", "unix:/tmp/socket:80", "dns:1", "ipv4:1", "a@b:1", "\x1b[2Jhost:1"),
+    ],
+)
+def test_what_is_no_address_is_one_line(agent: TCPStore, place: str) -> None:
+    publish_place(task(agent.port), place, Until(10))
+    with pytest.raises(BadInput, match="for an address; another program") as caught:
+        find_place(task(agent.port), Until(10))
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 300
+
+
+def test_rank_0_that_does_not_come(agent: TCPStore) -> None:
+    with pytest.raises(BadInput, match="rank 0 did not say in torchrun's store"):
+        find_place(task(agent.port), Until(0.3))
+
+
+def test_a_server_that_is_no_store() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        with pytest.raises(BadInput, match="does not answer; check --rdzv-endpoint"):
+            find_place(task(port), Until(0.5))
+        with pytest.raises(BadInput, match="does not answer; check --rdzv-endpoint"):
+            publish_place(task(port), "host:1", Until(0.5))

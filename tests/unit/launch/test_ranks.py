@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdgan.engine.settings import RunSettings
@@ -53,25 +53,6 @@ def test_ranks_that_make_no_sense_are_refused(text: str, reason: str) -> None:
     with pytest.raises(BadInput) as caught:
         parse_ranks(text, 10)
     assert one_line(caught).startswith(f"--ranks {text}: {reason}")
-
-
-@quick
-@given(st.text(alphabet="0123456789.,- \nx") | st.text())
-@example("1\n,x")
-@example("0..5\n")
-def test_junk_is_read_as_ranks_or_refused_in_one_line(text: str) -> None:
-    refused, ranks = "", []
-    try:
-        ranks = parse_ranks(text, 12)
-    except BadInput as error:
-        refused = str(error)
-    if refused:
-        assert refused.startswith("--ranks ")
-        assert len(refused.splitlines()) == 1
-    else:
-        assert ranks
-        assert ranks == sorted(set(ranks))
-        assert set(ranks) <= set(range(12))
 
 
 @quick
