@@ -24,6 +24,7 @@ from mdgan.transport.frames import (
 from mdgan.transport.frames import next_frame as read
 from mdgan.transport.links_pb2 import Piece
 from mdgan.transport.server_end import ServerTransport
+from tests.unit.observe.conftest import Clock
 from tests.unit.transport.networks import ACCEPTS, LONG, SOON, GrpcNetwork, echo, joined, note
 
 LARGE = dict.fromkeys(ACCEPTS, Most(1 << 40, 1 << 64))
@@ -130,16 +131,6 @@ def test_an_endless_message_takes_no_more_than_it_announced() -> None:
             yield Piece(data=WHOLE)
 
     assert taken_bytes(endless(), {"SWAP": Most(1 << 22, 1 << 22)}) < 4 * PIECE_BYTES
-
-
-class Clock:
-    """One that goes only when told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_who_tells_once_a_second_is_heard_for_ever_and_after_any_stall() -> None:
