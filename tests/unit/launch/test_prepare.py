@@ -123,46 +123,28 @@ def refused(dataset: DatasetFile, **given: Any) -> str:
 def test_an_architecture_replaces_what_the_defaults_say_of_models(tmp_path: Path) -> None:
     bars = load_text(RECIPE + DEFAULTS, tmp_path)
     own = settled(bars)
-    assert (
-        own.training.policy("generator").learning_rate,
-        own.training.regularizers.r1,
-        own.training.discriminator_loss,
-    ) == (0.5, 1.0, "wasserstein")
-    found = settled(bars, {"architecture": "dcgan"}, {"beta2": 0.9})
-    assert (
-        found.training.iterations,
-        found.training.batch_size,
-        found.training.regularizers.augment,
-    ) == (9, 3, "diffaugment")
-    assert (
-        found.training.policy("generator").learning_rate,
-        found.training.policy("generator").betas[0],
-        found.training.policy("generator").betas[1],
-    ) == (2e-4, 0.5, 0.9)
-    assert (
-        found.training.discriminator_loss,
-        found.training.regularizers.gradient_penalty,
-        found.training.regularizers.r1,
-    ) == ("bce", None, None)
+    assert own.training.policy("generator").learning_rate == 0.5
+    assert (own.training.regularizers.r1, own.training.discriminator_loss) == (1.0, "wasserstein")
+    training = settled(bars, {"architecture": "dcgan"}, {"beta2": 0.9}).training
+    assert (training.iterations, training.batch_size) == (9, 3)
+    policy, rules = training.policy("generator"), training.regularizers
+    assert (policy.learning_rate, *policy.betas) == (2e-4, 0.5, 0.9)
+    assert (rules.augment, rules.gradient_penalty, rules.r1) == ("diffaugment", None, None)
+    assert training.discriminator_loss == "bce"
     assert settled(bars, {"architecture": "file"}) == own
 
 
 def test_defaults_may_name_an_architecture_and_then_win_over_its_own(tmp_path: Path) -> None:
     text = RECIPE + 'DEFAULTS = {"architecture": "dcgan", "width": 4, "beta1": 0.25}\n'
     bars = load_text(text, tmp_path)
-    found = settled(bars)
-    assert (
-        found.models.architecture,
-        found.models.width,
-        found.training.policy("generator").betas[0],
-    ) == ("dcgan", 4, 0.25)
-    assert found.training.local_steps == 1
-    own = settled(bars, {"architecture": "file"})
-    assert (
-        own.models.architecture,
-        own.models.width,
-        own.training.policy("generator").betas[0],
-    ) == ("file", None, 0.25)
+    for given, expected in (
+        ({}, ("dcgan", 4, 0.25)),
+        ({"architecture": "file"}, ("file", None, 0.25)),
+    ):
+        found = settled(bars, given)
+        first_beta = found.training.policy("generator").betas[0]
+        assert (found.models.architecture, found.models.width, first_beta) == expected
+    assert settled(bars).training.local_steps == 1
 
 
 def test_stored_settings_are_read_back_as_they_were(tmp_path: Path) -> None:
