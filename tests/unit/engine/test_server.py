@@ -244,16 +244,6 @@ def test_a_worker_that_tells_of_a_later_server_makes_this_one_look(stage: MakeSt
     assert "STOP" not in one.told()
 
 
-def test_a_host_cannot_end_a_server_that_has_its_folder(stage: MakeStage) -> None:
-    made, (one,) = begun(stage, (1,), num_workers=1, iterations=2)
-    one.take(ASK, 1)
-    with pytest.raises(BadInput, match="has taken over"):
-        made.play(2, generation=10**6)
-    one.send(answer_of(1, iteration=1))
-    one.answer(2)
-    made.finished(one)
-
-
 def test_a_run_whose_folder_vanishes_trains_on(
     stage: MakeStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
