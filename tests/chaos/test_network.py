@@ -5,13 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from safetensors.torch import load_file
 
 from tests import namespaces
-from tests.chaos.staging import QUIET, STEP, check_left_whole
+from tests.chaos.staging import QUIET, check_left_whole, steps
 from tests.namespaces import Machine
 from tests.processes import (
     MDGAN,
@@ -72,21 +70,12 @@ class Spread:
             lambda: time.time() - metrics.stat().st_mtime > LIVENESS_SECONDS / 4, "the run waits"
         )
 
-    def events(self, name: str) -> list[dict[str, Any]]:
-        """What is recorded under a name."""
-        return read_events(self.run, name)
-
     def finish(self) -> list[Finished]:
         """Waits for all processes, and checks what must hold after any fault."""
         results = [finish(process) for process in (*self.processes, self.standby)]
         assert not any("Traceback" in result.errors for result in results), results
         check_left_whole(self.run, self.iterations)
         return results
-
-    def steps(self, worker: int) -> int:
-        """A discriminator's own count of its optimizer steps, at the end."""
-        name = f"{self.iterations:07d}/worker-{worker:04d}.safetensors"
-        return int(load_file(self.run / "checkpoints" / name)[STEP])
 
 
 @contextmanager
@@ -130,8 +119,8 @@ def test_a_cable_is_out_for_a_moment(tmp_path: Path) -> None:
         namespaces.plug_in(running.machines[2])
         results = running.finish()
     assert [result.status for result in results] == [0, 0, 0, 0]
-    assert running.events("lost") == running.events("resumed") == []
-    assert [running.steps(worker) for worker in (1, 2, 3)] == [100, 100, 100]
+    assert read_events(running.run, "lost") == read_events(running.run, "resumed") == []
+    assert [steps(running.run, worker) for worker in (1, 2, 3)] == [100, 100, 100]
 
 
 def test_a_cable_is_out_for_longer_than_the_liveness_timeout(tmp_path: Path) -> None:
@@ -145,15 +134,15 @@ def test_a_cable_is_out_for_longer_than_the_liveness_timeout(tmp_path: Path) -> 
         running.wait_for_event("joined")
         results = running.finish()
     assert [result.status for result in results] == [0, 0, 0, 0]
-    (lost,), (joined,) = running.events("lost"), running.events("joined")
+    (lost,), (joined,) = read_events(running.run, "lost"), read_events(running.run, "joined")
     assert lost["workers"] == joined["workers"] == [3]
     assert lost["reason"].endswith(f"it was silent for {LIVENESS_SECONDS:g} s")
     assert "rank 3 is back" in results[2].errors
     missed = joined["iteration"] - lost["iteration"]
     assert missed >= 10
     # Its discriminator has learnt as often as it took part, so it is neither new nor a copy.
-    assert running.steps(1) == running.steps(2) == 400
-    assert abs(running.steps(3) - (400 - missed)) <= 2
+    assert steps(running.run, 1) == steps(running.run, 2) == 400
+    assert abs(steps(running.run, 3) - (400 - missed)) <= 2
 
 
 def test_the_servers_cable_is_out_and_a_standby_takes_over(tmp_path: Path) -> None:
@@ -161,7 +150,7 @@ def test_the_servers_cable_is_out_and_a_standby_takes_over(tmp_path: Path) -> No
         running.wait_for(25)
         namespaces.pull_cable(running.machines[0])
         running.wait_for_event("resumed")
-        (resumed,) = running.events("resumed")
+        (resumed,) = read_events(running.run, "resumed")
         running.wait_for(resumed["iteration"] + 20)
         namespaces.plug_in(running.machines[0])
         old, *others = running.finish()
@@ -169,9 +158,9 @@ def test_the_servers_cable_is_out_and_a_standby_takes_over(tmp_path: Path) -> No
     assert "generation 2 has taken over" in old.errors
     assert [result.status for result in others] == [0, 0, 0]
     # Each worker kept what it had learnt: it was not reset to a checkpoint, nor is it a copy.
-    (attendance,) = running.events("attendance")
+    (attendance,) = read_events(running.run, "attendance")
     for worker in (1, 2, 3):
-        before = running.steps(worker) - attendance["workers"][str(worker)]["answered"]
+        before = steps(running.run, worker) - attendance["workers"][str(worker)]["answered"]
         assert 25 <= before <= 25 + 10
     # The old server wrote what it noticed before, and nothing since.
     names = [record.get("event") for record in read_records(running.run)]
@@ -184,8 +173,8 @@ def test_a_slow_cable_makes_a_worker_late_and_no_more(tmp_path: Path) -> None:
         namespaces.limit_bandwidth(running.machines[2], 8)
         results = running.finish()
     assert [result.status for result in results] == [0, 0, 0, 0]
-    assert running.events("lost") == []
-    assert {tuple(late["workers"]) for late in running.events("late")} == {(3,)}
-    (attendance,) = running.events("attendance")
+    assert read_events(running.run, "lost") == []
+    assert {tuple(late["workers"]) for late in read_events(running.run, "late")} == {(3,)}
+    (attendance,) = read_events(running.run, "attendance")
     assert attendance["workers"]["3"]["late"] > 0
     assert attendance["workers"]["1"]["answered"] == 100

@@ -423,3 +423,11 @@ class Stage:
         self.network.server.close()
         for actor in self.hosts.values():
             actor.join(2)
+
+
+def begun(
+    stage: Callable[..., Stage], *groups: tuple[int, ...], **how: Any
+) -> tuple[Stage, list[Any]]:
+    """A stage whose server trains, and the played hosts that carry these workers."""
+    made = stage(**how)
+    return made, made.begin_with(*groups)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mdgan.engine.hello import make_hello
 from mdgan.engine.server.peers import Peers
 from tests.processes import wait_until
 from tests.unit.engine.alone import (
@@ -50,22 +49,6 @@ def at_once(work: Callable[[], None]) -> None:
         thread.start()
     for thread in threads:
         thread.join(10)
-
-
-def test_a_hello_says_who_and_how_many() -> None:
-    said = make_hello(3, {3: [20, 30], 4: [0, 0, 60]}, IDENTITY)
-    key = said.pop("key")
-    assert said == {
-        "purpose": "join",
-        "host": 3,
-        "workers": [3, 4],
-        "num_samples": {"3": 50, "4": 60},
-        "class_counts": {"3": [20, 30], "4": [0, 0, 60]},
-        "identity": IDENTITY,
-        "generation": 0,
-    }
-    assert len(key) == 32
-    assert key != make_hello(3, {3: [1]}, IDENTITY)["key"]
 
 
 def test_who_joins_watches_or_asks_is_told_what_it_needs() -> None:

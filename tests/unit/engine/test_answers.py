@@ -67,12 +67,6 @@ def test_what_a_host_answers_does_not_grow_with_its_workers(num_workers: int) ->
     assert numbers == 2 * 8 * answer_of(1).numel()
 
 
-def test_two_answers_are_not_added_up() -> None:
-    read = read_answers(packed({1: 0, 2: 0}), FORM)
-    assert list(read.singles) == [1, 2]
-    assert not read.sums
-
-
 def test_an_algorithm_says_how_answers_are_added_up() -> None:
     answers = {worker: answer_of(worker) for worker in (1, 2, 3)}
     losses = {worker: losses_of(worker) for worker in answers}

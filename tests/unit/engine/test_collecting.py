@@ -23,7 +23,7 @@ from tests.unit.engine.played import (
     generator_after,
     reply_all,
 )
-from tests.unit.engine.stage import Stage
+from tests.unit.engine.stage import Stage, begun
 
 MakeStage = Callable[..., Stage]
 DEADLINE = 0.1
@@ -107,8 +107,7 @@ def test_a_quorum_keeps_the_server_waiting(stage: MakeStage) -> None:
 
 
 def test_newcomers_do_not_raise_the_quorum_of_an_iteration_under_way(stage: MakeStage) -> None:
-    made = stage(iterations=1, deadline=(DEADLINE, 0.0), quorum=0.5)
-    one, hung = made.begin_with((1,), (2,))
+    made, (one, hung) = begun(stage, (1,), (2,), iterations=1, deadline=(DEADLINE, 0.0), quorum=0.5)
     one.take(ASK)
     newcomers = [made.play(n).ready() for n in (3, 4, 5)]
     made.wait_for_event("joined", 3)
@@ -119,8 +118,7 @@ def test_newcomers_do_not_raise_the_quorum_of_an_iteration_under_way(stage: Make
 
 
 def test_a_factor_learns_the_usual_answer_time(stage: MakeStage) -> None:
-    made = stage(iterations=4, deadline=(0.0, 200.0))
-    one, two = made.begin_with((1,), (2,))
+    made, (one, two) = begun(stage, (1,), (2,), iterations=4, deadline=(0.0, 200.0))
     answer_all([one, two], 1, 2, 3)
     one.answer(4)  # and rank 2 does not: some milliseconds are usual, so it is soon late
     made.finished(one)
@@ -129,8 +127,7 @@ def test_a_factor_learns_the_usual_answer_time(stage: MakeStage) -> None:
 
 
 def test_who_is_busy_for_too_long_is_lost(stage: MakeStage) -> None:
-    made = stage(iterations=1, answer=0.4)
-    one, hung = made.begin_with((1,), (2,))
+    made, (one, hung) = begun(stage, (1,), (2,), iterations=1, answer=0.4)
     one.answer(1)
     made.finished(one)
     assert made.has_learnt(generator_after([[1]]))
@@ -154,8 +151,7 @@ def test_who_is_late_for_too_long_is_lost_while_too_few_are_free(stage: MakeStag
 
 
 def test_unusable_feedback_is_a_strike_and_harms_no_other_worker(stage: MakeStage) -> None:
-    made = stage(iterations=3, strikes=2)
-    one, liar = made.begin_with((1,), (2,))
+    made, (one, liar) = begun(stage, (1,), (2,), iterations=3, strikes=2)
     bad = change_of(2, 1).clone()
     bad[0, 0] = torch.nan
     for i in (1, 2):
@@ -174,8 +170,7 @@ def test_unusable_feedback_is_a_strike_and_harms_no_other_worker(stage: MakeStag
 
 
 def test_an_answer_for_two_workers_counts_for_ones_own_alone(stage: MakeStage) -> None:
-    made = stage(iterations=1)
-    one, liar = made.begin_with((1,), (2,))
+    made, (one, liar) = begun(stage, (1,), (2,), iterations=1)
     liar.take(ASK)
     feedback = torch.stack([1e3 * change_of(1, 1), change_of(2, 1)])
     tensors = {"answers.values": feedback, "losses": torch.zeros(2, 2)}
@@ -185,19 +180,8 @@ def test_an_answer_for_two_workers_counts_for_ones_own_alone(stage: MakeStage) -
     assert made.has_learnt(generator_after([[1, 2]]))
 
 
-def test_losses_that_are_no_numbers_do_not_reach_the_records(stage: MakeStage) -> None:
-    made = stage(iterations=1)
-    one, two = made.begin_with((1,), (2,))
-    one.answer(1)
-    two.answer(1, losses=float("nan"))
-    made.finished(one, two)
-    assert made.metrics()[0]["generator_loss"] == 0.5, "the mean of the others"
-    assert made.has_learnt(generator_after([[1, 2]]))
-
-
 def test_of_a_hosts_workers_only_the_liar_is_shut_out(stage: MakeStage) -> None:
-    made = stage(num_workers=3, iterations=3, strikes=1)
-    one, both = made.begin_with((1,), (2, 3))
+    made, (one, both) = begun(stage, (1,), (2, 3), num_workers=3, iterations=3, strikes=1)
     one.answer(1)
     both.answer(1, changes={2: torch.full_like(change_of(2, 1), torch.nan)})
     for i in (2, 3):
@@ -210,8 +194,7 @@ def test_of_a_hosts_workers_only_the_liar_is_shut_out(stage: MakeStage) -> None:
 
 
 def test_if_no_answer_can_be_used_the_iteration_is_done_again(stage: MakeStage) -> None:
-    made = stage(iterations=1)
-    one, two = made.begin_with((1,), (2,))
+    made, (one, two) = begun(stage, (1,), (2,), iterations=1)
     for host in (one, two):
         poison = torch.full_like(change_of(1, 1), torch.nan)
         host.answer(1, changes={host.number: poison})
@@ -223,8 +206,7 @@ def test_if_no_answer_can_be_used_the_iteration_is_done_again(stage: MakeStage) 
 
 def test_an_absurd_answer_in_the_first_iteration_is_found_out(stage: MakeStage) -> None:
     """What is usual is known only when all have answered, in whichever order."""
-    made = stage(num_workers=4, iterations=1, strikes=1)
-    hosts = made.begin_with((1,), (2,), (3,), (4,))
+    made, hosts = begun(stage, (1,), (2,), (3,), (4,), num_workers=4, iterations=1, strikes=1)
     hosts[3].answer(1, changes={4: 1e9 * change_of(4, 1)})
     for host in hosts[:3]:
         host.answer(1)

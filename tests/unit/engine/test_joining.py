@@ -20,14 +20,13 @@ from tests.unit.engine.played import (
     reply_all,
     take_all,
 )
-from tests.unit.engine.stage import Stage, make_worker, same_state
+from tests.unit.engine.stage import Stage, begun, make_worker, same_state
 
 MakeStage = Callable[..., Stage]
 
 
 def test_a_newcomer_gets_a_copy_and_takes_part_from_the_next_iteration(stage: MakeStage) -> None:
-    made = stage(iterations=3)
-    one, two = made.begin_with((1,), (2,))
+    made, (one, two) = begun(stage, (1,), (2,), iterations=3)
     take_all([one, two], 1)
     newcomer = made.play(3)
     assert newcomer.welcome["iteration"] == 1
@@ -50,8 +49,7 @@ def test_a_newcomer_gets_a_copy_and_takes_part_from_the_next_iteration(stage: Ma
 
 
 def test_every_worker_of_a_newcomer_that_lacks_one_gets_a_copy(stage: MakeStage) -> None:
-    made = stage(num_workers=1, iterations=1)
-    (one,) = made.begin_with((1,))
+    made, (one,) = begun(stage, (1,), num_workers=1, iterations=1)
     one.take(ASK, 1)
     newcomer = made.play(4, 5, 6)
     newcomer.ready(5)
@@ -62,8 +60,7 @@ def test_every_worker_of_a_newcomer_that_lacks_one_gets_a_copy(stage: MakeStage)
 
 
 def test_a_copy_that_does_not_fit_is_asked_of_another(stage: MakeStage) -> None:
-    made = stage(iterations=1)
-    one, two = made.begin_with((1,), (2,))
+    made, (one, two) = begun(stage, (1,), (2,), iterations=1)
     take_all([one, two], 1)
     worker = make_worker(4, model_seed=1)
     made.host({4: worker})
@@ -81,8 +78,7 @@ def test_a_copy_that_does_not_fit_is_asked_of_another(stage: MakeStage) -> None:
 
 
 def test_a_copy_that_the_server_has_not_asked_for_is_not_passed_on(stage: MakeStage) -> None:
-    made = stage(iterations=1)
-    one, liar = made.begin_with((1,), (2,))
+    made, (one, liar) = begun(stage, (1,), (2,), iterations=1)
     take_all([one, liar], 1)
     newcomer = made.play(4).lacks_everything()  # 4 % 2 = 0: worker 1 is asked
     order = one.take(Kind.COPY)
@@ -98,8 +94,7 @@ def test_a_copy_that_the_server_has_not_asked_for_is_not_passed_on(stage: MakeSt
 
 
 def test_half_a_copy_costs_its_giver_its_place_and_not_the_newcomer(stage: MakeStage) -> None:
-    made = stage(iterations=1)
-    one, two = made.begin_with((1,), (2,))
+    made, (one, two) = begun(stage, (1,), (2,), iterations=1)
     take_all([one, two], 1)
     newcomer = made.play(3).lacks_everything()
     order = two.take(Kind.COPY)
@@ -129,8 +124,7 @@ def test_who_was_cut_off_comes_back_with_its_own_state_under_its_rank(stage: Mak
 
 
 def test_who_comes_back_before_its_loss_is_known_replaces_itself(stage: MakeStage) -> None:
-    made = stage(num_workers=1, iterations=2)
-    (one,) = made.begin_with((1,))
+    made, (one,) = begun(stage, (1,), num_workers=1, iterations=2)
     one.take(ASK, 1)
     again = made.play(1, key=one.hello["key"], generation=1)
     again.ready()
@@ -141,8 +135,7 @@ def test_who_comes_back_before_its_loss_is_known_replaces_itself(stage: MakeStag
 
 
 def test_who_says_nonsense_again_and_again_is_shut_out(stage: MakeStage) -> None:
-    made = stage(iterations=4, strikes=3)
-    one, liar = made.begin_with((1,), (2,))
+    made, (one, liar) = begun(stage, (1,), (2,), iterations=4, strikes=3)
     for strike in (1, 2, 3):
         liar.send(Message(Kind.READY, 0, {"told": 3}))
         liar.lost()
@@ -162,8 +155,7 @@ def test_who_says_nonsense_again_and_again_is_shut_out(stage: MakeStage) -> None
 
 
 def test_a_newcomer_is_not_blamed_for_a_spoiled_copy(stage: MakeStage) -> None:
-    made = stage(iterations=4, strikes=1)
-    one, two = made.begin_with((1,), (2,))
+    made, (one, two) = begun(stage, (1,), (2,), iterations=4, strikes=1)
     take_all([one, two], 1)
     newcomer = made.play(3).lacks_everything()
     two.give_copy(8)
@@ -182,8 +174,7 @@ def test_a_newcomer_is_not_blamed_for_a_spoiled_copy(stage: MakeStage) -> None:
 
 
 def test_a_newcomer_that_asks_again_and_again_gets_few_copies(stage: MakeStage) -> None:
-    made = stage(iterations=1)
-    one, two = made.begin_with((1,), (2,))
+    made, (one, two) = begun(stage, (1,), (2,), iterations=1)
     givers = {1: one, 2: two}
     for host in givers.values():
         host.take(ASK, 1)

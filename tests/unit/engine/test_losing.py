@@ -21,14 +21,13 @@ from tests.unit.engine.played import (
     generator_after,
     state_of,
 )
-from tests.unit.engine.stage import Stage, same_state
+from tests.unit.engine.stage import Stage, begun, same_state
 
 MakeStage = Callable[..., Stage]
 
 
 def test_before_its_answer_from_many_hosts_to_one(stage: MakeStage) -> None:
-    made = stage(num_workers=5, iterations=4)
-    hosts = made.begin_with((1,), (2,), (3,), (4, 5))
+    made, hosts = begun(stage, (1,), (2,), (3,), (4, 5), num_workers=5, iterations=4)
     for i in (1, 2, 3):
         dying = hosts.pop()
         dying.take(ASK, i)
@@ -43,8 +42,7 @@ def test_before_its_answer_from_many_hosts_to_one(stage: MakeStage) -> None:
 
 
 def test_after_its_answer_which_counts(stage: MakeStage) -> None:
-    made = stage(num_workers=3, iterations=2)
-    one, two, three = made.begin_with((1,), (2,), (3,))
+    made, (one, two, three) = begun(stage, (1,), (2,), (3,), num_workers=3, iterations=2)
     three.answer(1)
     three.die()
     answer_all([one, two], 1, 2)
@@ -66,8 +64,7 @@ def test_before_every_worker_has_come(stage: MakeStage) -> None:
 
 
 def test_while_arriving(stage: MakeStage) -> None:
-    made = stage(iterations=2)
-    one, two = made.begin_with((1,), (2,))
+    made, (one, two) = begun(stage, (1,), (2,), iterations=2)
     one.answer(1)
     newcomer = made.play(3).lacks_everything()
     order = one.take(Kind.COPY)  # who is free gives
@@ -82,8 +79,7 @@ def test_while_arriving(stage: MakeStage) -> None:
 
 @pytest.mark.parametrize("how", ["dies", "is shut out", "leaves"])
 def test_while_giving_a_copy(stage: MakeStage, how: str) -> None:
-    made = stage(iterations=3, strikes=1)
-    one, two = made.begin_with((1,), (2,))
+    made, (one, two) = begun(stage, (1,), (2,), iterations=3, strikes=1)
     one.take(ASK, 1)
     two.take(ASK, 1)
     newcomer = made.play(3).lacks_everything()  # 3 % 2 = 1: worker 2 is to give
@@ -106,8 +102,7 @@ def test_while_giving_a_copy(stage: MakeStage, how: str) -> None:
 
 
 def test_a_giver_that_hangs_is_not_waited_for(stage: MakeStage) -> None:
-    made = stage(num_workers=2, iterations=4, deadline=(0.1, 0.0))
-    one, hung = made.begin_with((1,), (2,))
+    made, (one, hung) = begun(stage, (1,), (2,), num_workers=2, iterations=4, deadline=(0.1, 0.0))
     one.answer(1)
     one.take(ASK, 2)  # now rank 2 is late
     newcomer = made.play(3).lacks_everything()
@@ -118,8 +113,7 @@ def test_a_giver_that_hangs_is_not_waited_for(stage: MakeStage) -> None:
 
 
 def test_while_a_checkpoint_is_open(stage: MakeStage) -> None:
-    made = stage(iterations=3, checkpoints=2, to_server=True)
-    one, dies = made.begin_with((1,), (2,))
+    made, (one, dies) = begun(stage, (1,), (2,), iterations=3, checkpoints=2, to_server=True)
     answer_all([one, dies], 1, 2)
     dies.take(Kind.CHECKPOINT, 2)
     one.save(2)
@@ -135,8 +129,7 @@ def test_while_a_checkpoint_is_open(stage: MakeStage) -> None:
 
 @pytest.mark.parametrize("patience", [0.0, 0.2])
 def test_and_no_worker_comes(stage: MakeStage, patience: float) -> None:
-    made = stage(iterations=3, checkpoints=2, patience=patience)
-    hosts = made.begin_with((1,), (2,))
+    made, hosts = begun(stage, (1,), (2,), iterations=3, checkpoints=2, patience=patience)
     answer_all(hosts, 1)
     for host in hosts:
         host.take(ASK, 2)
@@ -167,8 +160,7 @@ def test_and_one_comes_back(stage: MakeStage) -> None:
 
 
 def test_and_a_host_that_comes_back_is_told_of_the_last_checkpoint(stage: MakeStage) -> None:
-    made = stage(iterations=3, checkpoints=2)
-    hosts = made.begin_with((1,), (2,))
+    made, hosts = begun(stage, (1,), (2,), iterations=3, checkpoints=2)
     answer_all(hosts, 1, 2)
     records = {}
     for host in hosts:
@@ -241,8 +233,7 @@ def leave(made: Stage, host: Played, state: Mapping[str, Tensor]) -> None:
 
 
 def test_leaving_is_no_loss(stage: MakeStage) -> None:
-    made = stage(iterations=2)
-    one, two = made.begin_with((1,), (2,))
+    made, (one, two) = begun(stage, (1,), (2,), iterations=2)
     two.answer(1)
     two.send(messages.leave(1))
     two.die()
@@ -261,8 +252,7 @@ def test_leaving_is_no_loss(stage: MakeStage) -> None:
 def test_who_left_gets_back_what_it_left_and_its_other_worker_a_copy(
     stage: MakeStage, besides: tuple[int, ...]
 ) -> None:
-    made = stage(iterations=3, to_server=True)
-    one, two = made.begin_with((1,), (2,))
+    made, (one, two) = begun(stage, (1,), (2,), iterations=3, to_server=True)
     assert two.welcome["wants_states"]
     two.answer(1)
     leave(made, two, state_of(2, 9))
@@ -281,8 +271,7 @@ def test_who_left_gets_back_what_it_left_and_its_other_worker_a_copy(
 
 def test_another_host_with_its_rank_gets_a_copy_instead(stage: MakeStage) -> None:
     """A whole state tells which samples its worker has seen, and what it has learnt from them."""
-    made = stage(iterations=2, to_server=True)
-    one, two = made.begin_with((1,), (2,))
+    made, (one, two) = begun(stage, (1,), (2,), iterations=2, to_server=True)
     one.take(ASK, 1)
     leave(made, two, state_of(2, 9))
     other = made.play(2).lacks_everything()
@@ -296,8 +285,7 @@ def test_another_host_with_its_rank_gets_a_copy_instead(stage: MakeStage) -> Non
 
 
 def test_what_was_left_is_dropped_once_its_rank_has_a_state_of_its_own(stage: MakeStage) -> None:
-    made = stage(iterations=2, to_server=True)
-    one, two = made.begin_with((1,), (2,))
+    made, (one, two) = begun(stage, (1,), (2,), iterations=2, to_server=True)
     one.take(ASK, 1)
     leave(made, two, state_of(2, 9))
     assert made.saving.kept.state_for(2) is not None
@@ -309,8 +297,7 @@ def test_what_was_left_is_dropped_once_its_rank_has_a_state_of_its_own(stage: Ma
 
 
 def test_what_was_left_and_does_not_fit_gives_way_to_a_copy(stage: MakeStage) -> None:
-    made = stage(iterations=2, to_server=True)
-    one, two = made.begin_with((1,), (2,))
+    made, (one, two) = begun(stage, (1,), (2,), iterations=2, to_server=True)
     one.take(ASK, 1)
     leave(made, two, {"model.bias": torch.zeros(3)})
     successor = made.play(2, key=two.hello["key"]).lacks_everything()

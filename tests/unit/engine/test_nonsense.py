@@ -17,7 +17,7 @@ from mdgan.messages import Kind, Message
 from mdgan.transport.base import Received
 from tests.processes import wait_until
 from tests.toy_family import ANSWER, ASK
-from tests.unit.engine.played import Played, answer_of
+from tests.unit.engine.played import Played
 from tests.unit.engine.stage import Stage, make_worker
 
 MakeStage = Callable[..., Stage]
@@ -123,26 +123,6 @@ def test_whatever_a_host_sends_the_others_go_on(desk: FrontDesk, message: Messag
     desk.begin_iteration()
     desk.send(desk.liar, message)
     desk.made.saving.poll()
-    desk.end_iteration()
-
-
-@thorough
-@given(
-    fields=st.dictionaries(
-        st.sampled_from(["workers", "summed"]), json_values | st.sampled_from([[2], [[2]]])
-    ),
-    values=st.dictionaries(st.sampled_from(["answers.values", "sums.values", "losses"]), tensors),
-)
-def test_whatever_a_host_answers_the_others_are_heard(
-    desk: FrontDesk, fields: dict[str, Any], values: dict[str, Tensor]
-) -> None:
-    desk.begin_iteration()
-    i = desk.iteration
-    desk.liar.send(Message(ANSWER, i, fields, values))
-    desk.honest.send(answer_of(HONEST, iteration=i))
-    desk.made.peers.owe({HONEST: [HONEST], LIAR: [LIAR]}, i)
-    answers = desk.engine.collect(i, {HONEST: [HONEST], LIAR: [LIAR]})
-    assert answers.singles.keys() == {HONEST}
     desk.end_iteration()
 
 

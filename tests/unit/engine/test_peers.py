@@ -6,15 +6,7 @@ from mdgan.engine.server import peers as module
 from mdgan.engine.server.peers import Peers
 from mdgan.transport.base import RELAY
 from tests.unit.engine.alone import Notes, hello, join, joined, make_peers
-
-
-class Clock:
-    """A clock that goes only when told to."""
-
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
+from tests.unit.observe.conftest import Clock
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.fence import Fence, Fenced
 from tests.toy_family import ANSWER, ASK
 from tests.unit.engine.played import LONG, answer_all, answer_of, generator_after
-from tests.unit.engine.stage import Stage, same_state
+from tests.unit.engine.stage import Stage, begun, same_state
 from tests.unit.engine.test_scoring import statistics
 from tests.unit.engine.test_server_checkpoints import order, save_alone, write
 
@@ -82,8 +82,7 @@ def test_asked_to_stop_it_tells_every_host_and_saves(stage: MakeStage, when: str
 
 
 def test_a_checkpoint_under_way_is_kept_when_it_is_asked_to_stop(stage: MakeStage) -> None:
-    made = stage(iterations=9, checkpoints=2, to_server=True)
-    one, two = made.begin_with((1,), (2,))
+    made, (one, two) = begun(stage, (1,), (2,), iterations=9, checkpoints=2, to_server=True)
     answer_all([one, two], 1, 2)
     for host in (one, two):
         host.take(Kind.CHECKPOINT, 2)
@@ -116,8 +115,7 @@ def test_a_failure_of_its_own_is_told_without_details(
 
 
 def test_who_comes_at_the_very_end_is_told_to_stop(stage: MakeStage) -> None:
-    made = stage(num_workers=1, iterations=1, checkpoints=1)
-    (one,) = made.begin_with((1,))
+    made, (one,) = begun(stage, (1,), num_workers=1, iterations=1, checkpoints=1)
     one.answer(1)
     one.take(Kind.CHECKPOINT, 1)  # the server waits for its report
     newcomer = made.play(5)
@@ -125,22 +123,6 @@ def test_who_comes_at_the_very_end_is_told_to_stop(stage: MakeStage) -> None:
     assert newcomer.take(Kind.STOP).fields["reason"] == ""
     newcomer.die()
     made.finished(one)
-
-
-def test_the_last_checkpoint_is_waited_for(stage: MakeStage) -> None:
-    made = stage(num_workers=2, iterations=2, checkpoints=2, to_server=True)
-    one, two = made.begin_with((1,), (2,))
-    answer_all([one, two], 1, 2)
-    for host in (one, two):
-        host.take(Kind.CHECKPOINT, 2)
-    state = made.engine.part.state()
-    one.send(messages.state(2, {1: state}, "checkpoint"))
-    assert two.link.receive(0.2) is None
-    two.send(messages.state(2, {2: state}, "checkpoint"))
-    made.finished(one, two)
-    manifest = made.checkpoints.newest()[0]
-    assert manifest is not None
-    assert manifest.workers == (1, 2)
 
 
 def test_a_host_that_is_late_at_the_end_is_not_waited_for(stage: MakeStage) -> None:
@@ -233,8 +215,7 @@ def test_nothing_is_written_once_another_server_has_taken_over(stage: MakeStage)
 
 
 def test_a_fenced_server_stops_and_says_no_word_to_its_hosts(stage: MakeStage) -> None:
-    made = stage(num_workers=1, iterations=9, checkpoints=2)
-    (one,) = made.begin_with((1,))
+    made, (one,) = begun(stage, (1,), num_workers=1, iterations=9, checkpoints=2)
     one.answer(1)
     one.take(ASK, 2)
     made.wait_for_checkpoint(0)
@@ -252,8 +233,7 @@ def test_a_fenced_server_stops_and_says_no_word_to_its_hosts(stage: MakeStage) -
 
 
 def test_a_worker_that_tells_of_a_later_server_makes_this_one_look(stage: MakeStage) -> None:
-    made = stage(num_workers=1, iterations=9)
-    (one,) = made.begin_with((1,))
+    made, (one,) = begun(stage, (1,), num_workers=1, iterations=9)
     one.take(ASK, 1)
     Fence.claim(made.folder)
     refusal = made.admission.admit({**one.hello, "generation": 2})
@@ -264,24 +244,12 @@ def test_a_worker_that_tells_of_a_later_server_makes_this_one_look(stage: MakeSt
     assert "STOP" not in one.told()
 
 
-def test_a_host_cannot_end_a_server_that_has_its_folder(stage: MakeStage) -> None:
-    made = stage(num_workers=1, iterations=2)
-    (one,) = made.begin_with((1,))
-    one.take(ASK, 1)
-    with pytest.raises(BadInput, match="has taken over"):
-        made.play(2, generation=10**6)
-    one.send(answer_of(1, iteration=1))
-    one.answer(2)
-    made.finished(one)
-
-
 def test_a_run_whose_folder_vanishes_trains_on(
     stage: MakeStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
-    made = stage(num_workers=1, iterations=6, checkpoints=2)
-    (one,) = made.begin_with((1,))
+    made, (one,) = begun(stage, (1,), num_workers=1, iterations=6, checkpoints=2)
     one.answer(1)
     one.take(ASK, 2)
     made.wait_for_checkpoint(0)

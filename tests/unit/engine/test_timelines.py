@@ -14,18 +14,10 @@ from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from tests.hostile.test_spans import LIES
 from tests.unit.engine.alone import join, make_peers
+from tests.unit.observe.conftest import Clock
 from tests.unit.observe.test_run_observer import make_observer
 
 ROW = {"iteration": 1, "start": 1000.0, "spans": [["wait", 0, 0, 1, 0], ["train", 2, 1, 3, 9]]}
-
-
-class Clock:
-    """One that goes only when told to."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Told:

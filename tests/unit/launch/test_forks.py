@@ -1,15 +1,21 @@
-"""Work in forks: what it tells, and failures in one line."""
+"""Processes: forks, the launcher's children, and what they ask of the machine."""
 
 import os
+import platform
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from functools import partial
 
+import psutil
 import pytest
 
 from mdgan.errors import BadInput, Interrupted
 from mdgan.launch.forks import ForkFailed, ForkParent, in_forks
+from mdgan.launch.launcher import SERVER_NAME, ChildProcesses
 
 
 def later(parent: ForkParent, seconds: float, text: str) -> None:
@@ -62,3 +68,53 @@ def test_giving_up() -> None:
     interrupted.set()
     with pytest.raises(Interrupted):
         in_forks([partial(later, seconds=60.0, text="never")], ignore, interrupted)
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Restores this process's handlers, which a launcher keeps until it ends."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_as_children_end(handlers: None, number: signal.Signals) -> None:
+    def end_with_a_signal() -> None:
+        os.kill(os.getppid(), number)
+
+    before = set(psutil.Process().children())
+    work = [(name, end_with_a_signal) for name in (SERVER_NAME, "rank 1", "rank 2")]
+    statuses = {ChildProcesses(has_standbys=False).run(work) for _ in range(3)}
+    assert statuses <= {0, 128 + number}
+    assert set(psutil.Process().children()) == before
+
+
+FAULTS = """
+import resource
+import numpy
+from mdgan.launch.machine import keep_freed_memory
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+assert keep_freed_memory()
+kept = []
+for _ in range(10):
+    before = faults()
+    kept = [numpy.ones(4 << 20) for _ in range(2)]
+    kept.clear()
+    print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+@pytest.mark.slow
+def test_freed_memory_is_used_again() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", FAULTS], capture_output=True, text=True, timeout=60, check=True
+    )
+    first, *others = map(int, told.stdout.split())
+    assert first > 1000, "64 MB, in pages of 4 kB or, where the kernel has them, larger ones"
+    assert max(others) < first / 10

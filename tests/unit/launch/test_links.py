@@ -1,3 +1,5 @@
+"""How hosts and the server find each other, also in torchrun's store."""
+
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -24,6 +26,7 @@ from mdgan.timeouts import Timeouts
 from mdgan.transport.base import RELAY, Joined, Lost, Received
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.server_end import ServerTransport
+from tests.unit.transport.networks import expect
 
 LIMITS = Timeouts(connect=10.0, farewell=1.0, link=5.0, swap=10.0, answer=20.0)
 DAY = timedelta(days=1)
@@ -110,8 +113,7 @@ def test_a_host_and_a_server_find_each_other_with_credentials(linked: Linked, sh
     assert isinstance(server.receive(10), Received)
     # Feedback for one more worker than the host has is too large.
     host.send(Message(FEEDBACK, 1, {}, {"answers.values": torch.zeros(40, b, *shape)}))
-    lost = server.receive(10)
-    assert isinstance(lost, Lost)
+    lost = expect(server, Lost)
     assert "a FEEDBACK message of" in lost.reason
 
 
@@ -120,8 +122,7 @@ def test_on_one_machine_no_port_is_open(linked: Linked, sockets: Sockets) -> Non
     assert place_for_others(made) is None
     server = linked.serve(made, sockets.server)
     linked.join(made, 2, sockets)
-    event = server.receive(10)
-    assert isinstance(event, Joined)
+    event = expect(server, Joined)
     assert event.hello["listens"] == sockets.host(2)
 
 
@@ -130,8 +131,7 @@ def test_what_hosts_beside_the_server_hand_out_to_other_machines_goes_through_it
 ) -> None:
     server = linked.serve(prepared(), sockets.server)
     linked.join(prepared(), 2, replace(sockets, alone=False))
-    event = server.receive(10)
-    assert isinstance(event, Joined)
+    event = expect(server, Joined)
     assert event.hello["listens"] == RELAY
 
 
@@ -204,8 +204,7 @@ def test_hosts_listen_where_they_are_told_to(linked: Linked, shared: str) -> Non
     made = prepared(credentials=shared, network_interface="lo")
     server = linked.serve(made, "127.0.0.1:0")
     linked.join(made, 2)
-    event = server.receive(10)
-    assert isinstance(event, Joined)
+    event = expect(server, Joined)
     assert event.hello["listens"].startswith("127.0.0.1:")
 
 
@@ -252,9 +251,12 @@ def agent() -> TCPStore:
     return TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), wait_for_workers=False)
 
 
-def under_torchrun(port: int, *, store_is_up: bool = True, attempt: str = "0") -> Prepared:
-    task = LaunchedTask("torchrun", 0, 3, 3, 0, "127.0.0.1", port, store_is_up, attempt)
-    return replace(prepared(), task=task)
+def task(port: int, *, store_is_up: bool = True, attempt: str = "0") -> LaunchedTask:
+    return LaunchedTask("torchrun", 0, 3, 3, 0, "127.0.0.1", port, store_is_up, attempt)
+
+
+def under_torchrun(port: int, **how: Any) -> Prepared:
+    return replace(prepared(), task=task(port, **how))
 
 
 def test_under_torchrun_hosts_are_told_in_its_store_where_the_server_is(

@@ -1,19 +1,26 @@
-"""What is checked and read before anything starts, and what a machine says of its data."""
+"""What is checked and read before anything starts: data, models, and whose defaults hold."""
 
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from mdgan.data.dataset_file import DatasetFile, load
+from mdgan.engine.settings import RunSettings
+from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.gan.build import build_model
 from mdgan.launch.guests import of_the_run
+from mdgan.launch.models import models_of, settings_with_defaults, tried_models
 from mdgan.launch.prepare import prepare
 from mdgan.launch.privacy import check_budgets, flush_denormals
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings
+from tests.unit.data.bars import RECIPE, load_text
 from tests.unit.privacy.halves import make_shard
 
 SMALL = {"world_size": 3, "iterations": 10, "eval_interval": 0, "batch_size": 8}
@@ -91,3 +98,81 @@ def test_a_delta_that_allows_to_give_samples_away_is_told_once(delta: float, ran
     said = [line for line in warnings if "--dp-delta" in line]
     assert len(said) == bool(rank)
     assert all(rank in line and "one of its 30 samples" in line for line in said)
+
+
+DIGITS = load("digits", None)
+DEFAULTS = """
+DEFAULTS = {
+    "iterations": 9, "batch_size": 3, "augment": "diffaugment", "generator_lr": 0.5, "r1": 1.0,
+    "generator_loss": "wasserstein", "discriminator_loss": "wasserstein", "gradient_penalty": 10.0,
+}
+"""
+
+
+def settled(dataset: DatasetFile, *layers: dict[str, Any]) -> RunSettings:
+    return settings_with_defaults(layers, dataset)
+
+
+def refused(dataset: DatasetFile, **given: Any) -> str:
+    with pytest.raises(BadInput) as why:
+        tried_models(settled(dataset, given), dataset)
+    assert "\n" not in str(why.value)
+    return str(why.value)
+
+
+def test_an_architecture_replaces_what_the_defaults_say_of_models(tmp_path: Path) -> None:
+    bars = load_text(RECIPE + DEFAULTS, tmp_path)
+    own = settled(bars)
+    assert own.training.policy("generator").learning_rate == 0.5
+    assert (own.training.regularizers.r1, own.training.discriminator_loss) == (1.0, "wasserstein")
+    training = settled(bars, {"architecture": "dcgan"}, {"beta2": 0.9}).training
+    assert (training.iterations, training.batch_size) == (9, 3)
+    policy, rules = training.policy("generator"), training.regularizers
+    assert (policy.learning_rate, *policy.betas) == (2e-4, 0.5, 0.9)
+    assert (rules.augment, rules.gradient_penalty, rules.r1) == ("diffaugment", None, None)
+    assert training.discriminator_loss == "bce"
+    assert settled(bars, {"architecture": "file"}) == own
+
+
+def test_defaults_may_name_an_architecture_and_then_win_over_its_own(tmp_path: Path) -> None:
+    text = RECIPE + 'DEFAULTS = {"architecture": "dcgan", "width": 4, "beta1": 0.25}\n'
+    bars = load_text(text, tmp_path)
+    for given, expected in (
+        ({}, ("dcgan", 4, 0.25)),
+        ({"architecture": "file"}, ("file", None, 0.25)),
+    ):
+        found = settled(bars, given)
+        first_beta = found.training.policy("generator").betas[0]
+        assert (found.models.architecture, found.models.width, first_beta) == expected
+    assert settled(bars).training.local_steps == 1
+
+
+def test_stored_settings_are_read_back_as_they_were(tmp_path: Path) -> None:
+    for defaults in ("", DEFAULTS, 'DEFAULTS = {"architecture": "dcgan", "width": 4}\n'):
+        bars = load_text(RECIPE + defaults, tmp_path)
+        for given in ({}, {"architecture": "dcgan", "width": 2, "beta1": 0.1}):
+            found = settled(bars, given)
+            assert settled(bars, found.as_json()) == found
+
+
+def test_spectral_norm_is_put_on_an_architecture_too() -> None:
+    settings = settled(DIGITS, {"architecture": "dcgan", "width": 2, "spectral_norm": True})
+    tried_models(settings, DIGITS)
+    names = build_model(models_of(settings, DIGITS).discriminator, 0).state_dict()
+    assert "0.parametrizations.weight.original" in names
+
+
+def test_what_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> None:
+    bars = load_text(RECIPE, tmp_path)  # 4×4
+    said = refused(bars, architecture="dcgan")
+    assert "--architecture dcgan: " in said
+    assert "8, 14, 16, 28, 32" in said
+    assert "4×4" in said
+    assert "did you mean 'dcgan'" in refused(DIGITS, architecture="dcgna")
+    assert "--width 8: the models of " in refused(DIGITS, width=8)
+    assert "--width 0: must be at least 1" in refused(DIGITS, architecture="dcgan", width=0)
+    said = refused(DIGITS, architecture="sngan", width=2, spectral_norm=True)
+    assert "--architecture sngan: its layers are normalised already; leave it out" in said
+    assert "add NUM_CLASSES to it, or use dcgan or sngan" in refused(bars, architecture="acgan")
+    bars = load_text(RECIPE + 'DEFAULTS = {"architecture": 3}\n', tmp_path)
+    assert "--architecture 3: must be" in refused(bars)

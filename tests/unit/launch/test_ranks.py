@@ -1,16 +1,30 @@
+"""Which ranks run where: by flags, under torchrun, Slurm and Ray."""
+
+import stat
+import string
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.launch.ranks import LocalRanks, local_ranks, parse_ranks
+from mdgan.launch.resolve import resolve
 from mdgan.launch.settings import LaunchSettings
-from mdgan.launch.task import LaunchedTask, task_of_torchrun
+from mdgan.launch.task import (
+    NEEDED,
+    LaunchedTask,
+    address_of_node,
+    first_node,
+    task_of_slurm,
+    task_of_torchrun,
+    tasks_per_node,
+)
 
-quick = settings(deadline=None, max_examples=80)
+quick = settings(deadline=None, max_examples=150)
 TORCHRUN = {
     "RANK": "2",
     "WORLD_SIZE": "4",
@@ -21,9 +35,7 @@ TORCHRUN = {
     "TORCHELASTIC_USE_AGENT_STORE": "True",
     "TORCHELASTIC_RESTART_COUNT": "5",
 }
-
-
-NEEDED = ["WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"]
+OF_TORCHRUN = ["WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"]
 
 
 def one_line(error: pytest.ExceptionInfo[BadInput]) -> str:
@@ -53,25 +65,6 @@ def test_ranks_that_make_no_sense_are_refused(text: str, reason: str) -> None:
     with pytest.raises(BadInput) as caught:
         parse_ranks(text, 10)
     assert one_line(caught).startswith(f"--ranks {text}: {reason}")
-
-
-@quick
-@given(st.text(alphabet="0123456789.,- \nx") | st.text())
-@example("1\n,x")
-@example("0..5\n")
-def test_junk_is_read_as_ranks_or_refused_in_one_line(text: str) -> None:
-    refused, ranks = "", []
-    try:
-        ranks = parse_ranks(text, 12)
-    except BadInput as error:
-        refused = str(error)
-    if refused:
-        assert refused.startswith("--ranks ")
-        assert len(refused.splitlines()) == 1
-    else:
-        assert ranks
-        assert ranks == sorted(set(ranks))
-        assert set(ranks) <= set(range(12))
 
 
 @quick
@@ -118,12 +111,12 @@ def test_the_variables_of_torchrun_are_read() -> None:
     assert task_of_torchrun({"WORLD_SIZE": "4", "MASTER_ADDR": "10.0.0.1"}) is None
     task = LaunchedTask("torchrun", 2, 4, 3, 1, "10.0.0.1", 29400, True, "5")
     assert task_of_torchrun(TORCHRUN) == task
-    needed = {name: TORCHRUN[name] for name in ("RANK", *NEEDED)}
+    needed = {name: TORCHRUN[name] for name in ("RANK", *OF_TORCHRUN)}
     alone = LaunchedTask("torchrun", 2, 4, 1, 0, "10.0.0.1", 29400)
     assert task_of_torchrun(needed) == alone
 
 
-@pytest.mark.parametrize("missing", [["WORLD_SIZE"], ["MASTER_ADDR"], ["MASTER_PORT"], NEEDED])
+@pytest.mark.parametrize("missing", [["WORLD_SIZE"], ["MASTER_ADDR"], ["MASTER_PORT"], OF_TORCHRUN])
 def test_missing_variables_are_named(missing: list[str]) -> None:
     environment = {name: value for name, value in TORCHRUN.items() if name not in missing}
     with pytest.raises(BadInput, match=f"does, but {', '.join(missing)} is not; set") as caught:
@@ -184,3 +177,194 @@ def test_flags_that_contradict_torchrun_are_refused(
     with pytest.raises(BadInput) as caught:
         local_ranks(RunSettings(world_size=world_size), LaunchSettings(**launch), torchrun(1))
     assert reason in one_line(caught)
+
+
+SLURM = {
+    "SLURM_JOB_ID": "123456",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_TASKS_PER_NODE": "2,1(x2)",
+    "SLURM_STEP_NODELIST": "n[1-3]",
+    "SLURM_PROCID": "3",
+    "SLURM_NODEID": "2",
+    "SLURM_LOCALID": "0",
+    "SLURM_RESTART_COUNT": "1",
+    "SLURM_CPUS_ON_NODE": "8",
+    "SLURMD_NODENAME": "n3",
+}
+
+FIRST = {**SLURM, "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURMD_NODENAME": "n1"}
+
+
+def read(environment: dict[str, str], **flags: object) -> LaunchedTask | None:
+    return task_of_slurm(environment, flags, address_of=lambda name: name)
+
+
+def task(environment: dict[str, str], **flags: object) -> LaunchedTask:
+    found = read(environment, **flags)
+    assert found is not None
+    return found
+
+
+def refusal(environment: dict[str, str]) -> str:
+    with pytest.raises(BadInput) as caught:
+        read(environment)
+    text = str(caught.value)
+    assert text.isprintable(), text
+    assert len(text) < 400
+    return text
+
+
+def test_a_task_of_slurm_is_told_what_a_process_of_torchrun_is() -> None:
+    assert task(SLURM) == LaunchedTask(
+        *("Slurm", 3, 4, 1, 0, "n1", 23456), attempt="1", cores=8, prints_together=True
+    )
+    # Tasks on one node share its cores unless Slurm was asked for some.
+    assert (task(FIRST).processes_here, task(FIRST).cores) == (2, 4)
+    assert task({**FIRST, "SLURM_CPUS_PER_TASK": "3"}).cores == 3
+
+
+def test_an_address_that_the_user_gives_wins() -> None:
+    elsewhere = {**FIRST, "SLURMD_NODENAME": "n3"}
+    text = refusal(elsewhere)
+    assert "SLURM_PROCID 0 runs on n3, not on n1" in text
+    assert "--master-addr" in text
+    given = task(elsewhere, master_addr="10.0.0.9", master_port=4000)
+    assert (given.master_addr, given.master_port) == ("10.0.0.9", 4000)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        # A job script has the variables of the job, but none of a step.
+        {"SLURM_JOB_ID": "1", "SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_LOCALID": "0"},
+        {**SLURM, "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"},  # srun --pty bash
+    ],
+)
+def test_without_several_tasks_slurm_starts_no_ranks(environment: dict[str, str]) -> None:
+    assert read(environment) is None
+
+
+@pytest.mark.parametrize("name", [n for n in NEEDED if n not in ("SLURM_PROCID",)])
+def test_a_missing_variable_is_named(name: str) -> None:
+    environment = {key: value for key, value in SLURM.items() if key != name}
+    if name == "SLURM_STEP_NUM_TASKS":
+        assert read(environment) is None
+    else:
+        assert name in refusal(environment)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("SLURM_PROCID", "4", "in [0, 3]"),
+        ("SLURM_PROCID", "٣", "whole number"),
+        ("SLURM_STEP_NUM_TASKS", "5", "makes 4 tasks, not the 5 of SLURM_STEP_NUM_TASKS"),
+        ("SLURM_NODEID", "3", "in [0, 2]"),
+        ("SLURM_LOCALID", "1", "in [0, 0]"),
+        ("SLURM_STEP_TASKS_PER_NODE", "1(x9999999)", "must be like 2(x3),1"),
+        ("SLURM_STEP_NODELIST", "--help", "must be like n[1-3],m5"),
+        ("SLURM_JOB_ID", "1" * 30, "whole number"),
+        ("SLURM_CPUS_ON_NODE", "0", "whole number"),
+    ],
+)
+def test_contradictions_are_refused_in_one_line(name: str, value: str, says: str) -> None:
+    text = refusal({**SLURM, name: value})
+    assert name in text
+    assert says in text
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("n1", "n1"),
+        ("n[1-3]", "n1"),
+        ("n[007-010,12],m5", "n007"),
+        ("gpu-a.site.org,n[1-2]", "gpu-a.site.org"),
+        ("r[1-2]n[05,7]-ib", "r1n05-ib"),
+    ],
+)
+def test_the_first_node_of_a_list(text: str, name: str) -> None:
+    assert first_node(text) == name
+
+
+@quick
+@given(st.lists(st.tuples(st.integers(1, 99), st.integers(1, 40)), min_size=1, max_size=8))
+def test_tasks_per_node_are_read_as_slurm_writes_them(runs: list[tuple[int, int]]) -> None:
+    text = ",".join(f"{count}(x{times})" if times > 1 else str(count) for count, times in runs)
+    assert tasks_per_node(text) == [count for count, times in runs for _ in range(times)]
+
+
+hostile = st.one_of(
+    st.text(max_size=40).filter(lambda text: "\0" not in text),
+    st.text(alphabet=string.digits + "()x,[]-n", max_size=20),
+    st.integers(-(10**20), 10**20).map(str),
+)
+
+
+@quick
+@given(st.dictionaries(st.sampled_from([*NEEDED, "SLURM_CPUS_PER_TASK"]), hostile, min_size=1))
+def test_whatever_the_variables_hold_is_read_or_refused_in_one_line(
+    changes: dict[str, str],
+) -> None:
+    environment, found = {**SLURM, **changes}, None
+    try:
+        found = read(environment)
+    except BadInput:
+        refusal(environment)
+    if found is not None:
+        assert 0 <= found.process < found.num_processes
+        assert 0 <= found.process_here < found.processes_here <= found.num_processes
+        assert 1023 < found.master_port < 32768
+        assert found.cores is None or found.cores >= 1
+
+
+def test_flags_that_contradict_slurm_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**SLURM, "SLURM_STEP_NODELIST": "localhost"}.items():
+        monkeypatch.setenv(name, value)
+    resolved = resolve([{}], launcher="auto")
+    assert resolved.task is not None
+    assert resolved.settings.world_size == 4
+    assert resolve([{}]).task is None  # mdgan join, mdgan plan: each task is alone
+    with pytest.raises(BadInput, match="--ranks 0: Slurm says which rank runs; leave it out"):
+        local_ranks(RunSettings(world_size=4), LaunchSettings(ranks="0"), resolved.task)
+
+
+def test_torchrun_within_a_step_of_slurm_starts_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4"}
+    for name, value in {**SLURM, "SLURM_STEP_NODELIST": "localhost", **own}.items():
+        monkeypatch.setenv(name, value)
+    found = resolve([{}], launcher="auto").task
+    assert found is not None
+    assert (found.launcher, found.process, found.num_processes) == ("torchrun", 1, 3)
+    found = resolve([{}], launcher="slurm").task
+    assert found is not None
+    assert (found.launcher, found.process) == ("Slurm", 3)
+
+
+@pytest.mark.parametrize("launcher", ["slurm", "torchrun"])
+def test_a_launcher_that_has_not_started_this_process_is_refused(
+    launcher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*NEEDED, "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(BadInput, match=rf"--launcher {launcher}: .*start it with `\w+ "):
+        resolve([{}], launcher=launcher)  # type: ignore[arg-type] # one of the two
+
+
+def stub_of_scontrol(folder: Path, says: str) -> None:
+    path = folder / "scontrol"
+    path.write_text(f"#!/bin/sh\necho '{says}'\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def test_slurm_is_asked_for_the_address_of_a_node_whose_name_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert address_of_node("localhost") == "localhost"
+    stub_of_scontrol(tmp_path, "NodeName=n1 NodeAddr=127.0.0.7 NodeHostName=n1")
+    assert address_of_node("no-such-node.invalid") == "127.0.0.7"
+    stub_of_scontrol(tmp_path, "Node no-such-node.invalid not found")
+    with pytest.raises(BadInput, match=r"no-such-node\.invalid has no address here; give --master"):
+        address_of_node("no-such-node.invalid")

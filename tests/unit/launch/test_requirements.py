@@ -1,4 +1,4 @@
-"""`--require`: a machine takes part only in runs that have what its user insists on."""
+"""What a user insists on: `--require`, and links that are guarded."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import pytest
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.requirements import check_delta, check_required, least_parties, parse_requirements
+from mdgan.launch.settings import LaunchSettings, check_exposed, read_identity, without_other_guards
 
 DP = {"dp_epsilon": 8.0, "dp_delta": 1e-5}
 SECURE = {"secure_aggregation": True, "world_size": 7}
@@ -101,3 +102,50 @@ def test_an_epsilon_takes_a_delta_that_protects_each_sample() -> None:
     check_delta(epsilon, run, {1: 99})
     with pytest.raises(BadInput, match=r"rank 2 may give away one of its 100 samples; .*<=0\.01"):
         check_delta(epsilon, run, {1: 99, 2: 100})
+
+
+def test_without_a_file_there_is_no_identity() -> None:
+    assert read_identity(LaunchSettings().links) is None
+    assert read_identity(LaunchSettings(insecure=True).links) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"credentials": "x", "insecure": True}, "--insecure: --credentials is given, too"),
+        ({"ca": "x", "insecure": True}, "--insecure: --ca is given, too"),
+        ({"credentials": "x", "key": "y"}, "--key: --credentials has it all"),
+        ({"ca": "x"}, "--ca x: needs --certificate"),
+        ({"certificate": "x"}, "--certificate x: needs --ca"),
+        ({"key": "x"}, "--key x: needs --ca"),
+        ({"ca": "x", "key": "y"}, "--ca x: needs --certificate"),
+        ({"credentials": "nowhere"}, "nowhere: does not exist"),
+    ],
+)
+def test_what_contradicts_itself(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_identity(LaunchSettings(**settings).links)
+    assert says in str(caught.value)
+
+
+def test_flags_that_guard_links_replace_all_those_of_a_file() -> None:
+    theirs = {"credentials": "run.cred", "insecure": False, "seed": 3, "revoked": "list"}
+    assert without_other_guards({"seed": 4, "ca": None, "insecure": False}, theirs) == theirs
+    for flags in ({"insecure": True}, {"ca": "a", "certificate": "b", "key": "c"}):
+        assert without_other_guards(flags, theirs) == {"seed": 3, "revoked": "list"}
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "192.168.7.3", "0.0.0.0", "::", "fe80::1%eth0"])
+def test_an_address_that_others_can_reach_needs_credentials(address: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        check_exposed(address, LaunchSettings(master_addr="somewhere").links)
+    for part in ("--master-addr somewhere", address, "--credentials FILE", "--insecure"):
+        assert part in str(caught.value)
+    check_exposed(address, LaunchSettings(credentials="run.cred").links)
+    check_exposed(address, LaunchSettings(ca="a", certificate="b", key="c").links)
+    check_exposed(address, LaunchSettings(insecure=True).links)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1"])
+def test_what_no_other_machine_can_reach_needs_none(address: str) -> None:
+    check_exposed(address, LaunchSettings().links)

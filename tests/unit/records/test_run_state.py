@@ -1,9 +1,93 @@
-"""What rows say together; who was there when is tested by the report's figure of it."""
+"""What rows say, alone and together; who was there when is tested by the report's figure of it."""
 
+import math
 from typing import Any
 
+import pytest
+
+from mdgan.records.happenings import happening
 from mdgan.records.rows import Losses, ScoresRow, Swap
-from mdgan.records.run_state import UNSAVED, UNSCORED, LastSwap, RunState
+from mdgan.records.run_state import UNSAVED, UNSCORED, LastSwap, RunState, typed_row
+
+ROUND = {
+    **{"event": "round", "iteration": 5, "number": 0, "asked": [1, 2], "took_part": [1, 2]},
+    **{"weights": [0.5, 0.5], "iterations": {"1": 5, "2": 5}, "batch_sizes": {"1": 9, "2": 9}},
+}
+PROFILE = {
+    **{"event": "profile", "iteration": 2, "role": "host-1", "first": 1, "last": 2, "cores": 2},
+    **{"profiled_seconds": 1.0, "operators": {}, "busy_cores": 1.0},
+}
+SLOT = {
+    **{"host": 1, "slot": 0, "kind": "cpu", "busy": 2.5, "work": 5, "clients": [7, 3, 9]},
+    **{"batches": [2, 3, 1], "begin": [0, 1.5, None], "seconds": [1.5, 1, 2]},
+    "predicted": [1, None, 3],
+}
+WRONG: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    *((ROUND, {"number": None}), (ROUND, {"iterations": {"x": 5}}), (ROUND, {"iteration": "5"})),
+    *((ROUND, {"weights": [0.5]}), (ROUND, {"weights": 1}), (ROUND, {"weights": [0.5, None]})),
+    *((ROUND, {"took_part": 3}), (ROUND, {"took_part": [-1, 2]})),
+    *((PROFILE, {"operators": wrong}) for wrong in ({"convolution": -1.0}, {"<b>": 1.0}, 7)),
+    *((PROFILE, {"cores": 0}), (PROFILE, {"gpu": 1.5}), (PROFILE, {"first": 1 << 60})),
+    *((SLOT, {"busy": -1}), (SLOT, {"host": 0}), (SLOT, {"clients": [7]}), (SLOT, {"kind": 3})),
+    *((SLOT, {"predicted": [1]}), (SLOT, {"seconds": [1, 2, float("nan")]})),
+    *((SLOT, {"begin": [0, 1, float("inf")]}), (SLOT, {"batches": [-1, 2, 3]})),
+]
+
+
+def placed(slot: dict[str, Any]) -> dict[str, Any]:
+    """A slot as a row; other rows stay as they are."""
+    about = {"event": "placement", "iteration": 5, "number": 0, "strategy": "lb", "makespan": 3.0}
+    return slot if "event" in slot else {**about, "slots": [slot]}
+
+
+@pytest.mark.parametrize(("row", "change"), WRONG, ids=str)
+def test_rows_that_make_no_sense(row: dict[str, Any], change: dict[str, Any]) -> None:
+    typed_row(placed(row))
+    with pytest.raises(ValueError, match=r".+"):
+        typed_row(placed({**row, **change}))
+
+
+HELD = {"3": {"samples": 30, "classes": [10, 20]}, "12": {"samples": 5, "classes": [5, 0]}}
+
+
+def test_workers_that_began_or_went_on_are_told_with_what_they_hold() -> None:
+    for kind in ("holdings", "resumed"):
+        found = happening({"event": kind, "iteration": 7, "seconds": 1.5, "workers": HELD})
+        assert found is not None
+        assert (found.kind, found.iteration, found.seconds) == (kind, 7, 1.5)
+        assert found.workers == (3, 12)
+        assert [held.classes for held in found.holdings.values()] == [[10, 20], [5, 0]]
+
+
+def test_a_worker_that_joined_is_told_with_what_it_holds() -> None:
+    found = happening({"event": "joined", "iteration": 9, "workers": [12, 3], "holdings": HELD})
+    assert found is not None
+    assert found.workers == (3, 12)
+    assert found.holdings[12].classes == [5, 0]
+    assert found.seconds is None
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"event": "swap", "iteration": 3, "moves": [[1, 2]]},
+        {"event": ["lost"], "iteration": 3, "workers": [1]},
+        {"event": "lost", "iteration": None, "workers": [1]},
+        {"event": "lost", "iteration": -1, "workers": [1]},
+        {"event": "lost", "iteration": True, "workers": [1]},
+        {"event": "lost", "iteration": 1.5, "workers": [1]},
+        {"event": "lost", "iteration": 3},
+        {"event": "lost", "iteration": 3, "workers": None},
+        *({"event": "lost", "iteration": 3, "workers": [w]} for w in ("1", None, 0, -1, True, 1.0)),
+        *({"event": "holdings", "iteration": 0, "workers": {w: {}}} for w in ("x", "²", "9" * 99)),
+        {"event": "holdings", "iteration": 0, "workers": {"1": 5}},
+        {"event": "holdings", "iteration": 0, "workers": {"1": {"classes": [1, None]}}},
+        {"event": "holdings", "iteration": 0, "workers": {}, "seconds": math.nan},
+    ],
+)
+def test_what_makes_no_sense_is_nothing(record: dict[str, Any]) -> None:
+    assert happening(record) is None
 
 
 def state_of(*rows: dict[str, Any], most_rows: int | None = None) -> RunState:

@@ -76,8 +76,9 @@ print(json.dumps({
 """
 
 
-def kill(folder: Path, rounds: int, seed: int) -> None:
-    command = [sys.executable, "-c", KILLS, str(folder), str(rounds), str(seed)]
+@pytest.mark.parametrize("rounds", [30, pytest.param(400, marks=pytest.mark.slow)])
+def test_killed_at_any_moment(tmp_path: Path, rounds: int) -> None:
+    command = [sys.executable, "-c", KILLS, str(tmp_path), str(rounds), str(rounds)]
     told = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert told.returncode == 0, told.stderr
     result = json.loads(told.stdout)
@@ -92,12 +93,3 @@ def kill(folder: Path, rounds: int, seed: int) -> None:
         for file in ("manifest.json", "server.safetensors", "worker-0001.safetensors")
     )
     assert f"{last:07d}" in committed
-
-
-def test_killed_at_any_moment(tmp_path: Path) -> None:
-    kill(tmp_path, rounds=30, seed=1)
-
-
-@pytest.mark.slow
-def test_killed_very_often(tmp_path: Path) -> None:
-    kill(tmp_path, rounds=400, seed=2)

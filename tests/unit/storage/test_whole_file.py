@@ -1,3 +1,5 @@
+"""Files that are whole or not there, and a number that a run keeps in one."""
+
 import errno
 import os
 import subprocess
@@ -7,6 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from mdgan.storage.known_number import KnownNumber
 from mdgan.storage.whole_file import make_folder, sync_folder, whole_file, write_whole
 
 
@@ -120,3 +123,26 @@ def test_a_secret_is_its_owners_alone_from_the_first_byte(tmp_path: Path) -> Non
     with held:
         assert held.read() == b""
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "mdgan"
+
+
+def test_the_next_run_knows_it(cache: Path) -> None:
+    assert KnownNumber("slots", "models", 8).read() is None
+    KnownNumber("slots", "models", 8).write(3)
+    assert KnownNumber("slots", "models", 8).read() == 3
+    assert KnownNumber("slots", "other models", 8).read() is None
+    assert [path.parent for path in cache.rglob("*.json")] == [cache / "slots"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"slots": 9}', '{"slots": 0}', '{"slots": "3"}'])
+def test_a_file_that_makes_no_sense_is_as_none(cache: Path, text: str) -> None:
+    known = KnownNumber("slots", "models", 8)
+    known.write(3)
+    (file,) = cache.rglob("*.json")
+    file.write_text(text)
+    assert known.read() is None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -29,6 +29,7 @@ from mdgan.transport.visit import ask
 
 KINDS = (*Kind, "BATCHES", "FEEDBACK", "SWAP", "SWAPPED", "DISCRIMINATORS")
 """Those of links and engine, and some of an algorithm."""
+Event = TypeVar("Event")
 ACCEPTS: dict[str, Most] = dict.fromkeys(KINDS, Most(1 << 22, 1 << 22))
 FROM_HOSTS = {"DISCRIMINATORS": Most(1 << 22, 1 << 22)}
 LONG = 20.0
@@ -171,6 +172,13 @@ def giver_and_taker(network: Network) -> Pair:
     """A giver, 1, a taker, 2, and where they hand out parcels."""
     hosts = {number: network.join(number, {}) for number in (1, 2)}
     return hosts[1], hosts[2], listening(network, hosts)
+
+
+def expect(end: ServerTransport | HostTransport, kind: type[Event]) -> Event:
+    """The next event, which must be of a kind."""
+    event = end.receive(LONG)
+    assert isinstance(event, kind), event
+    return event
 
 
 def message_of(event: ServerEvent | HostEvent | None) -> Message:

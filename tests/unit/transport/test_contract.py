@@ -23,6 +23,7 @@ from tests.unit.transport.networks import (
     Pair,
     RelayedNetwork,
     admit_all,
+    expect,
     giver_and_taker,
     host_of,
     in_threads,
@@ -50,8 +51,7 @@ def network(request: pytest.FixtureRequest) -> Iterator[Network]:
 
 def test_a_host_that_joins_is_told_and_its_hello_is_passed_on(network: Network) -> None:
     host = network.join(3, {"workers": [3, 4]})
-    event = network.server.receive(LONG)
-    assert isinstance(event, Joined)
+    event = expect(network.server, Joined)
     assert event.host == 3
     assert event.hello["workers"] == [3, 4]
     assert host.welcome["generation"] == 1
@@ -78,12 +78,10 @@ def test_messages_go_both_ways_in_order(network: Network) -> None:
         network.server.send(2, note(iteration, iteration + 0.5))
         hosts[1].send(word(iteration, iteration + 0.25))
     for iteration in range(5):
-        event = hosts[2].receive(LONG)
-        assert isinstance(event, Received)
+        event = expect(hosts[2], Received)
         assert (event.sender, event.message.iteration) == (SERVER, iteration)
         assert value_of(event.message) == iteration + 0.5
-        back = network.server.receive(LONG)
-        assert isinstance(back, Received)
+        back = expect(network.server, Received)
         assert (back.sender, value_of(back.message)) == (1, iteration + 0.25)
     assert hosts[1].receive(SOON) is None
 
@@ -133,8 +131,7 @@ def test_the_end_of_the_server_is_told_to_every_host(network: Network) -> None:
     hosts = joined(network, 1, 2)
     network.server.close()
     for host in hosts.values():
-        event = host.receive(LONG)
-        assert isinstance(event, Lost)
+        event = expect(host, Lost)
         assert event.peer == SERVER
         assert host.send(word(1)) == 0
 
@@ -155,8 +152,7 @@ def test_a_dropped_host_is_gone_without_a_word_and_may_come_back(network: Networ
     network.server.drop(1)
     network.server.drop(1)
     assert network.server.send(1, note(1)) == 0
-    event = hosts[1].receive(LONG)
-    assert isinstance(event, Lost)
+    expect(hosts[1], Lost)
     hosts[1].send(word(1))
     hosts[1].close()
     assert network.server.receive(SOON) is None
@@ -169,8 +165,7 @@ def test_messages_of_a_host_that_was_dropped_since_do_not_count(network: Network
     hosts = joined(network, 1, 2)
     hosts[1].send(word(1))
     hosts[2].send(word(2))
-    event = network.server.receive(LONG)
-    assert isinstance(event, Received)
+    event = expect(network.server, Received)
     other = 3 - event.sender
     network.server.drop(other)
     assert network.server.receive(SOON) is None
@@ -179,8 +174,7 @@ def test_messages_of_a_host_that_was_dropped_since_do_not_count(network: Network
 def test_a_host_that_comes_again_takes_the_place_of_its_earlier_link(network: Network) -> None:
     earlier = joined(network, 1)[1]
     later = joined(network, 1)[1]  # the next event is Joined: no Lost comes before it
-    event = earlier.receive(LONG)
-    assert isinstance(event, Lost)
+    expect(earlier, Lost)
     earlier.send(word(1))
     earlier.close()
     network.server.send(1, note(7))

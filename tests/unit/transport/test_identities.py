@@ -31,6 +31,7 @@ from tests.unit.transport.networks import (
     admit_all,
     ask_at,
     echo,
+    expect,
     host_of,
     listening,
     note,
@@ -196,8 +197,7 @@ def test_what_does_not_fit_is_told_at_once_and_nobody_is_let_in(
 
 def test_no_host_hands_parcels_to_a_stranger(network: GrpcNetwork, folder: Path) -> None:
     join(network, folder, "worker", 1)
-    event = network.server.receive(LONG)
-    assert isinstance(event, Joined)
+    event = expect(network.server, Joined)
     for stranger in (FOREIGN, replace(FOREIGN, authorities=network.identity.authorities), None):  # type: ignore[union-attr] # it has one
         channel = open_channel(event.hello["listens"], stranger, HOST_NAME, QUICK)
         with pytest.raises(grpc.FutureTimeoutError):

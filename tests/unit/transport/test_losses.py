@@ -18,6 +18,7 @@ from tests.unit.transport.networks import (
     QUICK,
     GrpcNetwork,
     echo,
+    expect,
     host_of,
     joined,
     message_of,
@@ -60,8 +61,7 @@ def test_a_host_that_breaks_the_rules_is_lost_and_nobody_else(frame: Frame, says
     liar = hosts[2]
     assert isinstance(liar, GrpcHostTransport)
     liar._outbox.put(frame)  # only a broken host sends such a thing
-    event = network.server.receive(LONG)
-    assert isinstance(event, Lost)
+    event = expect(network.server, Lost)
     assert event.peer == 2
     assert event.lied == bool(says)  # what is no message looks like a cut connection
     assert says in event.reason
@@ -77,8 +77,7 @@ def test_a_host_that_is_killed_is_lost_at_once(network: GrpcNetwork) -> None:
         network.server.send(4, note(1, size=1 << 22))  # more than it will have read
         child.kill()
         begin = time.monotonic()
-        event = network.server.receive(LONG)
-    assert isinstance(event, Lost)
+        event = expect(network.server, Lost)
     assert event.peer == 4
     assert event.reason.startswith("its connection closed")
     assert not event.lied
@@ -92,8 +91,7 @@ def test_a_host_that_stands_still_is_lost_when_the_time_is_up_and_not_before() -
         assert network.server.receive(1.2 * BRISK.liveness) is None  # it is silent, but it lives
         begin = time.monotonic()
         child.halt()
-        event = network.server.receive(LONG)
-        assert isinstance(event, Lost)
+        event = expect(network.server, Lost)
         assert event.peer == 4
         assert event.reason.endswith("it was silent for 2 s")
         assert time.monotonic() - begin > 0.5 * BRISK.liveness
@@ -135,8 +133,7 @@ def test_a_host_that_takes_nothing_in_is_lost(
         child.halt()
         large = note(1, size=1 << 21)
         wait_until(lambda: network.server.send(4, large) == 0, "too much waits for it")
-        event = network.server.receive(LONG)
-    assert isinstance(event, Lost)
+        event = expect(network.server, Lost)
     assert event.peer == 4
 
 
@@ -208,8 +205,7 @@ def test_a_host_that_stands_still_over_what_was_sent_to_it_is_lost() -> None:
         assert isinstance(network.server.receive(LONG), Joined)
         child.halt()
         network.server.send(4, note(1, size=1 << 20))  # more than a socket holds
-        event = network.server.receive(LONG)
-        assert isinstance(event, Lost)
+        event = expect(network.server, Lost)
         assert event.reason.endswith("it was silent for 2 s")
         network.close()  # though gRPC cannot give up what the host has not taken in
 

@@ -28,8 +28,6 @@ from tests.unit.transport.networks import (
 )
 from tests.unit.transport.peers import peer
 
-Handler = Callable[[Order, grpc.ServicerContext], Iterator[Piece]]
-
 
 def fetched(place: str, order: Order) -> list[Piece]:
     channel = open_channel(place, None, "", QUICK)
@@ -51,25 +49,6 @@ def test_who_does_not_know_the_key_gets_nothing(relay: bool, key: str) -> None:
         fetched(place, Order(giver=1, iteration=4, taker=2, key=key))
     assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert value_of(taker.exchange(4, {}, [1], addresses)[1]) == 4.0
-    network.close()
-
-
-def test_parcels_of_hosts_that_cannot_be_reached_go_through_the_server() -> None:
-    network = GrpcNetwork(relay=True)
-    hosts = {number: network.join(number, {}) for number in (1, 2)}
-    addresses = listening(network, hosts)
-    assert addresses == {1: RELAY, 2: RELAY}
-    found: dict[int, float] = {}
-
-    def work(number: int) -> None:
-        other = 3 - number
-        for iteration in range(3):
-            sent = note(iteration, float(number), size=PIECE_BYTES // 3)
-            arrived = hosts[number].exchange(iteration, {other: sent}, [other], addresses)
-            found[other] = value_of(arrived[other])
-
-    in_threads(lambda: work(1), lambda: work(2))
-    assert found == {1: 1.0, 2: 2.0}
     network.close()
 
 

@@ -25,6 +25,7 @@ from tests.unit.transport.networks import (
     GrpcNetwork,
     ask_at,
     echo,
+    expect,
     host_of,
     joined,
     message_of,
@@ -266,8 +267,7 @@ def test_an_error_about_what_a_host_may_send_costs_only_its_link() -> None:
     good = host_of(network, hello={"num_samples": {"1": 3}})
     event = network.server.receive(LONG)
     while isinstance(event, Refused):
-        event = network.server.receive(LONG)
-    assert isinstance(event, Joined)
+        event = expect(network.server, Joined)
     network.server.send(5, note(1))
     assert message_of(good.receive(LONG)).iteration == 1
     good.close()
