@@ -210,10 +210,10 @@ class RunSettings(Settings):
         return self.world_size - 1
 
     @property
-    def num_roaming(self) -> int | None:
-        """How many clients have no home and are trained wherever there is room; None if all have.
+    def num_placed(self) -> int | None:
+        """How many clients any host may train, since each can read all data.
 
-        Then ranks are hosts, each of which can read all data.
+        None if every client is a worker with a rank of its own.
         """
         return None
 
