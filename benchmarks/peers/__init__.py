@@ -1,4 +1,4 @@
-"""Clients without a home beside Flower's and pfl's simulations of the same work.
+"""Placed clients beside Flower's and pfl's simulations of the same work.
 
     make peers                      # once: Flower and pfl in build/peers, beside the torch of .venv
     python -m benchmarks.peers      # the table; see --help

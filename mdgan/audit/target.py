@@ -112,7 +112,7 @@ def _held_out(path: Path, trained: TrainedRun, settings: RunSettings) -> Samples
 def _holdings(trained: TrainedRun, settings: RunSettings) -> Holdings:
     """What each worker trained on; of data that are divided nowhere, all as one worker's, 1."""
     entry = registry.algorithm(settings.algorithm)
-    if settings.num_roaming is not None or not entry.has_hosts:
+    if settings.num_placed is not None or not entry.has_hosts:
         source = trained.dataset.open(settings.data.data_folder(trained.dataset.name, 1))
         return {1: (source, torch.arange(len(source)))}
     workers = [n for n in range(1, settings.world_size) if settings.holds_data(n)]

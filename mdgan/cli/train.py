@@ -183,7 +183,7 @@ def _run(
 
 def _host_size(resolved: Resolved, how: dict[str, Any]) -> int:
     """How many workers a host carries, if the user leaves that to a measurement."""
-    if resolved.settings.num_roaming is not None:
+    if resolved.settings.num_placed is not None:
         raise BadInput("--workers-per-host auto: with --clients hosts have --slots; leave it out")
     from mdgan.launch.models import settings_with_defaults
     from mdgan.launch.prepare import load_dataset

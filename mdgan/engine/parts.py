@@ -50,6 +50,7 @@ class ServerPart(ABC):
         form: how hosts answer; see `forms` where there are several kinds of question.
         path: on which answers may be masked; None if the algorithm knows no such answers.
         device: the one that answers are moved to.
+        discriminator: D, if the server has one itself.
         counts_busy: whether workers that are busy with an earlier question count where a quorum
             must answer.
         copied: the prefix of those tensors of a worker's state that others may have a copy of, to
@@ -60,6 +61,7 @@ class ServerPart(ABC):
     form: AnswerForm
     path: ServerPath | None = None
     device: torch.device = torch.device("cpu")
+    discriminator: nn.Module | None = None
     counts_busy: bool = True
     copied: str | None = None
     role: str = "server"
@@ -93,7 +95,7 @@ class ServerPart(ABC):
     def begin_with(
         self, generator: Mapping[str, Tensor], discriminators: Mapping[int, Mapping[str, Tensor]]
     ) -> Mapping[int, Mapping[str, Tensor]]:
-        """A new run begins with the models of another one.
+        """A new run begins with the models of another one; of several discriminators, the first.
 
         Args:
             generator: fits G; by the model's own names.
@@ -102,7 +104,8 @@ class ServerPart(ABC):
         Returns:
             What workers begin with, for `HostPart.adopt`; empty if the server has all models.
         """
-        del discriminators
+        if self.discriminator is not None and discriminators:
+            self.discriminator.load_state_dict(discriminators[min(discriminators)])
         self.generator.load_state_dict(generator)
         return {}
 

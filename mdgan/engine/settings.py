@@ -190,17 +190,11 @@ class RunSettings(Settings):
     excludes = (*BESIDE_PRIVACY, summed("deadline checkpoint_to_server"))
 
     def check(self) -> None:
-        """Checks that every generated batch has a worker to judge it, and sums enough answers."""
+        """Checks that what is profiled is trained, and that sums have enough answers."""
         profile, iterations = self.records.profile, self.training.iterations
         if profile is not None and profile.first > iterations:
             raise BadInput(
                 f"--profile {profile}: training ends with iteration {iterations}; give earlier ones"
-            )
-        most = max(2, self.num_judges)
-        if self.kappa != "auto" and self.kappa > most:
-            raise BadInput(
-                f"--kappa {self.kappa}: more batches than {self.num_judges} worker(s) at a time "
-                f"can judge; at most {most}"
             )
         at_a_time = num_participants(self.participation, self.num_workers)
         if self.secure.secure_aggregation and at_a_time < LEAST_PARTIES:
@@ -216,10 +210,10 @@ class RunSettings(Settings):
         return self.world_size - 1
 
     @property
-    def num_roaming(self) -> int | None:
-        """How many clients have no home and are trained wherever there is room; None if all have.
+    def num_placed(self) -> int | None:
+        """How many clients any host may train, since each can read all data.
 
-        Then ranks are hosts, each of which can read all data.
+        None if every client is a worker with a rank of its own.
         """
         return None
 
@@ -227,11 +221,6 @@ class RunSettings(Settings):
         """Whether a worker, of the start or a later one, trains on real samples."""
         del worker
         return True
-
-    @property
-    def num_judges(self) -> int:
-        """How many workers judge generated batches at a time."""
-        return self.num_workers
 
     @property
     def makes_checkpoints(self) -> bool:

@@ -91,7 +91,7 @@ class HostNeeds(Generic[S]):
         own_process: whether the host has a process of its own, so that its part may change how many
             compute threads there are.
         num_workers_here: how many workers this machine carries, on all hosts together.
-        clients: the shards of clients without a home, if any host may train any of them.
+        clients: the shards of placed clients, if any host may train any of them.
         cores: of one process that the host forks after another; empty if they may use all.
         budgets: what the samples of the workers may spend, by rank; empty without noise.
         account: of the workers' samples, where the server adds the noise.
@@ -228,7 +228,7 @@ class Builder(ABC, Generic[S]):
     def server(
         self, settings: S, models: "Models", device: "torch.device", shards: "Mapping[int, Shard]"
     ) -> "ServerPart":
-        """The server's part; `shards` are data of no host, or of clients without a home."""
+        """The server's part; `shards` are data of no host, or of placed clients."""
 
     def host(self, needs: HostNeeds[S]) -> "HostPart":
         """A host's part, if there are hosts."""

@@ -31,20 +31,20 @@ def read_data(
     """Reads the data that this machine needs, with `show_all` what every worker holds.
 
     Returns:
-        The shards of clients without a home, if there are such; and what the workers here hold: all
+        The shards of placed clients, if there are such; and what the workers here hold: all
         data, if the algorithm has no hosts.
     """
     wanted = list(range(1, settings.world_size)) if show_all else ranks.workers()
-    if settings.num_roaming is None:
+    if settings.num_placed is None:
         return None, _holdings(entry, settings, dataset, wanted)
-    clients = _clients(entry, settings, dataset, settings.num_roaming)
+    clients = _clients(entry, settings, dataset, settings.num_placed)
     return clients, {rank: clients.described_by(rank, settings.num_workers) for rank in wanted}
 
 
 def _clients(
     entry: Algorithm[Any], settings: RunSettings, dataset: DatasetFile, number: int
 ) -> ClientShards:
-    """The shards of clients without a home; every rank reads the data, the server's too."""
+    """The shards of placed clients; every rank reads the data, the server's too."""
     folder = settings.data.data_folder(dataset.name, 1)
     if folder != settings.data.data_folder(dataset.name, 2):
         raise BadInput(

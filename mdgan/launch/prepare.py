@@ -58,7 +58,7 @@ class Prepared:
         ray: the cluster on which all ranks run.
         beginning: what training begins with instead of weights from the seed.
         sockets: those of a running server of this machine that this worker joins.
-        clients: the shards of clients without a home.
+        clients: the shards of placed clients.
         credentials: what this machine shows to others, and whom it trusts; None without TLS.
     """
 

@@ -73,26 +73,26 @@ def told_counts(settings: RunSettings, counts: Sequence[int]) -> Sequence[int]:
 
 
 def read_contents(
-    settings: RunSettings, shards: Mapping[int, Shard], roaming: ClientShards | None
+    settings: RunSettings, shards: Mapping[int, Shard], clients: ClientShards | None
 ) -> dict[int, Contents]:
     """What the samples of workers hold, by rank; empty where nothing is remembered.
 
     Args:
-        roaming: clients without a home, if the server is here; rank 0 has what all of them hold.
+        clients: those that are placed, if the server is here; rank 0 has what all of them hold.
     """
     if not settings.privacy.keeps_ledger:
         return {}
-    if settings.num_roaming is not None:
-        return {} if roaming is None else {0: roaming.read_once(Contents.of)}
+    if settings.num_placed is not None:
+        return {} if clients is None else {0: clients.read_once(Contents.of)}
     return {rank: Contents.of(shard) for rank, shard in shards.items()}
 
 
 def open_account(
     settings: RunSettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
 ) -> ClientsAccount | None:
-    """The account of the samples of clients at home on a host; None where they have none."""
+    """The account of the samples of this host's own clients; None where they have none."""
     privacy = settings.privacy
-    if not (privacy.hides_clients and privacy.keeps_ledger) or settings.num_roaming is not None:
+    if not (privacy.hides_clients and privacy.keeps_ledger) or settings.num_placed is not None:
         return None
     held = Contents.union(_contents_of(shard, n, contents) for n, shard in shards.items())
     return ClientsAccount(privacy, _of_clients(settings), ledger_folder(privacy), held)
@@ -173,7 +173,7 @@ def check_budgets(
 def _check_distinct(settings: RunSettings, contents: Mapping[int, Contents]) -> list[str]:
     """Checks that no two workers here hold the same samples; warns of samples that occur again."""
     flag = settings.privacy.dp_flag
-    if not settings.privacy.keeps_ledger or settings.num_roaming is not None:
+    if not settings.privacy.keeps_ledger or settings.num_placed is not None:
         return []
     if lets_workers_share(settings.data.partition):
         raise BadInput(
@@ -239,7 +239,7 @@ def _of_clients(settings: RunSettings) -> StepSchedule:
 def _check_clients(
     settings: RunSettings, contents: Mapping[int, Contents], *, serves: bool
 ) -> list[str]:
-    """As `_check_samples`: of the server's account of all clients, and of those at home here."""
+    """As `_check_samples`: of the server's account of all clients, and of this host's own."""
     privacy = settings.privacy
     schedule, folder, warnings = _of_clients(settings), ledger_folder(privacy), []
     told = [(0.0, "")]
@@ -255,7 +255,7 @@ def _check_clients(
         last = known.last
         if last is None or last.plan.unit != schedule.hides or last.steps >= last.plan.until:
             plan_of(privacy, schedule, known, folder)
-        number = settings.num_roaming or settings.num_workers
+        number = settings.num_placed or settings.num_workers
         if privacy.dp_delta is not None and privacy.dp_delta * number >= 1:
             warnings.append(
                 f"--dp-delta {privacy.dp_delta:g}: with that, the run may give away one of "

@@ -61,7 +61,7 @@ def parse_ranks(text: str, world_size: int) -> list[int]:
 def local_ranks(run: RunSettings, launch: LaunchSettings, task: LaunchedTask | None) -> LocalRanks:
     """Decides which ranks run on this machine, or in this one of a launcher's processes."""
     most_ranks(run, launch)
-    if run.num_roaming is not None and launch.workers_per_host not in (None, 1):
+    if run.num_placed is not None and launch.workers_per_host not in (None, 1):
         raise BadInput(
             f"--workers-per-host {launch.workers_per_host}: with --clients a host is one rank, "
             "and has --slots; leave it out"
@@ -74,7 +74,7 @@ def local_ranks(run: RunSettings, launch: LaunchSettings, task: LaunchedTask | N
     carried = launch.workers_per_host
     if carried is None or carried == "auto":  # a number stands there before the run begins
         carried = run.num_workers if launch.transport == "memory" else 1
-    if run.num_roaming is not None:
+    if run.num_placed is not None:
         carried = 1
     hosts: list[list[int]] = []
     for worker in (rank for rank in ranks if rank > 0):

@@ -185,7 +185,7 @@ class WatchedRun:
 
     @property
     def num_clients(self) -> int:
-        """How many clients are placed on hosts; 0 if every worker has a home."""
+        """How many clients are placed on hosts; 0 if each has a rank of its own."""
         return int(number_in(self.config, "clients") or 0)
 
     @property

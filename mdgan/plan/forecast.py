@@ -75,7 +75,7 @@ def foretell(
     models = tried_models(settings, dataset)
     entry = registry.algorithm(settings.algorithm)
     builder = entry.build()
-    if settings.num_roaming is not None:  # ranks are hosts of clients
+    if settings.num_placed is not None:  # ranks are hosts of clients
         if machines:
             settings = settings.but(world_size=1 + sum(each.count for each in machines))
         else:
@@ -111,10 +111,10 @@ def foretell(
 def _class_counts(
     settings: RunSettings, dataset: DatasetFile, shard_size: int | None
 ) -> ClassCounts | None:
-    """What each worker holds, or each client without a home; None if that is not known."""
+    """What each worker holds, or each placed client; None if that is not known."""
     if shard_size is not None:
-        return [[shard_size]] * (settings.num_roaming or settings.num_workers)
-    if settings.num_roaming is None:
+        return [[shard_size]] * (settings.num_placed or settings.num_workers)
+    if settings.num_placed is None:
         return None
     nobody = LocalRanks(serves=True, hosts=(), complete=False)
     entry = registry.algorithm(settings.algorithm)
@@ -132,7 +132,7 @@ def _layout(
     """Who computes where, and the workers of each machine that the user has named, maybe none."""
     carried = local_ranks(settings, launch, None).hosts
     speeds = [each.speed for each in machines for _ in range(each.count)]
-    placed = settings.num_roaming is not None
+    placed = settings.num_placed is not None
     if speeds:
         sizes = [1] * len(speeds) if placed else shared_out(settings.num_workers, speeds)
         carried = consecutive(sizes)
@@ -183,7 +183,7 @@ def _workers(machines: Sequence[Machines], hosts: Sequence[Workers]) -> Section:
 def _placed(
     placing: Placing, measured: Measured, messages: Question, machines: Sequence[Machines]
 ) -> tuple[Question, list[Section]]:
-    """Rounds of clients without a home, and what they add to the page.
+    """Rounds of placed clients, and what they add to the page.
 
     Args:
         messages: what is known of a round but for its clients.

@@ -71,7 +71,7 @@ class Measured(NamedTuple):
         shared_bytes: memory of every process: Python, torch, mdgan.
         server_bytes: what the server has besides.
         host_bytes: what a host with one worker has besides.
-        worker_bytes: what each further worker takes, or each slot of clients without a home.
+        worker_bytes: what each further worker takes, or each slot of placed clients.
         placed: where such clients were trained.
     """
 
@@ -99,7 +99,7 @@ class Measurement:
     """Measures an algorithm on this machine; raises ForkFailed if it cannot run here.
 
     Attributes:
-        hosts_here: how many hosts of clients without a home share this machine.
+        hosts_here: how many hosts of placed clients share this machine.
     """
 
     entry: Algorithm[Any]

@@ -68,7 +68,7 @@ class PlayedRole(NamedTuple):
 
     Attributes:
         own_bytes: memory that it shares with no other process.
-        placed: where clients without a home were trained; the server knows.
+        placed: where placed clients were trained; the server knows.
     """
 
     charges: list[PhaseCharge]
@@ -139,7 +139,7 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
     changes = {"world_size": 1 + layout.num_workers, **_QUIET}
     # Some clients hold more than others, so that what more samples cost can be seen.
     parts = [
-        torch.arange(len(noise) // 4 * (1, 2, 4)[n % 3]) for n in range(settings.num_roaming or 0)
+        torch.arange(len(noise) // 4 * (1, 2, 4)[n % 3]) for n in range(settings.num_placed or 0)
     ]
     with tempfile.TemporaryDirectory(prefix="mdgan-plan-") as folder:
         yield Prepared(

@@ -21,14 +21,14 @@ HALF = ["--participation", "0.5"]
 BOUND = ["--dp-unit", "client", "--dp-delta", "0.01"]
 NOISE = [*BOUND, "--dp-noise", "1", "--dp-clip", "0.5"]
 SAME = [*FL_GAN, *HALF, *NOISE]
-HOME = ["--world-size", "7", "--set", "client_state=fresh"]
+OWN_RANKS = ["--world-size", "7", "--set", "client_state=fresh"]
 
 
 @pytest.mark.usefixtures("known_noise")
 def test_it_does_not_matter_where_clients_are_trained(tmp_path: Path) -> None:
     placed = here(tmp_path, "placed", *SAME, *PLACED)
-    assert here(tmp_path, "home", *SAME, *HOME) == placed
-    assert here(tmp_path, "alone", *SAME, *HOME, "--workers-per-host", "1") == placed
+    assert here(tmp_path, "home", *SAME, *OWN_RANKS) == placed
+    assert here(tmp_path, "alone", *SAME, *OWN_RANKS, "--workers-per-host", "1") == placed
     assert here(tmp_path, "other-noise", *SAME, *PLACED, "--seed", "1") != placed
 
 
@@ -93,7 +93,7 @@ def test_clients_are_known_by_their_samples_and_not_by_the_name_of_the_data(
     shutil.copy(load("digits", None).path, tmp_path / "sets" / "renamed.py")
     renamed = ["--dataset", "renamed", "--datasets-dir", "sets"]
     ledger = ["--dp-ledger", "ledger", "--workers-per-host", "3"]
-    asked = [*IN_MEMORY, *FL_GAN, *HALF, *BOUND, *HOME, *ledger]
+    asked = [*IN_MEMORY, *FL_GAN, *HALF, *BOUND, *OWN_RANKS, *ledger]
     assert run_here(*asked, "--dp-epsilon", "8", "--out", "first", cwd=tmp_path).status == 0
     assert [charge.steps for charge in charges_in(tmp_path / "ledger")] == [3, 3, 3], (
         "the server's account of the data's name, and those of two hosts"

@@ -21,11 +21,11 @@ from tests.processes import (
 )
 
 CLIENTS = ["--algorithm", "fl-gan", "--clients", "6", "--participation", "0.67"]
-AT_HOME = [*CLIENTS[:2], "--world-size", "7", *CLIENTS[4:], "--set", "client_state=fresh"]
+OWN_RANKS = [*CLIENTS[:2], "--world-size", "7", *CLIENTS[4:], "--set", "client_state=fresh"]
 
 
 def test_any_placement_trains_what_clients_at_home_train(tmp_path: Path) -> None:
-    home = here(tmp_path, "home", *AT_HOME)
+    home = here(tmp_path, "home", *OWN_RANKS)
     for name in ("rr", "bb", "lb"):
         flags = [*CLIENTS, "--placement", name, "--slots", "3", "--world-size", "3"]
         assert here(tmp_path, name, *flags) == home
@@ -45,7 +45,7 @@ def test_clients_of_a_slot_train_at_once(tmp_path: Path) -> None:
 
 def test_rules_that_outvote_liars_see_the_models_of_all_clients(tmp_path: Path) -> None:
     rule = ["--aggregation", "trimmed-mean:1"]
-    home = here(tmp_path, "home", *AT_HOME, *rule)
+    home = here(tmp_path, "home", *OWN_RANKS, *rule)
     assert here(tmp_path, "placed", *CLIENTS, *rule, "--slots", "2") == home
 
 
@@ -58,7 +58,7 @@ def test_slots_as_processes_train_what_clients_at_home_train(
     tmp_path: Path, flags: list[str]
 ) -> None:
     rule = flags[2:] if "--aggregation" in flags else []
-    home = here(tmp_path, "home", *AT_HOME, *rule)
+    home = here(tmp_path, "home", *OWN_RANKS, *rule)
     assert spread(tmp_path, "placed", *CLIENTS, *flags) == home
 
 

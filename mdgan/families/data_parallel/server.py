@@ -137,6 +137,7 @@ class ReplicaServer(ServerPart):
 
     def __init__(self, replica: ReferenceReplica, settings: DataParallelSettings) -> None:
         self.replica = replica
+        self.discriminator = replica.models[DISCRIMINATOR]
         self.settings = settings
         self.sent = SentWeights(replica)
         self.device = replica.device
@@ -146,15 +147,6 @@ class ReplicaServer(ServerPart):
     def generator(self) -> nn.Module:
         """G."""
         return self.replica.models[GENERATOR]
-
-    def begin_with(
-        self, generator: Mapping[str, Tensor], discriminators: Mapping[int, Mapping[str, Tensor]]
-    ) -> Mapping[int, Mapping[str, Tensor]]:
-        """Both networks begin there; of several discriminators, with the first."""
-        if discriminators:
-            first = discriminators[min(discriminators)]
-            self.replica.models[DISCRIMINATOR].load_state_dict(first)
-        return super().begin_with(generator, discriminators)
 
     def begin(self, engine: Engine) -> None:
         """Says once what becomes of data that are not shared out."""

@@ -1,4 +1,4 @@
-"""Who trains in a round: clients at home, or placed. Where they train changes no bit of a round."""
+"""Who trains in a round: workers, or placed clients. Where they train changes no bit of a round."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The hosts' share: clients train at home, or in slots wherever there is room (Pollen, 6b)."""
+"""The hosts' share: each trains its own clients, or placed ones in slots (Pollen, 6b)."""
 
 import time
 from collections.abc import Collection, Mapping

@@ -50,7 +50,7 @@ class ClientTask(NamedTuple):
 
 
 Lists = Sequence[Sequence[ClientTask]]
-"""For each slot of a host, what it does in order; at home a host has one list."""
+"""For each slot of a host, what it does in order; one list if clients are not placed."""
 
 
 class ClientReport(msgspec.Struct, frozen=True):

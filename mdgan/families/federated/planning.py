@@ -104,7 +104,7 @@ def _placed_planning(
     shape: tuple[int, ...],
     class_counts: ClassCounts | None,
 ) -> Planning[FederatedSettings]:
-    """A plan of rounds in which clients are placed, from the one with clients at home."""
+    """A plan of rounds of placed clients, from the one of clients on ranks of their own."""
     if settings.placing.placement == PULL:
         raise BadInput("--placement pull: is there for comparison; plan rr, bb or lb")
     if settings.rounds.training_load.name == "samples" and class_counts is None:

@@ -45,6 +45,7 @@ class FederatedServer(ServerPart):
         self.form, self.path = cohort.form, cohort.path
         self.device = device
         self._models = models
+        self.discriminator = models.discriminator
         self._cohort = cohort
         self._averaging = averaging
         self._settings = settings
@@ -67,14 +68,6 @@ class FederatedServer(ServerPart):
             str(n): {"samples": sum(held), "classes": held if tells else []}
             for n, held in self._cohort.class_counts(engine).items()
         }
-
-    def begin_with(
-        self, generator: Mapping[str, Tensor], discriminators: Mapping[int, Mapping[str, Tensor]]
-    ) -> Mapping[int, Mapping[str, Tensor]]:
-        """Of several discriminators, with the first."""
-        if discriminators:
-            self._models.discriminator.load_state_dict(discriminators[min(discriminators)])
-        return super().begin_with(generator, discriminators)
 
     def begin(self, engine: Engine) -> None:
         """Works out how long a round is, and whether there can be any."""

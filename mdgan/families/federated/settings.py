@@ -130,15 +130,15 @@ class RoundSettings(Settings):
 
 
 class PlacingSettings(Settings, group="speed"):
-    """Clients without a home, and where they are trained."""
+    """Placed clients, and where they are trained."""
 
     clients: int | None = setting(
         None,
-        "Clients without a home: in each round they are trained wherever there is room, and ranks "
+        "Placed clients: in each round they are trained wherever there is room, and ranks "
         "are hosts that can read all data.",
         whole(2, _MOST_CLIENTS, below="needs at least 2"),
         metavar="N",
-        default_text="as many as there are ranks beside rank 0, each at home on its rank",
+        default_text="as many as there are ranks beside rank 0, each on a rank of its own",
         group="network",
         is_usual=True,
     )
@@ -200,7 +200,7 @@ class FederatedSettings(RunSettings):
         *table(
             """
         @poisson                             | clients |
-            with {when} clients have a home, where a machine remembers what they have spent; leave
+            with {when} each client has a machine that remembers what it has spent; leave
             --clients out, or hide each of them as a whole (--dp-unit client)
         @poisson                             | training_load=measured |
             a client takes no step to try how long it takes
@@ -241,8 +241,8 @@ class FederatedSettings(RunSettings):
         merge_halves                         | vectorize |
             clients learn from real samples by themselves; leave out {when}
         clients                              | partition=none client_state=kept |
-            with {when} clients are trained anywhere, but data or state would bind them to a home;
-            leave out one of the two (one rank a client is a home)
+            with {when} clients are trained anywhere, but this would bind each to one host;
+            leave out one of the two (without --clients each client has a rank of its own)
         clients                              | wire |
             sums of --clients travel as they are; leave it out
         placement=pull+clients               | deadline |
@@ -280,13 +280,13 @@ class FederatedSettings(RunSettings):
             self.aggregation.check_enough(in_a_round, of="workers a round", more=more)
 
     @property
-    def num_roaming(self) -> int | None:
-        """How many clients have no home."""
+    def num_placed(self) -> int | None:
+        """See `RunSettings`."""
         return self.placing.clients
 
     @property
     def num_clients(self) -> int:
-        """How many clients there are at the start, with or without a home."""
+        """How many clients there are at the start, placed or not."""
         return self.num_workers if self.placing.clients is None else self.placing.clients
 
     @property

@@ -206,21 +206,32 @@ class MDGANSettings(RunSettings):
     def check(self) -> None:
         """Checks that there are enough workers for what the settings promise."""
         super().check()
+        if self.kappa != "auto":
+            self._check_kappa(self.kappa)
         self.aggregation.check_enough(self.num_workers)
-        if self.by_arrival and self.kappa != "auto" and self.kappa > _ONES_OWN:
+        if self.shut_out_free_riders:
+            self._check_scored()
+
+    def _check_kappa(self, kappa: int) -> None:
+        """Refuses batches without a worker to judge them, or with too few to add up."""
+        num_judges = self.num_judges
+        most = max(2, num_judges)
+        if kappa > most:
             raise BadInput(
-                f"--kappa {self.kappa}: with --updates arrival a worker has batches of its own, "
+                f"--kappa {kappa}: more batches than {num_judges} worker(s) at a time "
+                f"can judge; at most {most}"
+            )
+        if self.by_arrival and kappa > _ONES_OWN:
+            raise BadInput(
+                f"--kappa {kappa}: with --updates arrival a worker has batches of its own, "
                 "one to judge and one to train on: 2, or 1 for both"
             )
-        most = self.num_judges // LEAST_PARTIES
-        if self.secure.secure_aggregation and self.kappa != "auto" and self.kappa > most:
+        if self.secure.secure_aggregation and kappa > num_judges // LEAST_PARTIES:
             raise BadInput(
-                f"--kappa {self.kappa} of {self.num_judges} worker(s): with --secure-aggregation "
+                f"--kappa {kappa} of {num_judges} worker(s): with --secure-aggregation "
                 "the server sees sums alone, of all workers that were asked; leave out one of the "
                 "two"
             )
-        if self.shut_out_free_riders:
-            self._check_scored()
 
     def _check_scored(self) -> None:
         """Refuses to shut out free riders where there is too little to tell them by."""

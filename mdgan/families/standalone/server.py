@@ -26,20 +26,13 @@ class StandaloneServer(ServerPart):
 
     def __init__(self, gan: LocalGAN, class_counts: list[int]) -> None:
         self._gan = gan
+        self.discriminator = gan.discriminator
         self._class_counts = class_counts
 
     @property
     def generator(self) -> nn.Module:
         """G."""
         return self._gan.generator
-
-    def begin_with(
-        self, generator: Mapping[str, Tensor], discriminators: Mapping[int, Mapping[str, Tensor]]
-    ) -> Mapping[int, Mapping[str, Tensor]]:
-        """Both models begin there; of several discriminators, with the first."""
-        if discriminators:
-            self._gan.discriminator.load_state_dict(discriminators[min(discriminators)])
-        return super().begin_with(generator, discriminators)
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
         """All data, as if one worker held it."""

@@ -99,7 +99,7 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ),
     # rounds
     ({**FEGAN, **PRIVATE}, "--sampling balanced: goes by the classes of workers, which they do n"),
-    ({**CLIENTS, **PRIVATE}, "--clients 9: with --dp-epsilon 1 clients have a home, where a mach"),
+    ({**CLIENTS, **PRIVATE}, "--clients 9: with --dp-epsilon 1 each client has a machine that"),
     (
         {**FL_GAN, **PRIVATE, "training_load": "measured"},
         "--training-load measured: with --dp-epsilon 1 a client takes no step to try how long",

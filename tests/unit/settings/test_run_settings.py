@@ -95,7 +95,7 @@ def test_kappa_may_be_up_to_the_number_of_workers_or_two(
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "kappa", "allowed"), [("mdgan", 3, True), ("mdgan", 4, False), ("fegan", 4, True)]
+    ("algorithm", "kappa", "allowed"), [("mdgan", 3, True), ("mdgan", 4, False), ("fegan", 7, True)]
 )
 def test_with_participation_kappa_may_be_up_to_those_who_judge(
     algorithm: str, kappa: int, allowed: bool
