@@ -169,7 +169,7 @@ def describe_held_out(held_out: Features | None, extractor: Extractor) -> RealSt
     if held_out is None:
         raise BadInput(
             "workers tell nothing of their samples, and the server holds none; give --held-out "
-            "FOLDER, or --dp-tell features"
+            "FOLDER, or --dp-disclose features"
         )
     real = RealStatistics.empty(extractor)
     real.add(held_out, 0)

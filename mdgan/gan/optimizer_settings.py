@@ -19,6 +19,7 @@ LOOKAHEAD = "lookahead:"
 
 OPTIMIZER_NAMES = Names("optimizer", *OPTIMIZERS, prefix=LOOKAHEAD)
 _WITH_MOMENTUM_ALONE = ("lars", "sgd")
+_OF_SQUARES = {"beta2", "epsilon"}
 SCHEDULES = ("constant", "linear", "cosine")
 
 
@@ -128,7 +129,7 @@ class OptimizerForm:
         if inner in _WITH_MOMENTUM_ALONE:
             if not has_beta2:
                 del values["beta2"]
-            for key in values.keys() & {"beta2", "epsilon"}:
+            for key in values.keys() & _OF_SQUARES:
                 raise ValueError(f"{name} has no use for {key}; leave it out")
         if inner == "adabelief" and values["beta1"] == 0:
             raise ValueError(
@@ -168,12 +169,17 @@ def _value(key: str, text: str) -> Any:
         raise ValueError(f"{key}={text} {error}") from error
 
 
+def _unused(name: str) -> set[str]:
+    return _OF_SQUARES if name.removeprefix(LOOKAHEAD) in _WITH_MOMENTUM_ALONE else set()
+
+
 OPTIMIZER = ValueKind(
     str,
     OptimizerForm.parse,
     known=lambda _others: OPTIMIZER_NAMES.all,
     grows=True,
     is_keyed=True,
+    unused=_unused,
     several=True,
 )
 

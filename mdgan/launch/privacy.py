@@ -62,7 +62,7 @@ def why_untold(settings: RunSettings) -> str:
     """What a host answers that is asked to describe its data; empty if it describes them."""
     if tells(settings, FEATURES):
         return ""
-    return "it tells nothing of its samples that no noise covers (--dp-tell features would)"
+    return "it tells nothing of its samples that no noise covers (--dp-disclose features would)"
 
 
 def told_counts(settings: RunSettings, counts: Sequence[int]) -> Sequence[int]:

@@ -41,7 +41,7 @@ def check_required(
         return
     if settings.privacy.dp_disclose is not None and settings.privacy.dp_disclose.names:
         raise BadInput(
-            f"--require {required}: the run has --dp-tell {settings.privacy.dp_disclose}: the "
+            f"--require {required}: the run has --dp-disclose {settings.privacy.dp_disclose}: the "
             "server is told what no noise covers; if you agree, take part by `mdgan train --ranks` "
             "with these flags"
         )

@@ -34,6 +34,7 @@ from mdgan.launch.settings import LaunchSettings
 from mdgan.observe.tracer import OnPhase
 from mdgan.plan.layout import Layout
 from mdgan.plan.phases import PhaseCharge, PhaseClock
+from mdgan.privacy.contents import Contents
 from mdgan.records.placements import Placed
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
 
@@ -153,6 +154,8 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
             warnings=(),
             launched=time.monotonic(),
             clients=ClientShards(noise, parts, settings.training.seed) if parts else None,
+            # The noise is the same, and an account refuses two workers with the same samples.
+            contents={n: Contents.of_name(f"noise of {n}") for n in ranks.workers()},
         )
 
 

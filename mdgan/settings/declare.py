@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from difflib import get_close_matches
@@ -64,6 +64,8 @@ class ValueKind:
         stand_in: what other settings are checked with as long as a value is not known; the default
             if not given.
         is_keyed: whether it is text that `parts_of` reads, each key of which can be given alone.
+        unused: of text with keys, those that a name has no use for, so that defaults for other
+            names do not count.
     """
 
     type: type
@@ -75,6 +77,7 @@ class ValueKind:
     grows: bool = False
     stand_in: str | None = None
     is_keyed: bool = False
+    unused: Callable[[str], Container[str]] = lambda _name: ()
 
     def read(self, value: object, default: object) -> Any:
         """Checks a value from a flag, a JSON file or other `Settings`; returns the one to use.

@@ -1,6 +1,6 @@
 """Layers of settings as one: flags before a file, a file before the defaults of a data set."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def merged(layers: Iterable[Mapping[str, Any]], declared: Iterable["Setting"]) -
             if name not in chosen_before:
                 found[name] = value
             elif name in known and known[name].kind.is_keyed:
-                found[name] = both(str(found[name]), str(value))
+                found[name] = both(str(found[name]), str(value), known[name].kind.unused)
     return found
 
 
@@ -53,8 +53,9 @@ def joined(name: str, values: Mapping[str, object]) -> str:
     return ":".join(filter(None, (name, ",".join(f"{key}={v}" for key, v in values.items()))))
 
 
-def both(strong: str, weak: str) -> str:
-    """Two texts that `parts_of` reads as one; what the first says wins."""
+def both(strong: str, weak: str, unused: Callable[[str], Container[str]] = lambda _: ()) -> str:
+    """Two texts that `parts_of` reads as one; what the first says wins, also over unused keys."""
     name, values = parts_of(strong)
     other_name, others = parts_of(weak)
+    others = {key: value for key, value in others.items() if key not in unused(name)}
     return joined(name or other_name, {**others, **values})

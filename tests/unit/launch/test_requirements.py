@@ -79,7 +79,7 @@ def test_what_is_no_requirement(text: str) -> None:
     [
         ({"partition": "none"}, ""),
         ({"partition": "iid"}, ""),
-        ({"partition": "none", "dp_disclose": "features"}, "the run has --dp-tell features"),
+        ({"partition": "none", "dp_disclose": "features"}, "the run has --dp-disclose features"),
     ],
 )
 def test_what_a_server_may_not_choose(settings: dict[str, Any], refuses: str) -> None:

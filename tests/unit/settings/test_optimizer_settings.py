@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy, RateSchedule
@@ -97,3 +98,15 @@ def test_no_other_text_is_an_optimizer(text: str) -> None:
 def test_values_that_cannot_be(network: str, given: str, said: str) -> None:
     text = refusal(MDGANSettings, {f"{network}_optimizer": given})
     assert text.startswith(f"--{network}-optimizer {given}: {said}")
+
+
+def test_defaults_for_another_optimizer_do_not_count() -> None:
+    """An architecture's β2 is for its Adam; who gives one to LARS is told that it has no use."""
+    defaults = {"generator_optimizer": "adam:beta1=0,beta2=0.9,epsilon=1e-6"}
+    read = registry.read_settings
+    own = {"algorithm": "mdgan", "generator_optimizer": "lars:lr=5"}
+    form = read((own,), defaults).training.generator_optimizer
+    assert dict(form.values).keys() & {"beta2", "epsilon"} == set()
+    assert dict(form.values)["beta1"] == 0
+    with pytest.raises(BadInput, match="lars has no use for beta2; leave it out"):
+        read(({**own, "generator_optimizer": "lars:beta2=0.9"},), defaults)
