@@ -54,18 +54,15 @@ class ValueKind:
 
     Attributes:
         type: of the value as JSON and the command line have it: bool, int, float or str.
-        convert: from such a value to the one that is used; raises ValueError with the rest of the
-            message if the value is out of range.
+        convert: from such a value to the one that is used; or ValueError with the message's rest.
         choices: the only values allowed, if there are few.
         word: a word that is allowed beside numbers, such as `auto`.
         several: whether the flag may be given several times; commas then stand between the values.
         known: lists what a shell may complete, given the other settings of the command line.
         grows: whether the dataset file may add values, so that others can be known after it alone.
-        stand_in: what other settings are checked with as long as a value is not known; the default
-            if not given.
-        is_keyed: whether it is text that `parts_of` reads, each key of which can be given alone.
-        unused: of text with keys, those that a name has no use for, so that defaults for other
-            names do not count.
+        stand_in: what other settings are checked with until a value is known, if not the default.
+        is_keyed: whether it is text of keys, each of which can be given alone; see `parts_of`.
+        unused: those keys that a name has no use for.
     """
 
     type: type
