@@ -9,14 +9,13 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from mdgan.data.shard import Shard
 from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
 from mdgan.engine.parts import Advance, HostHandler, HostPart, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.settings import RunSettings
 from mdgan.families import registry
-from mdgan.families.contract import Algorithm, Builder, HostNeeds
+from mdgan.families.contract import Algorithm, Builder, HostNeeds, ServerNeeds
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model
 from mdgan.gan.exact_sum import put_together
 from mdgan.gan.local_gan import LocalGAN, resolve_kappa
@@ -96,16 +95,11 @@ class ToyHost(HostPart):
 
 
 class ToyBuilder(Builder[ToySettings]):
-    def server(
-        self,
-        settings: ToySettings,
-        models: Models,
-        device: torch.device,
-        shards: Mapping[int, Shard],
-    ) -> ToyServer:
-        return ToyServer(
-            make_model(models.generator, "generator", settings.training, device), device
+    def server(self, needs: ServerNeeds[ToySettings]) -> ToyServer:
+        made = make_model(
+            needs.models.generator, "generator", needs.settings.training, needs.device
         )
+        return ToyServer(made, needs.device)
 
     def host(self, needs: HostNeeds[ToySettings]) -> ToyHost:
         gans = {rank: self._gan(rank, needs) for rank in needs.shards}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from mdgan.data.client_shards import ClientShards
     from mdgan.data.shard import Shard
+    from mdgan.engine.common_memory import CommonMemory
     from mdgan.engine.host_keys import HostKeys
     from mdgan.engine.message_sizes import MessageSizes
     from mdgan.engine.parts import HostPart, ServerPart
@@ -84,6 +85,22 @@ def _merged(phases: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
+class ServerNeeds(Generic[S]):
+    """What the server's part is built from.
+
+    Attributes:
+        shards: data of no host, or of placed clients.
+        memory: what the server shares with hosts, if the algorithm has use for it here.
+    """
+
+    settings: S
+    models: "Models"
+    device: "torch.device"
+    shards: "Mapping[int, Shard]" = field(default_factory=dict)
+    memory: "CommonMemory | None" = None
+
+
+@dataclass(frozen=True)
 class HostNeeds(Generic[S]):
     """What a host's part is built from.
 
@@ -96,6 +113,7 @@ class HostNeeds(Generic[S]):
         budgets: what the samples of the workers may spend, by rank; empty without noise.
         account: of the workers' samples, where the server adds the noise.
         least_parties: how many hosts' answers a sum must have, as the user of this machine says.
+        memory: what this host shares with others, if the algorithm has use for it here.
     """
 
     settings: S
@@ -111,6 +129,7 @@ class HostNeeds(Generic[S]):
     account: "ClientsAccount | None" = None
     keys: "HostKeys | None" = None
     least_parties: int = 0
+    memory: "CommonMemory | None" = None
 
 
 @dataclass(frozen=True)
@@ -225,14 +244,19 @@ class Builder(ABC, Generic[S]):
     """Makes the two parts of an algorithm."""
 
     @abstractmethod
-    def server(
-        self, settings: S, models: "Models", device: "torch.device", shards: "Mapping[int, Shard]"
-    ) -> "ServerPart":
-        """The server's part; `shards` are data of no host, or of placed clients."""
+    def server(self, needs: ServerNeeds[S]) -> "ServerPart":
+        """The server's part."""
 
     def host(self, needs: HostNeeds[S]) -> "HostPart":
         """A host's part, if there are hosts."""
         raise TypeError(f"{type(self).__name__} has no hosts: {needs.settings.algorithm}")
+
+    def memory_bytes(
+        self, settings: S, models: "Models", hosts: "Mapping[int, Sequence[int]]"
+    ) -> int:
+        """How much memory some hosts, each with its workers, would share with the server."""
+        del settings, models, hosts
+        return 0
 
     @abstractmethod
     def message_sizes(self, settings: S, models: "Models") -> "MessageSizes":

@@ -20,13 +20,14 @@ from math import inf
 from pathlib import Path
 from typing import NoReturn
 
+from mdgan.engine.common_memory import CommonMemory
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.errors import BadInput, Interrupted, NotSaved, cannot_write, is_of_disk
 from mdgan.launch.addresses import Sockets, make_private_folder
 from mdgan.launch.claim import Claim, claim, resumed_or_started
 from mdgan.launch.links import place_for_others, server_places
-from mdgan.launch.machine import check_open_files
+from mdgan.launch.machine import check_open_files, resolve_device
 from mdgan.launch.minder import end_with_input
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.processes import TOGETHER_SECONDS, run_everything, run_host, run_server
@@ -281,7 +282,7 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
     import torch._dynamo  # noqa: F401
 
     with contextlib.ExitStack() as resources:
-        sockets, run = prepared.sockets, None
+        sockets, run, memory = prepared.sockets, None, None
         carried = ", ".join(map(str, prepared.ranks.workers()))
         work: list[tuple[str, Callable[[], None]]] = []
         if prepared.ranks.serves:
@@ -298,7 +299,9 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
             joining = "on this machine" if other is None else f"at {other}"
             _log.info("starting %s for %s, others may join %s", processes, run, joining)
             places = [sockets.server, *([other] if other is not None else ())]
-            work.append((SERVER_NAME, partial(_serve_from, sockets, prepared, claimed, places)))
+            memory = _common_memory(prepared)
+            serve = partial(_serve_from, sockets, prepared, claimed, places, memory)
+            work.append((SERVER_NAME, serve))
         else:
             places = (
                 server_places(prepared.launch.links) if sockets is None else [str(sockets.folder)]
@@ -308,7 +311,8 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
         for index, workers in enumerate(prepared.ranks.hosts):
             name = "rank " + "-".join(map(str, sorted({workers[0], workers[-1]})))
             process_here = index + prepared.ranks.serves
-            work.append((name, partial(run_host, prepared, workers, sockets, process_here, run)))
+            role = partial(run_host, prepared, workers, sockets, process_here, run, memory)
+            work.append((name, role))
         has_standbys = len(prepared.launch.links.addresses()) > 1
         status = ChildProcesses(has_standbys=has_standbys).run(work)
         if not prepared.ranks.serves:
@@ -317,10 +321,30 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
 
 
 def _serve_from(
-    sockets: Sockets, prepared: Prepared, claimed: Claim, places: Sequence[str]
+    sockets: Sockets,
+    prepared: Prepared,
+    claimed: Claim,
+    places: Sequence[str],
+    memory: CommonMemory | None,
 ) -> None:
     """Runs the server; its sockets go with it, as the launcher may have been killed by then."""
     try:
-        run_server(prepared, claimed, places)
+        run_server(prepared, claimed, places, memory)
     finally:
         shutil.rmtree(sockets.folder, ignore_errors=True)
+
+
+def _common_memory(prepared: Prepared) -> CommonMemory | None:
+    """What all ranks share that are forked here, if their algorithm has use for it."""
+    on_cpus = resolve_device(prepared.launch.device, 0).type == "cpu"
+    if not (prepared.ranks.complete and on_cpus and hasattr(os, "pidfd_open")):
+        return None
+    hosts = {workers[0]: workers for workers in prepared.ranks.hosts}
+    num_bytes = prepared.builder.memory_bytes(prepared.settings, prepared.models, hosts)
+    if not num_bytes:
+        return None
+    try:
+        return CommonMemory(num_bytes, hosts)
+    except OSError as error:
+        _log.warning("processes cannot share memory here (%s); they send messages", error)
+        return None

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from mdgan.engine.common_memory import CommonMemory
 from mdgan.engine.hello import make_hello
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
@@ -29,7 +30,7 @@ from mdgan.engine.server.loop import Server
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.scoring import ScorerLink
 from mdgan.errors import BadInput, Interrupted
-from mdgan.families.contract import HostNeeds
+from mdgan.families.contract import HostNeeds, ServerNeeds
 from mdgan.gan.build import make_average
 from mdgan.launch import machine
 from mdgan.launch.addresses import Sockets, split
@@ -71,8 +72,14 @@ def run_host(
     sockets: Sockets | None,
     process_here: int,
     run: Path | None = None,
+    memory: CommonMemory | None = None,
 ) -> None:
-    """Runs a host over the network; run and sockets are given if the server was started here."""
+    """Runs a host over the network.
+
+    Args:
+        run, sockets: given if the server was started here.
+        memory: what it shares with the server and the other hosts.
+    """
     task = prepared.task
     processes = task.processes_here if task else prepared.ranks.num_processes
     host_here, num_hosts = process_here - prepared.ranks.serves, len(prepared.ranks.hosts)
@@ -94,7 +101,15 @@ def run_host(
         first = process_here == 0
         teller = Teller(samples, prepared.settings.training.iterations, shows_progress=first)
     host = make_host(
-        prepared, workers, connect, timeouts, device, run, own_process=True, teller=teller
+        prepared,
+        workers,
+        connect,
+        timeouts,
+        device,
+        run,
+        own_process=True,
+        teller=teller,
+        memory=memory,
     )
     on_stop_signals(interrupted.set, host.interrupt)
     host.run()
@@ -110,6 +125,7 @@ def make_host(
     *,
     own_process: bool,
     teller: Teller | None = None,
+    memory: CommonMemory | None = None,
 ) -> Host:
     """Builds the workers first, so that a host that joins is ready to answer.
 
@@ -137,6 +153,7 @@ def make_host(
         account=open_account(settings, shards, prepared.contents),
         keys=HostKeys(workers, prepared.credentials),
         least_parties=least_parties(prepared.launch.links.require),
+        memory=memory,
     )
     # A standby that takes over may be on another machine.
     is_here = run is not None and len(prepared.link_settings.links.addresses()) == 1
@@ -196,8 +213,13 @@ def on_stop_signals(*acts: Callable[[], None]) -> None:
         signal.signal(signal.SIGINT, handle)
 
 
-def run_server(prepared: Prepared, claimed: Claim, places: Sequence[str]) -> None:
-    """Runs rank 0 over the network."""
+def run_server(
+    prepared: Prepared,
+    claimed: Claim,
+    places: Sequence[str],
+    memory: CommonMemory | None = None,
+) -> None:
+    """Runs rank 0 over the network; with memory that it shares with hosts of this machine."""
     with scoring_process(prepared, claimed.run) as scorer:
         task = prepared.task
         cores = task.cores if task else None
@@ -207,7 +229,7 @@ def run_server(prepared: Prepared, claimed: Claim, places: Sequence[str]) -> Non
         admission = make_admission(prepared, claimed)
         timeouts = prepared.launch.links.timeouts()
         transport = open_server(prepared, places, admission.admit, timeouts)
-        serve(prepared, claimed, transport, admission, scorer, timeouts, device)
+        serve(prepared, claimed, transport, admission, scorer, timeouts, device, memory)
 
 
 def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
@@ -249,13 +271,14 @@ def serve(
     scorer: ScorerLink,
     timeouts: Timeouts,
     device: torch.device,
+    memory: CommonMemory | None = None,
 ) -> None:
     """Runs the server over any transport."""
     on_stop_signals(transport.interrupt, scorer.abandon)
     settings, goes_on = prepared.settings, claimed.goes_on
     fetcher = None if prepared.algorithm.has_hosts else prepared.fetcher()
     shards = prepared.clients or ({} if fetcher is None else {1: prepared.shard(1, fetcher)})
-    part = prepared.builder.server(settings, prepared.models, device, shards)
+    part = prepared.builder.server(ServerNeeds(settings, prepared.models, device, shards, memory))
     average = make_average(prepared.models.generator, part.generator, settings.training)
     observer = make_observer(
         prepared,

@@ -45,9 +45,11 @@ GONE = {
     "slot_rounds": Gone(3, "--slots auto tries one more after 3 rounds"),
     "time_window": Gone(None, "--placement lb forgets nothing"),
     "data_buffer": Gone("auto", "how much is read ahead follows from the samples' size"),
-    "all_reduce": Gone("star", "the server adds gradients up, as a star", as_good="ring"),
     "tensorboard": Gone(False, "give --tracker tensorboard"),
 }
+
+SAME = {("all_reduce", "ring"): "star"}
+"""Values that there are no more, and what gives the same results, bit for bit."""
 
 
 def modern(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -73,7 +75,7 @@ def modern(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
             if value not in (None, GONE[name].default, GONE[name].as_good):
                 raise BadInput(f"{source}: {name!r} is no setting any more; {GONE[name].why}")
         elif name not in RENAMED and name not in _OF_BOTH:
-            found.setdefault(name, value)
+            found.setdefault(name, SAME.get((name, value), value))
     for name, text in moved.items():
         given = found.get(name)
         found[name] = text if given is None else both(str(given), text)

@@ -39,6 +39,11 @@ class HostTransport(ABC):
         self._inbox: Inbox[HostEvent] = Inbox()
         self._ended = False
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing goes either way any more."""
+        return self._ended
+
     def send(self, message: Message) -> int:
         """Sends to the server without waiting for arrival; returns the bytes, 0 if it is gone."""
         frame = encode(message)

@@ -40,6 +40,7 @@ class Engine:
 
     Attributes:
         done: the last iteration that is done.
+        answer_seconds: after which a host that owes an answer counts as lost.
         tell: sends a host a message that needs no answer; see `ServerTransport`.
         span, note, event, at: see `Tracer`, `RunObserver` and `Peers`.
         collect, next_answer, is_enough, checkpoint_due: see `Collector`, `ServerCheckpoints`.
@@ -69,6 +70,7 @@ class Engine:
         self._checkpoints = checkpoints
         self._makes_checkpoints = bool(settings.checkpoints.checkpoint_interval)
         self._timeouts = timeouts
+        self.answer_seconds = timeouts.answer
         self._hurries = self._any_spent = False
         self._spent: dict[int, float] = {}  # worker → ε, of those whose last answer follows
         self._newcomers = Newcomers(peers, checkpoints.kept, self.part.copied)

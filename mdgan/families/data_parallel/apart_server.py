@@ -16,9 +16,10 @@ from mdgan.families.data_parallel.messages import (
     read_images,
     train_apart,
 )
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import ALONE, BUFFERS, DISCRIMINATOR, GENERATOR
 from mdgan.families.data_parallel.scaling import WorkerShare
-from mdgan.families.data_parallel.server import ReferenceReplica, ReplicaServer, keeping_up
+from mdgan.families.data_parallel.server import ReplicaServer, keeping_up
 from mdgan.families.data_parallel.settings import DataParallelSettings, GeneratorRanks
 from mdgan.gan.labels import Samples, label_counts, num_classes_of
 from mdgan.gan.losses import finite_means

@@ -5,13 +5,13 @@ from math import prod
 
 import torch
 
-from mdgan.data.shard import Shard
 from mdgan.engine.answers import LEAST_TO_SUM
 from mdgan.engine.message_sizes import MessageSizes, small_bytes
-from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning
+from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, ServerNeeds
 from mdgan.families.data_parallel.apart_server import ApartServer
 from mdgan.families.data_parallel.host import ApartHost, DataParallelHost
-from mdgan.families.data_parallel.messages import KINDS, TRAIN, apart_sizes
+from mdgan.families.data_parallel.messages import KINDS, TOGETHER_FORM, TRAIN, apart_sizes
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import (
     ALONE,
     DISCRIMINATOR,
@@ -20,11 +20,16 @@ from mdgan.families.data_parallel.replica import (
     reductions,
     weight_vectors,
 )
-from mdgan.families.data_parallel.server import DataParallelServer, ReferenceReplica
-from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.families.data_parallel.server import DataParallelServer
+from mdgan.families.data_parallel.settings import SHARED, DataParallelSettings
+from mdgan.families.data_parallel.shared_network import can_be_shared
+from mdgan.families.data_parallel.shared_steps import SharedTraining
+from mdgan.families.data_parallel.together_host import TogetherHost
+from mdgan.families.data_parallel.together_server import TogetherServer
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model, num_parameters
 from mdgan.gan.labels import num_classes_of
 from mdgan.gan.local_gan import resolve_kappa
+from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 
 _STATE_BYTES = 1 << 20
@@ -36,31 +41,56 @@ _COPIES = 2
 
 
 class _ParaGANBuilder(Builder[DataParallelSettings]):
-    def server(
-        self,
-        settings: DataParallelSettings,
-        models: Models,
-        device: torch.device,
-        shards: Mapping[int, Shard],
-    ) -> DataParallelServer | ApartServer:
+    def server(self, needs: ServerNeeds[DataParallelSettings]) -> DataParallelServer | ApartServer:
         """The server's part, with both networks drawn from the seed."""
-        del shards
+        settings, models, memory = needs.settings, needs.models, needs.memory
         training, ranks = settings.training, settings.asynchrony.generator_ranks
         networks = {
-            GENERATOR: make_model(models.generator, GENERATOR, training, device),
-            DISCRIMINATOR: make_model(models.discriminator, DISCRIMINATOR, training, device),
+            GENERATOR: make_model(models.generator, GENERATOR, training, needs.device),
+            DISCRIMINATOR: make_model(models.discriminator, DISCRIMINATOR, training, needs.device),
         }
-        replica = ReferenceReplica(networks, {name: training.policy(name) for name in networks})
+        replica = ReferenceReplica(networks, _policies(settings))
         if ranks is not None:
             return ApartServer(replica, settings, ranks, models.shape)
-        return DataParallelServer(replica, settings)
+        if memory is None:
+            return DataParallelServer(replica, settings)
+        shared = SharedTraining(networks, _policies(settings), memory.hosts, memory)
+        together = TogetherServer(replica, memory, shared, settings)
+        return DataParallelServer(replica, settings, together)
 
     def host(self, needs: HostNeeds[DataParallelSettings]) -> DataParallelHost | ApartHost:
         """The part of a host, with a replica for each of its shards."""
         replicas = {rank: make_replica(rank, needs) for rank in needs.shards}
         if needs.settings.asynchrony.generator_ranks is not None:
             return ApartHost(replicas, needs.device, needs.tracer)
-        return DataParallelHost(replicas, needs.device, needs.tracer)
+        together = None
+        if (memory := needs.memory) is not None:
+            networks = next(iter(replicas.values())).models
+            shared = SharedTraining(networks, _policies(needs.settings), memory.hosts, memory)
+            host = min(replicas)
+            together = TogetherHost(host, replicas, memory, shared, needs.settings, needs.tracer)
+        return DataParallelHost(replicas, needs.device, needs.tracer, together)
+
+    def memory_bytes(
+        self,
+        settings: DataParallelSettings,
+        models: Models,
+        hosts: Mapping[int, Sequence[int]],
+    ) -> int:
+        """What hosts share that train together; 0 if they may not."""
+        policies = _policies(settings)
+        is_left_behind = settings.faults.deadline is not None
+        if settings.all_reduce != SHARED or settings.asynchrony.generator_ranks is not None:
+            return 0
+        if is_left_behind or not can_be_shared(policies):
+            return 0
+        networks = {
+            GENERATOR: build_model(models.generator, 0),
+            DISCRIMINATOR: build_model(models.discriminator, 0),
+        }
+        if any(p.dtype != torch.float32 for own in networks.values() for p in own.parameters()):
+            return 0
+        return SharedTraining(networks, policies, hosts).num_bytes
 
     def message_sizes(self, settings: DataParallelSettings, models: Models) -> MessageSizes:
         """Weights on the way out, gradients on the way back."""
@@ -79,7 +109,8 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         return MessageSizes(
             _STATE_BYTES + settings.asynchrony.lag_at(1) * image_bytes[DISCRIMINATOR],
             lambda count: {
-                kind: count * (size + 64) + small_bytes(count) for kind, size in answers.items()
+                **{kind: count * (size + 64) + small_bytes(count) for kind, size in answers.items()},
+                TOGETHER_FORM.kind: count * 64 + small_bytes(count),
             },
             lambda count: {TRAIN: weights + small_bytes(count)},
         )
@@ -106,6 +137,10 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             ranks = ", ".join(map(str, group))
             rows.append((f"{network} alone", f"rank {ranks}; {samples}; rate {rates}"))
         return rows
+
+
+def _policies(settings: DataParallelSettings) -> dict[str, Policy]:
+    return {name: settings.training.policy(name) for name in (GENERATOR, DISCRIMINATOR)}
 
 
 def _sharing(

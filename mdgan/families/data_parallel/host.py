@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,10 +16,12 @@ from mdgan.families.data_parallel.messages import (
     ApartQuestion,
     alone_form,
     gradient_form,
+    is_together,
     read_train,
     read_train_apart,
 )
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Replica
+from mdgan.families.data_parallel.together_host import TogetherHost
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
@@ -59,9 +62,33 @@ class ReplicaHost(HostPart):
 
 
 class DataParallelHost(ReplicaHost):
-    """Its workers train both networks."""
+    """Its workers train both networks.
+
+    Args:
+        together: meets the hosts and the server that share this process's memory, if any do.
+    """
+
+    def __init__(
+        self,
+        replicas: Mapping[int, Replica],
+        device: torch.device,
+        tracer: Tracer,
+        together: TogetherHost | None = None,
+    ) -> None:
+        super().__init__(replicas, device, tracer)
+        self._together = together
+
+    def tell(self) -> dict[str, Any]:
+        """See `HostPart`."""
+        return {} if self._together is None else self._together.tell()
 
     def _train(self, message: Message, transport: HostTransport) -> None:
+        if self._together is not None and is_together(message):
+            answer = self._together.train(message.iteration, lambda: transport.is_over)
+            self._send(answer, transport)
+            return
+        if self._together is not None:
+            self._together.take_back()
         question = read_train(message, self._device)
         self._take_over(question.tensors)
         gradients, losses = {}, {}

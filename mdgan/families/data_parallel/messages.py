@@ -34,6 +34,9 @@ ALONE_KINDS = {DISCRIMINATOR: "DALONE", GENERATOR: "GALONE"}
 IMAGES, LABELS = "images", "labels"
 """What the generator's group sends beside gradients, and what the other learns from."""
 _LABEL_COUNTS = "label_counts"
+TOGETHER_FORM = AnswerForm("TOGETHER", (1,), sums=False)
+"""How hosts answer that have trained in common memory, where everything else lies."""
+_TOGETHER = "together"
 
 
 def gradient_form(reduction: Reduction, shape: tuple[int, ...]) -> AnswerForm:
@@ -68,6 +71,16 @@ def train(iteration: int, question: TrainQuestion) -> Message:
         },
     }
     return Message(TRAIN, iteration, fields, dict(question.tensors))
+
+
+def train_together(iteration: int) -> Message:
+    """Server → host: from an iteration on train with others in common memory."""
+    return Message(TRAIN, iteration, {_TOGETHER: True})
+
+
+def is_together(message: Message) -> bool:
+    """Whether it is what `train_together` made."""
+    return message.fields.get(_TOGETHER) is True
 
 
 def read_train(message: Message, device: torch.device) -> TrainQuestion:

@@ -131,7 +131,14 @@ class Replica:
     def gradients(
         self, reduction: Reduction, batch_sizes: BatchSizes, lag: int = 0, stage: Stage = unobserved
     ) -> tuple[Tensor, Tensor]:
-        """A worker's share of a reduction, and J_disc and J_gen, [2]; J_gen is 0 before then."""
+        """A worker's share of a reduction, and what `learn` returns."""
+        losses = self.learn(reduction, batch_sizes, lag, stage)
+        return self._read(reduction), losses
+
+    def learn(
+        self, reduction: Reduction, batch_sizes: BatchSizes, lag: int = 0, stage: Stage = unobserved
+    ) -> Tensor:
+        """Puts gradients in place; returns J_disc and J_gen, [2]; J_gen is 0 before its turn."""
         if self._generated is None:
             self._gan.use_batch_size(batch_sizes.discriminator, batch_sizes.generator)
             made = self._gan.generate(stage)
@@ -144,7 +151,7 @@ class Replica:
             generator_loss = self._gan.learn_generator(self._generated.judged, stage)
         if reduction.last:
             self._generated = None
-        return self._read(reduction), torch.stack([self._discriminator_loss, generator_loss])
+        return torch.stack([self._discriminator_loss, generator_loss])
 
     def generator_alone(
         self, num_images: int, label_counts: Tensor | None, stage: Stage

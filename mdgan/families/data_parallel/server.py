@@ -2,34 +2,30 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-import torch
 from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import Advance, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
-from mdgan.families.data_parallel.messages import KINDS, TrainQuestion, gradient_form, train
+from mdgan.families.data_parallel.messages import (
+    KINDS,
+    TOGETHER_FORM,
+    TrainQuestion,
+    gradient_form,
+    train,
+)
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import (
     ALL,
     DISCRIMINATOR,
     GENERATOR,
     OF_DISCRIMINATOR,
-    GradientVector,
     Reduction,
     reductions,
-    weight_vectors,
 )
 from mdgan.families.data_parallel.settings import DataParallelSettings
-from mdgan.gan.model_state import (
-    check_names,
-    load_model,
-    optimizer_tensors,
-    part_of,
-    under,
-)
-from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.optimizers import TrainedModel, make_optimizer
+from mdgan.families.data_parallel.together_server import TogetherServer
 from mdgan.gan.weighted_mean import average
 from mdgan.messages import Message
 
@@ -41,65 +37,6 @@ def keeping_up(hosts: Hosts, shares: Collection[int], engine: Engine) -> dict[in
     free = engine.peers.free()
     carried = {host: [n for n in free.get(host, ()) if n in shares] for host in hosts}
     return {host: workers for host, workers in carried.items() if workers}
-
-
-class ReferenceReplica:
-    """A replica with optimizers; `models` are both networks, by name."""
-
-    def __init__(self, models: Mapping[str, nn.Module], policies: Mapping[str, Policy]) -> None:
-        self.models = models
-        self._networks = {
-            name: TrainedModel(model, make_optimizer(model, policies[name]), policies[name])
-            for name, model in models.items()
-        }
-        self._weights = weight_vectors(models)
-        self._answers: dict[Reduction, GradientVector] = {}
-
-    @property
-    def device(self) -> torch.device:
-        """Where it lives."""
-        return next(self.models[GENERATOR].parameters()).device
-
-    def vector(self, reduction: Reduction) -> GradientVector:
-        """What a reduction averages."""
-        if reduction not in self._answers:
-            self._answers[reduction] = reduction.vector(self.models)
-        return self._answers[reduction]
-
-    def weights(self, name: str) -> Tensor:
-        """The present weights of a network, or the buffers of both, as they travel."""
-        return self._weights[name].read()
-
-    def at(self, iteration: int, scales: Mapping[str, float]) -> None:
-        """Learning rates become those of an iteration."""
-        for name, network in self._networks.items():
-            network.at(iteration, scales[name])
-
-    def put(self, reduction: Reduction, mean: Tensor) -> None:
-        """Puts the mean of all workers' gradients in place, and that of their buffers."""
-        self.vector(reduction).write(mean)
-
-    def step(self, reduction: Reduction) -> None:
-        """One optimizer step of each network in a reduction."""
-        for name in reduction.networks:
-            self._networks[name].step()
-
-    def state(self) -> dict[str, Tensor]:
-        """A copy of everything that the next iteration depends on, by network and `…_moments`."""
-        state: dict[str, Tensor] = {}
-        for name, network in self._networks.items():
-            state |= under(f"{name}.", network.model.state_dict())
-            moments = optimizer_tensors(network.model, network.optimizer)
-            state |= under(f"{name}_moments.", moments)
-        return {name: tensor.detach().clone() for name, tensor in state.items()}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restores what `state` returned, or raises `KeyError` or `RuntimeError`."""
-        prefixes = [f"{name}{end}" for name in self._networks for end in (".", "_moments.")]
-        check_names(state, *prefixes)
-        for name, network in self._networks.items():
-            weights, moments = part_of(state, f"{name}."), part_of(state, f"{name}_moments.")
-            load_model(network.model, network.optimizer, weights, moments)
 
 
 class SentWeights:
@@ -170,25 +107,47 @@ class ReplicaServer(ServerPart):
 
 
 class DataParallelServer(ReplicaServer):
-    """Every worker trains both networks."""
+    """Every worker trains both networks.
 
-    def __init__(self, replica: ReferenceReplica, settings: DataParallelSettings) -> None:
+    Args:
+        together: meets the hosts that share this process's memory, if there may be any.
+    """
+
+    def __init__(
+        self,
+        replica: ReferenceReplica,
+        settings: DataParallelSettings,
+        together: TogetherServer | None = None,
+    ) -> None:
         super().__init__(replica, settings)
         self._forms = {
             reduction: gradient_form(reduction, replica.vector(reduction).shape)
             for reduction in KINDS.values()
         }
         self.form = self._forms[OF_DISCRIMINATOR]
+        self._together = together
         self._num_reduced = 0
 
     @property
     def forms(self) -> Sequence[AnswerForm]:
         """See `ServerPart`."""
-        return list(self._forms.values())
+        return [*self._forms.values(), TOGETHER_FORM]
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One iteration."""
-        hosts, i = engine.await_hosts(), done + 1
+        together, i = self._together, done + 1
+        if together is None or not together.meets:
+            hosts = engine.await_hosts()
+            if together is None or not together.can_meet(hosts, engine):
+                return self._advance(i, hosts, engine)
+            together.convene(i, self._num_reduced, hosts, engine)
+            self.sent.keep_only(())
+        advance = together.advance(i, engine)
+        self._num_reduced = together.num_reduced
+        return advance
+
+    def _advance(self, i: int, hosts: Hosts, engine: Engine) -> Advance | None:
+        """One iteration with gradients that hosts send."""
         lag = self.settings.asynchrony.lag_at(i)
         engine.at(i)
 
@@ -213,6 +172,17 @@ class DataParallelServer(ReplicaServer):
             self._num_reduced += 1
         self._num_reduced = 0
         return Advance(i, answers.mean_losses(), sorted(answers.losses))
+
+    def on_lost(self, engine: Engine) -> None:
+        """See `ServerPart`."""
+        super().on_lost(engine)
+        if self._together is not None:
+            self._together.on_lost(engine)
+
+    def close(self) -> None:
+        """See `ServerPart`."""
+        if self._together is not None:
+            self._together.close()
 
     def progress(self) -> dict[str, int]:
         """How many gradients of the next iteration are averaged already."""

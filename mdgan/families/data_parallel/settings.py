@@ -10,10 +10,11 @@ from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, updates_setting
 from mdgan.families.data_parallel.scaling import BatchSizes, Scaling
 from mdgan.gan.optimizer_settings import SCALING_RULE_NAMES
-from mdgan.settings.declare import Settings, parsed, section, setting, text, whole
+from mdgan.settings.declare import Settings, one_of, parsed, section, setting, text, whole
 from mdgan.settings.excludes import Condition, table
 
 NAME = "paragan"
+SHARED = "shared"
 _MOST_BATCHES = 2
 _ALONE = "local-step"
 _MOST_BUFFERED = 1000
@@ -178,6 +179,14 @@ class DataParallelSettings(RunSettings):
     asynchrony = section(AsynchronySettings)
 
     algorithm: str = setting(NAME, "What trains.", text(), is_usual=True)
+    all_reduce: str = setting(
+        SHARED,
+        "Where gradients are added up: in memory that all processes share, if they are on one "
+        "machine and compute on its CPUs (shared), or always by the server (star). The result is "
+        "the same.",
+        one_of(SHARED, "star"),
+        is_usual=True,
+    )
 
     excludes = table(
         """
@@ -259,6 +268,8 @@ class _ParaGAN(Algorithm[DataParallelSettings]):
     def phases(self, settings: DataParallelSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Without steps of the discriminators alone, as long as both networks step at once."""
         server, host = super().phases(settings)
+        if settings.all_reduce != SHARED:
+            host = tuple(phase for phase in host if phase != "step")
         if settings.asynchrony.lag_at(settings.training.iterations):
             server = tuple(phase for phase in server if phase != _ALONE)
         return server, host
@@ -270,6 +281,6 @@ PARAGAN = _ParaGAN(
     DataParallelSettings,
     "mdgan.families.data_parallel.build:BUILDER",
     server_phases=("scale", "send", "wait", "aggregate", _ALONE, "step"),
-    host_phases=("receive", "generate", "real-half", "fake-half", "aggregate", "send"),
+    host_phases=("receive", "generate", "real-half", "fake-half", "aggregate", "send", "step"),
 )
 """Shi et al. 2024."""

@@ -20,7 +20,14 @@ from mdgan.engine.settings import num_participants
 from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.engine.stages.mask_host import HostMask
 from mdgan.engine.stages.mask_server import ServerMask
-from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, mean_size
+from mdgan.families.contract import (
+    Builder,
+    ClassCounts,
+    HostNeeds,
+    Planning,
+    ServerNeeds,
+    mean_size,
+)
 from mdgan.families.federated.averaging import Averaging, WeightedAveraging
 from mdgan.families.federated.clusters import cluster_counts
 from mdgan.families.federated.cohort import AtHome, Cohort
@@ -55,17 +62,12 @@ _PIECE = 256
 
 
 class _Federated(Builder[FederatedSettings]):
-    def server(
-        self,
-        settings: FederatedSettings,
-        models: Models,
-        device: torch.device,
-        shards: Mapping[int, Shard],
-    ) -> FederatedServer:
+    def server(self, needs: ServerNeeds[FederatedSettings]) -> FederatedServer:
         """The server's part, with both models drawn from the seed."""
+        settings, models, shards = needs.settings, needs.models, needs.shards
         both = GlobalModels(
-            make_model(models.generator, "generator", settings.training, device),
-            make_model(models.discriminator, "discriminator", settings.training, device),
+            make_model(models.generator, "generator", settings.training, needs.device),
+            make_model(models.discriminator, "discriminator", settings.training, needs.device),
         )
         form = update_form(settings, both.vector.shape)
         masked = settings.secure.secure_aggregation
@@ -84,7 +86,7 @@ class _Federated(Builder[FederatedSettings]):
                 contents = partial(shards.read_once, Contents.of)
             blocks = both.vector.num_weight_blocks
             averaging = PoissonRounds(settings, blocks, refresh, contents)
-        return FederatedServer(both, cohort, averaging, settings, device)
+        return FederatedServer(both, cohort, averaging, settings, needs.device)
 
     def host(self, needs: HostNeeds[FederatedSettings]) -> HostPart:
         """The part of a host, with a client for each of its shards, or with slots for all."""

@@ -19,7 +19,15 @@ from mdgan.engine.message_sizes import (
 from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.engine.stages.mask_host import HostMask
 from mdgan.engine.stages.mask_server import ServerMask
-from mdgan.families.contract import Builder, ClassCounts, Exchange, HostNeeds, Planning, mean_size
+from mdgan.families.contract import (
+    Builder,
+    ClassCounts,
+    Exchange,
+    HostNeeds,
+    Planning,
+    ServerNeeds,
+    mean_size,
+)
 from mdgan.families.mdgan.algorithm import GeneratorLearner
 from mdgan.families.mdgan.arrival import ByArrival
 from mdgan.families.mdgan.host import MDGANHost
@@ -57,16 +65,10 @@ _FLOAT_BYTES = 4
 class MDGANBuilder(Builder[MDGANSettings]):
     """Makes the two parts of MD-GAN, and says what `mdgan plan` must know of them."""
 
-    def server(
-        self,
-        settings: MDGANSettings,
-        models: Models,
-        device: torch.device,
-        shards: Mapping[int, Shard],
-    ) -> MDGANServer:
+    def server(self, needs: ServerNeeds[MDGANSettings]) -> MDGANServer:
         """The server's part, with w drawn from the seed."""
-        del shards
-        learner = make_generator_learner(settings, models, device)
+        settings, models = needs.settings, needs.models
+        learner = make_generator_learner(settings, models, needs.device)
         return make_server(learner, settings, models.shape, _num_weights(models))
 
     def host(self, needs: HostNeeds[MDGANSettings]) -> MDGANHost:

@@ -6,12 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mdgan.data.shard import Shard
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.message_sizes import MessageSizes
 from mdgan.engine.parts import Advance, ServerPart
 from mdgan.engine.server.engine import Engine
-from mdgan.families.contract import Builder, ClassCounts
+from mdgan.families.contract import Builder, ClassCounts, ServerNeeds
 from mdgan.families.standalone.settings import StandaloneSettings
 from mdgan.gan.build import Models, make_local_gan
 from mdgan.gan.local_gan import LocalGAN, resolve_kappa
@@ -57,15 +56,10 @@ class StandaloneServer(ServerPart):
 
 
 class _Standalone(Builder[StandaloneSettings]):
-    def server(
-        self,
-        settings: StandaloneSettings,
-        models: Models,
-        device: torch.device,
-        shards: Mapping[int, Shard],
-    ) -> StandaloneServer:
+    def server(self, needs: ServerNeeds[StandaloneSettings]) -> StandaloneServer:
         """Both models and all data."""
-        ((rank, shard),) = shards.items()
+        settings, models, device = needs.settings, needs.models, needs.device
+        ((rank, shard),) = needs.shards.items()
         gan = make_local_gan(
             rank,
             models,

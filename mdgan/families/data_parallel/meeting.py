@@ -1,0 +1,262 @@
+"""How the server and the hosts of one machine meet, through numbers in common memory.
+
+Reductions are counted over the whole run: q = 1, 2, … In each of them every host gives the
+gradients of its workers, waits until all have given theirs, steps its share of the weights, and
+waits until all have stepped. A number has one process that writes it.
+
+The server lets iterations begin, at most one ahead of the one that it waits for. While it looks at
+the generator of an iteration, hosts work on the next one, up to the step that would change it.
+
+A host that has died is over: nothing waits for it any more. It took part in a reduction if it had
+given its gradients by then. That is the same for all others, since nothing can change it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from math import inf, isfinite, isnan
+from typing import NamedTuple
+
+import numpy as np
+
+from mdgan.engine.common_memory import Room
+from mdgan.engine.stages.screen import ABSURD_FACTOR, LEAST_VOTES
+from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Reduction
+from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
+
+_NETWORKS = (DISCRIMINATOR, GENERATOR)
+_KINDS = ((DISCRIMINATOR,), (GENERATOR,), _NETWORKS)
+"""Of reductions; what norm is usual is known of each."""
+_AT_ONCE = 2
+"""Iterations of which something is written: the present one, and the next."""
+_STEPS = 1 << 24
+"""More than one process takes in a reduction."""
+_NO_END = 1 << 62
+
+
+class Order(NamedTuple):
+    """What the hosts are to do in an iteration.
+
+    Attributes:
+        before: how many reductions there were before.
+        first: which one of the iteration is the first that is left to do, counted from 0.
+        rates: by what the networks' learning rates are multiplied.
+        shares: of the workers that find gradients.
+    """
+
+    before: int
+    first: int
+    rates: Mapping[str, float]
+    shares: Mapping[int, WorkerShare]
+
+
+class Meeting:
+    """The numbers; see above. `hosts` are all that may take part, each with its workers."""
+
+    def __init__(self, hosts: Mapping[int, Sequence[int]], room: Room) -> None:
+        self.hosts = {host: tuple(workers) for host, workers in hosts.items()}
+        self.host_of = {n: host for host, workers in self.hosts.items() for n in workers}
+        self._rows = {host: row for row, host in enumerate(self.hosts)}
+        self._columns = {n: column for column, n in enumerate(self.host_of)}
+        num_hosts, num_workers = len(self._rows), len(self._columns)
+        # Written by the server.
+        self._until, self._end, self._looked_at, self._given_up = range(4)
+        self._server = room.array(np.int64, 4)
+        self._orders = room.array(np.int64, _AT_ONCE, 2)
+        self._rates = room.array(np.float64, _AT_ONCE, len(_NETWORKS))
+        self._shares = room.array(np.float64, _AT_ONCE, num_workers, 3)
+        self._over = room.array(np.int64, num_hosts)
+        # Written by hosts, or by the server for one that is over.
+        self._given = room.array(np.int64, num_hosts)
+        self._stepped = room.array(np.int64, num_hosts)
+        self._positions = room.array(np.int64, num_hosts, 2)
+        self._norms = room.array(np.float64, num_workers)
+        self._largest = room.array(np.float64, num_workers, len(_KINDS))
+        self._losses = room.array(np.float32, _AT_ONCE, num_workers, 2)
+        self._refused = room.array(np.float64, _AT_ONCE, num_workers)
+
+    # The server's.
+
+    def convene(self, hosts: Collection[int], iteration: int, before: int) -> None:
+        """Some hosts, which stand still, meet from an iteration on, after so many reductions."""
+        for host, row in self._rows.items():
+            self._given[row] = self._stepped[row] = before
+            self._over[row] = host not in hosts
+        self._server[:] = iteration - 1, _NO_END, iteration - 1, 0
+
+    def let_begin(self, iteration: int, order: Order) -> None:
+        """An iteration may begin as soon as the one before is over."""
+        self.write_order(iteration, order)
+        self._server[self._until] = iteration
+
+    def write_order(self, iteration: int, order: Order) -> None:
+        """Writes what is to be done in an iteration that no host has begun."""
+        place = iteration % _AT_ONCE
+        self._orders[place] = order.before, order.first
+        self._rates[place] = [order.rates[network] for network in _NETWORKS]
+        self._shares[place] = 0.0
+        for worker, (sizes, weight) in order.shares.items():
+            self._shares[place, self._columns[worker]] = *sizes, weight
+        self._refused[place] = 0.0
+
+    @property
+    def end(self) -> int | None:
+        """The iteration after which hosts part, if that is decided."""
+        end = int(self._server[self._end])
+        return None if end == _NO_END else end
+
+    def part_after(self, iteration: int) -> None:
+        """Hosts part after an iteration, and listen to the server's messages again."""
+        self._server[self._end] = iteration
+
+    def look_at(self, iteration: int) -> None:
+        """The server has all that it needs of the generator up to an iteration."""
+        self._server[self._looked_at] = iteration
+
+    def give_up(self) -> None:
+        """Hosts part at once, wherever they are."""
+        self._server[self._given_up] = 1
+
+    def bury(self, host: int) -> None:
+        """A host's process is gone for good."""
+        self._over[self._rows[host]] = 1
+
+    def owes_step(self, host: int) -> int:
+        """The reduction in which a host that is over has left its share undone; 0 if none."""
+        row = self._rows[host]
+        given = int(self._given[row])
+        return given if self._over[row] and self._stepped[row] < given else 0
+
+    def num_stepped(self, host: int) -> int:
+        """The last reduction in which a host has stepped its share."""
+        return int(self._stepped[self._rows[host]])
+
+    def num_done(self) -> int:
+        """Grows whenever a host gives gradients or has stepped."""
+        return int(self._given.sum() + self._stepped.sum())
+
+    def slowest(self, hosts: Collection[int]) -> list[int]:
+        """Those of some hosts that keep the others waiting."""
+        done = {host: self._given[self._rows[host]] + self.num_stepped(host) for host in hosts}
+        return [host for host in hosts if done[host] == min(done.values())]
+
+    def last_given(self) -> int:
+        """The last reduction for which any host has given its gradients."""
+        return int(self._given.max())
+
+    def losses(self, iteration: int, workers: Sequence[int]) -> np.ndarray:
+        """J_disc and J_gen of some workers in an iteration, float32 [N, 2]."""
+        columns = [self._columns[worker] for worker in workers]
+        return self._losses[iteration % _AT_ONCE][columns]
+
+    def refusals(self, iteration: int) -> dict[int, float]:
+        """The workers whose gradients were left out in an iteration, with the norm of these."""
+        refused = self._refused[iteration % _AT_ONCE]
+        found = {n: float(refused[column]) for n, column in self._columns.items()}
+        return {n: norm for n, norm in found.items() if norm != 0.0}
+
+    # Hosts'.
+
+    def order_for(self, iteration: int) -> Order:
+        """What is to be done in an iteration that may begin."""
+        place = iteration % _AT_ONCE
+        before, first = map(int, self._orders[place])
+        shares = {
+            n: WorkerShare(BatchSizes(int(learning), int(judging)), float(weight))
+            for n, (learning, judging, weight) in zip(
+                self._columns, self._shares[place], strict=True
+            )
+            if weight
+        }
+        rates = dict(zip(_NETWORKS, map(float, self._rates[place]), strict=True))
+        return Order(before, first, rates, shares)
+
+    def may_begin(self, iteration: int) -> bool:
+        """Whether an iteration may begin."""
+        return bool(self._server[self._until] >= iteration)
+
+    def parts_before(self, iteration: int) -> bool:
+        """Whether hosts part before an iteration."""
+        return bool(self._server[self._end] < iteration)
+
+    @property
+    def is_given_up(self) -> bool:
+        """See `give_up`."""
+        return bool(self._server[self._given_up])
+
+    def is_looked_at(self, iteration: int) -> bool:
+        """See `look_at`."""
+        return bool(self._server[self._looked_at] >= iteration)
+
+    def note(
+        self,
+        iteration: int,
+        worker: int,
+        reduction: Reduction,
+        norm: float,
+        losses: Sequence[float],
+    ) -> None:
+        """Says of a worker's gradients how long they are, and its losses."""
+        column, kind = self._columns[worker], _KINDS.index(reduction.networks)
+        self._norms[column] = norm
+        if isfinite(norm):
+            self._largest[column, kind] = max(self._largest[column, kind], norm)
+        self._losses[iteration % _AT_ONCE, column] = losses
+
+    def give(self, host: int, q: int) -> None:
+        """The gradients of a host's workers lie there."""
+        self._given[self._rows[host]] = q
+
+    def step(self, host: int, q: int) -> None:
+        """A host has stepped its share of the weights."""
+        self._stepped[self._rows[host]] = q
+
+    def refuse(self, iteration: int, worker: int) -> None:
+        """A worker's gradients were left out."""
+        norm = self._norms[self._columns[worker]]
+        self._refused[iteration % _AT_ONCE, self._columns[worker]] = norm if norm else inf
+
+    # Everybody's.
+
+    def have_given(self, q: int) -> bool:
+        """Whether all hosts have given their gradients, but those that are over."""
+        return bool(((self._given >= q) | (self._over != 0)).all())
+
+    def members(self, q: int) -> tuple[int, ...]:
+        """The hosts that take part in a reduction, once all have given their gradients."""
+        return tuple(host for host, row in self._rows.items() if self._given[row] >= q)
+
+    def have_stepped(self, q: int) -> bool:
+        """Whether all that take part in a reduction have stepped."""
+        return bool(((self._stepped >= q) | (self._given < q)).all()) and self.have_given(q)
+
+    def usable(self, workers: Sequence[int], reduction: Reduction) -> list[int]:
+        """Those whose gradients are finite, and no absurd number of times longer than usual.
+
+        As `engine/stages/screen.py` has it: the median of the longest that each has had is usual.
+        """
+        columns, kind = [self._columns[n] for n in workers], _KINDS.index(reduction.networks)
+        votes = sorted(float(vote) for vote in self._largest[columns, kind])
+        usual = votes[len(votes) // 2] if len(votes) >= LEAST_VOTES else 0.0
+        most = ABSURD_FACTOR * usual if usual else inf
+        norms = [float(norm) for norm in self._norms[columns]]
+        return [
+            n for n, norm in zip(workers, norms, strict=True) if isfinite(norm) and norm <= most
+        ]
+
+    def position(self, host: int, q: int) -> tuple[int, bool]:
+        """How many pieces a host has stepped in a reduction, and whether the next one is saved."""
+        stepped, saved = map(int, self._positions[self._rows[host]])
+        done = stepped - q * _STEPS if stepped >= q * _STEPS else 0
+        return done, saved == q * _STEPS + done
+
+    def note_saved(self, host: int, q: int, piece: int) -> None:
+        """A host has saved a piece as it was, and begins to step it."""
+        self._positions[self._rows[host], 1] = q * _STEPS + piece
+
+    def note_stepped(self, host: int, q: int, num_pieces: int) -> None:
+        """A host has stepped so many pieces of its share."""
+        self._positions[self._rows[host], 0] = q * _STEPS + num_pieces
+
+
+def why_left_out(norm: float) -> str:
+    """Why gradients of a norm were left out, in words."""
+    return "NaN or Inf" if isnan(norm) or norm == inf else f"norm {norm:.2g}, far above the usual"

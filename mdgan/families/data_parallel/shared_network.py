@@ -1,0 +1,175 @@
+"""A network in memory that the processes of one machine share.
+
+Each worker lays its gradients beside those of the others. The weights are cut into pieces; the
+owner of a piece adds up what lies there for it, and steps its weights and moments in place. So
+nothing is sent, and the optimizer's work is shared out, too (Rajbhandari et al. 2020, "ZeRO",
+section 5.1).
+
+The bits are those of one process. Sums on a grid do not depend on who adds up what
+(`weighted_mean.py`). Adam steps each weight by itself, so its pieces may be cut anywhere. All other
+optimizers, and a bound on the norm of the gradient, get whole tensors.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mdgan.engine.common_memory import Room
+from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, Policy
+from mdgan.gan.optimizers import COUNTS, TrainedModel, kept_by
+
+PIECE = 1 << 16
+"""Weights in a piece of Adam's: a core's cache holds what is computed of them."""
+_ALIGNED = 16
+"""Weights of a tensor begin at a multiple of so many, as where torch finds a place for it."""
+STEPPED, COUNT, NUMBERS = 0, 1, 2
+"""What is noted of a piece: whether it was stepped, what the optimizer counts for all weights
+together, and from there on what it keeps as numbers."""
+
+
+def can_be_shared(policies: Mapping[str, Policy]) -> bool:
+    """Whether the optimizers are known to step each tensor by itself."""
+    return not any(
+        policy.looks_ahead or policy.inner in OPTIMIZER_NAMES.registered
+        for policy in policies.values()
+    )
+
+
+class Piece:
+    """Some weights that one process steps: a part of all, or a whole tensor if one is given."""
+
+    def __init__(self, number: int, begin: int, count: int, like: Tensor | None = None) -> None:
+        self.number = number
+        self._begin = begin
+        self._end = begin + count
+        self.count = count
+        self._form = None if like is None else (like.shape, like.stride())
+
+    def of(self, flat: Tensor) -> Tensor:
+        """Its part of all weights, moments or gradients."""
+        return flat[self._begin : self._end]
+
+    def formed(self, values: Tensor) -> Tensor:
+        """So many values, as the optimizer sees them."""
+        if self._form is None:
+            return values
+        return values.as_strided(*self._form, values.storage_offset())
+
+
+class SharedNetwork:
+    """A network in common memory.
+
+    Args:
+        model: of the architecture.
+        workers: those that lay down gradients.
+    """
+
+    def __init__(
+        self, model: nn.Module, policy: Policy, workers: Sequence[int], room: Room
+    ) -> None:
+        self.policy = policy
+        self.kept = kept_by(policy)
+        ordered = trained_first(model)
+        trained = [parameter for parameter in ordered if parameter.requires_grad]
+        self._begins = [0, *accumulate(map(_places, ordered))]
+        count = self._begins[len(trained)]
+        whole = policy.inner != "adam" or policy.clip_norm is not None
+        self.pieces = [
+            Piece(n, self._begins[n], parameter.numel(), parameter)
+            for n, parameter in enumerate(trained)
+        ]
+        self._piece_of = list(range(len(trained)))
+        if not whole:
+            begins = range(0, count, PIECE)
+            self.pieces = [Piece(n, at, min(PIECE, count - at)) for n, at in enumerate(begins)]
+            self._piece_of = [begin // PIECE for begin in self._begins[: len(trained)]]
+        self._all_weights = room.tensor(self._begins[-1])
+        self.weights = self._all_weights[:count]
+        self.moments = {name: room.tensor(count) for name in self.kept.moments}
+        self.gradients = {worker: room.tensor(count) for worker in workers}
+        self.num_noted = NUMBERS + len(self.kept.numbers)
+        self.noted = room.array(np.float64, len(self.pieces), self.num_noted)
+
+    def views(self, flat: Tensor, model: nn.Module) -> list[Tensor]:
+        """All weights, or the moments or gradients of those that are trained, by parameter."""
+        return [
+            flat.as_strided(parameter.shape, parameter.stride(), flat.storage_offset() + begin)
+            for parameter, begin in zip(trained_first(model), self._begins, strict=False)
+            if begin < len(flat)
+        ]
+
+    @torch.no_grad()
+    def take_in(self, network: TrainedModel) -> None:
+        """The server's weights and moments become those here; what is here already stays."""
+        model, states = network.model, network.optimizer.state
+        ordered = trained_first(model)
+        for parameter, view in zip(ordered, self.views(self._all_weights, model), strict=True):
+            if parameter.data_ptr() != view.data_ptr():
+                view.copy_(parameter)
+                parameter.data = view
+        for name, flat in self.moments.items():
+            for parameter, view in zip(ordered, self.views(flat, model), strict=False):
+                own = states.get(parameter, {})
+                if name in own and own[name].data_ptr() != view.data_ptr():
+                    view.copy_(own[name])
+                    own[name] = view
+        count = network.optimizer.param_groups[0].get(COUNTS[0], 0)
+        for parameter, piece in zip(ordered, self._piece_of, strict=False):
+            own = states.get(parameter, {})
+            numbers = [float(own.get(name, 0.0)) for name in self.kept.numbers]
+            self.noted[piece] = [bool(own), count, *numbers]
+
+    def tell(self, network: TrainedModel) -> None:
+        """The server's optimizer keeps what is here, as if it had taken the steps itself."""
+        ordered, states = trained_first(network.model), network.optimizer.state
+        moments = {name: self.views(flat, network.model) for name, flat in self.moments.items()}
+        for n, (parameter, piece) in enumerate(zip(ordered, self._piece_of, strict=False)):
+            noted = self.noted[piece]
+            numbers = zip(self.kept.numbers, noted[NUMBERS:], strict=True)
+            own = {name: torch.tensor(value, dtype=torch.float32) for name, value in numbers}
+            own |= {name: views[n] for name, views in moments.items()}
+            states[parameter] = own if noted[STEPPED] else {}
+        if self.kept.counts_steps and len(self.pieces):
+            network.optimizer.param_groups[0][COUNTS[0]] = int(self.noted[0, COUNT])
+
+
+class LentModel:
+    """A worker's copy of a network, whose weights are those in common memory."""
+
+    def __init__(self, network: SharedNetwork, model: nn.Module, worker: int) -> None:
+        self._ordered = trained_first(model)
+        self._weights = network.views(network._all_weights, model)
+        self._laid_down = network.gradients[worker]
+        self._gradients = network.views(self._laid_down, model)
+
+    def lend(self) -> None:
+        """The weights in common memory become the model's."""
+        for parameter, view in zip(self._ordered, self._weights, strict=True):
+            parameter.data = view
+
+    def take_back(self) -> None:
+        """The model has weights of its own again, with the same values."""
+        for parameter in self._ordered:
+            parameter.data = parameter.data.clone()
+
+    @torch.no_grad()
+    def lay_down(self) -> Tensor:
+        """Puts down the gradients, zeros where there are none; returns them all, [weights]."""
+        for parameter, view in zip(self._ordered, self._gradients, strict=False):
+            if parameter.grad is None:
+                view.zero_()
+            else:
+                view.copy_(parameter.grad)
+        return self._laid_down
+
+
+def trained_first(model: nn.Module) -> list[nn.Parameter]:
+    """All parameters, those that are trained before the others."""
+    return sorted(model.parameters(), key=lambda parameter: not parameter.requires_grad)
+
+
+def _places(tensor: Tensor) -> int:
+    return -(-tensor.numel() // _ALIGNED) * _ALIGNED

@@ -1,0 +1,243 @@
+"""Reductions in common memory: what a process adds up and steps of both networks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mdgan.engine.common_memory import CommonMemory, Room
+from mdgan.families.data_parallel.meeting import Meeting, Order
+from mdgan.families.data_parallel.replica import GradientVector, Reduction
+from mdgan.families.data_parallel.shared_network import (
+    COUNT,
+    NUMBERS,
+    STEPPED,
+    Piece,
+    SharedNetwork,
+)
+from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizers import COUNTS, TrainedModel, make_optimizer
+from mdgan.gan.weighted_mean import average
+
+
+class Journal(NamedTuple):
+    """Where a host keeps a piece as it was before the step that it takes."""
+
+    values: Tensor
+    """Weights, then each moment."""
+    noted: np.ndarray
+
+
+class SharedTraining:
+    """Both networks in common memory, and where the processes meet that train them.
+
+    Args:
+        models: of the architectures, by network.
+        hosts: all that may take part, each with its workers.
+        memory: None only to find out how many bytes it takes.
+
+    Attributes:
+        buffers: by worker, the buffers of both models after its last iteration; `mean_buffers`:
+            their mean.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, nn.Module],
+        policies: Mapping[str, Policy],
+        hosts: Mapping[int, Sequence[int]],
+        memory: CommonMemory | None = None,
+    ) -> None:
+        room = Room(memory)
+        self.meeting = Meeting(hosts, room)
+        workers = list(self.meeting.host_of)
+        self.networks = {
+            name: SharedNetwork(model, policies[name], workers, room)
+            for name, model in models.items()
+        }
+        shape = GradientVector([], list(models.values())).shape
+        self.buffers = {worker: room.tensor(prod(shape)).view(shape) for worker in workers}
+        self.mean_buffers = room.tensor(prod(shape), torch.float64).view(shape)
+        largest = max(map(_journal_size, self.networks.values()))
+        num_noted = max(network.num_noted for network in self.networks.values())
+        self.journals = {
+            host: Journal(room.tensor(largest), room.array(np.float64, num_noted)) for host in hosts
+        }
+        self.num_bytes = room.num_bytes
+
+
+def _journal_size(network: SharedNetwork) -> int:
+    largest = max((piece.count for piece in network.pieces), default=0)
+    return largest * (1 + len(network.moments))
+
+
+class _PieceSteps:
+    """The optimizer of one piece. Another process may have stepped the piece since."""
+
+    def __init__(self, network: SharedNetwork, piece: Piece, gradient: Tensor) -> None:
+        self.gradient = gradient
+        self.parameter = nn.Parameter(piece.formed(piece.of(network.weights)))
+        self.parameter.grad = piece.formed(gradient)
+        model = nn.ParameterList([self.parameter])
+        policy = replace(network.policy, clip_norm=None)  # that is of all pieces together
+        self._trained = TrainedModel(model, make_optimizer(model, policy), policy)
+        self._counts_steps = network.kept.counts_steps
+        self._laid_down = {n: piece.of(flat) for n, flat in network.gradients.items()}
+        self._noted = network.noted[piece.number]
+        self._parts = [piece.of(flat) for flat in (network.weights, *network.moments.values())]
+        self._moments = {
+            name: piece.formed(piece.of(flat)) for name, flat in network.moments.items()
+        }
+        self._numbers = {name: torch.zeros(()) for name in network.kept.numbers}
+
+    def add_up(self, weights: Mapping[int, float]) -> None:
+        """Puts the mean of some workers' gradients in place."""
+        laid_down = {worker: self._laid_down[worker] for worker in weights}
+        self.gradient.copy_(average(laid_down, (), weights))
+
+    def save(self, journal: Journal) -> None:
+        """Keeps everything that a step changes."""
+        for n, part in enumerate(self._parts):
+            journal.values[n * len(part) : (n + 1) * len(part)] = part
+        journal.noted[: len(self._noted)] = self._noted
+
+    def restore(self, journal: Journal) -> None:
+        """Takes everything back."""
+        for n, part in enumerate(self._parts):
+            part.copy_(journal.values[n * len(part) : (n + 1) * len(part)])
+        self._noted[:] = journal.noted[: len(self._noted)]
+
+    def step(self, iteration: int, rate: float) -> None:
+        """One step with the gradient that is in place."""
+        optimizer, noted = self._trained.optimizer, self._noted
+        (group,) = optimizer.param_groups
+        optimizer.state[self.parameter] = {}
+        if noted[STEPPED]:
+            for number, value in zip(self._numbers.values(), noted[NUMBERS:], strict=True):
+                number.fill_(float(value))
+            optimizer.state[self.parameter] = {**self._moments, **self._numbers}
+        if self._counts_steps:
+            group[COUNTS[0]] = int(noted[COUNT])
+        self._trained.at(iteration, rate)
+        self._trained.step()
+        own = optimizer.state[self.parameter]
+        for name, moment in self._moments.items():
+            if own[name] is not moment:  # the first step has made it
+                moment.copy_(own[name])
+        noted[NUMBERS:] = [float(own[name]) for name in self._numbers]
+        noted[COUNT] = group.get(COUNTS[0], 0)
+        noted[STEPPED] = 1.0
+
+
+class _NetworkSteps:
+    """What a process steps of one network."""
+
+    def __init__(self, network: SharedNetwork) -> None:
+        self.sizes = [piece.count for piece in network.pieces]
+        self.clip_norm = network.policy.clip_norm
+        # The norm of all gradients together needs them all at a time.
+        one = torch.zeros(max(self.sizes, default=0))
+        self.pieces = [
+            _PieceSteps(network, piece, one[:size] if self.clip_norm is None else torch.zeros(size))
+            for piece, size in zip(network.pieces, self.sizes, strict=True)
+        ]
+
+    def clip(self, weights: Mapping[int, float]) -> None:
+        """Adds up all gradients, and scales them down together."""
+        for piece in self.pieces:
+            piece.add_up(weights)
+        parameters = [piece.parameter for piece in self.pieces]
+        nn.utils.clip_grad_norm_(parameters, float(self.clip_norm or 0.0))
+
+
+class _Task(NamedTuple):
+    """A piece of a network; of none the buffers of both."""
+
+    network: str
+    piece: int = 0
+
+
+_BUFFERS = _Task("")
+
+
+class Stepper:
+    """What one process adds up and steps: its own share, or that of a host that has died."""
+
+    def __init__(self, shared: SharedTraining) -> None:
+        self._shared = shared
+        self._meeting = shared.meeting
+        self._networks = {name: _NetworkSteps(own) for name, own in shared.networks.items()}
+        self._divided: dict[tuple[Reduction, tuple[int, ...]], list[list[_Task]]] = {}
+
+    @torch.no_grad()
+    def step(self, host: int, q: int, iteration: int, reduction: Reduction, order: Order) -> None:
+        """Steps a host's share in reduction q, from where that host has got to.
+
+        All hosts have given their gradients.
+        """
+        meeting, members = self._meeting, self._meeting.members(q)
+        given = [n for n in order.shares if meeting.host_of[n] in members]
+        usable = meeting.usable(given, reduction)
+        for worker in given:
+            if worker not in usable and meeting.host_of[worker] == host:
+                meeting.refuse(iteration, worker)
+        if not usable:
+            return
+        weights = {n: order.shares[n].weight for n in usable}
+        for name in reduction.networks:
+            if self._networks[name].clip_norm is not None:
+                self._networks[name].clip(weights)
+        journal = self._shared.journals[host]
+        tasks = self._share(reduction, members, host)
+        begin, is_saved = meeting.position(host, q)
+        for n, task in enumerate(tasks[begin:], begin):
+            if task == _BUFFERS:
+                buffers = {worker: self._shared.buffers[worker] for worker in weights}
+                self._shared.mean_buffers.copy_(average(buffers, (), weights))
+                continue
+            network = self._networks[task.network]
+            piece = network.pieces[task.piece]
+            if is_saved:
+                piece.restore(journal)
+                is_saved = False
+            if network.clip_norm is None:
+                piece.add_up(weights)
+            piece.save(journal)
+            meeting.note_saved(host, q, n)
+            piece.step(iteration, order.rates[task.network])
+            meeting.note_stepped(host, q, n + 1)
+
+    def _share(self, reduction: Reduction, members: tuple[int, ...], host: int) -> list[_Task]:
+        """What a host steps in a reduction."""
+        key = reduction, members
+        if key not in self._divided:
+            tasks = [
+                _Task(name, n)
+                for name in reduction.networks
+                for n in range(len(self._networks[name].pieces))
+            ]
+            sizes = [self._networks[task.network].sizes[task.piece] for task in tasks]
+            if reduction.last:
+                tasks.append(_BUFFERS)
+                sizes.append(self._shared.mean_buffers.numel())
+            shares = divide(sizes, len(members))
+            self._divided[key] = [[tasks[n] for n in owned] for owned in shares]
+        return self._divided[key][members.index(host)]
+
+
+def divide(sizes: Sequence[int], num_owners: int) -> list[list[int]]:
+    """Shares out pieces: which ones each owner has, in increasing order.
+
+    The largest first, each to the owner with the least so far (Graham 1969).
+    """
+    owned: list[list[int]] = [[] for _ in range(num_owners)]
+    load = [0] * num_owners
+    for piece in sorted(range(len(sizes)), key=lambda piece: (-sizes[piece], piece)):
+        owner = load.index(min(load))
+        owned[owner].append(piece)
+        load[owner] += sizes[piece]
+    return [sorted(pieces) for pieces in owned]

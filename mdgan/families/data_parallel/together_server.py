@@ -1,0 +1,285 @@
+"""The server of workers that train together in common memory: it lets them begin, and looks on.
+
+Hosts are asked once, and then train one iteration after the other while the server writes how far
+they may go. After a short while they part, which means that they answer, and listen to messages
+again: that is when hosts come and go, and when checkpoints are made.
+"""
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import time
+
+import torch
+
+from mdgan.engine.common_memory import SERVER, CommonMemory
+from mdgan.engine.parts import Advance
+from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.hosts import Hosts
+from mdgan.families.data_parallel.meeting import Order, why_left_out
+from mdgan.families.data_parallel.messages import TOGETHER_FORM, train_together
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica
+from mdgan.families.data_parallel.replica import (
+    DISCRIMINATOR,
+    GENERATOR,
+    GradientVector,
+    Reduction,
+    reductions,
+)
+from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.families.data_parallel.shared_steps import SharedTraining, Stepper
+
+_TOGETHER_SECONDS = 0.5
+"""How long hosts train before they listen to messages again."""
+_LISTEN_SECONDS = 0.05
+
+
+class TogetherServer:
+    """The server, as it meets hosts that share its memory.
+
+    Attributes:
+        num_reduced: how many reductions of the next iteration are done already.
+    """
+
+    def __init__(
+        self,
+        replica: ReferenceReplica,
+        memory: CommonMemory,
+        shared: SharedTraining,
+        settings: DataParallelSettings,
+    ) -> None:
+        self.num_reduced = 0
+        self._replica = replica
+        self._memory = memory
+        self._shared = shared
+        self._meeting = shared.meeting
+        self._settings = settings
+        self._scaling = settings.scaling()
+        self._stepper = Stepper(shared)
+        self._buffers = GradientVector([], list(replica.models.values()))
+        self._processes: dict[int, int] = {}  # host → a file descriptor of its process
+        self._hosts: dict[int, list[int]] = {}  # of this meeting, those that live
+        self._asked: Hosts = {}
+        self._orders: dict[int, Order] = {}
+        self._first = 0
+        self._num_before = 0
+        self._since = self._listened = 0.0
+        self._take_in()
+
+    @property
+    def meets(self) -> bool:
+        """Whether hosts train together now."""
+        return bool(self._asked)
+
+    def can_meet(self, hosts: Hosts, engine: Engine) -> bool:
+        """Whether some hosts, who stand still, have the memory."""
+        return all(self._knows(host, engine) for host in hosts)
+
+    def convene(self, iteration: int, num_reduced: int, hosts: Hosts, engine: Engine) -> None:
+        """Asks hosts to train together from an iteration on, of which a part may be done."""
+        self._take_in()
+        self.num_reduced = num_reduced
+        self._asked, self._first = dict(hosts), iteration
+        self._hosts = {host: list(workers) for host, workers in hosts.items()}
+        self._meeting.convene(hosts, iteration, self._num_before)
+        self._orders = {}
+        self._let_begin(iteration, engine)
+        self._since = time.monotonic()
+        engine.ask(iteration, hosts, lambda _: train_together(iteration))
+
+    def advance(self, i: int, engine: Engine) -> Advance | None:
+        """Waits until an iteration is over, and lets the next one begin meanwhile."""
+        try:
+            return self._advance(i, engine)
+        except BaseException:
+            self.close()
+            raise
+
+    def _advance(self, i: int, engine: Engine) -> Advance | None:
+        meeting = self._meeting
+        engine.at(i)
+        self._listen(engine)
+        meeting.look_at(i - 1)
+        if self._must_part_after(i, engine):
+            meeting.part_after(i)
+        else:
+            self._let_begin(i + 1, engine)
+        self._memory.wake(self._hosts)
+        end = self._end_of(i)
+        with engine.span("wait"):
+            self._await(end, engine)
+        order = self._orders.pop(i)
+        if (reduced := meeting.last_given()) < end:  # all hosts are gone
+            self.num_reduced = order.first + max(0, reduced - order.before)
+            self._part(reduced)
+            return None
+        self.num_reduced = 0
+        with engine.span("aggregate"):
+            self._buffers.write(self._shared.mean_buffers)
+            workers = self._judge(i, order, end, engine)
+            losses = torch.from_numpy(meeting.losses(i, workers))
+        if meeting.end == i:
+            self._hosts = {}  # they write nothing any more
+            engine.collect(self._first, self._asked, form=TOGETHER_FORM)
+            self._part(end)
+        else:
+            engine.peers.answered(workers)
+        return Advance(i, losses, workers)
+
+    def on_lost(self, engine: Engine) -> None:
+        """Nobody waits for hosts any more that are gone; what they left undone will be done."""
+        live = engine.peers.hosts()
+        for host in [host for host in self._hosts if host not in live]:
+            self._end_process(host)
+            del self._hosts[host]
+            self._share_out_anew(host, engine)
+            self._meeting.bury(host)
+            self._memory.wake(self._memory.hosts)
+
+    def close(self) -> None:
+        """Hosts part at once."""
+        self._meeting.give_up()
+        self._memory.wake(self._memory.hosts)
+        for descriptor in self._processes.values():
+            os.close(descriptor)
+        self._processes = {}
+
+    # How far hosts may go.
+
+    def _let_begin(self, i: int, engine: Engine) -> None:
+        first = 0 if self._orders else self.num_reduced
+        before = max((self._end_of(n) for n in self._orders), default=self._num_before)
+        self._orders[i] = self._ordered(before, first, engine)
+        self._meeting.let_begin(i, self._orders[i])
+
+    def _ordered(self, before: int, first: int, engine: Engine) -> Order:
+        live = engine.peers.taking_part()
+        workers = sorted(n for host in self._hosts for n in live.get(host, ()))
+        shares = self._scaling.shares(workers, DISCRIMINATOR) if workers else {}
+        rates = self._scaling.rates(dict.fromkeys((DISCRIMINATOR, GENERATOR), shares))
+        return Order(before, first, rates, shares)
+
+    def _reductions(self, i: int) -> list[Reduction]:
+        lag = self._settings.asynchrony.lag_at(i)
+        return reductions(lag, self._settings.training.local_steps)[self._orders[i].first :]
+
+    def _end_of(self, i: int) -> int:
+        """The last reduction of an iteration."""
+        return self._orders[i].before + len(self._reductions(i))
+
+    def _must_part_after(self, i: int, engine: Engine) -> bool:
+        return (
+            engine.stop_asked
+            or i == self._settings.training.iterations
+            or engine.checkpoint_due(i - 1, i)
+            or engine.peers.taking_part().keys() != self._hosts.keys()
+            or time.monotonic() - self._since > _TOGETHER_SECONDS
+        )
+
+    # What becomes of hosts.
+
+    def _await(self, end: int, engine: Engine) -> None:
+        """Waits until a reduction is over, or no host is left, and does what the dead left undone.
+
+        A host that keeps the others waiting for too long counts as lost.
+        """
+        meeting, since, before = self._meeting, time.monotonic(), -1
+
+        def is_over() -> bool:
+            return not self._hosts or meeting.have_stepped(end)
+
+        while True:
+            is_due = self._memory.wait(SERVER, lambda: is_over() or bool(self._undone(end)))
+            for host, q in self._undone(end):
+                self._step_for(host, q)
+            if is_over() and not self._undone(end):
+                return
+            if is_due:
+                continue
+            self._listen(engine)
+            if (done := meeting.num_done()) != before:
+                since, before = time.monotonic(), done
+            elif time.monotonic() - since > engine.answer_seconds:
+                for host in meeting.slowest(self._hosts):
+                    engine.drop(host, f"no answer in {engine.answer_seconds:g} s")
+
+    def _undone(self, end: int) -> list[tuple[int, int]]:
+        """The hosts that have died within a step up to a reduction, with the reduction."""
+        owed = [(host, self._meeting.owes_step(host)) for host in self._memory.hosts]
+        return [(host, q) for host, q in owed if 0 < q <= end and self._meeting.have_given(q)]
+
+    def _step_for(self, host: int, q: int) -> None:
+        """Steps what a host that has died would have stepped."""
+        i = next(i for i in sorted(self._orders) if q <= self._end_of(i))
+        order = self._orders[i]
+        self._stepper.step(host, q, i, self._reductions(i)[q - order.before - 1], order)
+        self._meeting.step(host, q)
+        self._memory.wake(self._hosts)
+
+    def _share_out_anew(self, host: int, engine: Engine) -> None:
+        """Iterations that no host can have begun, since one has died before, are of the others."""
+        for i, order in self._orders.items():
+            if self._meeting.num_stepped(host) < order.before:
+                self._orders[i] = self._ordered(order.before, order.first, engine)
+                self._meeting.write_order(i, self._orders[i])
+
+    def _knows(self, host: int, engine: Engine) -> bool:
+        """Whether a host has the memory; from here on its process can be ended."""
+        told = engine.peers.told().get(host, {})
+        token, process = told.get("memory"), told.get("process")
+        if not isinstance(token, str) or type(process) is not int or process < 1:
+            return False
+        if not secrets.compare_digest(token.encode(), self._memory.token.encode()):
+            return False
+        if host not in self._processes:
+            try:
+                self._processes[host] = os.pidfd_open(process)
+            except OSError:  # it has just died
+                return False
+        return True
+
+    def _end_process(self, host: int) -> None:
+        """Makes sure that a lost host never writes again, even if it only stood still."""
+        descriptor = self._processes.pop(host)
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            ended = select.poll()
+            ended.register(descriptor, select.POLLIN)
+            ended.poll()
+        finally:
+            os.close(descriptor)
+
+    def _listen(self, engine: Engine) -> None:
+        """Takes in what has come, now and then."""
+        if time.monotonic() - self._listened < _LISTEN_SECONDS:
+            return
+        self._listened = time.monotonic()
+        engine.take_in(engine.transport.receive(0.0))
+
+    # What the server takes over.
+
+    def _take_in(self) -> None:
+        for name, network in self._shared.networks.items():
+            network.take_in(self._replica.networks[name])
+
+    def _part(self, num_before: int) -> None:
+        """After so many reductions; the server's replica is as if it had taken all steps."""
+        for name, network in self._shared.networks.items():
+            network.tell(self._replica.networks[name])
+        self._num_before, self._asked, self._hosts, self._orders = num_before, {}, {}, {}
+
+    def _judge(self, i: int, order: Order, end: int, engine: Engine) -> list[int]:
+        """Counts strikes; returns the workers whose gradients were used, all if none could be."""
+        members, refused = self._meeting.members(end), self._meeting.refusals(i)
+        workers = [n for n in order.shares if self._meeting.host_of[n] in members]
+        for worker in workers:
+            if worker in refused:
+                engine.peers.strikes.refuse(worker)
+                engine.peers.refused(worker, why_left_out(refused[worker]))
+            else:
+                engine.peers.strikes.accept(worker)
+        engine.handle_losses()
+        return [n for n in workers if n not in refused] or workers
