@@ -129,7 +129,8 @@ def test_no_rank_is_above_the_most_that_the_user_allows() -> None:
         assert refusal == "rank 7 is outside 1..6; rank 0 allows more with --set max_world_size=N"
     asked = [admit({"purpose": "ask"}) for _ in range(7)]
     assert [welcomed(told)["rank"] for told in asked[:6]] == [1, 2, 3, 4, 5, 6]
-    assert asked[6].startswith("all of the 6 ranks are taken; rank 0 allows more with --set max_w")
+    more = "rank 0 allows more with --set max_world_size=N"
+    assert asked[6] == f"all of the 6 ranks are taken; {more}"
     named = {"purpose": "ask", "ranks": [7, 9]}
     assert "every rank that its certificate names is taken" in refused(admit(named))
 
