@@ -30,8 +30,8 @@ _SHOWN = 10
 FEATURES, PIXELS = "features", "pixels"
 _LOWER_BOUND = "lower bound on ε"
 _NO_STATES = (
-    "no state of a worker lies in {path}/checkpoints; train with --checkpoint-to-server, or copy "
-    "the checkpoints of its hosts there"
+    "no state of a worker lies in {path}/checkpoints; train with "
+    "--set checkpoint_to_server=true, or copy the checkpoints of its hosts there"
 )
 
 

@@ -184,7 +184,7 @@ _log = logging.getLogger(__name__)
     "--figures",
     type=PATH,
     metavar="DIR",
-    help="Also write every figure as PNG and SVG into this folder.",
+    help="Also write every figure into this folder: charts as PNG and SVG, samples as PNG.",
 )
 @click.option(
     "--live", is_flag=True, help="Write the page again and again until the runs are over."
@@ -232,7 +232,7 @@ def report(
     written = write_report(runs, output, figures)
     for line in written.damage:
         _log.warning("%s", line)
-    also = "" if figures is None else f"\n{figures}: the same as PNG and SVG"
+    also = "" if figures is None else f"\n{figures}: charts as PNG and SVG, samples as PNG"
     said = f"{written.path}: {written.num_figures} figures{also}"
     _log.info("%s", said, extra={"shown": "result"})
 

@@ -185,7 +185,7 @@ def _standing(folder: Path, resolved: Mapping[str, Any]) -> str:
     for name, value in resolved.items():
         if name in config and config[name] != value and name not in NO_MATTER:
             raise BadInput(
-                f"{folder}: was trained with {flag(name)} {config[name]}, now it is {value}; name "
+                f"{folder}: was trained with {name} {config[name]}, now it is {value}; name "
                 "another --out"
             )
     if config.get("seed") != resolved["seed"]:

@@ -62,7 +62,7 @@ def read_credentials(path: Path) -> Identity:
     if not authorities or not is_host(own):
         raise BadInput(
             f"{path}: was not made by `mdgan credentials`; "
-            "give certificates of your own by --ca, --certificate and --key"
+            "give certificates of your own by --set ca=FILE --set certificate=FILE --set key=FILE"
         )
     between = [other for other in others if other not in authorities]
     key = key_in(path, data)
@@ -75,16 +75,16 @@ def read_own_pki(ca: Path, certificate: Path, key: Path) -> Identity:
     """Reads certificates that an authority of the user's own has signed.
 
     Args:
-        ca: `--ca`, the authorities that are trusted.
-        certificate: `--certificate`, the own one first, then those between it and the authority.
+        ca: the authorities that are trusted.
+        certificate: the own one first, then those between it and the authority.
     """
     check_is_private(key)
-    authorities = certificates_in(ca, read_file(ca, "name another file with --ca"))
-    way_out = "name another file with --certificate"
+    authorities = certificates_in(ca, read_file(ca, "name another file with --set ca=FILE"))
+    way_out = "name another file with --set certificate=FILE"
     chain = certificates_in(certificate, read_file(certificate, way_out))
-    private = key_in(key, read_file(key, "name another file with --key"))
+    private = key_in(key, read_file(key, "name another file with --set key=FILE"))
     check_belongs(private, key, chain[0], certificate)
-    _check_chain(certificate, chain, authorities, f"an authority in --ca {ca}")
+    _check_chain(certificate, chain, authorities, f"an authority in {ca}")
     return Identity(pem_of(*chain), key_pem(private), pem_of(*authorities), by_name=False)
 
 
@@ -161,7 +161,7 @@ def sign(identity: Identity, statement: bytes) -> bytes:
     way = _way_to_sign(key)
     if way is None:
         raise BadInput(
-            f"--key: {type(key).__name__} cannot sign what hosts tell each other; give a "
+            f"--set key=FILE: {type(key).__name__} cannot sign what hosts tell each other; give a "
             "certificate with a key for ECDSA, Ed25519 or RSA"
         )
     return bytes(key.sign(statement, *way))

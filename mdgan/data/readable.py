@@ -133,12 +133,12 @@ def readable(source: Partitioner, data_dir: Path, *, strict: bool) -> Partitione
         raise BadInput(f"{count}, first {named[0]}; check --data-dir")
     if strict:
         raise BadInput(
-            f"--strict-data: {count}, first {named[0]}; repair or remove what cannot be read, or "
-            "leave --strict-data out"
+            f"--set strict_data=true: {count}, first {named[0]}; repair or remove what "
+            "cannot be read, or leave strict_data out"
         )
     more = [f"{len(bad) - _MOST_NAMED} more"] if len(bad) > _MOST_NAMED else []
     which = ", ".join([*named[:_MOST_NAMED], *more])
-    warn_once(f"{count} and will be left out: {which}; --strict-data would refuse")
+    warn_once(f"{count} and will be left out: {which}; --set strict_data=true would refuse")
     is_good = torch.ones(len(source), dtype=torch.bool)
     is_good[list(bad)] = False
     return Readable(source, is_good.nonzero().squeeze(1))

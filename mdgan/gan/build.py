@@ -139,7 +139,7 @@ def make_local_gan(
         rank: whose random numbers D's training draws; of `stream` as well, such as a round.
         noise: draws z, and y if the models are conditional.
         random_state: of G's dropout and the like; both models live on its device.
-        class_counts: of the rank's data, for `--label-prior data`.
+        class_counts: of the rank's data, for `label_prior=data`.
         made: G and D, if they are made already; they keep the weights that they have.
     """
     device = random_state.device

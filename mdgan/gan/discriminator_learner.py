@@ -238,12 +238,7 @@ class DiscriminatorLearner:
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the next local step depends on, at any time between two."""
-        now = {
-            **under("discriminator.", self.discriminator.state()),
-            **under("random.", self.random_state.tensors()),
-            **under("shard.", self.batches.state()),
-            **self.regularizers.state(),
-        }
+        now = {**under("discriminator.", self.discriminator.state()), **self._beside_model()}
         return {name: tensor.clone() for name, tensor in now.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
@@ -253,16 +248,32 @@ class DiscriminatorLearner:
             Whether the shard is the same size; if not, it and its regularisers stay as they are.
 
         Raises:
-            KeyError, RuntimeError: the state does not fit; if it is of another model, nothing
-                changed.
+            KeyError, RuntimeError: the state does not fit; nothing changed.
         """
         check_names(state, *_PREFIXES)
-        self.discriminator.load_state(part_of(state, "discriminator."))
+        before = self._beside_model()
+        try:
+            same_shard = self._load_beside_model(state)
+            self.discriminator.load_state(part_of(state, "discriminator."))
+        except (KeyError, RuntimeError):
+            self._load_beside_model(before)
+            raise
+        self.drop_real_half()
+        return same_shard
+
+    def _beside_model(self) -> dict[str, Tensor]:
+        """The state without the discriminator's; it is small."""
+        return {
+            **under("random.", self.random_state.tensors()),
+            **under("shard.", self.batches.state()),
+            **self.regularizers.state(),
+        }
+
+    def _load_beside_model(self, state: Mapping[str, Tensor]) -> bool:
         self.random_state.restore(part_of(state, "random."))
         same_shard = self.batches.load_state(part_of(state, "shard."))
         if same_shard:
             self.regularizers.load_state(state)
-        self.drop_real_half()
         return same_shard
 
     def drop_real_half(self) -> None:

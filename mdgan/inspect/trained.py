@@ -55,7 +55,7 @@ class TrainedRun:
         """The classes of samples that are to be made; None if the generator is not conditional.
 
         Args:
-            label: the class of all of them; None for all classes, as often as `--label-prior` says.
+            label: the class of all of them; None for all classes, as often as `label_prior` says.
 
         Returns:
             int64 [n].

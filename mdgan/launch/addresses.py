@@ -101,7 +101,7 @@ def check_interface(name: str) -> None:
     known = [interface for _, interface in socket.if_nameindex()]
     if name not in known:
         raise BadInput(
-            f"--network-interface {name}: not an interface here; there are {', '.join(known)}"
+            f"--set network_interface={name}: not an interface here; there are {', '.join(known)}"
         )
 
 
@@ -111,7 +111,7 @@ def address_of_interface(name: str, like: str) -> str:
     for entry in psutil.net_if_addrs().get(name, []):
         if entry.family == family:
             return str(entry.address)
-    raise BadInput(f"--network-interface {name}: has no address of the kind that {like} is")
+    raise BadInput(f"--set network_interface={name}: has no address of the kind that {like} is")
 
 
 def address_towards(host: str, port: int) -> str:

@@ -139,7 +139,7 @@ def _check_exact_layers(settings: RunSettings, models: Models) -> None:
         if not any(filter_names(of, pattern) for of in names.values()):
             known = "; ".join(f"{network} has {', '.join(of)}" for network, of in names.items())
             raise BadInput(
-                f"--exact-layers {pattern}: no layer of {models.source} is called so; {known}"
+                f"--set exact_layers={pattern}: no layer of {models.source} is called so; {known}"
             )
 
 
@@ -147,15 +147,15 @@ def _check_labels(settings: RunSettings, models: Models) -> None:
     """Checks that nothing is asked of classes that the models do not know."""
     if settings.training.class_weight is not None and not tells_classes(models):
         raise BadInput(
-            f"--class-weight {settings.training.class_weight:g}: the discriminator of "
+            f"--set class_weight={settings.training.class_weight:g}: the discriminator of "
             f"{models.source} tells no classes; leave it out, or return (logits, logits of classes)"
         )
     if settings.training.label_prior != "data":
         return
     if num_classes_of(build_model(models.generator, 0)) is None:
         raise BadInput(
-            f"--label-prior data: the models of {models.source} are not conditional; leave it out, "
-            "or give both num_classes"
+            f"--set label_prior=data: the models of {models.source} are not conditional; leave it "
+            "out, or give both num_classes"
         )
 
 

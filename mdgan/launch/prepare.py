@@ -286,8 +286,8 @@ def _warnings(
     reads_ahead = any(source.read_one_by_one for source, _ in holdings.values())
     if settings.data.data_threads != "auto" and holdings and not reads_ahead:
         warnings.append(
-            f"--data-threads {settings.data.data_threads}: --dataset {settings.data.dataset} reads "
-            "nothing when it is drawn, so there is nothing to read ahead"
+            f"--set data_threads={settings.data.data_threads}: --dataset {settings.data.dataset} "
+            "reads nothing when it is drawn, so there is nothing to read ahead"
         )
     batch = settings.training.batch_size
     small = [n for n, (_, indices) in holdings.items() if 0 < len(indices) < batch]

@@ -205,8 +205,8 @@ def _check_samples(
     for rank, shard in shards.items():
         if len(shard) > (said := privacy.public_samples(len(shard))):
             raise BadInput(
-                f"--dp-public-samples {said}: rank {rank} holds more, {len(shard):,}; say a number "
-                "that is at least as large for every worker here"
+                f"--set dp_public_samples={said}: rank {rank} holds more, {len(shard):,}; say a "
+                "number that is at least as large for every worker here"
             )
         schedule = StepSchedule.of_samples(rank, len(shard), settings)
         known = look_up(folder, contents[rank]) if rank in contents else LedgerView()

@@ -90,8 +90,8 @@ def most_ranks(run: RunSettings, launch: LaunchSettings) -> int:
     given = launch.links.max_world_size
     if given is not None and given < run.world_size:
         raise BadInput(
-            f"--max-world-size {given}: the run starts with --world-size {run.world_size}; give "
-            "as many or more"
+            f"--set max_world_size={given}: the run starts with --world-size {run.world_size}; "
+            "give as many or more"
         )
     return (given or max(_LEAST_ROOM, _ROOM_FACTOR * run.world_size)) - 1
 

@@ -238,8 +238,8 @@ class _RayRun:
         said = ", ".join(f"{name} {has.get(name, 0):g}" for name in self._resources)
         raise BadInput(
             f"--host-resources {{{wanted}}}: Ray has had no place for "
-            f"{len(waiting)} of {len(self._ranks)} processes for {limit:g} s (--connect-timeout); "
-            f"the cluster has {said}: ask for less, or add nodes"
+            f"{len(waiting)} of {len(self._ranks)} processes for {limit:g} s "
+            f"(--set connect_timeout=SECONDS); the cluster has {said}: ask for less, or add nodes"
         )
 
     def _hear_server(self, lines: list[tuple[str, str]], status: int | None) -> int | None:

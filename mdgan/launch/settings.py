@@ -95,10 +95,10 @@ class LinkSettings(Settings, group="network"):
         has_flag=False,
     )
     certificate: str | None = own_setting(
-        None, "This machine's certificate by --ca.", text(), metavar="FILE", has_flag=False
+        None, "This machine's certificate, by `ca`.", text(), metavar="FILE", has_flag=False
     )
     key: str | None = own_setting(
-        None, "The key of --certificate.", text(), metavar="FILE", has_flag=False
+        None, "The key of `certificate`.", text(), metavar="FILE", has_flag=False
     )
     revoked: str | None = own_setting(
         None,
@@ -264,17 +264,17 @@ def read_identity(settings: LinkSettings) -> Identity | None:
     own = {name: getattr(settings, name) for name in ("ca", "certificate", "key")}
     given = [name for name, value in own.items() if value is not None]
     if settings.insecure and (settings.credentials is not None or given):
-        named = "credentials" if settings.credentials is not None else given[0]
-        raise BadInput(f"--insecure: --{named} is given, too; leave out one of them")
+        named = "--credentials" if settings.credentials is not None else f"--set {given[0]}"
+        raise BadInput(f"--insecure: {named} is given, too; leave out one of them")
     if settings.credentials is not None:
         if given:
-            raise BadInput(f"--{given[0]}: --credentials has it all; leave out one of them")
+            raise BadInput(f"--set {given[0]}: --credentials has it all; leave out one of them")
         return read_credentials(path_of(settings.credentials))
     if not given:
         return None
     missing = [name for name in own if name not in given]
     if missing:
-        raise BadInput(f"--{given[0]} {own[given[0]]}: needs --{missing[0]}, too")
+        raise BadInput(f"--set {given[0]}={own[given[0]]}: needs --set {missing[0]}=FILE, too")
     return read_own_pki(*(path_of(str(own[name])) for name in ("ca", "certificate", "key")))
 
 

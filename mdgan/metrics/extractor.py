@@ -78,7 +78,7 @@ class Extractor:
             raise BadInput(
                 f"{len(broken)} of {len(images)} samples have pixels that are not finite, first "
                 f"sample {int(broken[0])}; a generator that makes such samples has diverged: "
-                "lower --generator-lr and --discriminator-lr"
+                "lower the lr of --generator-optimizer and --discriminator-optimizer"
             )
         with RandomState(0, self.device).in_place():
             parts = [

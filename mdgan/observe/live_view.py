@@ -256,7 +256,7 @@ def _news(run: WatchedRun, width: int) -> list[Text]:
     """What seems to go wrong, and the last workers that came or went, and why."""
     lines = []
     if (finding := run.finding) is not None:
-        told = wrap(f"It looks as if {finding}.", max(1, width))
+        told = wrap(f"It looks as if {finding}.", max(1, width), break_on_hyphens=False)
         lines += [Text(line, "bold yellow") for line in told]
     for found in list(run.state.news)[-_MOST_NEWS:]:
         ranks = "" if found.kind == RESUMED else f" {said_list(found.workers)}"

@@ -89,7 +89,7 @@ class PlayedRole(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Watched(Planned):
+class _Clocked(Planned):
     """Gives a process a clock, at the place where planned faults strike."""
 
     clock: PhaseClock | None = None
@@ -167,6 +167,6 @@ def _carry_out(
         for stream in (1, 2):
             os.dup2(nowhere.fileno(), stream)
     with contextlib.suppress(Interrupted):
-        play_role(replace(prepared, faults=_Watched(clock=clock)))
+        play_role(replace(prepared, faults=_Clocked(clock=clock)))
     own_bytes = int(psutil.Process().memory_full_info().uss)
     parent.tell([clock.charges, own_bytes, clock.forked_bytes])

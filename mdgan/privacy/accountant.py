@@ -80,8 +80,8 @@ def _asking_opacus(kind: str, what: str) -> Iterator[None]:
             if isinstance(error, BadInput):
                 raise
             raise BadInput(
-                f"--dp-accountant {kind}: cannot say what {what} cost ({error}); use "
-                f"--dp-accountant {'rdp' if kind == 'prv' else 'prv'}"
+                f"--set dp_accountant={kind}: cannot say what {what} cost ({error}); use "
+                f"--set dp_accountant={'rdp' if kind == 'prv' else 'prv'}"
             ) from error
 
 
@@ -237,7 +237,7 @@ def noise_for(
             raise BadInput(
                 f"--dp-epsilon {epsilon:g}: too small for {steps:,} steps of which each takes a "
                 f"sample with probability {rate:.3g}; give more"
-                f"{'' if earlier else ', or --dp-accountant prv'}"
+                f"{'' if earlier else ', or --set dp_accountant=prv'}"
             )
     while high - low > _CLOSE * high:
         middle = (low + high) / 2

@@ -133,8 +133,8 @@ def _noise_and_steps(
     planned = schedule.num_units * schedule.unit
     if earlier and kind == "prv":
         raise BadInput(
-            f"--dp-accountant prv: {whose} took part in earlier runs (ledger {ledger}), and this "
-            "accountant cannot add up several runs; give --dp-accountant rdp"
+            f"--set dp_accountant=prv: {whose} took part in earlier runs (ledger {ledger}), and "
+            "this accountant cannot add up several runs; give --set dp_accountant=rdp"
         )
     if epsilon is None:
         return noise or inf, MOST_STEPS

@@ -55,7 +55,8 @@ def diagnose(
         return Finding(
             "losses are not finite",
             f"the losses are not finite (NaN) in iteration {losses[-1].iteration:,}",
-            "lower --generator-lr and --discriminator-lr, and leave --precision fp16 out",
+            "lower the lr of --generator-optimizer and --discriminator-optimizer, and leave "
+            "--precision fp16 out",
         )
     if len(trend) > 1 and trend[-1] < _NEW_BEST * min(trend[:-1]):
         return None
@@ -77,14 +78,15 @@ def _of_losses(losses: Sequence[Losses], name: str) -> Finding | None:
         return Finding(
             "losses explode",
             f"the losses explode, and NaN may follow ({told})",
-            "lower --generator-lr and --discriminator-lr",
+            "lower the lr of --generator-optimizer and --discriminator-optimizer",
         )
     if 0.0 <= discriminator < _WON * _GUESSING[name]:
         return Finding(
             "D has won",
             f"the discriminator has won: it is always right, and the generator learns nothing "
             f"({told})",
-            "lower --discriminator-lr, --local-steps or an unusually high --generator-lr",
+            "lower the lr of --discriminator-optimizer, --local-steps, or an unusually high lr of "
+            "--generator-optimizer",
         )
     return None
 
@@ -101,7 +103,8 @@ def _of_classes(scores: Sequence[ScoresRow]) -> Finding | None:
     return Finding(
         "mode collapse",
         f"the generator has collapsed to a few modes: {covered[-1]:.0f} of {known[-1]:.0f} classes",
-        "lower --generator-lr, raise --batch-size, or try another --generator-loss",
+        "lower the lr of --generator-optimizer, raise --batch-size, or try another "
+        "--generator-loss",
     )
 
 

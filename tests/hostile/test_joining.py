@@ -39,7 +39,7 @@ def test_more_ranks_than_the_user_allows_are_refused(tmp_path: Path) -> None:
     ran = hostile_run(tmp_path, Hostile(FEEDBACK, from_iteration=2, brings=strangers), flags=flags)
     assert not ran.harm
     assert "rank 8 is outside 1..7" in ran.refusals[0]
-    assert "--max-world-size" in ran.refusals[0]
+    assert "--set max_world_size=N" in ran.refusals[0]
 
 
 @pytest.mark.slow

@@ -43,11 +43,11 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--datasets-dir", "nowhere"], ["--datasets-dir nowhere"]),
         (["--dataset", "mnist"], ["data/mnist", "download=True"]),
         (["--dataset", "folder"], ["data/folder"]),
-        (["--precision", "bf16", "--set", "exact_layers=*,fc"], ["--exact-layers fc", "G has 0, "]),
+        (["--precision", "bf16", "--set", "exact_layers=*,fc"], ["exact_layers=fc: ", "G has 0, "]),
         (["--merge-halves", "--architecture", "acgan"], ["--merge-halves", "BatchNorm", "leave"]),
         (
             ["--set", "max_world_size=2"],
-            ["--max-world-size 2", "--world-size 5", "as many or more"],
+            ["--set max_world_size=2", "--world-size 5", "as many or more"],
         ),
         (["--kappa", "many"], ["--kappa", "'many'", "auto"]),
         (["--batch-size", "1439"], ["--batch-size 1439", "1438 samples"]),

@@ -114,7 +114,7 @@ def test_what_is_finished_is_not_trained_again(compared: Path) -> None:
     assert "--out out: has files in it; add --resume" in refused.errors
     other = run_here("compare", "alone.json", *flags, "--kappa", "3", "--resume", cwd=compared)
     assert (other.status, other.output) == (2, "")
-    assert "alone-seed7: was trained with --kappa auto, now it is 3" in other.errors
+    assert "alone-seed7: was trained with kappa auto, now it is 3" in other.errors
 
 
 @pytest.mark.slow

@@ -96,4 +96,4 @@ def test_every_rank_has_a_folder_of_its_own(
     assert not read_events(tmp_path / "b", "fetching"), "nothing was read ahead"
     strict = run_here("train", *flags, "--set", "strict_data=true", cwd=tmp_path)
     assert (strict.status, strict.output) == (2, "")
-    assert "mdgan: --strict-data: 1 of 10 pictures" in strict.errors
+    assert "mdgan: --set strict_data=true: 1 of 10 pictures" in strict.errors

@@ -93,13 +93,13 @@ def test_a_run_without_classes_has_none(conditional_sets: Path, tmp_path: Path) 
         ([*OWN, "unsaid"], "both models have num_classes = 10, but the dataset file says none"),
         (
             [*OWN, "projection", "--set", "class_weight=2"],
-            "--class-weight 2: the discriminator of",
+            "--set class_weight=2: the discriminator of",
         ),
         (
             [*OWN, "auxiliary", "--set", "class_weight=-1"],
             "--set class_weight=-1.0: must be 0 or more",
         ),
-        (["--set", "label_prior=data"], "--label-prior data: the models of"),
+        (["--set", "label_prior=data"], "--set label_prior=data: the models of"),
         (["--set", "label_prior=dat"], "--set label_prior=dat: must be one of uniform, data"),
         (
             [*OWN, "auxiliary", *CLUSTERED, "--set", "label_prior=data"],

@@ -239,7 +239,7 @@ REFUSED = [
     ([*DP, "--partition", "fegan:2,50"], ["--partition fegan:2,50", "the same sample"]),
     (
         [*DP, "--set", "dp_public_samples=700"],
-        ["--dp-public-samples 700", "rank 1 holds more, 719"],
+        ["--set dp_public_samples=700", "rank 1 holds more, 719"],
     ),
     ([*DP, "--partition", "none"], ["ranks 1 and 2 hold the same samples"]),
 ]

@@ -13,7 +13,7 @@ from mdgan.engine.hello import MOST_RANKS, HostHello, Owner, read_hello
 from mdgan.engine.host_keys import run_digest
 
 _PROMISE_SECONDS = 60.0  # until a worker that asked has read its data and joins
-_ALLOW_MORE = "rank 0 allows more with --max-world-size"
+_ALLOW_MORE = "rank 0 allows more with --set max_world_size=N"
 _MALFORMED = "its hello is malformed; use the same version of mdgan everywhere"
 
 

@@ -93,7 +93,7 @@ class Engine:
         """The hosts that take part in the next iteration; waits for some if there are too few.
 
         Raises:
-            AllWorkersLost: none has come for as long as `--patience`.
+            AllWorkersLost: none has come for as long as `patience`.
             Interrupted: the user has asked the server to stop; everything is saved.
         """
         self.stop_if_asked()

@@ -98,7 +98,7 @@ class Server:
             if left <= 0:
                 raise BadInput(
                     f"rank(s) {ranks} did not join within {limits.connect:g} s; start them "
-                    f"with --ranks {ranks}, or wait longer with --connect-timeout"
+                    f"with --ranks {ranks}, or wait longer with --set connect_timeout=SECONDS"
                 )
             event = self.peers.transport.receive(min(left, _TELL_SECONDS))
             self.engine.take_in(event)

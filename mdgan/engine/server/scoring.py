@@ -76,7 +76,7 @@ class Scoring:
     ) -> None:
         """Hands the generator over if it is to be scored, and takes the scores that are there.
 
-        It was called last for the iteration `before`; holdings are for `--label-prior data`.
+        It was called last for the iteration `before`; holdings are for `label_prior=data`.
         """
         last = ends or iteration == self._iterations
         if self.on and (passed(self._interval, before, iteration) or last):

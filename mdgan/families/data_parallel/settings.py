@@ -194,7 +194,7 @@ class DataParallelSettings(RunSettings):
             {when} averages the gradients of all workers; leave it out, or use fewer workers
         @lags          | local_steps |
             with {when} both networks take one step at a time; leave it out, or give
-            discriminators a larger --discriminator-batch-size
+            discriminators more samples with --set discriminator_batch_size=N
         generator_ranks | @kappa |
             with {when} discriminators learn from the images that the generator learnt from; leave
             it out

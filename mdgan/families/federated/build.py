@@ -100,7 +100,7 @@ class _Federated(Builder[FederatedSettings]):
         }
 
         def begin(rank: int, _place: int, iteration: int) -> Client:
-            """With `--client-state fresh` a client has nothing of its earlier rounds but memory."""
+            """With `client_state=fresh` a client has nothing of its earlier rounds but memory."""
             if not settings.begins_anew:
                 return clients[rank]
             order = generator_for(settings.training.seed, "shard", rank, iteration)

@@ -55,7 +55,11 @@ _OUTVOTES = Condition(
     lambda run: run.aggregation.outvotes > 0,
     lambda run: f"--aggregation {run.aggregation}",
 )
-_KEPT = Condition("--client-state kept", lambda run: not run.begins_anew)
+_KEPT = Condition(
+    "client_state kept",
+    lambda run: not run.begins_anew,
+    lambda _run: "--set client_state=kept",
+)
 
 
 class RoundSettings(Settings):
@@ -234,8 +238,8 @@ class FederatedSettings(RunSettings):
             with {when} every worker has one vote, and this follows what workers say that they
             hold; add --weighting uniform
         @kept                               | vectorize |
-            clients that keep moments between rounds train one after another; add --client-state
-            fresh, or leave it out
+            clients that keep moments between rounds train one after another; add
+            --set client_state=fresh, or leave it out
         placement=pull                       | vectorize |
             a slot has one client at a time
         merge_halves                         | vectorize |

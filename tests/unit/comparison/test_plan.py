@@ -158,7 +158,7 @@ def test_a_run_of_other_settings_is_refused(tmp_path: Path) -> None:
         list_trainings(other, [0], out, resume=True)
     folder = out / "small-seed0"
     assert str(caught.value) == (
-        f"{folder}: was trained with --batch-size 8, now it is 16; name another --out"
+        f"{folder}: was trained with batch_size 8, now it is 16; name another --out"
     )
     (folder / "config.json").write_text(json.dumps({**found[0].resolved, "seed": 4}))
     with pytest.raises(BadInput, match="was trained with --seed 4"):

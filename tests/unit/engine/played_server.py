@@ -19,8 +19,9 @@ from mdgan.transport.base import Received
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.memory import MemoryNetwork
 from tests.toy_family import ASK, ToyHost
+from tests.unit.engine.learners import Learner
 from tests.unit.engine.played import LONG, hello, make_generator
-from tests.unit.engine.stage import Actor, Learner, make_host
+from tests.unit.engine.stage import Actor, make_host
 
 SENT = ModelVector(make_generator(5)).read()
 NUM_STEPS = 2

@@ -126,10 +126,11 @@ def test_no_rank_is_above_the_most_that_the_user_allows() -> None:
     admit = peers.admission.admit
     for generation in (0, 2):
         refusal = refused(admit({**hello(5, 7), "generation": generation}))
-        assert refusal == "rank 7 is outside 1..6; rank 0 allows more with --max-world-size"
+        assert refusal == "rank 7 is outside 1..6; rank 0 allows more with --set max_world_size=N"
     asked = [admit({"purpose": "ask"}) for _ in range(7)]
     assert [welcomed(told)["rank"] for told in asked[:6]] == [1, 2, 3, 4, 5, 6]
-    assert asked[6] == "all of the 6 ranks are taken; rank 0 allows more with --max-world-size"
+    more = "rank 0 allows more with --set max_world_size=N"
+    assert asked[6] == f"all of the 6 ranks are taken; {more}"
     named = {"purpose": "ask", "ranks": [7, 9]}
     assert "every rank that its certificate names is taken" in refused(admit(named))
 

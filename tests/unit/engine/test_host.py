@@ -14,9 +14,9 @@ from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.state_file import write_state
 from mdgan.transport.base import Joined, Lost
 from tests.toy_family import ANSWER
+from tests.unit.engine.learners import Learner, make_worker, same_state
 from tests.unit.engine.played import COPIED, LONG, copied
 from tests.unit.engine.played_server import PlayedServer, change_by, question, rows, unreadable
-from tests.unit.engine.stage import Learner, make_worker, same_state
 
 
 def test_it_arrives_answers_and_ends(server: PlayedServer) -> None:

@@ -15,8 +15,8 @@ from mdgan.observe.tracer import Tracer
 from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.state_file import StoredFile, write_state
 from tests.processes import wait_until
+from tests.unit.engine.learners import Learner, make_worker, same_state
 from tests.unit.engine.played import LONG, state_of
-from tests.unit.engine.stage import Learner, make_worker, same_state
 
 
 class Keeper:

@@ -10,6 +10,7 @@ from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
 from tests.processes import wait_until
 from tests.toy_family import ASK
+from tests.unit.engine.learners import make_worker, same_state
 from tests.unit.engine.played import (
     answer_all,
     answer_of,
@@ -20,7 +21,7 @@ from tests.unit.engine.played import (
     reply_all,
     take_all,
 )
-from tests.unit.engine.stage import Stage, begun, make_worker, same_state
+from tests.unit.engine.stage import Stage, begun
 
 MakeStage = Callable[..., Stage]
 

@@ -13,6 +13,7 @@ from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.state_file import write_state
 from tests.processes import wait_until
 from tests.toy_family import ANSWER, ASK
+from tests.unit.engine.learners import same_state
 from tests.unit.engine.played import (
     Played,
     answer_all,
@@ -21,7 +22,7 @@ from tests.unit.engine.played import (
     generator_after,
     state_of,
 )
-from tests.unit.engine.stage import Stage, begun, same_state
+from tests.unit.engine.stage import Stage, begun
 
 MakeStage = Callable[..., Stage]
 

@@ -17,8 +17,9 @@ from mdgan.messages import Kind, Message
 from mdgan.transport.base import Received
 from tests.processes import wait_until
 from tests.toy_family import ANSWER, ASK
+from tests.unit.engine.learners import make_worker
 from tests.unit.engine.played import Played
-from tests.unit.engine.stage import Stage, make_worker
+from tests.unit.engine.stage import Stage
 
 MakeStage = Callable[..., Stage]
 thorough = settings(

@@ -21,8 +21,9 @@ from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.fence import Fence, Fenced
 from tests.toy_family import ANSWER, ASK
+from tests.unit.engine.learners import same_state
 from tests.unit.engine.played import LONG, answer_all, answer_of, generator_after
-from tests.unit.engine.stage import Stage, begun, same_state
+from tests.unit.engine.stage import Stage, begun
 from tests.unit.engine.test_scoring import statistics
 from tests.unit.engine.test_server_checkpoints import order, save_alone, write
 

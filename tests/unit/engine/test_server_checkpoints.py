@@ -17,8 +17,9 @@ from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.manifest import Manifest
 from mdgan.storage.state_file import StoredFile, check_file, write_state
 from tests.processes import wait_until
+from tests.unit.engine.learners import same_state
 from tests.unit.engine.played import LONG, Played, make_generator, state_of
-from tests.unit.engine.stage import Actor, Stage, same_state
+from tests.unit.engine.stage import Actor, Stage
 
 MakeStage = Callable[..., Stage]
 PROGRESS = {"num_swaps": 0, "swap_every": 5}

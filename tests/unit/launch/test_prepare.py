@@ -52,7 +52,7 @@ def test_the_baseline_holds_all_data() -> None:
 
 def test_threads_that_have_nothing_to_read_are_told() -> None:
     (line,) = prepare({**SMALL, "data_threads": 4}).warnings
-    assert line.startswith("--data-threads 4: --dataset digits reads nothing when it is drawn")
+    assert line.startswith("--set data_threads=4: --dataset digits reads nothing when it is drawn")
     assert prepare(SMALL).warnings == ()
 
 

@@ -113,12 +113,12 @@ def test_without_a_file_there_is_no_identity() -> None:
     ("settings", "says"),
     [
         ({"credentials": "x", "insecure": True}, "--insecure: --credentials is given, too"),
-        ({"ca": "x", "insecure": True}, "--insecure: --ca is given, too"),
-        ({"credentials": "x", "key": "y"}, "--key: --credentials has it all"),
-        ({"ca": "x"}, "--ca x: needs --certificate"),
-        ({"certificate": "x"}, "--certificate x: needs --ca"),
-        ({"key": "x"}, "--key x: needs --ca"),
-        ({"ca": "x", "key": "y"}, "--ca x: needs --certificate"),
+        ({"ca": "x", "insecure": True}, "--insecure: --set ca is given, too"),
+        ({"credentials": "x", "key": "y"}, "--set key: --credentials has it all"),
+        ({"ca": "x"}, "--set ca=x: needs --set certificate=FILE"),
+        ({"certificate": "x"}, "--set certificate=x: needs --set ca=FILE"),
+        ({"key": "x"}, "--set key=x: needs --set ca=FILE"),
+        ({"ca": "x", "key": "y"}, "--set ca=x: needs --set certificate=FILE"),
         ({"credentials": "nowhere"}, "nowhere: does not exist"),
     ],
 )

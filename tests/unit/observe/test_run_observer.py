@@ -253,7 +253,7 @@ def test_a_run_that_went_wrong_says_so_in_its_log_and_at_its_end(
     assert told.startswith("iteration 20: ")
     assert "D 0.001 | D has won | " in lines[-2]
     assert "\n  looks as if the discriminator has won: " in lines[-1]
-    assert "; people then lower --discriminator-lr" in lines[-1]
+    assert "; people then lower the lr of --discriminator-optimizer" in lines[-1]
 
 
 def test_one_worker_whose_loss_is_no_number_does_not_hide_those_of_the_others(

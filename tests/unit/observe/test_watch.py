@@ -263,8 +263,8 @@ def test_what_goes_wrong_is_told(tmp_path: Path) -> None:
         told = " ".join(shown(run.path, columns))
         assert "It looks as if the discriminator has won: it is always right" in told
         assert told.endswith(
-            "people then lower --discriminator-lr, --local-steps or an unusually "
-            "high --generator-lr."
+            "people then lower the lr of --discriminator-optimizer, --local-steps, or an "
+            "unusually high lr of --generator-optimizer."
         )
 
 

@@ -129,10 +129,10 @@ def test_prv_is_for_samples_without_a_past(tmp_path: Path) -> None:
     budget = opened(tmp_path, range(7), dp_noise=3.0, dp_accountant="prv")
     take(budget, 1)
     budget.close()
-    line = r"--dp-accountant prv: the samples of rank 3 took part in earlier runs .*give --dp-acc.*"
+    line = r"--set dp_accountant=prv: the samples of rank 3 took part in earlier runs .*give --set"
     with pytest.raises(BadInput, match=line) as refused:
         opened(tmp_path, range(6), dp_noise=2.0, dp_accountant="prv")
-    assert str(refused.value).endswith("--dp-accountant rdp")
+    assert str(refused.value).endswith("--set dp_accountant=rdp")
     opened(tmp_path, range(6), dp_noise=2.0).close()
 
 

@@ -92,8 +92,8 @@ def test_no_false_alarm(losses: list[Losses], scores: list[ScoresRow], config: A
 def test_the_sentence_has_the_numbers_and_the_way_out() -> None:
     assert str(diagnose(WON, [], {})) == (
         "the discriminator has won: it is always right, and the generator learns nothing "
-        "(D loss 0.0009, 1.4 by guessing; G loss 10); people then lower --discriminator-lr, "
-        "--local-steps or an unusually high --generator-lr"
+        "(D loss 0.0009, 1.4 by guessing; G loss 10); people then lower the lr of "
+        "--discriminator-optimizer, --local-steps, or an unusually high lr of --generator-optimizer"
     )
     worse = diagnose(HEALTHY, scored([9.0, 5.0, 10.4, 102.0]), {})
     assert worse is not None

@@ -16,7 +16,8 @@ from mdgan.families.federated.messages import ROUND, update_form
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.records.values import passed
-from tests.unit.engine.stage import as_after, same_state
+from tests.unit.engine.learners import same_state
+from tests.unit.engine.stage import as_after
 from tests.unit.families.federated.rounds import (
     E,
     PlayedClients,

@@ -16,12 +16,12 @@ from mdgan.families.mdgan.worker import Judgement, OneByOne, Worker
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import part_of
 from mdgan.observe.tracer import Tracer
+from tests.unit.engine.learners import make_shard
+from tests.unit.engine.learners import same_state as same_state
 from tests.unit.engine.played import weights
 from tests.unit.engine.stage import Actor as Actor
 from tests.unit.engine.stage import Stage as EngineStage
 from tests.unit.engine.stage import as_after as as_after
-from tests.unit.engine.stage import make_shard
-from tests.unit.engine.stage import same_state as same_state
 from tests.unit.families.mdgan.played import Played
 from tests.unit.gan import small
 

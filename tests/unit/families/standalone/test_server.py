@@ -14,7 +14,8 @@ from mdgan.families.standalone.server import StandaloneServer
 from mdgan.families.standalone.settings import StandaloneSettings
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.storage.manifest import SERVER
-from tests.unit.engine.stage import Stage, same_state
+from tests.unit.engine.learners import same_state
+from tests.unit.engine.stage import Stage
 from tests.unit.families.mdgan.stage import make_worker
 from tests.unit.gan.stateful import make_standalone
 
