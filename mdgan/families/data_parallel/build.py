@@ -109,7 +109,9 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         return MessageSizes(
             _STATE_BYTES + settings.asynchrony.lag_at(1) * image_bytes[DISCRIMINATOR],
             lambda count: {
-                **{kind: count * (size + 64) + small_bytes(count) for kind, size in answers.items()},
+                **{
+                    kind: count * (size + 64) + small_bytes(count) for kind, size in answers.items()
+                },
                 TOGETHER_FORM.kind: count * 64 + small_bytes(count),
             },
             lambda count: {TRAIN: weights + small_bytes(count)},

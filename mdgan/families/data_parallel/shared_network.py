@@ -6,7 +6,8 @@ nothing is sent, and the optimizer's work is shared out, too (Rajbhandari et al.
 section 5.1).
 
 The bits are those of one process. Sums on a grid do not depend on who adds up what
-(`weighted_mean.py`). Adam steps each weight by itself, so its pieces may be cut anywhere. All other
+(`weighted_mean.py`). Adam steps each weight by itself, but its kernel rounds those at the end of a
+tensor, which fill no vector, in another way: so tensors are cut only after whole vectors. All other
 optimizers, and a bound on the norm of the gradient, get whole tensors.
 """
 
@@ -22,7 +23,7 @@ from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, Policy
 from mdgan.gan.optimizers import COUNTS, TrainedModel, kept_by
 
 PIECE = 1 << 16
-"""Weights in a piece of Adam's: a core's cache holds what is computed of them."""
+"""About so many weights are in a piece of Adam's: a core's cache holds what is computed of them."""
 _ALIGNED = 16
 """Weights of a tensor begin at a multiple of so many, as where torch finds a place for it."""
 STEPPED, COUNT, NUMBERS = 0, 1, 2
@@ -39,24 +40,49 @@ def can_be_shared(policies: Mapping[str, Policy]) -> bool:
 
 
 class Piece:
-    """Some weights that one process steps: a part of all, or a whole tensor if one is given."""
+    """Some weights that one process steps: tensors, or parts of them, one after the other."""
 
-    def __init__(self, number: int, begin: int, count: int, like: Tensor | None = None) -> None:
+    def __init__(self, number: int, begin: int) -> None:
         self.number = number
-        self._begin = begin
-        self._end = begin + count
-        self.count = count
-        self._form = None if like is None else (like.shape, like.stride())
+        self._begin = self._end = begin
+        self._forms: list[tuple[int, torch.Size, tuple[int, ...]]] = []
+
+    @property
+    def count(self) -> int:
+        """How many weights there are, with gaps between tensors."""
+        return self._end - self._begin
+
+    def add(self, like: Tensor) -> None:
+        """Adds weights that lie as another tensor does."""
+        self._forms.append((self._end - self._begin, like.shape, like.stride()))
+        self._end += _places(like)
 
     def of(self, flat: Tensor) -> Tensor:
-        """Its part of all weights, moments or gradients."""
+        """Its part of all weights, moments or gradients, [count]."""
         return flat[self._begin : self._end]
 
-    def formed(self, values: Tensor) -> Tensor:
-        """So many values, as the optimizer sees them."""
-        if self._form is None:
-            return values
-        return values.as_strided(*self._form, values.storage_offset())
+    def tensors(self, values: Tensor) -> list[Tensor]:
+        """[count] values as the optimizer sees them."""
+        first = values.storage_offset()
+        return [values.as_strided(shape, stride, first + at) for at, shape, stride in self._forms]
+
+
+def _cut(trained: Sequence[Tensor], *, whole: bool) -> tuple[list[Piece], list[int]]:
+    """Cuts tensors into pieces; also tells in which piece each tensor begins."""
+    pieces: list[Piece] = []
+    piece_of, end = [], 0
+    for tensor in trained:
+        parts = [tensor.detach()]
+        if not whole:
+            parts = list(parts[0].as_strided((tensor.numel(),), (1,)).split(PIECE))
+        for n, part in enumerate(parts):
+            if whole or not pieces or pieces[-1].count >= PIECE:
+                pieces.append(Piece(len(pieces), end))
+            if n == 0:
+                piece_of.append(len(pieces) - 1)
+            pieces[-1].add(part)
+            end += _places(part)
+    return pieces, piece_of
 
 
 class SharedNetwork:
@@ -77,15 +103,7 @@ class SharedNetwork:
         self._begins = [0, *accumulate(map(_places, ordered))]
         count = self._begins[len(trained)]
         whole = policy.inner != "adam" or policy.clip_norm is not None
-        self.pieces = [
-            Piece(n, self._begins[n], parameter.numel(), parameter)
-            for n, parameter in enumerate(trained)
-        ]
-        self._piece_of = list(range(len(trained)))
-        if not whole:
-            begins = range(0, count, PIECE)
-            self.pieces = [Piece(n, at, min(PIECE, count - at)) for n, at in enumerate(begins)]
-            self._piece_of = [begin // PIECE for begin in self._begins[: len(trained)]]
+        self.pieces, self._piece_of = _cut(trained, whole=whole)
         self._all_weights = room.tensor(self._begins[-1])
         self.weights = self._all_weights[:count]
         self.moments = {name: room.tensor(count) for name in self.kept.moments}

@@ -80,19 +80,26 @@ class _PieceSteps:
 
     def __init__(self, network: SharedNetwork, piece: Piece, gradient: Tensor) -> None:
         self.gradient = gradient
-        self.parameter = nn.Parameter(piece.formed(piece.of(network.weights)))
-        self.parameter.grad = piece.formed(gradient)
-        model = nn.ParameterList([self.parameter])
+        tensors = piece.tensors(piece.of(network.weights))
+        self.parameters = [nn.Parameter(tensor) for tensor in tensors]
+        for parameter, part in zip(self.parameters, piece.tensors(gradient), strict=True):
+            parameter.grad = part
+        model = nn.ParameterList(self.parameters)
         policy = replace(network.policy, clip_norm=None)  # that is of all pieces together
         self._trained = TrainedModel(model, make_optimizer(model, policy), policy)
         self._counts_steps = network.kept.counts_steps
         self._laid_down = {n: piece.of(flat) for n, flat in network.gradients.items()}
         self._noted = network.noted[piece.number]
         self._parts = [piece.of(flat) for flat in (network.weights, *network.moments.values())]
-        self._moments = {
-            name: piece.formed(piece.of(flat)) for name, flat in network.moments.items()
-        }
-        self._numbers = {name: torch.zeros(()) for name in network.kept.numbers}
+        moments = {name: piece.tensors(piece.of(own)) for name, own in network.moments.items()}
+        self._kept = [
+            {
+                **{name: parts[n] for name, parts in moments.items()},
+                **{name: torch.zeros(()) for name in network.kept.numbers},
+            }
+            for n in range(len(self.parameters))
+        ]
+        self._numbers = network.kept.numbers
 
     def add_up(self, weights: Mapping[int, float]) -> None:
         """Puts the mean of some workers' gradients in place."""
@@ -115,20 +122,21 @@ class _PieceSteps:
         """One step with the gradient that is in place."""
         optimizer, noted = self._trained.optimizer, self._noted
         (group,) = optimizer.param_groups
-        optimizer.state[self.parameter] = {}
-        if noted[STEPPED]:
-            for number, value in zip(self._numbers.values(), noted[NUMBERS:], strict=True):
-                number.fill_(float(value))
-            optimizer.state[self.parameter] = {**self._moments, **self._numbers}
+        states = optimizer.state
+        for parameter, kept in zip(self.parameters, self._kept, strict=True):
+            for name, value in zip(self._numbers, noted[NUMBERS:], strict=True):
+                kept[name].fill_(float(value))
+            states[parameter] = {**kept} if noted[STEPPED] else {}
         if self._counts_steps:
             group[COUNTS[0]] = int(noted[COUNT])
         self._trained.at(iteration, rate)
         self._trained.step()
-        own = optimizer.state[self.parameter]
-        for name, moment in self._moments.items():
-            if own[name] is not moment:  # the first step has made it
-                moment.copy_(own[name])
-        noted[NUMBERS:] = [float(own[name]) for name in self._numbers]
+        for parameter, kept in zip(self.parameters, self._kept, strict=True):
+            for name, own in states[parameter].items():
+                if own is not kept[name]:  # at least the first step makes what is kept
+                    kept[name].copy_(own)
+        first = states[self.parameters[0]]
+        noted[NUMBERS:] = [float(first[name]) for name in self._numbers]
         noted[COUNT] = group.get(COUNTS[0], 0)
         noted[STEPPED] = 1.0
 
@@ -150,7 +158,7 @@ class _NetworkSteps:
         """Adds up all gradients, and scales them down together."""
         for piece in self.pieces:
             piece.add_up(weights)
-        parameters = [piece.parameter for piece in self.pieces]
+        parameters = [parameter for piece in self.pieces for parameter in piece.parameters]
         nn.utils.clip_grad_norm_(parameters, float(self.clip_norm or 0.0))
 
 
