@@ -1,12 +1,13 @@
 """Measures how data-parallel training scales, beside one process and beside torch's DDP.
 
     python -m benchmarks.data_parallel [--batch-sizes 32,64] [--workers 1,2] [--rounds 2]
+    python -m benchmarks.data_parallel --dataset digits --batch-sizes 10 --iterations 2000
 
-CIFAR-10's models without BatchNorm, on noise. Weak scaling: every worker has b samples, and the
-efficiency is the time of one process with b samples divided by that of N workers. Strong scaling: N
-workers share b samples, and the efficiency is that time divided by N times theirs. Every process
-has one thread; all runs of a round are made in turn. Run it on an otherwise idle machine that has a
-core for each worker.
+CIFAR-10's models without BatchNorm, on noise, or another dataset. Weak scaling: every worker has b
+samples, and the efficiency is the time of one process with b samples divided by that of N workers.
+Strong scaling: N workers share b samples, and the efficiency is that time divided by N times
+theirs. "Apart" are bare loops that never meet. Every process has one thread; all runs of a round
+are made in turn. Run it on an otherwise idle machine that has a core for each worker.
 """
 
 import statistics
@@ -20,27 +21,31 @@ import click
 from benchmarks import ddp
 from benchmarks.training import HERE, Case, measure
 
-DATASET = "cifar10_plain"
 FLAGS = (
-    *("--dataset", DATASET, "--datasets-dir", str(HERE / "datasets"), "--threads", "1"),
+    *("--datasets-dir", str(HERE / "datasets"), "--threads", "1"),
     *("--checkpoint-interval", "0", "--kappa", "1"),
 )
 
 
-def standalone(b: int, iterations: int) -> float:
+def standalone(dataset: str, b: int, iterations: int) -> float:
     """Seconds an iteration of one process."""
-    return _seconds("standalone", (*FLAGS, "--batch-size", str(b)), iterations)
+    flags = (*FLAGS, "--dataset", dataset, "--batch-size", str(b))
+    return _seconds("standalone", flags, iterations)
 
 
-def paragan(b: int, num_workers: int, iterations: int) -> float:
+def paragan(dataset: str, b: int, num_workers: int, iterations: int, all_reduce: str) -> float:
     """Seconds an iteration of mdgan, a process for each worker."""
-    flags = (*FLAGS, "--algorithm", "paragan", "--world-size", str(num_workers + 1))
-    return _seconds("paragan", (*flags, "--global-batch-size", str(b)), iterations)
+    how = ("--algorithm", "paragan", "--all-reduce", all_reduce, "--global-batch-size", str(b))
+    flags = (*FLAGS, "--dataset", dataset, "--world-size", str(num_workers + 1), *how)
+    return _seconds("paragan", flags, iterations)
 
 
-def torch_ddp(b: int, num_workers: int, iterations: int) -> float:
-    """Seconds an iteration of DDP, a process for each worker."""
-    return ddp.measure(ddp.Run(DATASET, [b // num_workers] * num_workers, iterations))
+def torch_loop(
+    dataset: str, b: int, num_workers: int, iterations: int, *, apart: bool = False
+) -> float:
+    """Seconds an iteration of a bare loop, with DDP or apart, a process for each worker."""
+    batches = [b // num_workers] * num_workers
+    return ddp.measure(ddp.Run(dataset, batches, iterations, apart=apart))
 
 
 def _seconds(name: str, flags: tuple[str, ...], iterations: int) -> float:
@@ -49,31 +54,39 @@ def _seconds(name: str, flags: tuple[str, ...], iterations: int) -> float:
 
 
 def _cases(
-    b: int, workers: Sequence[int], iterations: int
+    dataset: str, b: int, workers: Sequence[int], iterations: int
 ) -> dict[tuple[str, int, str], Callable[[], float]]:
     """What is measured, by kind of scaling, N, and what trains."""
     cases: dict[tuple[str, int, str], Callable[[], float]] = {}
     for n in workers:
         for kind, batch in (("weak", n * b), ("strong", b)):
-            cases[kind, n, "mdgan"] = partial(paragan, batch, n, iterations)
-            cases[kind, n, "torch DDP"] = partial(torch_ddp, batch, n, iterations)
+            of = dataset, batch, n, iterations
+            cases[kind, n, "mdgan"] = partial(paragan, *of, "shared")
+            cases[kind, n, "mdgan, star"] = partial(paragan, *of, "star")
+            cases[kind, n, "torch DDP"] = partial(torch_loop, *of)
+            cases[kind, n, "apart"] = partial(torch_loop, *of, apart=True)
     return cases
 
 
 @click.command()
+@click.option("--dataset", default="cifar10_plain", show_default=True)
 @click.option("--batch-sizes", default="32,64", show_default=True)
 @click.option("--workers", default="1,2", show_default=True)
 @click.option("--iterations", default=60, show_default=True)
 @click.option("--rounds", default=2, show_default=True)
-def main(batch_sizes: str, workers: str, iterations: int, rounds: int) -> None:
+@click.option("--weak-only", is_flag=True)
+def main(
+    dataset: str, batch_sizes: str, workers: str, iterations: int, rounds: int, *, weak_only: bool
+) -> None:
     """Prints seconds an iteration and efficiencies."""
     print(f"{'':5} {'b':>4} {'N':>3}  {'':16} {'seconds':>8} {'efficiency':>10}")
     for b in map(int, batch_sizes.split(",")):
-        cases = _cases(b, [int(n) for n in workers.split(",")], iterations)
+        cases = _cases(dataset, b, [int(n) for n in workers.split(",")], iterations)
+        cases = {case: run for case, run in cases.items() if case[0] == "weak" or not weak_only}
         alone: list[float] = []
         found: dict[tuple[str, int, str], list[float]] = {case: [] for case in cases}
         for _ in range(rounds):
-            alone.append(standalone(b, iterations))
+            alone.append(standalone(dataset, b, iterations))
             for case, run in cases.items():
                 found[case].append(run())
         one = statistics.median(alone)

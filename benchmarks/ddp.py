@@ -38,11 +38,13 @@ class Run:
         dataset: a dataset file's name.
         batch_sizes: b of each process.
         iterations: how many.
+        apart: whether processes train without each other, which nothing that meets can beat.
     """
 
     dataset: str
     batch_sizes: Sequence[int]
     iterations: int
+    apart: bool = False
 
 
 def train(run: Run, rank: int, port: int, told: Connection) -> None:
@@ -55,7 +57,9 @@ def train(run: Run, rank: int, port: int, told: Connection) -> None:
     torch.manual_seed(0)
     dataset = load(run.dataset, str(HERE / "datasets"))
     made = dataset.models.generator(), dataset.models.discriminator()
-    generator, discriminator = (DistributedDataParallel(model) for model in made)
+    generator, discriminator = (
+        model if run.apart else DistributedDataParallel(model) for model in made
+    )
     steps = [torch.optim.Adam(m.parameters(), lr=LR, betas=BETAS, fused=True) for m in made]
     torch.manual_seed(rank)
     source = dataset.open(Path())

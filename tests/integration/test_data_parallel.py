@@ -104,7 +104,7 @@ CASES = [
         "--updates async --generator-ranks 1..3 --global-batch-size 2",
         ["--global-batch-size 2", "3 workers that train a network"],
     ),
-    ("--all-reduce fast", ["--all-reduce: is no setting any more; the server adds gradients up"]),
+    ("--all-reduce fast", ["'--all-reduce': 'fast' is not one of 'shared', 'star'"]),
 ]
 
 

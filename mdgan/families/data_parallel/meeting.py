@@ -16,6 +16,7 @@ from math import inf, isfinite, isnan
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from mdgan.engine.common_memory import Room
 from mdgan.engine.stages.screen import ABSURD_FACTOR, LEAST_VOTES
@@ -142,10 +143,11 @@ class Meeting:
         """The last reduction for which any host has given its gradients."""
         return int(self._given.max())
 
-    def losses(self, iteration: int, workers: Sequence[int]) -> np.ndarray:
+    def losses(self, iteration: int, workers: Sequence[int]) -> npt.NDArray[np.float32]:
         """J_disc and J_gen of some workers in an iteration, float32 [N, 2]."""
         columns = [self._columns[worker] for worker in workers]
-        return self._losses[iteration % _AT_ONCE][columns]
+        found: npt.NDArray[np.float32] = self._losses[iteration % _AT_ONCE][columns]
+        return found
 
     def refusals(self, iteration: int) -> dict[int, float]:
         """The workers whose gradients were left out in an iteration, with the norm of these."""

@@ -22,7 +22,7 @@ from mdgan.engine.common_memory import Room
 from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, Policy
 from mdgan.gan.optimizers import COUNTS, TrainedModel, kept_by
 
-PIECE = 1 << 16
+PIECE = 1 << 14
 """About so many weights are in a piece of Adam's: a core's cache holds what is computed of them."""
 _ALIGNED = 16
 """Weights of a tensor begin at a multiple of so many, as where torch finds a place for it."""
@@ -74,7 +74,7 @@ def _cut(trained: Sequence[Tensor], *, whole: bool) -> tuple[list[Piece], list[i
     for tensor in trained:
         parts = [tensor.detach()]
         if not whole:
-            parts = list(parts[0].as_strided((tensor.numel(),), (1,)).split(PIECE))
+            parts = list(torch.split(parts[0].as_strided((tensor.numel(),), (1,)), PIECE))
         for n, part in enumerate(parts):
             if whole or not pieces or pieces[-1].count >= PIECE:
                 pieces.append(Piece(len(pieces), end))

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mdgan.families.data_parallel.image_buffer import ImageBuffer
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import (
     BUFFERS,
     DISCRIMINATOR,
@@ -18,7 +19,6 @@ from mdgan.families.data_parallel.replica import (
     reductions,
 )
 from mdgan.families.data_parallel.scaling import BatchSizes, Scaling
-from mdgan.families.data_parallel.server import ReferenceReplica
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
