@@ -86,6 +86,10 @@ class LearningRules:
         """Ã, B̃ or J_gen of a batch, a scalar, with the auxiliary classifier's if D has one."""
         return with_class_loss(term(output.logits), output, labels, self.class_weight)
 
+    def scaled(self, loss: Tensor) -> Tensor:
+        """A loss of which gradients are taken."""
+        return loss if self.loss_scale == 1.0 else loss * self.loss_scale
+
 
 class DiscriminatorLearner:
     """A discriminator, the private data that it learns from, and its random numbers.
@@ -150,11 +154,14 @@ class DiscriminatorLearner:
             samples = samples.of(samples.images.detach().requires_grad_())
         output = self.judge(samples)
         logits = output.logits
-        loss = logits.new_zeros(())
-        if term is not None:
+        if term is None:
+            loss = logits.new_zeros(())
+        else:
             loss = self.rules.loss(term, output, samples.labels)
-        whole = self.regularizers.penalized(place, loss, logits.flatten(), samples.images)
-        (whole * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        whole = loss
+        if self.regularizers.at(place):
+            whole = self.regularizers.penalized(place, loss, logits.flatten(), samples.images)
+        self.rules.scaled(whole).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         return loss.detach(), logits.detach()
 
     def _learn_real_half(self) -> None:
@@ -180,7 +187,7 @@ class DiscriminatorLearner:
         real_loss = self.rules.loss(terms.real, of_real, real.labels)
         fake_loss = self.rules.loss(terms.fake, of_fake, fake.labels)
         self.keep_real_half(real_loss.detach(), of_real.logits.detach())
-        ((real_loss + fake_loss) * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        self.rules.scaled(real_loss + fake_loss).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         return fake_loss.detach()
 
     def _end_gradient(self, fake: Samples) -> None:

@@ -93,7 +93,7 @@ class LocalGAN:
         with stage("aggregate"), self.learner.random_state.in_place():
             verdict = self.learner.judge(judged)
             loss = rules.loss(rules.generator_loss, verdict, judged.labels)
-            gradients = torch.autograd.grad(loss * rules.loss_scale, self.trained.parameters)
+            gradients = torch.autograd.grad(rules.scaled(loss), self.trained.parameters)
             finite_or_zero(gradients, rules.loss_scale)
             self.trained.put_gradients(gradients)
         return loss.detach()

@@ -5,11 +5,11 @@ known here of each, and a registered one is tried on a few weights first.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import is_
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
-from torch.optim.adam import adam
+from torch import Tensor, nn
 
 from mdgan.errors import BadInput, users_code
 from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, Policy
@@ -189,6 +189,11 @@ class TrainedModel:
         # Looking things up in a model takes as long as computing a small layer.
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self._policy = policy
+        is_adam = policy is not None and policy.optimizer == "adam"
+        # One call of a kernel is for weights of one kind.
+        self._is_adam = is_adam and len({(p.dtype, p.device) for p in self.parameters}) == 1
+        self._together = torch.zeros(0)
+        self._steps: list[Tensor] = []
 
     @property
     def device(self) -> torch.device:
@@ -211,25 +216,26 @@ class TrainedModel:
     def step(self) -> None:
         """One optimizer step with the gradients that are in place, clipped.
 
-        In small models `Adam.step` takes longer than its kernel. So after the first step, which
-        makes the moments, Adam's function is called as `Adam.step` would call it, to the last bit.
+        In small models `Adam.step` takes longer than its kernels. So after the first step, which
+        makes the moments, these are called as `Adam.step` would call them, to the last bit.
         """
         self.clip()
         states, (group,) = self.optimizer.state, self.optimizer.param_groups
-        trained = [p for p in group["params"] if p.grad is not None]
-        is_adam = self._policy is not None and self._policy.optimizer == "adam"
-        if not is_adam or not all(map(states.get, trained)):
+        pairs = [(p, p.grad) for p in group["params"] if p.grad is not None]
+        kept = [states.get(p) for p, _ in pairs] if self._is_adam else [None]
+        if not all(kept):
             self.optimizer.step()
             return
         beta1, beta2 = group["betas"]
         with torch.no_grad():
-            adam(
-                trained,
-                [p.grad for p in trained],
-                [states[p]["exp_avg"] for p in trained],
-                [states[p]["exp_avg_sq"] for p in trained],
+            steps = self._one_more(kept)
+            torch._fused_adam_(
+                [p for p, _ in pairs],
+                [gradient for _, gradient in pairs],
+                [own["exp_avg"] for own in kept],
+                [own["exp_avg_sq"] for own in kept],
                 [],  # of the variant amsgrad
-                [states[p]["step"] for p in trained],
+                steps,
                 amsgrad=False,
                 beta1=beta1,
                 beta2=beta2,
@@ -237,5 +243,16 @@ class TrainedModel:
                 weight_decay=group["weight_decay"],
                 eps=group["eps"],
                 maximize=False,
-                fused=True,
             )
+
+    def _one_more(self, kept: list[dict[str, Tensor]]) -> list[Tensor]:
+        """Counts a step in what Adam keeps of each parameter; returns these counts."""
+        steps = [own["step"] for own in kept]
+        if len(steps) != len(self._steps) or not all(map(is_, steps, self._steps)):
+            # Views of one tensor, so that one addition counts for all.
+            self._together = torch.stack(steps)
+            self._steps = steps = list(self._together.unbind())
+            for own, count in zip(kept, steps, strict=True):
+                own["step"] = count
+        self._together += 1
+        return steps

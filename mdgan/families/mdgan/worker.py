@@ -81,7 +81,7 @@ class Worker(DiscriminatorLearner):
             verdict = self.judge(judged.of(images))
             logits = verdict.logits  # [b], or [b, 1] and the like
             loss = self.rules.loss(self.rules.generator_loss, verdict, judged.labels)
-            (gradient,) = torch.autograd.grad(loss * self.rules.loss_scale, images)
+            (gradient,) = torch.autograd.grad(self.rules.scaled(loss), images)
         return Judgement(gradient / self.rules.loss_scale, loss.detach(), logits.detach().flatten())
 
     def load_discriminator(self, state: Mapping[str, Tensor]) -> None:
