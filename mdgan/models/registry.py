@@ -6,7 +6,7 @@ from typing import Any
 
 from mdgan.errors import BadInput
 from mdgan.gan.build import Models, Parts
-from mdgan.models import acgan, biggan, dcgan, md_gan, sngan
+from mdgan.models import acgan, biggan, dcgan, lsgan, md_gan, sngan
 from mdgan.models.settings import FILE
 from mdgan.settings.declare import suggest
 
@@ -48,6 +48,7 @@ def _adam(
 
 _HINGE = ("hinge", "hinge")
 _DCGAN = _adam(("non-saturating", "bce"), (2e-4, 2e-4), (0.5, 0.999), 1)
+_LSGAN = _adam(("least-squares", "least-squares"), (2e-4, 2e-4), (0.5, 0.999), 1)
 _SNGAN = _adam(_HINGE, (2e-4, 2e-4), (0.0, 0.9), 5)
 _BIGGAN = _adam(_HINGE, (5e-5, 2e-4), (0.0, 0.999), 2)
 
@@ -55,6 +56,7 @@ _ARCHITECTURES = {
     entry.name: entry
     for entry in (
         Architecture("dcgan", dcgan.make, 128, _DCGAN),  # Radford et al. 2016
+        Architecture("lsgan", lsgan.make, 16, _LSGAN),  # Guerraoui et al. 2020
         Architecture("sngan", sngan.make, 64, _SNGAN),  # Miyato et al. 2018
         Architecture("biggan", biggan.make, 96, _BIGGAN, True),  # Brock et al. 2019
         Architecture("acgan", acgan.make, 16, _DCGAN, True),  # Odena et al. 2017

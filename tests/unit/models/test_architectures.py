@@ -121,6 +121,15 @@ def test_the_mlp_has_the_parameters_that_md_gans_paper_counts() -> None:
     assert [*map(num_parameters, both)] == [716_560, 670_219]
 
 
+def test_lsgan_has_the_layers_that_fegans_paper_counts() -> None:
+    generator, discriminator = on_meta("lsgan", (1, 28, 28), 0)
+    kinds = nn.Linear, nn.Conv2d
+    assert [layer.weight.shape[0] for layer in layers_of(generator, *kinds)] == [6272, 128, 64, 1]
+    judging = layers_of(discriminator, *kinds)
+    assert [layer.weight.shape[0] for layer in judging] == [16, 32, 64, 128, 1]
+    assert judging[-1].in_features == 128 * 2 * 2
+
+
 def layers_of(model: nn.Module, *kinds: type[nn.Module]) -> list[Any]:
     return [layer for layer in model.modules() if isinstance(layer, kinds)]
 

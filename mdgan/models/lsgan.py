@@ -1,0 +1,83 @@
+"""LSGAN (Mao et al. 2017) as FeGAN has it for MNIST and Fashion-MNIST (its section 4).
+
+The paper counts the layers; their channels are those of the code that it names as its source. The
+sigmoid that it has at D's end is left out: here discriminators return logits, and so does LSGAN's.
+"""
+
+from functools import partial
+
+from torch import nn
+
+from mdgan.gan.build import Parts
+from mdgan.models.blocks import growth_of
+
+Z_DIM = 100
+_TIMES_WIDTH = 8, 4
+"""Channels of G's first maps, and of its last ones; D has 1, 2, 4 and 8 times its width."""
+_HALVINGS = 4
+_SLOPE, _DROPPED = 0.2, 0.25
+_DEVIATION = 0.02
+
+
+def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
+    """The models for pictures of a shape; see `Architecture.parts`."""
+    del num_classes
+    growth_of(shape)  # refuses the shapes that the others refuse
+    return partial(_generator, shape, width), partial(_discriminator, shape, width), Z_DIM
+
+
+def _generator(shape: tuple[int, int, int], width: int) -> nn.Module:
+    """From z [b, 100] to samples [b, C, H, W] in [−1, 1]: a linear layer and three convolutions."""
+    half = _half(shape[1])
+    side = _half(half)
+    first, last = (times * width for times in _TIMES_WIDTH)
+    return _with_weights(
+        nn.Sequential(
+            nn.Linear(Z_DIM, first * side * side),
+            nn.Unflatten(1, (first, side, side)),
+            nn.BatchNorm2d(first),
+            *_growing(first, first, half),
+            *_growing(first, last, shape[1]),
+            nn.Conv2d(last, shape[0], 3, padding=1),
+            nn.Tanh(),
+        )
+    )
+
+
+def _half(side: int) -> int:
+    return (side + 1) // 2
+
+
+def _growing(before: int, after: int, side: int) -> list[nn.Module]:
+    return [
+        nn.Upsample(side),
+        nn.Conv2d(before, after, 3, padding=1),
+        nn.BatchNorm2d(after),
+        nn.LeakyReLU(_SLOPE),
+    ]
+
+
+def _discriminator(shape: tuple[int, int, int], width: int) -> nn.Module:
+    """From samples [b, C, H, W] to logits [b, 1]: four convolutions and a linear layer."""
+    before, side = shape[0], shape[1]
+    layers: list[nn.Module] = []
+    for number in range(_HALVINGS):
+        after, side = width << number, _half(side)
+        layers += [
+            nn.Conv2d(before, after, 3, 2, 1),
+            nn.LeakyReLU(_SLOPE),
+            nn.Dropout2d(_DROPPED),
+            *([nn.BatchNorm2d(after)] if number in (1, 2) else []),
+        ]
+        before = after
+    return _with_weights(nn.Sequential(*layers, nn.Flatten(), nn.Linear(before * side * side, 1)))
+
+
+def _with_weights(model: nn.Sequential) -> nn.Sequential:
+    """Draws convolutions with a deviation of 0.02."""
+    for layer in model:
+        if isinstance(layer, nn.Conv2d):
+            nn.init.normal_(layer.weight, 0.0, _DEVIATION)
+        elif isinstance(layer, nn.BatchNorm2d):
+            nn.init.normal_(layer.weight, 1.0, _DEVIATION)
+    return model
