@@ -172,18 +172,8 @@ def next_frame(pieces: Iterator[Piece], accepts: Mapping[str, Most]) -> Frame | 
     first = next(pieces, None)
     if first is None:
         return None
-    most = accepts.get(first.kind)
-    if most is None:
-        raise WireError(f"a {one_line(first.kind):.20} message is not expected")
-    if first.size > min(most.body_bytes, MOST_BYTES):
-        raise WireError(
-            f"a {first.kind} message of {first.size} bytes, at most {most.body_bytes} are expected"
-        )
-    if (head_bytes := _head_bytes(first.data)) > most.head_bytes:
-        raise WireError(
-            f"a {first.kind} message with {head_bytes} bytes of JSON, at most {most.head_bytes} "
-            "are expected"
-        )
+    most = check_expected(first.kind, first.size, accepts)
+    check_head(first.kind, first.data, most)
     parts: list[bytes] = []
     piece, missing = first, first.size
     while True:
@@ -204,7 +194,40 @@ def next_frame(pieces: Iterator[Piece], accepts: Mapping[str, Most]) -> Frame | 
     return Frame(first.kind, first.iteration, body, first.taker)
 
 
-def _head_bytes(body: bytes) -> int:
+def frames_of(pieces: Iterator[Piece], accepts: Mapping[str, Most]) -> Iterator[Frame]:
+    """All messages on a stream; see `next_frame`."""
+    while (frame := next_frame(pieces, accepts)) is not None:
+        yield frame
+
+
+def check_expected(kind: str, size: int, accepts: Mapping[str, Most]) -> Most:
+    """The most that may come of a kind of message, of which one is announced.
+
+    Raises:
+        WireError: it is not expected, or too large.
+    """
+    most = accepts.get(kind)
+    if most is None:
+        raise WireError(f"a {one_line(kind):.20} message is not expected")
+    if size > min(most.body_bytes, MOST_BYTES):
+        raise WireError(f"a {kind} message of {size} bytes, at most {most.body_bytes} are expected")
+    return most
+
+
+def check_head(kind: str, begin: bytes | bytearray, most: Most) -> None:
+    """Checks how much JSON a body holds, by its first bytes.
+
+    Raises:
+        WireError: it is too much.
+    """
+    if (head_bytes := _head_bytes(begin)) > most.head_bytes:
+        raise WireError(
+            f"a {kind} message with {head_bytes} bytes of JSON, at most {most.head_bytes} are "
+            "expected"
+        )
+
+
+def _head_bytes(body: bytes | bytearray) -> int:
     """How long the JSON of a body is, as its first bytes say; 0 if there are too few."""
     return int(_LENGTH.unpack_from(body)[0]) if len(body) >= _LENGTH.size else 0
 

@@ -1,10 +1,9 @@
 """A host's end over gRPC: a stream to the server, and parcels for other hosts."""
 
-import json
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,15 +14,26 @@ from mdgan.credentials.permit import HOST_NAME, SERVER_NAME
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import RELAY
-from mdgan.transport.frames import Frame, Most, WireError, decode, encode, next_frame
+from mdgan.transport.frames import (
+    CutOff,
+    Frame,
+    Most,
+    WireError,
+    decode,
+    encode,
+    frames_of,
+    next_frame,
+)
 from mdgan.transport.host_end import HostTransport
-from mdgan.transport.links_pb2 import Hello, Nothing, Order, Piece, Time, Welcome
+from mdgan.transport.links_pb2 import Nothing, Order, Piece, Time
 from mdgan.transport.parcel_service import ParcelService, fetch
 from mdgan.transport.parcels import NothingThere, Parcels
-from mdgan.transport.streams import CLOCK, TAKE_PART, WATCH, Outbox, close, open_channel, reason_of
+from mdgan.transport.plain_socket import PlainSocket, knock
+from mdgan.transport.streams import CLOCK, TAKE_PART, Outbox, close, open_channel, reason_of
 from mdgan.transport.until import Inbox, Until
 
 _CLOCK_QUESTIONS = 5
+_GONE_SECONDS = 0.1
 _WELCOME: Mapping[str, Most] = {Kind.WELCOME: Most(1 << 24, 1 << 24)}
 
 
@@ -68,23 +78,20 @@ class GrpcHostTransport(HostTransport):
             said["listens"] = self._service.serve(parcels_at, identity, timeouts)
         self._outbox = Outbox()
         self._outbox.put(encode(Message(Kind.HELLO, 0, said)))
+        self._plain: PlainSocket | None = None
+        self._over = threading.Event()
         self._channel = open_channel(place, identity, SERVER_NAME, timeouts)
-        self._second: grpc.Channel | None = None
-        self._out_of_sight = ""
         take_part: Any = self._channel.stream_stream(TAKE_PART, None, Piece.FromString)
         self._call = take_part(self._outbox.pieces())
-        first: Inbox[Frame | Exception] = Inbox()
+        first: Inbox[dict[str, Any] | Exception] = Inbox()
         self._reader = threading.Thread(
-            target=self._read, args=(first,), name="reader", daemon=True
+            target=self._read, args=(place, first), name="reader", daemon=True
         )
         self._reader.start()
         try:
-            welcome = dict(decode(until.take(first)).fields)
+            welcome = until.take(first)
             self._service.key = self._key = str(welcome.pop("peers_key", ""))
             self._is_relayed = bool(welcome.pop("relayed", False))
-            if key := str(welcome.pop("watch_key", "")):
-                self._second = open_channel(place, identity, SERVER_NAME, timeouts)
-                self._watch(self._second, key)
             self.clock_offset_seconds = self._ask_clock()
             self.welcome = welcome
         except BaseException:
@@ -94,46 +101,67 @@ class GrpcHostTransport(HostTransport):
 
     def close(self) -> None:
         """Says goodbye to the server, waits a moment for its own, and for parcels to be fetched."""
-        self._outbox.end()
+        self._way.end()
         self._parcels.leave(self.host, self._timeouts.farewell)
         self._end(self._timeouts.farewell)
 
+    @property
+    def _way(self) -> Outbox | PlainSocket:
+        """To the server."""
+        return self._plain or self._outbox
+
     def _end(self, grace_seconds: float) -> None:
-        self._outbox.end()
+        self._way.end()
         self._service.stop(grace_seconds)
         self._reader.join(grace_seconds)
-        for channel in filter(None, (self._second, self._channel)):
-            close(channel)
+        self._outbox.end()
+        close(self._channel)
 
-    def _read(self, first: Inbox[Frame | Exception]) -> None:
+    def _read(self, place: str, first: Inbox[dict[str, Any] | Exception]) -> None:
         """Feeds the inbox until the server says goodbye or is gone."""
         reason = "it said goodbye"
         try:
-            welcome = next_frame(self._call, _WELCOME)
-            first.put(welcome or WireError("it is about to end"))
-            while (frame := next_frame(self._call, self._accepts)) is not None:
+            for frame in self._coming(place, first):
                 self.take_in(frame)
+        except CutOff as error:
+            first.put(error)
+            reason = self._why_gone()
         except WireError as error:
             first.put(error)
             reason = str(error)
         except grpc.RpcError as error:
             first.put(error)
-            reason = self._out_of_sight or reason_of(error)
+            reason = reason_of(error)
         self.lose_server(reason)
+        self._way.cut()
         self._outbox.end()
         self._call.cancel()
 
-    def _watch(self, channel: grpc.Channel, key: str) -> None:
-        """Ends the stream when the server is gone; see the server's `_watch`."""
+    def _coming(self, place: str, first: Inbox[dict[str, Any] | Exception]) -> Iterator[Frame]:
+        """What the server sends after it has let this host in."""
+        frame = next_frame(self._call, _WELCOME)
+        if frame is None:
+            raise WireError("it is about to end")
+        welcome = dict(decode(frame).fields)
+        coming = frames_of(self._call, self._accepts)
+        if (door := welcome.pop("door", None)) is not None:
+            self._plain = plain = knock(place, door, self._timeouts.link)
+            threading.Thread(target=plain.send_waiting, name="writer", daemon=True).start()
+            self._call.add_done_callback(self._cut)
+            coming = plain.frames(self._accepts)
+        first.put(welcome)
+        yield from coming
 
-        def end(call: Any) -> None:
-            if call.code() is grpc.StatusCode.UNAVAILABLE:
-                self._out_of_sight = reason_of(call)
-                self._call.cancel()
+    def _cut(self, _call: Any) -> None:
+        """The server is gone, or stands still; it may have said goodbye."""
+        self._over.set()
+        self._way.cut()
 
-        watch: Any = channel.unary_stream(WATCH, Hello.SerializeToString, Welcome.FromString)
-        said = json.dumps({"host": self.host, "watch_key": key})
-        watch(Hello(fields=said)).add_done_callback(end)
+    def _why_gone(self) -> str:
+        """Why the connection is gone; gRPC may tell so a moment after the other one has ended."""
+        if self._over.wait(_GONE_SECONDS) and self._call.code() is not grpc.StatusCode.OK:
+            return reason_of(self._call)
+        return "its connection closed"
 
     def _ask_clock(self) -> float:
         """Seconds to add to this machine's monotonic clock to get the server's (Cristian 1989)."""
@@ -149,15 +177,15 @@ class GrpcHostTransport(HostTransport):
         return best[1]
 
     def _put(self, frame: Frame) -> bool:
-        return self._outbox.put(frame)
+        return self._way.put(frame)
 
     def _lay_out(self, iteration: int, frames: Mapping[int, Frame]) -> None:
         if not self._is_relayed:
             self._parcels.lay_out(self.host, iteration, frames)
             return
         for taker, frame in frames.items():
-            self._outbox.put(replace(frame, taker=taker))
-        self._outbox.put(Frame(Kind.LAIDOUT, iteration, b""))
+            self._way.put(replace(frame, taker=taker))
+        self._way.put(Frame(Kind.LAIDOUT, iteration, b""))
 
     def _fetch(self, giver: int, iteration: int, address: Any) -> Frame:
         order = Order(giver=giver, iteration=iteration, taker=self.host, key=self._key)

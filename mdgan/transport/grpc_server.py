@@ -1,10 +1,13 @@
 """The server's end over gRPC: a stream for every host, and questions of those who come later."""
 
+import contextlib
+import itertools
 import json
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -16,10 +19,21 @@ from mdgan.credentials.revocations import Revocations
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import RELAY, Admit, ServerEvent
-from mdgan.transport.frames import CutOff, Frame, Most, Rates, WireError, decode, encode, next_frame
+from mdgan.transport.frames import (
+    CutOff,
+    Frame,
+    Most,
+    Rates,
+    WireError,
+    decode,
+    encode,
+    frames_of,
+    next_frame,
+)
 from mdgan.transport.links_pb2 import Hello, Nothing, Piece, Time, Welcome
 from mdgan.transport.parcel_service import ParcelService
 from mdgan.transport.parcels import Parcels
+from mdgan.transport.plain_socket import Door, PlainSocket
 from mdgan.transport.server_end import Guest, ServerTransport
 from mdgan.transport.streams import (
     CLOSE_SECONDS,
@@ -50,17 +64,21 @@ AcceptsFrom = Callable[[Mapping[str, Any]], Mapping[str, Most]]
 class _Stream:
     """The way to one host; see `Line`."""
 
-    def __init__(self, context: grpc.ServicerContext, permit: Permit | None) -> None:
+    def __init__(
+        self,
+        context: grpc.ServicerContext,
+        permit: Permit | None,
+        outbox: Outbox | PlainSocket,
+    ) -> None:
         self.context = context
         self.serial = None if permit is None else permit.serial
-        self.outbox = Outbox()
-        # Over a socket on this machine a host asks for a second connection by it: see `_watch`.
-        self.key = secrets.token_hex(16) if context.peer().startswith("unix:") else ""
+        self.outbox = outbox
         self._over = threading.Event()
 
-    def watch(self) -> bool:
-        """Notes when the connection is gone; False if it is gone already."""
-        return self.context.add_callback(self._end_all)
+    def watch(self) -> None:
+        """Notes when the connection is gone."""
+        if not self.context.add_callback(self._end_all):
+            self._end_all()
 
     def is_gone(self) -> bool:
         """Whether the connection is gone; gRPC may tell so a moment after the stream has ended."""
@@ -78,11 +96,11 @@ class _Stream:
 
     def cut(self) -> None:
         self.context.cancel()
-        self.outbox.end()
+        self.outbox.cut()
 
     def _end_all(self) -> None:
         self._over.set()
-        self.outbox.end()
+        self.outbox.cut()
 
 
 class GrpcServerTransport(ServerTransport):
@@ -118,6 +136,7 @@ class GrpcServerTransport(ServerTransport):
         self._timeouts = timeouts
         self._watchers: set[threading.Event] = set()
         self._looked = 0.0
+        self._doors = itertools.count()
         self._parcels = Parcels()
         parcels = ParcelService(self._parcels, timeouts.swap)
         parcels.key = self._peers_key = secrets.token_hex(32)
@@ -193,29 +212,15 @@ class GrpcServerTransport(ServerTransport):
 
     def _watch(self, request: Hello, context: grpc.ServicerContext) -> Iterator[Welcome]:
         """Lasts until the other end is gone, or the server ends."""
-        hello = _read(request.fields)
-        guest = self._guest_with(hello)
-        answer = guest or self._answer(hello, "watch", self._permit(context), context)
+        answer = self._answer(_read(request.fields), "watch", self._permit(context), context)
         ended = threading.Event()
         with self._lock:
             self._watchers.add(ended)
         if not self._closing and context.add_callback(ended.set):
-            if not isinstance(answer, Guest):
-                yield Welcome(fields=json.dumps(answer))
+            yield Welcome(fields=json.dumps(answer))
             ended.wait()
         with self._lock:
             self._watchers.discard(ended)
-        if guest is not None and not self._closing:
-            self.lose(guest, self._why_gone(guest))
-            guest.line.cut()
-
-    def _guest_with(self, hello: Mapping[str, Any]) -> Guest | None:
-        key, host = hello.get("watch_key"), hello.get("host")
-        guest = self._guests.get(host) if type(host) is int else None
-        if guest is None or not isinstance(guest.line, _Stream) or not isinstance(key, str):
-            return None
-        is_its = key and secrets.compare_digest(key.encode(), guest.line.key.encode())
-        return guest if is_its else None
 
     def _take_part(self, pieces: Iterator[Piece], context: grpc.ServicerContext) -> Iterator[bytes]:
         permit, peer = self._permit(context), context.peer()
@@ -234,23 +239,30 @@ class GrpcServerTransport(ServerTransport):
         accepts, parcels = self._accepts_from(hello), self._parcels_from(hello)
         place = self._place_of(hello, peer) if parcels else None
         relayed = place == RELAY
-        stream = _Stream(context, permit)
-        added = {"peers_key": self._peers_key, "relayed": relayed, "watch_key": stream.key}
-        stream.put(encode(Message(Kind.WELCOME, 0, {**welcome, **added})))
+        added = {"peers_key": self._peers_key, "relayed": relayed}
+        outbox: Outbox | PlainSocket = Outbox()
+        come: Callable[[Mapping[str, Most]], Iterator[Frame]] = partial(frames_of, pieces)
+        if not peer.startswith("unix:"):
+            outbox.put(encode(Message(Kind.WELCOME, 0, {**welcome, **added})))
+        else:
+            with contextlib.closing(self._door()) as door:
+                added["door"] = door.told
+                yield from encode(Message(Kind.WELCOME, 0, {**welcome, **added})).pieces
+                outbox = self._taken(door, peer, context)
+            come = outbox.frames
+        stream = _Stream(context, permit, outbox)
         told = {**hello, "listens": place}
         guest = self.let_in(hello["host"], told, stream)
-        if not stream.watch():
-            self.lose(guest, "its connection closed")
-            return
-        work = guest, stream, pieces, accepts, parcels if relayed else {}
+        stream.watch()
+        work = guest, stream, come, accepts, parcels if relayed else {}
         threading.Thread(target=self._take_from, args=work, name="reader", daemon=True).start()
-        yield from stream.outbox.pieces()
+        yield from outbox.pieces()
 
     def _take_from(
         self,
         guest: Guest,
         stream: _Stream,
-        pieces: Iterator[Piece],
+        come: Callable[[Mapping[str, Most]], Iterator[Frame]],
         accepts: Mapping[str, Most],
         parcels: Mapping[str, Most],
     ) -> None:
@@ -263,7 +275,7 @@ class GrpcServerTransport(ServerTransport):
             expected[Kind.LAIDOUT] = _SMALL
         rates = Rates(expected)
         try:
-            while (frame := next_frame(pieces, expected)) is not None:
+            for frame in come(expected):
                 if not rates.allows(frame.kind):
                     raise WireError(f"{frame.kind} messages come too often")
                 if frame.kind == Kind.LAIDOUT:
@@ -288,6 +300,21 @@ class GrpcServerTransport(ServerTransport):
             reason = self._why_gone(guest)
         self.lose(guest, reason, lied=lied)
         stream.end()
+
+    def _door(self) -> Door:
+        """Where a host of this machine connects for messages."""
+        (place,) = [place for place in self.places if place.startswith("unix:")]
+        return Door(place, next(self._doors))
+
+    def _taken(self, door: Door, peer: str, context: grpc.ServicerContext) -> PlainSocket:
+        """The connection of a host that has been told of a door; ends the call without one."""
+        if not context.add_callback(door.wake):
+            door.wake()
+        try:
+            return door.take(self._timeouts.link)
+        except WireError as error:
+            self.tell_refused(f"{peer}: {error}")
+            context.abort(grpc.StatusCode.CANCELLED, str(error))
 
     def _why_gone(self, guest: Guest) -> str:
         """Why a host's connection is gone, which gRPC does not tell the server's end of a call."""

@@ -223,6 +223,8 @@ class Outbox:
             self._ended = True
         self._frames.put(None)
 
+    cut = end  # of a stream that is gone, nothing is sent
+
     def pieces(self) -> Iterator[bytes]:
         """What gRPC sends, until the end."""
         while (frame := self._frames.get()) is not None:

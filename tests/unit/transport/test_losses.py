@@ -2,7 +2,9 @@
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,11 @@ from tests.unit.transport.networks import (
 from tests.unit.transport.peers import peer
 
 BRISK = replace(QUICK, liveness=2.0, farewell=0.2)
+
+
+@pytest.fixture(params=[None, "127.0.0.1:0"], ids=["plain socket", "gRPC"])
+def opened_with(request: pytest.FixtureRequest) -> Mapping[str, Any]:
+    return {"place": request.param}
 
 
 def lying(kind: str, size: int, data: bytes = b"") -> Frame:
@@ -56,7 +63,7 @@ def handmade(*pieces: bytes) -> Frame:
 )
 def test_a_host_that_breaks_the_rules_is_lost_and_nobody_else(frame: Frame, says: str) -> None:
     expected = dict.fromkeys(("FEEDBACK", "DISCRIMINATORS"), Most(1 << 20, 1 << 16))
-    network = GrpcNetwork(accepts_from=lambda _: expected)
+    network = GrpcNetwork(accepts_from=lambda _: expected, place="127.0.0.1:0")
     hosts = joined(network, 1, 2)
     liar = hosts[2]
     assert isinstance(liar, GrpcHostTransport)

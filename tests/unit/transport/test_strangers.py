@@ -21,7 +21,6 @@ from tests.processes import wait_until
 from tests.unit.transport.networks import (
     LONG,
     QUICK,
-    SOON,
     GrpcNetwork,
     ask_at,
     echo,
@@ -230,18 +229,6 @@ def test_any_question_is_answered_or_refused(
 ) -> None:
     code = stranger.say(fields)
     assert code in (grpc.StatusCode.OK, grpc.StatusCode.PERMISSION_DENIED)
-
-
-def test_nobody_else_can_end_the_link_of_a_host(network: GrpcNetwork, stranger: Stranger) -> None:
-    hosts = joined(network, 1)
-    for key in ("", "0" * 32, 7, None):
-        watch = stranger.channel.unary_stream(WATCH, Hello.SerializeToString, Welcome.FromString)
-        shown = '{"host": 1, "watch_key": ' + f'"{key}"' + "}"
-        call: Any = watch(Hello(fields=shown))
-        next(call)  # it is taken for a standby
-        call.cancel()
-    assert network.server.receive(SOON) is None
-    echo(network, hosts[1], 1)
 
 
 def test_an_error_of_who_decides_is_a_refusal_and_told_in_one_printable_line() -> None:

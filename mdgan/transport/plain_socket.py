@@ -1,0 +1,241 @@
+"""Messages between the server and hosts of its machine: a Unix socket of its own for every host.
+
+gRPC lets such a host in, and tells when an end stands still; its stream then carries nothing more.
+"""
+
+import contextlib
+import hmac
+import os
+import re
+import secrets
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mdgan.transport import streams
+from mdgan.transport.frames import (
+    PIECE_BYTES,
+    CutOff,
+    Frame,
+    Most,
+    WireError,
+    check_expected,
+    check_head,
+)
+
+_HEADER = struct.Struct("<16sqQQ")
+"""Kind, iteration, size of the body in bytes, and taker; see `Frame`."""
+_GOODBYE = _HEADER.pack(b"", 0, 0, 0)
+_NAME = re.compile("m[0-9]{1,9}")
+_USER = struct.Struct("3i")
+_ROOT = 0
+_SENT_BYTES = 1 << 20
+"""What the kernel may hold for a peer, if it allows as much: then no thread has to wait for it."""
+
+
+class Door:
+    """Where one host that gRPC has let in connects, in the private folder of a gRPC socket.
+
+    Args:
+        place: that socket, `unix:` and a path.
+        number: of the door; no two are open at once.
+
+    Attributes:
+        told: what the host is told about it.
+    """
+
+    def __init__(self, place: str, number: int) -> None:
+        name = f"m{number}"
+        self._path = _folder(place) / name
+        self._key = secrets.token_hex(16)
+        self.told = {"name": name, "key": self._key}
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(str(self._path))
+        self._listening.listen(1)
+
+    def take(self, seconds: float) -> "PlainSocket":
+        """Waits for the host.
+
+        Raises:
+            WireError: it did not come, or somebody else did.
+        """
+        try:
+            self._listening.settimeout(seconds)
+            connection, _ = self._listening.accept()
+            with contextlib.ExitStack() as closing:
+                closing.callback(connection.close)
+                connection.settimeout(seconds)
+                shown = connection.recv(len(self._key))
+                is_it = hmac.compare_digest(shown, self._key.encode())
+                if not is_it or _user_of(connection) not in (_ROOT, os.geteuid()):
+                    raise WireError("another process came to its socket")
+                closing.pop_all()
+            return PlainSocket(connection)
+        except OSError as error:
+            raise WireError("it did not come to its socket") from error
+
+    def wake(self) -> None:
+        """Ends the wait."""
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as nobody:
+            nobody.setblocking(False)
+            nobody.connect(str(self._path))
+
+    def close(self) -> None:
+        """Lets nobody in any more."""
+        self._path.unlink(missing_ok=True)
+        self._listening.close()
+
+
+def knock(place: str, told: Any, seconds: float) -> "PlainSocket":
+    """Connects where the server has told; see `Door`.
+
+    Args:
+        place: the server's gRPC socket.
+
+    Raises:
+        WireError: that cannot be.
+    """
+    if not isinstance(told, dict) or not _NAME.fullmatch(str(told.get("name"))):
+        raise WireError("it names no socket for messages")
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(seconds)
+        connection.connect(str(_folder(place) / told["name"]))
+        connection.sendall(str(told.get("key")).encode())
+    except (OSError, UnicodeError) as error:
+        connection.close()
+        raise WireError("its socket for messages is not there") from error
+    return PlainSocket(connection)
+
+
+class PlainSocket:
+    """One end of a connection. Any thread may put; one reads, and one sends what has to wait."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(None)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT_BYTES)
+        self._socket = connection
+        self._changed = threading.Condition()  # guards everything below
+        self._waiting: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        self._ended = False
+        self._in_use = 2
+
+    def put(self, frame: Frame) -> bool:
+        """Sends a message without waiting; False if the peer is gone, or takes too little in."""
+        kind, body = frame.kind.encode(), memoryview(frame.body)
+        parts = memoryview(_HEADER.pack(kind, frame.iteration, len(body), frame.taker)), body
+        with self._changed:
+            if self._ended or self._unsent_bytes > streams.MOST_UNSENT_BYTES:
+                return False
+            sent = 0
+            if not self._waiting:
+                try:
+                    sent = self._socket.sendmsg(parts, (), socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    return False
+            for part in parts:
+                if rest := part[sent:]:
+                    self._waiting.append(rest)
+                    self._unsent_bytes += len(rest)
+                sent = max(0, sent - len(part))
+            if self._waiting:
+                self._changed.notify()
+        return True
+
+    def end(self) -> None:
+        """Nothing more is put; what waits is sent, and a goodbye."""
+        with self._changed:
+            if not self._ended:
+                self._ended = True
+                self._waiting.append(memoryview(_GOODBYE))
+                self._changed.notify()
+
+    def cut(self) -> None:
+        """Ends it at once; what has come can still be read."""
+        with self._changed, contextlib.suppress(OSError):
+            self._ended = True
+            self._waiting.clear()
+            self._changed.notify()
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Sends what the peer did not take at once, until the end; gRPC has nothing to send."""
+        self.send_waiting()
+        yield from ()
+
+    def send_waiting(self) -> None:
+        """Sends what the peer did not take at once, until the end."""
+        with contextlib.suppress(OSError):
+            while (part := self._first_waiting()) is not None:
+                self._socket.sendall(part)
+                with self._changed:
+                    if self._waiting:  # unless it was cut meanwhile
+                        self._unsent_bytes -= len(self._waiting.popleft())
+        self._leave()
+
+    def frames(self, accepts: Mapping[str, Most]) -> Iterator[Frame]:
+        """All messages until the peer says goodbye; see `frames.next_frame`.
+
+        Raises:
+            WireError: something else comes.
+        """
+        try:
+            while (frame := self._next_frame(accepts)) is not None:
+                yield frame
+        finally:
+            self._leave()
+
+    def _next_frame(self, accepts: Mapping[str, Most]) -> Frame | None:
+        header = self._read(bytearray(_HEADER.size))
+        if header == _GOODBYE:
+            return None
+        name, iteration, size, taker = _HEADER.unpack(header)
+        kind = name.rstrip(b"\0").decode("latin-1")
+        most = check_expected(kind, size, accepts)
+        body = self._read(bytearray(min(size, PIECE_BYTES)))
+        check_head(kind, body, most)
+        # Memory is taken only for as much again as has come.
+        while len(body) < size:
+            body += self._read(bytearray(min(size - len(body), len(body))))
+        return Frame(kind, iteration, bytes(body), taker)
+
+    def _first_waiting(self) -> memoryview | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._ended)
+            return self._waiting[0] if self._waiting else None
+
+    def _read(self, into: bytearray) -> bytearray:
+        try:
+            taken = self._socket.recv_into(into, 0, socket.MSG_WAITALL) if into else 0
+        except OSError as error:
+            raise CutOff("its connection closed") from error
+        if taken < len(into):
+            raise CutOff("its connection closed")
+        return into
+
+    def _leave(self) -> None:
+        """The last thread that uses the socket closes it."""
+        with self._changed:
+            self._in_use -= 1
+            if not self._in_use:
+                self._ended = True
+                self._socket.close()
+
+
+def _folder(place: str) -> Path:
+    return Path(place.removeprefix("unix:")).parent
+
+
+def _user_of(connection: socket.socket) -> int:
+    """The user of a peer; ours where the system does not tell: the folder keeps others out."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return os.geteuid()
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _USER.size)
+    return int(_USER.unpack(told)[1])
