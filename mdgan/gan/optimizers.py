@@ -222,7 +222,7 @@ class TrainedModel:
         self.clip()
         states, (group,) = self.optimizer.state, self.optimizer.param_groups
         pairs = [(p, p.grad) for p in group["params"] if p.grad is not None]
-        kept = [states.get(p) for p, _ in pairs] if self._is_adam else [None]
+        kept: list[Any] = [states.get(p) for p, _ in pairs] if self._is_adam else [None]
         if not all(kept):
             self.optimizer.step()
             return

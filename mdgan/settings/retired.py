@@ -48,8 +48,8 @@ GONE = {
     "tensorboard": Gone(False, "give --tracker tensorboard"),
 }
 
-SAME = {("all_reduce", "ring"): "star"}
-"""Values that there are no more, and what gives the same results, bit for bit."""
+SAME = {"all_reduce": {"ring": "star"}}
+"""Values that there are no more, and what gives the same results, bit for bit, by name."""
 
 
 def modern(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -75,7 +75,8 @@ def modern(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
             if value not in (None, GONE[name].default, GONE[name].as_good):
                 raise BadInput(f"{source}: {name!r} is no setting any more; {GONE[name].why}")
         elif name not in RENAMED and name not in _OF_BOTH:
-            found.setdefault(name, SAME.get((name, value), value))
+            same = SAME.get(name, {}).get(value) if isinstance(value, str) else None
+            found.setdefault(name, value if same is None else same)
     for name, text in moved.items():
         given = found.get(name)
         found[name] = text if given is None else both(str(given), text)

@@ -33,6 +33,8 @@ _GOODBYE = _HEADER.pack(b"", 0, 0, 0)
 _NAME = re.compile("m[0-9]{1,9}")
 _USER = struct.Struct("3i")
 _ROOT = 0
+_QUIETLY = getattr(socket, "MSG_NOSIGNAL", 0)
+"""Else a peer that is gone would end this process by SIGPIPE."""
 _SENT_BYTES = 1 << 20
 """What the kernel may hold for a peer, if it allows as much: then no thread has to wait for it."""
 
@@ -61,7 +63,7 @@ class Door:
         """Waits for the host.
 
         Raises:
-            WireError: it did not come, or somebody else did.
+            WireError: it did not come, or another process did.
         """
         try:
             self._listening.settimeout(seconds)
@@ -80,12 +82,12 @@ class Door:
 
     def wake(self) -> None:
         """Ends the wait."""
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as nobody:
-            nobody.setblocking(False)
-            nobody.connect(str(self._path))
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as visit:
+            visit.setblocking(False)
+            visit.connect(str(self._path))
 
     def close(self) -> None:
-        """Lets nobody in any more."""
+        """Lets no process in any more."""
         self._path.unlink(missing_ok=True)
         self._listening.close()
 
@@ -105,7 +107,7 @@ def knock(place: str, told: Any, seconds: float) -> "PlainSocket":
     try:
         connection.settimeout(seconds)
         connection.connect(str(_folder(place) / told["name"]))
-        connection.sendall(str(told.get("key")).encode())
+        connection.sendall(str(told.get("key")).encode(), _QUIETLY)
     except (OSError, UnicodeError) as error:
         connection.close()
         raise WireError("its socket for messages is not there") from error
@@ -135,7 +137,7 @@ class PlainSocket:
             sent = 0
             if not self._waiting:
                 try:
-                    sent = self._socket.sendmsg(parts, (), socket.MSG_DONTWAIT)
+                    sent = self._socket.sendmsg(parts, (), socket.MSG_DONTWAIT | _QUIETLY)
                 except BlockingIOError:
                     pass
                 except OSError:
@@ -174,7 +176,7 @@ class PlainSocket:
         """Sends what the peer did not take at once, until the end."""
         with contextlib.suppress(OSError):
             while (part := self._first_waiting()) is not None:
-                self._socket.sendall(part)
+                self._socket.sendall(part, _QUIETLY)
                 with self._changed:
                     if self._waiting:  # unless it was cut meanwhile
                         self._unsent_bytes -= len(self._waiting.popleft())

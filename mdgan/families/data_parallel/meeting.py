@@ -77,7 +77,7 @@ class Meeting:
     # The server's.
 
     def convene(self, hosts: Collection[int], iteration: int, before: int) -> None:
-        """Some hosts, which stand still, meet from an iteration on, after so many reductions."""
+        """Hosts that stand still meet from an iteration on; `before` reductions are done."""
         for host, row in self._rows.items():
             self._given[row] = self._stepped[row] = before
             self._over[row] = host not in hosts
@@ -216,7 +216,7 @@ class Meeting:
         norm = self._norms[self._columns[worker]]
         self._refused[iteration % _AT_ONCE, self._columns[worker]] = norm if norm else inf
 
-    # Everybody's.
+    # The server's and hosts'.
 
     def have_given(self, q: int) -> bool:
         """Whether all hosts have given their gradients, but those that are over."""

@@ -185,7 +185,6 @@ class DataParallelSettings(RunSettings):
         "machine and compute on its CPUs (shared), or always by the server (star). The result is "
         "the same.",
         one_of(SHARED, "star"),
-        is_usual=True,
     )
 
     excludes = table(

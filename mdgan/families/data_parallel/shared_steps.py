@@ -133,7 +133,11 @@ class _PieceSteps:
         self._trained.step()
         for parameter, kept in zip(self.parameters, self._kept, strict=True):
             for name, own in states[parameter].items():
-                if own is not kept[name]:  # at least the first step makes what is kept
+                if own is kept[name]:
+                    continue
+                if name in self._numbers:
+                    kept[name] = own
+                else:  # the first step has made it
                     kept[name].copy_(own)
         first = states[self.parameters[0]]
         noted[NUMBERS:] = [float(first[name]) for name in self._numbers]

@@ -129,7 +129,7 @@ class TogetherServer:
         return Advance(i, losses, workers)
 
     def on_lost(self, engine: Engine) -> None:
-        """Nobody waits for hosts any more that are gone; what they left undone will be done."""
+        """No host waits for those any more that are gone; the server will end their steps."""
         live = engine.peers.hosts()
         for host in [host for host in self._hosts if host not in live]:
             self._end_process(host)
@@ -266,7 +266,7 @@ class TogetherServer:
             network.take_in(self._replica.networks[name])
 
     def _part(self, num_before: int) -> None:
-        """After so many reductions; the server's replica is as if it had taken all steps."""
+        """The server's replica is as if it had taken all steps itself."""
         for name, network in self._shared.networks.items():
             network.tell(self._replica.networks[name])
         self._num_before, self._asked, self._hosts, self._orders = num_before, {}, {}, {}

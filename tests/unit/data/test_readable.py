@@ -115,7 +115,9 @@ def test_a_bad_picture_is_named_and_left_out(
     others = torch.tensor([0, 1, 2, 3, 5, 6, 7, 8])
     assert torch.equal(source.labels, whole.labels[others])
     assert torch.equal(source.images(torch.arange(8)), whole.images(others))
-    with pytest.raises(BadInput, match=r"--strict-data: 1 of 9 .*, first 4\.png \(.*; repair or"):
+    with pytest.raises(
+        BadInput, match=r"--set strict_data=true: 1 of 9 .*, first 4\.png \(.*; repair or"
+    ):
         tiny.open(folder, strict=True)
 
 
@@ -130,7 +132,7 @@ def test_the_first_and_the_last_may_be_bad_and_many_are_counted(
     (line,) = caplog.messages
     assert "31 of 40 pictures" in line
     assert r"left out: '\n\udcff.png' (it is empty), 000.png (it is empty), " in line
-    assert "018.png (it is empty), 11 more; --strict-data would refuse" in line
+    assert "018.png (it is empty), 11 more; --set strict_data=true would refuse" in line
 
 
 def test_what_was_found_is_kept_until_a_file_changes(

@@ -173,6 +173,8 @@ def test_what_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> None:
     assert "--width 0: must be at least 1" in refused(DIGITS, architecture="dcgan", width=0)
     said = refused(DIGITS, architecture="sngan", width=2, spectral_norm=True)
     assert "--architecture sngan: its layers are normalised already; leave it out" in said
-    assert "add NUM_CLASSES to it, or use dcgan or sngan" in refused(bars, architecture="acgan")
+    assert "add NUM_CLASSES to it, or use dcgan or lsgan or sngan" in refused(
+        bars, architecture="acgan"
+    )
     bars = load_text(RECIPE + 'DEFAULTS = {"architecture": 3}\n', tmp_path)
     assert "--architecture 3: must be" in refused(bars)
