@@ -40,6 +40,7 @@ NOT_OURS = {
     ),
     *(
         "--batch-sizes",
+        "--weak-only",
         "--megabits",
         "--work",
         "--repeats",
