@@ -5,7 +5,8 @@ They are cut into blocks as if they were a batch of samples, so that the codecs 
 whole numbers never share a block: they differ by orders of magnitude.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from operator import is_
 
 import torch
 from torch import Tensor, nn
@@ -104,6 +105,39 @@ def buffers_of(*models: nn.Module) -> Find:
         yield [buffer for buffer in buffers if not buffer.is_floating_point()]
 
     return find
+
+
+def buffers_in_one(*models: nn.Module) -> Find:
+    """As `buffers_of`, and lets the models' buffers be parts of two tensors, which it finds.
+
+    In small models that is much faster to read and to write.
+    """
+    places = [place for model in models for place in _places_of_buffers(model)]
+    wholes: list[Tensor] = []
+    parts: list[Tensor] = []
+
+    def find() -> Iterable[list[Tensor]]:
+        nonlocal wholes, parts
+        found: list[Tensor] = [module._buffers[name] for module, name in places]  # type: ignore[misc] # none is None: it is saved
+        if not parts or not all(map(is_, found, parts)):  # a model may replace a buffer
+            floats = [n for n, buffer in enumerate(found) if buffer.is_floating_point()]
+            others = [n for n, buffer in enumerate(found) if not buffer.is_floating_point()]
+            wholes = [_in_one(found, of_kind) for of_kind in (floats, others)]
+            for (module, name), part in zip(places, found, strict=True):
+                module._buffers[name] = part
+            parts = found
+        return [[whole] for whole in wholes]
+
+    return find
+
+
+def _in_one(tensors: list[Tensor], which: Sequence[int]) -> Tensor:
+    """Lays some of the tensors in one, and replaces them by its parts."""
+    whole = torch.cat([tensors[n].reshape(-1) for n in which]) if which else torch.zeros(0)
+    sizes = [tensors[n].numel() for n in which]
+    for n, part in zip(which, torch.split(whole, sizes), strict=True):
+        tensors[n] = part.view(tensors[n].shape)
+    return whole
 
 
 def _places_of_buffers(model: nn.Module) -> Iterable[tuple[nn.Module, str]]:

@@ -42,6 +42,38 @@ def average(
     )
 
 
+class MeanOfRows:
+    """Means of tensors that lie one after the other, as `average` computes them, in place.
+
+    Where tensors are small, finding memory for each step of a sum takes longer than the sum.
+
+    Args:
+        num_rows, num_columns: at most so many.
+    """
+
+    def __init__(self, num_rows: int, num_columns: int) -> None:
+        self._space = torch.empty(num_rows * num_columns, dtype=torch.float64)
+
+    def write(self, into: Tensor, rows: Tensor, weights: Mapping[int, float]) -> None:
+        """Puts Σ w_k · x_k / Σ w_k in place.
+
+        Args:
+            into: [n] float32.
+            rows: x_k, [N, n] float32, in increasing order of workers.
+            weights: w_k of these workers, and of no others.
+        """
+        if len(rows) == 1:
+            into.copy_(rows[0])
+            return
+        factors = [[weights[worker] * WEIGHTED.scale] for worker in sorted(weights)]
+        addends = self._space[: rows.numel()].view(rows.shape)
+        addends.copy_(rows).mul_(torch.tensor(factors, dtype=torch.float64)).round_()
+        mean = in_place_sum(addends.unbind()).mul_(1.0 / WEIGHTED.scale)
+        if (divisor := total_weight(weights)) != 1.0:
+            mean.div_(divisor)
+        into.copy_(mean)
+
+
 def total(
     tensors: Mapping[int, Tensor],
     sums: Sequence[PartialSum],

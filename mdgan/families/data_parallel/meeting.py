@@ -220,7 +220,9 @@ class Meeting:
 
     def have_given(self, q: int) -> bool:
         """Whether all hosts have given their gradients, but those that are over."""
-        return bool(((self._given >= q) | (self._over != 0)).all())
+        # Numpy takes longer than Python for as few numbers as these.
+        given_or_over = zip(self._given.tolist(), self._over.tolist(), strict=True)
+        return all(given >= q or is_over for given, is_over in given_or_over)
 
     def members(self, q: int) -> tuple[int, ...]:
         """The hosts that take part in a reduction, once all have given their gradients."""
@@ -228,7 +230,8 @@ class Meeting:
 
     def have_stepped(self, q: int) -> bool:
         """Whether all that take part in a reduction have stepped."""
-        return bool(((self._stepped >= q) | (self._given < q)).all()) and self.have_given(q)
+        stepped = zip(self._stepped.tolist(), self._given.tolist(), strict=True)
+        return all(done >= q or given < q for done, given in stepped) and self.have_given(q)
 
     def usable(self, workers: Sequence[int], reduction: Reduction) -> list[int]:
         """Those whose gradients are finite, and no absurd number of times longer than usual.

@@ -13,7 +13,7 @@ BatchNorm normalizes each batch by its own statistics. Its running statistics, w
 reads, and all other buffers are averaged when an iteration ends.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +25,7 @@ from mdgan.gan.discriminator_learner import Stage, unobserved
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.local_gan import Generated, LocalGAN
 from mdgan.gan.model_state import check_names, part_of, under
-from mdgan.gan.model_vector import TensorVector, buffers_of, gradients_of, weights_of
+from mdgan.gan.model_vector import Find, TensorVector, buffers_of, gradients_of, weights_of
 
 ALL = GENERATOR, DISCRIMINATOR, BUFFERS = "generator", "discriminator", "buffers"
 """The names of `weight_vectors`."""
@@ -79,8 +79,13 @@ class GradientVector(TensorVector):
     Whole numbers, such as BatchNorm's count of batches, are scaled down, or drown gradients.
     """
 
-    def __init__(self, trained: list[nn.Module], buffered: list[nn.Module]) -> None:
-        buffers = buffers_of(*buffered)
+    def __init__(
+        self,
+        trained: list[nn.Module],
+        buffered: list[nn.Module],
+        find: Callable[..., Find] = buffers_of,
+    ) -> None:
+        buffers = find(*buffered)
         super().__init__(gradients_of(*trained), buffers)
         _, whole = buffers()
         num_whole_blocks, _ = TensorVector(lambda: [whole]).shape

@@ -22,7 +22,7 @@ from mdgan.engine.common_memory import Room
 from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, Policy
 from mdgan.gan.optimizers import COUNTS, TrainedModel, kept_by
 
-PIECE = 1 << 14
+PIECE = 1 << 15
 """About so many weights are in a piece of Adam's: a core's cache holds what is computed of them."""
 _ALIGNED = 16
 """Weights of a tensor begin at a multiple of so many, as where torch finds a place for it."""
@@ -58,8 +58,8 @@ class Piece:
         self._end += _places(like)
 
     def of(self, flat: Tensor) -> Tensor:
-        """Its part of all weights, moments or gradients, [count]."""
-        return flat[self._begin : self._end]
+        """Its part of all weights, moments or gradients, […, count]."""
+        return flat[..., self._begin : self._end]
 
     def tensors(self, values: Tensor) -> list[Tensor]:
         """[count] values as the optimizer sees them."""
@@ -91,6 +91,9 @@ class SharedNetwork:
     Args:
         model: of the architecture.
         workers: those that lay down gradients.
+
+    Attributes:
+        gradients: a row for each worker; see `row_of`.
     """
 
     def __init__(
@@ -107,7 +110,8 @@ class SharedNetwork:
         self._all_weights = room.tensor(self._begins[-1])
         self.weights = self._all_weights[:count]
         self.moments = {name: room.tensor(count) for name in self.kept.moments}
-        self.gradients = {worker: room.tensor(count) for worker in workers}
+        self.gradients = room.tensor(len(workers) * count).view(len(workers), count)
+        self.row_of = {worker: row for row, worker in enumerate(sorted(workers))}
         self.num_noted = NUMBERS + len(self.kept.numbers)
         self.noted = room.array(np.float64, len(self.pieces), self.num_noted)
 
@@ -160,7 +164,7 @@ class LentModel:
     def __init__(self, network: SharedNetwork, model: nn.Module, worker: int) -> None:
         self._ordered = trained_first(model)
         self._weights = network.views(network._all_weights, model)
-        self._laid_down = network.gradients[worker]
+        self._laid_down = network.gradients[network.row_of[worker]]
         self._gradients = network.views(self._laid_down, model)
 
     def lend(self) -> None:
@@ -176,11 +180,15 @@ class LentModel:
     @torch.no_grad()
     def lay_down(self) -> Tensor:
         """Puts down the gradients, zeros where there are none; returns them all, [weights]."""
+        views, found = [], []
         for parameter, view in zip(self._ordered, self._gradients, strict=False):
             if parameter.grad is None:
                 view.zero_()
             else:
-                view.copy_(parameter.grad)
+                views.append(view)
+                found.append(parameter.grad)
+        if found:
+            torch._foreach_copy_(views, found)
         return self._laid_down
 
 

@@ -21,7 +21,7 @@ from mdgan.families.data_parallel.shared_network import (
 )
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import COUNTS, TrainedModel, make_optimizer
-from mdgan.gan.weighted_mean import average
+from mdgan.gan.weighted_mean import MeanOfRows, average
 
 
 class Journal(NamedTuple):
@@ -78,8 +78,11 @@ def _journal_size(network: SharedNetwork) -> int:
 class _PieceSteps:
     """The optimizer of one piece. Another process may have stepped the piece since."""
 
-    def __init__(self, network: SharedNetwork, piece: Piece, gradient: Tensor) -> None:
+    def __init__(
+        self, network: SharedNetwork, piece: Piece, gradient: Tensor, mean: MeanOfRows
+    ) -> None:
         self.gradient = gradient
+        self._mean = mean
         tensors = piece.tensors(piece.of(network.weights))
         self.parameters = [nn.Parameter(tensor) for tensor in tensors]
         for parameter, part in zip(self.parameters, piece.tensors(gradient), strict=True):
@@ -88,7 +91,8 @@ class _PieceSteps:
         policy = replace(network.policy, clip_norm=None)  # that is of all pieces together
         self._trained = TrainedModel(model, make_optimizer(model, policy), policy)
         self._counts_steps = network.kept.counts_steps
-        self._laid_down = {n: piece.of(flat) for n, flat in network.gradients.items()}
+        self._laid_down = piece.of(network.gradients)
+        self._row_of = network.row_of
         self._noted = network.noted[piece.number]
         self._parts = [piece.of(flat) for flat in (network.weights, *network.moments.values())]
         moments = {name: piece.tensors(piece.of(own)) for name, own in network.moments.items()}
@@ -100,16 +104,19 @@ class _PieceSteps:
             for n in range(len(self.parameters))
         ]
         self._numbers = network.kept.numbers
+        self._noted_by_this: list[float] = []
 
     def add_up(self, weights: Mapping[int, float]) -> None:
         """Puts the mean of some workers' gradients in place."""
-        laid_down = {worker: self._laid_down[worker] for worker in weights}
-        self.gradient.copy_(average(laid_down, (), weights))
+        rows = [self._row_of[worker] for worker in sorted(weights)]
+        laid_down = self._laid_down
+        if rows != list(self._row_of.values()):
+            laid_down = laid_down[rows]
+        self._mean.write(self.gradient, laid_down, weights)
 
     def save(self, journal: Journal) -> None:
         """Keeps everything that a step changes."""
-        for n, part in enumerate(self._parts):
-            journal.values[n * len(part) : (n + 1) * len(part)] = part
+        torch.cat(self._parts, out=journal.values[: len(self._parts) * len(self.gradient)])
         journal.noted[: len(self._noted)] = self._noted
 
     def restore(self, journal: Journal) -> None:
@@ -123,12 +130,13 @@ class _PieceSteps:
         optimizer, noted = self._trained.optimizer, self._noted
         (group,) = optimizer.param_groups
         states = optimizer.state
-        for parameter, kept in zip(self.parameters, self._kept, strict=True):
-            for name, value in zip(self._numbers, noted[NUMBERS:], strict=True):
-                kept[name].fill_(float(value))
-            states[parameter] = {**kept} if noted[STEPPED] else {}
-        if self._counts_steps:
-            group[COUNTS[0]] = int(noted[COUNT])
+        if noted.tolist() != self._noted_by_this:
+            for parameter, kept in zip(self.parameters, self._kept, strict=True):
+                for name, value in zip(self._numbers, noted[NUMBERS:], strict=True):
+                    kept[name].fill_(float(value))
+                states[parameter] = {**kept} if noted[STEPPED] else {}
+            if self._counts_steps:
+                group[COUNTS[0]] = int(noted[COUNT])
         self._trained.at(iteration, rate)
         self._trained.step()
         for parameter, kept in zip(self.parameters, self._kept, strict=True):
@@ -143,6 +151,7 @@ class _PieceSteps:
         noted[NUMBERS:] = [float(first[name]) for name in self._numbers]
         noted[COUNT] = group.get(COUNTS[0], 0)
         noted[STEPPED] = 1.0
+        self._noted_by_this = noted.tolist()
 
 
 class _NetworkSteps:
@@ -151,12 +160,13 @@ class _NetworkSteps:
     def __init__(self, network: SharedNetwork) -> None:
         self.sizes = [piece.count for piece in network.pieces]
         self.clip_norm = network.policy.clip_norm
-        # The norm of all gradients together needs them all at a time.
-        one = torch.zeros(max(self.sizes, default=0))
-        self.pieces = [
-            _PieceSteps(network, piece, one[:size] if self.clip_norm is None else torch.zeros(size))
-            for piece, size in zip(network.pieces, self.sizes, strict=True)
-        ]
+        largest = max(self.sizes, default=0)
+        mean = MeanOfRows(len(network.gradients), largest)
+        one, self.pieces = torch.zeros(largest), []
+        for piece, size in zip(network.pieces, self.sizes, strict=True):
+            # The norm of all gradients together needs them all at a time.
+            gradient = one[:size] if self.clip_norm is None else torch.zeros(size)
+            self.pieces.append(_PieceSteps(network, piece, gradient, mean))
 
     def clip(self, weights: Mapping[int, float]) -> None:
         """Adds up all gradients, and scales them down together."""

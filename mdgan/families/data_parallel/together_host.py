@@ -16,6 +16,7 @@ from mdgan.families.data_parallel.replica import GradientVector, Reduction, Repl
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.families.data_parallel.shared_network import LentModel
 from mdgan.families.data_parallel.shared_steps import SharedTraining, Stepper
+from mdgan.gan.model_vector import buffers_in_one
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 
@@ -58,7 +59,7 @@ class TogetherHost:
             for worker, replica in replicas.items()
         }
         self._buffers = {
-            worker: GradientVector([], list(replica.models.values()))
+            worker: GradientVector([], list(replica.models.values()), buffers_in_one)
             for worker, replica in replicas.items()
         }
         self._is_lent = False

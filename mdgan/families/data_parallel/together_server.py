@@ -30,10 +30,11 @@ from mdgan.families.data_parallel.replica import (
 )
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.families.data_parallel.shared_steps import SharedTraining, Stepper
+from mdgan.gan.model_vector import buffers_in_one
 
 _TOGETHER_SECONDS = 0.5
 """How long hosts train before they listen to messages again."""
-_LISTEN_SECONDS = 0.05
+_LISTEN_SECONDS = 0.2
 
 
 class TogetherServer:
@@ -58,7 +59,7 @@ class TogetherServer:
         self._settings = settings
         self._scaling = settings.scaling()
         self._stepper = Stepper(shared)
-        self._buffers = GradientVector([], list(replica.models.values()))
+        self._buffers = GradientVector([], list(replica.models.values()), buffers_in_one)
         self._processes: dict[int, int] = {}  # host → a file descriptor of its process
         self._hosts: dict[int, list[int]] = {}  # of this meeting, those that live
         self._asked: Hosts = {}
