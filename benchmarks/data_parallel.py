@@ -63,6 +63,7 @@ def _cases(
             of = dataset, batch, n, iterations
             cases[kind, n, "mdgan"] = partial(paragan, *of, "shared")
             cases[kind, n, "mdgan, star"] = partial(paragan, *of, "star")
+            cases[kind, n, "mdgan, direct"] = partial(paragan, *of, "direct")
             cases[kind, n, "torch DDP"] = partial(torch_loop, *of)
             cases[kind, n, "apart"] = partial(torch_loop, *of, apart=True)
     return cases

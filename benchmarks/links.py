@@ -1,6 +1,6 @@
 """Compares the links of this checkout with those of another one, in turn.
 
-    python -m benchmarks.links --before CHECKOUT [--rounds 5] [--quick]
+    python -m benchmarks.links --before CHECKOUT [--rounds 5] [--quick] [--without-tls]
 
 In every round, for each configuration: whole runs with the other checkout, with this one over
 sockets on one machine, and with this one over TLS (the hosts are started apart and dial a port of
@@ -28,18 +28,17 @@ WAYS = ("before", "sockets", "TLS")
 def configurations(*, quick: bool) -> list[tuple[str, int, Case]]:
     """Name, number of workers, and what is run."""
     data = ("--dataset", "cifar10_noise", "--datasets-dir", str(HERE / "datasets"))
-    cifar = (*data, "--batch-size", "10", "--workers-per-host", "1")
-    digits = ("--world-size", "5", "--workers-per-host", "1")
+    cifar = (*data, "--batch-size", "10")
+    works: list[tuple[str, tuple[str, ...], int, int]] = [
+        *(("digits", (), n, iterations) for n, iterations in ((4, 1500), (10, 600), (20, 300))),
+        ("CIFAR-10 shapes", cifar, 20, 24),
+    ]
+    if quick:
+        works = [("digits", (), 4, 300), ("CIFAR-10 shapes", cifar, 4, 20)]
+    alone = ("--workers-per-host", "1", "--swap-interval", "0", "--world-size")
     return [
-        ("digits, 4 workers", 4, Case("digits", digits, 300 if quick else 1500)),
-        *(
-            (
-                f"CIFAR-10 shapes, {n} workers",
-                n,
-                Case("cifar", (*cifar, "--world-size", str(n + 1)), i),
-            )
-            for n, i in (((4, 20),) if quick else ((20, 24),))
-        ),
+        (f"{name}, {n} workers", n, Case(name, (*flags, *alone, str(n + 1)), i))
+        for name, flags, n, i in works
     ]
 
 
@@ -72,7 +71,7 @@ def hosts_apart(case: Case, num_workers: int, folder: Path) -> Iterator[tuple[st
 def run(way: str, before: Path, case: Case, num_workers: int, folder: Path) -> Figures:
     """One whole run."""
     here = Path(__file__).resolve().parents[1]
-    os.environ["PYTHONPATH"] = str(before if way == "before" else here)
+    os.chdir(before if way == "before" else here)  # `python -m` takes what lies there
     if way != "TLS":
         return measure(case, folder)
     with hosts_apart(case, num_workers, folder.parent) as flags:
@@ -85,13 +84,15 @@ def main() -> None:
     parser.add_argument("--before", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--without-tls", action="store_true")
     given = parser.parse_args()
+    ways = [way for way in WAYS if way != "TLS" or not given.without_tls]
     with tempfile.TemporaryDirectory() as name:
         for title, num_workers, case in configurations(quick=given.quick):
-            found: dict[str, list[Figures]] = {way: [] for way in WAYS}
+            found: dict[str, list[Figures]] = {way: [] for way in ways}
             for number in range(given.rounds):
-                for way in WAYS:
-                    folder = Path(name) / f"{case.name}-{way}-{number}"
+                for way in ways:
+                    folder = Path(name) / f"{title}-{way}-{number}"
                     folder.mkdir()
                     got = run(way, given.before.resolve(), case, num_workers, folder)
                     found[way].append(got)
@@ -100,7 +101,7 @@ def main() -> None:
                         f"{got.first_iteration_seconds:6.1f} s {got.pss_bytes / 2**20:6.0f} MB",
                         flush=True,
                     )
-            for way in WAYS[1:]:
+            for way in ways[1:]:
                 ratios = [
                     statistics.median(getattr(got, figure) for got in found[way])
                     / statistics.median(getattr(got, figure) for got in found["before"])

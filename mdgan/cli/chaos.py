@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from mdgan.chaos.schedule import KINDS
-from mdgan.cli.help import Command
+from mdgan.cli.help import Command, KeysOption
 from mdgan.cli.options import prepare_environment, read_layers
 from mdgan.cli.train import join, train
 from mdgan.errors import BadInput
 from mdgan.launch.ranks import parse_ranks
 from mdgan.launch.resolve import resolve
-from mdgan.settings.declare import flag
+from mdgan.settings.declare import Setting, flag
 
 _THIS_MACHINE, _ITS_STANDBY = "127.0.0.1", "127.0.0.2"
 
@@ -136,8 +136,16 @@ def _ranks_of_workers(given: Mapping[str, Any]) -> str:
 
 
 def _flags_for(command: click.Command, given: Mapping[str, Any]) -> list[str]:
+    """A command with the settings that it has, as its flags or its keys."""
     names = tuple(parameter.name for parameter in command.params if parameter.name)
-    return [str(command.name), *_as_flags(given, names)]
+    keys: dict[str, Setting] = {}
+    for option in command.params:
+        if isinstance(option, KeysOption):
+            keys |= option.items
+    flags = [str(command.name), *_as_flags(given, names)]
+    for name in sorted(given.keys() & keys.keys()):
+        flags += keys[name].given(given[name]).split(" ", 1)
+    return flags
 
 
 def _as_flags(given: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:

@@ -306,7 +306,9 @@ def sparkline(
     means = np.divide(sums, counts, out=np.full(width, nan), where=counts > 0)
     if logarithmic and (means[counts > 0] > 0).all():
         means = np.log(means)
-    low, high = means[counts > 0].min(initial=np.inf), means[counts > 0].max(initial=-np.inf)
+    means /= 2  # so that the distance between any two is finite
+    known = means[np.isfinite(means)]
+    low, high = known.min(initial=np.inf), known.max(initial=-np.inf)
     line = ""
     for mean, num_points in zip(means, np.bincount(places, minlength=width), strict=True):
         if not num_points:

@@ -1,6 +1,7 @@
 """Differential privacy in whole runs: the same bits anywhere, budgets that end, what is refused."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -189,7 +190,9 @@ def test_the_server_is_told_the_declared_number_of_samples(tmp_path: Path) -> No
     assert result.status == 0, result
     (begun,) = read_events(tmp_path / "run", "holdings")
     assert {n: held["samples"] for n, held in begun["workers"].items()} == {"1": 900, "2": 900}
-    assert "719" not in (tmp_path / "run" / "metrics.jsonl").read_text()
+    told = (tmp_path / "run" / "metrics.jsonl").read_text()
+    # A loss may have these digits, too: they count where a number stands alone.
+    assert not re.findall(r"(?<![\d.])719(?![\d.])", told)
 
 
 def test_hosts_tell_no_times_of_what_they_compute(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ NOT_OURS = {
     *(
         "--batch-sizes",
         "--weak-only",
+        "--without-tls",
         "--megabits",
         "--work",
         "--repeats",

@@ -1,5 +1,6 @@
 """`mdgan chaos`: what it starts, and what it does not."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,21 @@ def test_commands_with_a_standby(asked: dict[str, Any], tmp_path: Path) -> None:
         ranks.append(given["--ranks"])
     assert ranks == ["0", "1,2"]
     assert (asked["seed"], asked["num_faults"]) == (5, 3)
+
+
+def test_keys_are_passed_on_to_the_commands_that_have_them(
+    asked: dict[str, Any], tmp_path: Path
+) -> None:
+    keys = ["--set", "patience=3", "--set", "quorum=0.75", "--set", "channels_last=true"]
+    result = run_here("chaos", "--kinds", "kill", "--", "--world-size", "3", *keys, cwd=tmp_path)
+    assert result.status == 0, result
+
+    def keys_of(command: list[str]) -> set[str]:
+        return {text for flag, text in itertools.pairwise(command) if flag == "--set"}
+
+    commands = asked["commands"]
+    assert keys_of(commands.train) == {"patience=3.0", "quorum=0.75", "channels_last=true"}
+    assert keys_of(commands.join) < keys_of(commands.train)
 
 
 def test_a_standby_needs_two_addresses(asked: dict[str, Any], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mdgan.cli.inspect import watch
@@ -51,6 +51,8 @@ def test_the_logarithm_is_drawn_if_there_is_one() -> None:
 
 
 @given(st.lists(st.floats() | st.none()), st.integers(1, 50), st.integers(0, 1000))
+@example([-1.7e308, 1.7e308], 2, 2)  # further apart than the largest number
+@example([math.inf, -math.inf, 1.0], 3, 3)
 def test_any_series_fits_into_any_width(values: list[float | None], width: int, until: int) -> None:
     assert len(sparkline(every(1, *values), width, until)) == width
 
