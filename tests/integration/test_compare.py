@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,7 @@ def test_what_stopped_before_its_first_checkpoint_starts_again(tmp_path: Path) -
     whole = generator_bytes(folder)
     (folder / "run.json").write_text(json.dumps({**read_status(folder), "state": "stopped"}))
     (folder / "generator.safetensors").write_bytes(b"half")
+    shutil.rmtree(folder / "checkpoints")
     again = run_here("compare", *flags, "--resume", cwd=tmp_path)
     assert again.status == 0, again
     assert "[1/1] alone, seed 3: starts again" in again.output

@@ -30,23 +30,23 @@ SLOW_RUNS = {
     "scores": "--world-size 3 --eval-interval 2 --sample-interval 2 --checkpoint-interval 1",
     "stale": "--world-size 3 --stale 1",
     "arrival": "--world-size 3 --updates arrival --architecture acgan --width 4 --ema 2",
-    "fegan": "--algorithm fegan --world-size 3 --round-iterations 2 --wire-models int8",
+    "fegan": "--algorithm fegan --world-size 3 --round-iterations 2 --wire models=int8",
     "standalone": "--algorithm standalone --local-steps 2",
     "paragan": "--algorithm paragan --world-size 3",
     "paragan, a network each": "--algorithm paragan --world-size 4 --updates async "
-    "--generator-ranks 1..1 --architecture acgan --width 4 --label-prior data",
+    "--generator-ranks 1..1 --architecture acgan --width 4 --set label_prior=data",
     "paragan, asynchronous": "--algorithm paragan --world-size 3 --updates async --ema 2",
     **{
         name: f"--world-size 3 --architecture {name} --width 4 --local-steps 1 --swap-interval 1"
         for name in ("sngan", "biggan", "acgan", "md-gan-mlp", "md-gan-cnn")
     },
     "classes at once": "--world-size 4 --workers-per-host 3 --vectorize --architecture acgan "
-    "--width 4 --label-prior data --class-weight 0.5",
+    "--width 4 --set label_prior=data --set class_weight=0.5",
     "classes in rounds": "--algorithm fl-gan --world-size 3 --round-iterations 2 --architecture "
     "acgan --width 4",
     **{
-        name: f"--world-size 3 --generator-optimizer {name} --discriminator-optimizer {name} "
-        "--generator-schedule cosine --generator-warmup-iterations 2"
+        name: f"--world-size 3 --generator-optimizer {name}:schedule=cosine,warmup=2 "
+        f"--discriminator-optimizer {name}"
         for name in ("radam", "adabelief", "lars", "lamb", "sgd", "lookahead:adam")
     },
     **{
@@ -58,11 +58,11 @@ SLOW_RUNS = {
     },
     "models, krum": "--algorithm fl-gan --world-size 6 --round-iterations 2 --aggregation krum:1",
     **{
-        codec: f"--world-size 3 --wire-images {codec} --wire-feedback {codec}"
+        codec: f"--world-size 3 --wire images={codec},feedback={codec}"
         for codec in ("bf16", "int8")
     },
-    "topk": "--world-size 3 --wire-feedback topk:0.1",
-    "convolutions": "--world-size 3 --architecture dcgan --width 4 --channels-last",
+    "topk": "--world-size 3 --wire feedback=topk:0.1",
+    "convolutions": "--world-size 3 --architecture dcgan --width 4 --set channels_last=true",
     "fp16": "--world-size 3 --precision fp16",
     "bf16": "--world-size 3 --precision bf16",
     "merged": "--world-size 3 --merge-halves --swap-interval 1 --augment ada --spectral-norm",

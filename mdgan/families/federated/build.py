@@ -31,7 +31,7 @@ from mdgan.families.contract import (
 from mdgan.families.federated.averaging import Averaging, WeightedAveraging
 from mdgan.families.federated.clusters import cluster_counts
 from mdgan.families.federated.cohort import AtHome, Cohort
-from mdgan.families.federated.concurrency import SlotCount
+from mdgan.families.federated.concurrency import SlotCount, device_of_slot
 from mdgan.families.federated.fegan import check_classes
 from mdgan.families.federated.fl_gan import Client, GlobalModels, LocalTraining
 from mdgan.families.federated.host import FederatedHost, PlacedHost
@@ -232,24 +232,25 @@ def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> 
     asked = settings.placing.slots
     given = 1 if pulls else asked if isinstance(asked, int) else None
 
-    def make_train() -> Train:
+    def make_train(slot: int) -> Train:
+        device = device_of_slot(needs.device, slot)
         earlier = dict[int, Client]()  # those that train no more; their models are used again
 
         def begin(number: int, place: int, iteration: int) -> Client:
             shard, after = clients.begun_in(number, iteration), earlier.get(place)
             earlier[place] = make_client(
-                number, settings, models, shard, needs.device, stream=(iteration,), after=after
+                number, settings, models, shard, device, stream=(iteration,), after=after
             )
             return earlier[place]
 
-        return LocalTraining(settings, needs.device, begin, lambda n: len(clients[n])).train
+        return LocalTraining(settings, device, begin, lambda n: len(clients[n])).train
 
     slots: Slots
     if needs.own_process:
         prepare = partial(_prepare_slot, needs.cores)
         slots = SlotProcesses(shape, given or MOST_SLOTS, make_train, prepare, gives_all=gives_all)
     else:
-        slots, given = SlotsInside(shape, make_train(), gives_all=gives_all), given or 1
+        slots, given = SlotsInside(shape, make_train(0), gives_all=gives_all), given or 1
     about = f"{models.source}, {settings.algorithm}, batches of {settings.training.batch_size}"
     count = SlotCount(given, needs.device, about, needs.cores)
     return PlacedHost(rank, slots, count, len(clients), needs.tracer)

@@ -64,6 +64,17 @@ class ConcurrencyEstimator:
             self._rates = []
 
 
+def device_of_slot(device: torch.device, slot: int) -> torch.device:
+    """The device of one of a host's slots: with several GPUs the next one for each, in turn.
+
+    Args:
+        device: the host's, which its first slot has, too.
+    """
+    if device.type != "cuda" or device.index is None:
+        return device
+    return torch.device("cuda", (device.index + slot) % max(1, torch.cuda.device_count()))
+
+
 def most_slots(free_bytes: int, bytes_each: int) -> int:
     """How many slots fit into memory that nothing uses yet: W_max, at least 1."""
     return max(1, floor(free_bytes * _MEMORY_SHARE / bytes_each))
@@ -86,21 +97,23 @@ class SlotCount:
         self._given = given
         self._device = device
         self._cores = cores
-        self._name = _device_name(device)
-        about = f"{self._name}, {num_cores()} cores, {about}"
+        about = f"{_device_name(device)}, {num_cores()} cores, {about}"
         self._known = KnownNumber("slots", about, MOST_SLOTS)
         self._start = given or self._known.read() or 1
         self._free_before = _free_bytes(device)
         self._search: ConcurrencyEstimator | None = None
 
     def offer(self) -> Offer:
-        """The slots for the next round; those that share cores with equally many are alike."""
+        """The slots for the next round; those that share a device or cores alike are alike."""
         number = self._start if self._search is None else self._search.num_slots
-        if not self._cores:
-            return [f"{self._name}: {number} slot(s) on {num_cores()} core(s)"] * number
-        own = [self._cores[slot % len(self._cores)] for slot in range(number)]
+        every = frozenset(range(num_cores()))
+        cores = [self._cores[n % len(self._cores)] if self._cores else every for n in range(number)]
+        own = [(device_of_slot(self._device, n), at) for n, at in enumerate(cores)]
         sharing = Counter(own)
-        return [f"{self._name}: {sharing[at]} slot(s) on {len(at)} core(s)" for at in own]
+        return [
+            f"{_device_name(device)}: {sharing[device, at]} slot(s) on {len(at)} core(s)"
+            for device, at in own
+        ]
 
     def note(self, work: float, seconds: float, measure: Callable[[], int]) -> None:
         """A round with these slots is done; `measure` gives the memory of one, or 0."""
@@ -130,6 +143,8 @@ def _device_name(device: torch.device) -> str:
 
 
 def _free_bytes(device: torch.device) -> int:
+    """What nothing uses yet; of several GPUs, as much as if all had what the fullest has."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        devices = {device_of_slot(device, n) for n in range(MOST_SLOTS)}
+        return len(devices) * min(int(torch.cuda.mem_get_info(each)[0]) for each in devices)
     return int(psutil.virtual_memory().available)

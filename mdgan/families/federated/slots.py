@@ -100,13 +100,13 @@ class SlotsInside(Slots):
 
 
 class SlotProcesses(Slots):
-    """Slots as processes, which `prepare` first, with their number, and then `make_train`."""
+    """Slots as processes, each of which calls `prepare` and then `make_train` with its number."""
 
     def __init__(
         self,
         shape: tuple[int, ...],
         most: int,
-        make_train: Callable[[], Train],
+        make_train: Callable[[int], Train],
         prepare: Callable[[int], None],
         *,
         gives_all: bool = False,
@@ -265,7 +265,7 @@ class SlotProcesses(Slots):
             threading.Thread(target=self._watch_host, daemon=True).start()
             host.send_bytes(msgspec.json.encode(os.getpid()))
             self._prepare(slot)
-            train = self._make_train()
+            train = self._make_train(slot)
             while True:
                 iteration, tasks = msgspec.json.decode(
                     host.recv_bytes(), type=tuple[int, list[ClientTask]]

@@ -17,6 +17,7 @@ from mdgan.families.federated.concurrency import (
     ROUNDS_EACH,
     ConcurrencyEstimator,
     SlotCount,
+    device_of_slot,
     most_slots,
 )
 from mdgan.families.federated.training_load import (
@@ -194,6 +195,20 @@ def test_rounds_without_work_or_with_impossible_seconds_do_not_count() -> None:
 @pytest.mark.parametrize(("free", "each", "slots"), [(1000, 300, 3), (1000, 301, 2), (5, 900, 1)])
 def test_slots_are_as_many_as_fit_into_most_of_the_memory(free: int, each: int, slots: int) -> None:
     assert most_slots(free, each) == slots
+
+
+def test_slots_of_a_node_take_its_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {0: "big", 1: "big", 2: "small"}
+    free = {0: 900, 1: 600, 2: 700}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: names[device.index])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[device.index], 1000))
+    second = torch.device("cuda", 1)
+    assert [device_of_slot(second, n).index for n in range(5)] == [1, 2, 0, 1, 2]
+    cpu = torch.device("cpu")
+    assert device_of_slot(cpu, 3) == cpu
+    offered = [offer.partition(" slot")[0] for offer in SlotCount(4, second, "").offer()]
+    assert offered == ["big: 2", "small: 1", "big: 1", "big: 2"]
 
 
 def test_an_offer_names_the_processor_in_a_few_printable_letters(
