@@ -75,8 +75,10 @@ class Room:
     def tensor(self, count: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """The next part, as a tensor of one dimension."""
         begin = self._take(count * dtype.itemsize)
-        if self._memory is None or not count:
+        if self._memory is None:
             return torch.empty(count, dtype=dtype, device="meta")
+        if not count:  # of which there can be no view
+            return torch.empty(0, dtype=dtype)
         return torch.frombuffer(self._memory.bytes, dtype=dtype, count=count, offset=begin)
 
     def array(self, dtype: type[np.generic], *shape: int) -> npt.NDArray[Any]:

@@ -96,9 +96,16 @@ def load_model(
         KeyError, RuntimeError: a tensor is missing or has another shape or type; nothing changed.
     """
     _check_weights(weights, model.state_dict())
-    state = _of_this_kind(optimizer, _sorted_out(model, moments))
+    load_moments(model, optimizer, moments)
     model.load_state_dict(weights)
-    _put(model, optimizer, state)
+
+
+@torch.no_grad()
+def load_moments(
+    model: nn.Module, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]
+) -> None:
+    """As `load_model`, but weights stay."""
+    _put(model, optimizer, _of_this_kind(optimizer, _sorted_out(model, moments)))
 
 
 def _check_weights(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

@@ -21,7 +21,7 @@ from mdgan.launch.settings import LinkSettings, check_exposed, read_revocations
 from mdgan.launch.task import LaunchedTask
 from mdgan.launch.torchrun_store import find_place, publish_place
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import Admit
+from mdgan.transport.base import LOOPBACK, Admit
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.server_end import ServerTransport
 from mdgan.transport.until import Until
@@ -78,6 +78,8 @@ def open_server(
         )
     except CannotListen as error:
         raise BadInput(f"{error}: cannot listen there any more; start again") from error
+    is_alone = len(places) == 1 and places[0].startswith("unix:")
+    server.own_address = LOOPBACK if is_alone else _towards_servers(settings.links)[0]
     if task is not None and task.store_is_up:
         publish_place(*_store(task), server.places[0], Until(timeouts.connect))
     return server
@@ -101,6 +103,8 @@ def connector(
     parcels_at = _place_of_parcels(prepared, workers[0], sockets)
     sizes = prepared.builder.message_sizes(prepared.settings, prepared.models)
     accepts = message_sizes.from_server(sizes, len(workers))
+    is_alone = sockets is not None and sockets.alone
+    own_address = LOOPBACK if is_alone else _towards_servers(settings.links)[0]
 
     def connect(hello: Mapping[str, Any], timeout_seconds: float) -> HostTransport:
         from mdgan.launch.find import check_generation, find_server
@@ -120,6 +124,7 @@ def connector(
             )
             with contextlib.ExitStack() as closing:
                 closing.callback(host.close)
+                host.own_address = own_address
                 check_generation(host.welcome, hello.get("generation", 0), place)
                 closing.pop_all()
             return host

@@ -8,7 +8,7 @@ from typing import Any
 
 from mdgan.errors import one_line
 from mdgan.messages import Message
-from mdgan.transport.base import SERVER, Asked, HostEvent, Lost, Received, Traffic
+from mdgan.transport.base import LOOPBACK, SERVER, Asked, HostEvent, Lost, Received, Traffic
 from mdgan.transport.frames import Frame, WireError, decode, encode
 from mdgan.transport.parcels import NothingThere
 from mdgan.transport.until import Inbox
@@ -27,6 +27,7 @@ class HostTransport(ABC):
             exchange, or for all of it.
         clock_offset_seconds: what to add to this machine's monotonic clock to get the server's.
         welcome: what the server told when it let this host in.
+        own_address: of this machine, where the server and other hosts can reach it besides.
     """
 
     def __init__(self, host: int, swap_seconds: float) -> None:
@@ -34,6 +35,7 @@ class HostTransport(ABC):
         self.slow_givers: set[int] = set()
         self._swap_seconds = swap_seconds
         self.clock_offset_seconds = 0.0
+        self.own_address = LOOPBACK
         self.welcome: Mapping[str, Any] = {}
         self.host = host
         self._inbox: Inbox[HostEvent] = Inbox()

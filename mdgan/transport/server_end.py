@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from mdgan.errors import one_line
 from mdgan.messages import Message
 from mdgan.transport.base import (
+    LOOPBACK,
     Admit,
     Asked,
     Joined,
@@ -74,10 +75,15 @@ class Guest:
 
 
 class ServerTransport:
-    """The server's end; calls of `admit`, in the threads of newcomers, may overlap."""
+    """The server's end; calls of `admit`, in the threads of newcomers, may overlap.
+
+    Attributes:
+        own_address: of this machine, where hosts can reach it besides.
+    """
 
     def __init__(self, admit: Admit) -> None:
         self.traffic = Traffic()
+        self.own_address = LOOPBACK
         self._admit = admit
         self._inbox: Inbox[tuple[ServerEvent, Guest | None, int]] = Inbox()
         self._lock = threading.Lock()

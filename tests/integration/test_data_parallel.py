@@ -1,5 +1,6 @@
 """ParaGAN from the command line: the same bits everywhere, and refusals of one line."""
 
+import itertools
 import os
 import signal
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 import pytest
 
 import mdgan
+from mdgan.families.data_parallel import direct_host
+from mdgan.transport.collective import Collective
+from tests import namespaces
 from tests.processes import (
     MDGAN,
     REPOSITORY,
@@ -45,6 +49,67 @@ def test_one_worker_equals_standalone(tmp_path: Path) -> None:
     assert here(tmp_path, "ours", "--world-size", "2", "--local-steps", "2") == theirs
 
 
+WITHOUT_BUFFERS = """
+
+def Generator():
+    return nn.Sequential(nn.Linear(Z_DIM, 64), nn.Tanh(), nn.Unflatten(1, SHAPE))
+
+
+def Discriminator():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 1), nn.Flatten(0))
+"""
+
+
+@pytest.mark.parametrize("more", ["", WITHOUT_BUFFERS], ids=["digits", "without buffers"])
+def test_common_memory_gives_the_bits_of_the_star(tmp_path: Path, more: str) -> None:
+    digits = (REPOSITORY / "datasets" / "digits.py").read_text()
+    (tmp_path / "own.py").write_text(digits + more)
+    flags = ["--dataset", "own", "--datasets-dir", ".", "--world-size", "3"]
+    shared = spread(tmp_path, "shared", *flags, "--all-reduce", "shared")
+    assert shared == here(tmp_path, "star", *flags, "--all-reduce", "star")
+
+
+DIRECT = ["--all-reduce", "direct"]
+
+
+@pytest.mark.parametrize("more", [[], ["--workers-per-host", "2"]], ids=["apart", "two a host"])
+def test_hosts_that_add_up_give_the_bits_of_the_star(tmp_path: Path, more: list[str]) -> None:
+    flags = ["--local-steps", "2", "--generator-optimizer", "adam:clip_norm=0.5"]
+    direct = spread(tmp_path, "direct", *flags, *DIRECT, *more)
+    assert direct == here(tmp_path, "star", *flags)
+    assert run_here("report", "direct", cwd=tmp_path).status == 0
+
+
+@pytest.mark.parametrize("part", ["trade", "gather"])
+def test_a_group_that_breaks_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """One member fails once, in the middle of a sum, and leaves the group."""
+    works = getattr(Collective, part)
+    calls = itertools.count()
+
+    def fails_once(self: Collective, *given: object) -> bool:
+        if next(calls) == 13:
+            self.close()
+        return bool(works(self, *given))
+
+    monkeypatch.setattr(Collective, part, fails_once)
+    flags = ["--workers-per-host", "1", *DIRECT, "--out", "direct"]
+    result = run_here(*IN_MEMORY, *flags, cwd=tmp_path)
+    assert "group broke: the server adds up" in result.errors
+    assert ended_well(result, tmp_path / "direct", 8) == here(tmp_path, "star")
+
+
+def test_hosts_that_would_step_otherwise_leave_it_to_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct_host, "arithmetic", lambda _device: "another chip")
+    flags = ["--workers-per-host", "1", *DIRECT, "--out", "direct"]
+    result = run_here(*IN_MEMORY, *flags, cwd=tmp_path)
+    assert result.errors.count("another chip: gradients go through the server") == 1
+    assert ended_well(result, tmp_path / "direct", 8) == here(tmp_path, "star")
+
+
 FIRST_ASYNC = ["--updates", "async", "--set", "image_buffer=2", "--set", "sync_after=5"]
 FIRST_ASYNC += ["--set", "generator_batch_size=12"]
 
@@ -56,6 +121,7 @@ APART += ["--set", "generator_batch_size=12"]
 SPREAD = [
     pytest.param([], id="sync"),
     pytest.param(FIRST_ASYNC, id="async"),
+    pytest.param([*FIRST_ASYNC, *DIRECT], id="direct"),
     pytest.param(APART, id="apart, lag 2"),
     pytest.param(APART[:4], id="apart, lag 1", marks=pytest.mark.slow),
 ]
@@ -104,7 +170,8 @@ CASES = [
         "--updates async --generator-ranks 1..3 --global-batch-size 2",
         ["--global-batch-size 2", "3 workers that train a network"],
     ),
-    ("--all-reduce fast", ["'--all-reduce': 'fast' is not one of 'shared', 'star'"]),
+    ("--all-reduce fast", ["'--all-reduce': 'fast' is not one of 'shared', 'star', 'direct'"]),
+    ("--all-reduce direct --deadline 3", ["--deadline 3", "--all-reduce star"]),
 ]
 
 
@@ -154,8 +221,28 @@ def a_worker_is_replaced(folder: Path, *flags: str) -> Path:
 
 
 @pytest.mark.slow
-def test_workers_die_and_join(tmp_path: Path) -> None:
-    a_worker_is_replaced(tmp_path)
+@pytest.mark.parametrize("how", ["shared", "direct"])
+def test_workers_die_and_join(tmp_path: Path, how: str) -> None:
+    a_worker_is_replaced(tmp_path, "--all-reduce", how)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not namespaces.available(), reason="needs root and `ip` to make network namespaces"
+)
+def test_machines_that_add_up_give_the_generator_of_one(tmp_path: Path) -> None:
+    assert run_here("credentials", "new", "run.cred", cwd=tmp_path).status == 0
+    with namespaces.machines(3) as (first, second, third):
+        flags = [*QUICK, *DIRECT, "--credentials", "run.cred", "--master-addr", first.address]
+        places = {first: "0,1", second: "2", third: "3,4"}
+        started = [
+            start([*machine.prefix, *MDGAN, *flags, "--ranks", ranks, "--out", "run"], tmp_path)
+            for machine, ranks in places.items()
+        ]
+        ended = [finish(process) for process in started]
+    assert [result.status for result in ended] == [0, 0, 0], ended
+    assert "go through the server" not in ended[0].errors
+    assert generator_bytes(tmp_path / "run") == here(tmp_path, "star")
 
 
 def test_workers_of_the_generator_hold_no_data(tmp_path: Path) -> None:

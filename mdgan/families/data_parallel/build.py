@@ -6,9 +6,12 @@ from math import prod
 import torch
 
 from mdgan.engine.answers import LEAST_TO_SUM
-from mdgan.engine.message_sizes import MessageSizes, small_bytes
+from mdgan.engine.message_sizes import MessageSizes, small_bytes, training_bytes
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, ServerNeeds
 from mdgan.families.data_parallel.apart_server import ApartServer
+from mdgan.families.data_parallel.direct_host import DirectHost
+from mdgan.families.data_parallel.direct_messages import with_direct
+from mdgan.families.data_parallel.direct_server import DirectServer
 from mdgan.families.data_parallel.host import ApartHost, DataParallelHost
 from mdgan.families.data_parallel.messages import KINDS, TOGETHER_FORM, TRAIN, apart_sizes
 from mdgan.families.data_parallel.reference_replica import ReferenceReplica
@@ -21,7 +24,7 @@ from mdgan.families.data_parallel.replica import (
     weight_vectors,
 )
 from mdgan.families.data_parallel.server import DataParallelServer
-from mdgan.families.data_parallel.settings import SHARED, DataParallelSettings
+from mdgan.families.data_parallel.settings import DIRECT, SHARED, STAR, DataParallelSettings
 from mdgan.families.data_parallel.shared_network import can_be_shared
 from mdgan.families.data_parallel.shared_steps import SharedTraining
 from mdgan.families.data_parallel.together_host import TogetherHost
@@ -53,7 +56,8 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         if ranks is not None:
             return ApartServer(replica, settings, ranks, models.shape)
         if memory is None:
-            return DataParallelServer(replica, settings)
+            direct = DirectServer(replica) if settings.all_reduce == DIRECT else None
+            return DataParallelServer(replica, settings, direct=direct)
         shared = SharedTraining(networks, _policies(settings), memory.hosts, memory)
         together = TogetherServer(replica, memory, shared, settings)
         return DataParallelServer(replica, settings, together)
@@ -63,13 +67,16 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         replicas = {rank: make_replica(rank, needs) for rank in needs.shards}
         if needs.settings.asynchrony.generator_ranks is not None:
             return ApartHost(replicas, needs.device, needs.tracer)
-        together = None
+        together = direct = None
+        if needs.settings.all_reduce == DIRECT:
+            policies = _policies(needs.settings)
+            direct = DirectHost(replicas, policies, needs.device, needs.tracer)
         if (memory := needs.memory) is not None:
             networks = next(iter(replicas.values())).models
             shared = SharedTraining(networks, _policies(needs.settings), memory.hosts, memory)
             host = min(replicas)
             together = TogetherHost(host, replicas, memory, shared, needs.settings, needs.tracer)
-        return DataParallelHost(replicas, needs.device, needs.tracer, together)
+        return DataParallelHost(replicas, needs.device, needs.tracer, together, direct)
 
     def memory_bytes(
         self,
@@ -106,7 +113,7 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             return apart_sizes(_STATE_BYTES, weights + counts, gradients, image_bytes)
         answers = {kind: 4 * prod(r.vector(networks).shape) for kind, r in KINDS.items()}
         # A sum is float64, but stands for three workers or more.
-        return MessageSizes(
+        sizes = MessageSizes(
             _STATE_BYTES + settings.asynchrony.lag_at(1) * image_bytes[DISCRIMINATOR],
             lambda count: {
                 **{
@@ -116,6 +123,11 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             },
             lambda count: {TRAIN: weights + small_bytes(count)},
         )
+        if settings.all_reduce != DIRECT:
+            return sizes
+        policies = _policies(settings)
+        trained = [(network, policies[name]) for name, network in networks.items()]
+        return with_direct(sizes, training_bytes(*trained), settings.num_workers)
 
     def planning(
         self, settings: DataParallelSettings, models: Models, class_counts: ClassCounts | None
@@ -192,7 +204,7 @@ def planning(settings: DataParallelSettings, models: Models) -> Planning[DataPar
     networks = [build_model(make, 0) for make in (models.generator, models.discriminator)]
     weights = [_FLOAT_BYTES * num_parameters(network) for network in networks]
     is_async = settings.asynchrony.lag_at(settings.training.iterations // 2 + 1) > 0
-    short = settings.but(sync_after=None)
+    short = settings.but(sync_after=None, all_reduce=STAR)
     if not is_async:
         short = short.but(updates="sync", image_buffer=None)
     return Planning(

@@ -9,11 +9,14 @@ from torch import Tensor
 
 from mdgan.engine.answers import in_one_message, pack_answers
 from mdgan.engine.parts import HostHandler, HostPart
+from mdgan.families.data_parallel.direct_host import DirectHost
+from mdgan.families.data_parallel.direct_messages import norms
 from mdgan.families.data_parallel.messages import (
     IMAGES,
     LABELS,
     TRAIN,
     ApartQuestion,
+    TrainQuestion,
     alone_form,
     gradient_form,
     is_together,
@@ -66,6 +69,7 @@ class DataParallelHost(ReplicaHost):
 
     Args:
         together: meets the hosts and the server that share this process's memory, if any do.
+        direct: adds up gradients with other hosts, if they may.
     """
 
     def __init__(
@@ -74,9 +78,21 @@ class DataParallelHost(ReplicaHost):
         device: torch.device,
         tracer: Tracer,
         together: TogetherHost | None = None,
+        direct: DirectHost | None = None,
     ) -> None:
         super().__init__(replicas, device, tracer)
         self._together = together
+        self._direct = direct
+
+    def handlers(self) -> Mapping[str, HostHandler]:
+        """See `HostPart`."""
+        direct = {} if self._direct is None else self._direct.handlers()
+        return {**super().handlers(), **direct}
+
+    def close(self) -> None:
+        """See `HostPart`."""
+        if self._direct is not None:
+            self._direct.close()
 
     def tell(self) -> dict[str, Any]:
         """See `HostPart`."""
@@ -91,11 +107,11 @@ class DataParallelHost(ReplicaHost):
             self._together.take_back()
         question = read_train(message, self._device)
         self._take_over(question.tensors)
-        gradients, losses = {}, {}
-        for rank, share in question.shares.items():
-            gradients[rank], losses[rank] = self._replicas[rank].gradients(
-                question.reduction, share.batch_sizes, question.lag, self._tracer.of_worker(rank)
-            )
+        gradients, losses = self._gradients(question)
+        if self._direct is not None and question.is_direct:
+            self._direct.keep(question.reduction, gradients, losses)
+            self._send(norms(message.iteration, question.reduction, gradients, losses), transport)
+            return
         answer = pack_answers(
             message.iteration,
             gradients,
@@ -105,6 +121,22 @@ class DataParallelHost(ReplicaHost):
             weights=question.weights,
         )
         self._send(answer, transport)
+
+    def _gradients(self, question: TrainQuestion) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+        """The gradients of each worker, and its losses."""
+        gradients: dict[int, Tensor] = {}
+        losses: dict[int, Tensor] = {}
+        kept = self._direct if question.is_again else None
+        if self._direct is not None:
+            self._direct.begin(question)
+        for rank, share in question.shares.items():
+            if kept is not None and rank in kept.found:
+                gradients[rank], losses[rank] = kept.found[rank], kept.losses[rank]
+                continue
+            gradients[rank], losses[rank] = self._replicas[rank].gradients(
+                question.reduction, share.batch_sizes, question.lag, self._tracer.of_worker(rank)
+            )
+        return gradients, losses
 
 
 class ApartHost(ReplicaHost):

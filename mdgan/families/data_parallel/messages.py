@@ -13,6 +13,7 @@ from torch import Tensor
 from mdgan.engine.answers import ANSWERS, AnswerForm
 from mdgan.engine.message_sizes import MessageSizes, small_bytes
 from mdgan.families.data_parallel.replica import (
+    ALL,
     DISCRIMINATOR,
     GENERATOR,
     OF_BOTH,
@@ -22,6 +23,7 @@ from mdgan.families.data_parallel.replica import (
 )
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
 from mdgan.gan.labels import Samples
+from mdgan.gan.model_state import part_of, under
 from mdgan.gan.weighted_mean import WEIGHTED
 from mdgan.messages import Message
 
@@ -37,6 +39,7 @@ _LABEL_COUNTS = "label_counts"
 TOGETHER_FORM = AnswerForm("TOGETHER", (1,), sums=False)
 """How hosts answer that have trained in common memory, where everything else lies."""
 _TOGETHER = "together"
+_MOMENTS = {name: f"moments.{name}." for name in (DISCRIMINATOR, GENERATOR)}
 
 
 def gradient_form(reduction: Reduction, shape: tuple[int, ...]) -> AnswerForm:
@@ -54,6 +57,12 @@ class TrainQuestion:
     """How many iterations ago the images were made that discriminators learn from."""
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     """Weights by the names of `weight_vectors`, those that the host does not have."""
+    moments: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    """What optimizers keep, by network, for a host that has just begun to step itself."""
+    is_direct: bool = False
+    """Whether hosts keep the gradients, to add them up among themselves; see `direct_server.py`."""
+    is_again: bool = False
+    """Whether they have kept these gradients, and send them to the server after all."""
 
     @property
     def weights(self) -> dict[int, float]:
@@ -66,11 +75,16 @@ def train(iteration: int, question: TrainQuestion) -> Message:
     fields = {
         "answer": KIND_OF[question.reduction],
         "lag": question.lag,
+        "direct": question.is_direct,
+        "again": question.is_again,
         "shares": {
             str(n): [*share.batch_sizes, share.weight] for n, share in question.shares.items()
         },
     }
-    return Message(TRAIN, iteration, fields, dict(question.tensors))
+    tensors = dict(question.tensors)
+    for name, moments in question.moments.items():
+        tensors |= under(_MOMENTS[name], moments)
+    return Message(TRAIN, iteration, fields, tensors)
 
 
 def train_together(iteration: int) -> Message:
@@ -90,7 +104,16 @@ def read_train(message: Message, device: torch.device) -> TrainQuestion:
         int(worker): WorkerShare(BatchSizes(int(learning), int(judging)), float(weight))
         for worker, (learning, judging, weight) in fields["shares"].items()
     }
-    return TrainQuestion(KINDS[fields["answer"]], shares, int(fields["lag"]), tensors)
+    found = {name: part_of(tensors, prefix) for name, prefix in _MOMENTS.items()}
+    return TrainQuestion(
+        KINDS[fields["answer"]],
+        shares,
+        int(fields["lag"]),
+        {name: tensor for name, tensor in tensors.items() if name in ALL},
+        {name: moments for name, moments in found.items() if moments},
+        is_direct=fields["direct"] is True,
+        is_again=fields["again"] is True,
+    )
 
 
 # Where each group trains one network alone.

@@ -1,4 +1,4 @@
-"""The server's replica of both networks, the only one with optimizers."""
+"""A replica of both networks with optimizers: the server's, or one that takes the same steps."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,14 @@ from mdgan.families.data_parallel.replica import (
     Reduction,
     weight_vectors,
 )
-from mdgan.gan.model_state import check_names, load_model, optimizer_tensors, part_of, under
+from mdgan.gan.model_state import (
+    check_names,
+    load_model,
+    load_moments,
+    optimizer_tensors,
+    part_of,
+    under,
+)
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import TrainedModel, make_optimizer
 
@@ -61,13 +68,26 @@ class ReferenceReplica:
         for name in reduction.networks:
             self.networks[name].step()
 
+    def moments(self, name: str) -> dict[str, Tensor]:
+        """What the optimizer of a network keeps: the tensors themselves."""
+        network = self.networks[name]
+        return optimizer_tensors(network.model, network.optimizer)
+
+    def load_moments(self, name: str, moments: Mapping[str, Tensor]) -> None:
+        """The optimizer of a network goes on with what `moments` gave; weights stay.
+
+        Raises:
+            KeyError, RuntimeError: this does not fit the network.
+        """
+        network = self.networks[name]
+        load_moments(network.model, network.optimizer, moments)
+
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the next iteration depends on, by network and `…_moments`."""
         state: dict[str, Tensor] = {}
         for name, network in self.networks.items():
             state |= under(f"{name}.", network.model.state_dict())
-            moments = optimizer_tensors(network.model, network.optimizer)
-            state |= under(f"{name}_moments.", moments)
+            state |= under(f"{name}_moments.", self.moments(name))
         return {name: tensor.detach().clone() for name, tensor in state.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:

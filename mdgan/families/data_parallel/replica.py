@@ -77,6 +77,9 @@ class GradientVector(TensorVector):
     """Gradients of some models as one tensor, and buffers of some, which follow them.
 
     Whole numbers, such as BatchNorm's count of batches, are scaled down, or drown gradients.
+
+    Attributes:
+        num_gradient_blocks: how many of the first blocks hold gradients.
     """
 
     def __init__(
@@ -86,7 +89,9 @@ class GradientVector(TensorVector):
         find: Callable[..., Find] = buffers_of,
     ) -> None:
         buffers = find(*buffered)
-        super().__init__(gradients_of(*trained), buffers)
+        gradients = gradients_of(*trained)
+        super().__init__(gradients, buffers)
+        self.num_gradient_blocks, _ = TensorVector(gradients).shape
         _, whole = buffers()
         num_whole_blocks, _ = TensorVector(lambda: [whole]).shape
         self._first_whole = self.shape[0] - num_whole_blocks

@@ -1,13 +1,16 @@
 """The server's share of data-parallel training: it averages gradients and takes the steps."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm, Answers
-from mdgan.engine.parts import Advance, ServerPart
+from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
+from mdgan.families.data_parallel.direct_messages import NORMS
+from mdgan.families.data_parallel.direct_server import DirectServer, kept
 from mdgan.families.data_parallel.messages import (
     KINDS,
     TOGETHER_FORM,
@@ -57,12 +60,13 @@ class SentWeights:
                 self._read[name] = self._replica.weights(name)
         return {name: self._read[name] for name in lacking}
 
-    def note_step(self, reduction: Reduction) -> None:
-        """The networks in a reduction are others now."""
+    def note_step(self, reduction: Reduction, by: Collection[int] = ()) -> None:
+        """The networks in a reduction are others now, but for hosts that took the same step."""
         for name in reduction.changed:
             self._read.pop(name, None)
-        for has in self._has.values():
-            has -= reduction.changed
+        for host, has in self._has.items():
+            if host not in by:
+                has -= reduction.changed
 
     def keep_only(self, hosts: Collection[int]) -> None:
         """Forgets hosts that are gone."""
@@ -111,6 +115,7 @@ class DataParallelServer(ReplicaServer):
 
     Args:
         together: meets the hosts that share this process's memory, if there may be any.
+        direct: meets hosts that add up gradients among themselves, if they may.
     """
 
     def __init__(
@@ -118,6 +123,7 @@ class DataParallelServer(ReplicaServer):
         replica: ReferenceReplica,
         settings: DataParallelSettings,
         together: TogetherServer | None = None,
+        direct: DirectServer | None = None,
     ) -> None:
         super().__init__(replica, settings)
         self._forms = {
@@ -126,12 +132,27 @@ class DataParallelServer(ReplicaServer):
         }
         self.form = self._forms[OF_DISCRIMINATOR]
         self._together = together
+        self._direct = direct
         self._num_reduced = 0
 
     @property
     def forms(self) -> Sequence[AnswerForm]:
         """See `ServerPart`."""
-        return [*self._forms.values(), TOGETHER_FORM]
+        direct = () if self._direct is None else self._direct.forms
+        return [*self._forms.values(), TOGETHER_FORM, *direct]
+
+    def begin(self, engine: Engine) -> None:
+        """See `ServerPart`."""
+        super().begin(engine)
+        if self._direct is not None:
+            engine.note(
+                "--all-reduce direct: hosts send each other gradients, which nothing encrypts or "
+                "guards; machines and network must have one owner"
+            )
+
+    def handlers(self) -> Mapping[str, ServerHandler]:
+        """See `ServerPart`."""
+        return {} if self._direct is None else self._direct.handlers()
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One iteration."""
@@ -160,29 +181,59 @@ class DataParallelServer(ReplicaServer):
         # 2. Average each gradient as soon as all workers have found it, and step with the mean.
         for reduction in reductions(lag, self.settings.training.local_steps)[self._num_reduced :]:
             question = TrainQuestion(reduction, shares, lag)
-            answers = self._ask(i, question, hosts, engine)
-            if not answers.losses:  # goes on with this reduction once there are workers again
+            answers, mean = self._average(i, question, rates, hosts, engine)
+            if mean is None:  # goes on with this reduction once there are workers again
                 return None
-            with engine.span("aggregate"):
-                mean = average(answers.singles, answers.sums, question.weights)
-                self.replica.put(reduction, mean)
             with engine.span("step" if reduction.last else "local step"):
+                self.replica.put(reduction, mean)
                 self.replica.step(reduction)
-            self.sent.note_step(reduction)
             self._num_reduced += 1
         self._num_reduced = 0
         return Advance(i, answers.mean_losses(), sorted(answers.losses))
+
+    def _average(
+        self,
+        i: int,
+        question: TrainQuestion,
+        rates: Mapping[str, float],
+        hosts: Hosts,
+        engine: Engine,
+    ) -> tuple[Answers, Tensor | None]:
+        """Asks for gradients, and finds their mean; none without any answer."""
+        reduction, direct = question.reduction, self._direct
+        asked = keeping_up(hosts, question.shares, engine)
+        if direct is not None:
+            direct.begin(i, asked, engine)
+            if direct.stands(asked):
+                question = replace(question, moments=direct.moments(), is_direct=True)
+        answers = self._ask(i, question, hosts, engine)
+        if question.is_direct and direct is not None and answers.losses:
+            mean = direct.mean(i, question, answers, rates, engine)
+            if mean is not None:
+                self.sent.note_step(reduction, by=asked)
+                return answers, mean
+            answers = self._ask(i, kept(question, sorted(answers.losses)), hosts, engine)
+        if not answers.losses:
+            return answers, None
+        with engine.span("aggregate"):
+            mean = average(answers.singles, answers.sums, question.weights)
+        self.sent.note_step(reduction)
+        return answers, mean
 
     def on_lost(self, engine: Engine) -> None:
         """See `ServerPart`."""
         super().on_lost(engine)
         if self._together is not None:
             self._together.on_lost(engine)
+        if self._direct is not None:
+            self._direct.on_lost(engine)
 
     def close(self) -> None:
         """See `ServerPart`."""
         if self._together is not None:
             self._together.close()
+        if self._direct is not None:
+            self._direct.drop()
 
     def progress(self) -> dict[str, int]:
         """How many gradients of the next iteration are averaged already."""
@@ -200,7 +251,8 @@ class DataParallelServer(ReplicaServer):
         def message(host: int) -> Message:
             shares = {n: question.shares[n] for n in asked[host]}
             lacking = self.sent.missing(host, ALL)
-            return train(i, TrainQuestion(question.reduction, shares, question.lag, lacking))
+            return train(i, replace(question, shares=shares, tensors=lacking))
 
         engine.ask(i, asked, message)
-        return engine.collect(i, asked, question.weights, self._forms[question.reduction])
+        form = (NORMS if question.is_direct else self._forms)[question.reduction]
+        return engine.collect(i, asked, question.weights, form, again=question.is_again)

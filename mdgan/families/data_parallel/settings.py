@@ -14,7 +14,7 @@ from mdgan.settings.declare import Settings, one_of, parsed, section, setting, t
 from mdgan.settings.excludes import Condition, table
 
 NAME = "paragan"
-SHARED = "shared"
+SHARED, STAR, DIRECT = "shared", "star", "direct"
 _MOST_BATCHES = 2
 _ALONE = "local-step"
 _MOST_BUFFERED = 1000
@@ -182,9 +182,10 @@ class DataParallelSettings(RunSettings):
     all_reduce: str = setting(
         SHARED,
         "Where gradients are added up: in memory that all processes share, if they are on one "
-        "machine and compute on its CPUs (shared), or always by the server (star). The result is "
-        "the same.",
-        one_of(SHARED, "star"),
+        "machine and compute on its CPUs, else by the server (shared); always by the server "
+        "(star); or by all hosts, which send each other parts without encryption, on machines and "
+        "a network of one owner (direct). The result is the same.",
+        one_of(SHARED, STAR, DIRECT),
     )
 
     excludes = table(
@@ -194,6 +195,8 @@ class DataParallelSettings(RunSettings):
         @lags          | local_steps |
             with {when} both networks take one step at a time; leave it out, or give
             discriminators more samples with --set discriminator_batch_size=N
+        all_reduce=direct | generator_ranks deadline dp_epsilon dp_noise |
+            with {when} all hosts must add up together; use --all-reduce star
         generator_ranks | @kappa |
             with {when} discriminators learn from the images that the generator learnt from; leave
             it out
@@ -267,7 +270,7 @@ class _ParaGAN(Algorithm[DataParallelSettings]):
     def phases(self, settings: DataParallelSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Without steps of the discriminators alone, as long as both networks step at once."""
         server, host = super().phases(settings)
-        if settings.all_reduce != SHARED:
+        if settings.all_reduce == STAR:
             host = tuple(phase for phase in host if phase != "step")
         if settings.asynchrony.lag_at(settings.training.iterations):
             server = tuple(phase for phase in server if phase != _ALONE)

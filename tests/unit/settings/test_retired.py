@@ -93,7 +93,7 @@ def test_an_old_flag_is_answered_with_the_new_one(name: str, value: object, said
 def test_a_ring_had_the_bits_of_the_star_that_remains() -> None:
     found = registry.read_settings([{"algorithm": "paragan", "all_reduce": "ring"}])
     assert found == registry.read_settings([{"algorithm": "paragan", "all_reduce": "star"}])
-    with pytest.raises(BadInput, match="--all-reduce fast: must be one of shared, star"):
+    with pytest.raises(BadInput, match="--all-reduce fast: must be one of shared, star, direct"):
         registry.read_settings([{"algorithm": "paragan", "all_reduce": "fast"}])
 
 

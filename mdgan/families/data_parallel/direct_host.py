@@ -1,0 +1,131 @@
+"""A host that adds up gradients with others: it has optimizers, and takes the server's steps."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from mdgan.engine.parts import HostHandler
+from mdgan.families.data_parallel.direct_messages import (
+    ADD_UP,
+    CONNECT,
+    JOIN,
+    STEP,
+    arithmetic,
+    done,
+    member,
+    read_add_up,
+)
+from mdgan.families.data_parallel.direct_sum import DirectSum
+from mdgan.families.data_parallel.messages import TrainQuestion
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica
+from mdgan.families.data_parallel.replica import Reduction, Replica
+from mdgan.gan.optimizer_settings import Policy
+from mdgan.messages import Message
+from mdgan.observe.tracer import Tracer
+from mdgan.transport.collective import Collective
+from mdgan.transport.host_end import HostTransport
+
+
+class DirectHost:
+    """A host as a member of the group.
+
+    The networks of its first worker have optimizers, and the other workers follow them.
+
+    Args:
+        replicas: by worker, at least one.
+        policies: how each network is optimized.
+
+    Attributes:
+        losses: with the gradients that were found last, by worker, float32 [2].
+        found: these gradients, until they have been used.
+    """
+
+    def __init__(
+        self,
+        replicas: Mapping[int, Replica],
+        policies: Mapping[str, Policy],
+        device: torch.device,
+        tracer: Tracer,
+    ) -> None:
+        self._replicas = replicas
+        first, *self._others = replicas.values()
+        self._own = ReferenceReplica(first.models, policies)
+        self._device = device
+        self._tracer = tracer
+        self._collective: Collective | None = None
+        self._sum: DirectSum | None = None
+        self._reduction: Reduction | None = None
+        self._mean: Tensor | None = None
+        self.found: Mapping[int, Tensor] = {}
+        self.losses: Mapping[int, Tensor] = {}
+
+    def handlers(self) -> Mapping[str, HostHandler]:
+        """By kind of message, what carries it out."""
+        return {JOIN: self._join, CONNECT: self._connect, ADD_UP: self._add_up, STEP: self._step}
+
+    def begin(self, question: TrainQuestion) -> None:
+        """Takes over what the optimizers keep, if it comes with a question."""
+        for name, moments in question.moments.items():
+            self._own.load_moments(name, moments)
+
+    def keep(
+        self, reduction: Reduction, found: Mapping[int, Tensor], losses: Mapping[int, Tensor]
+    ) -> None:
+        """Keeps what the host's workers have found, until the server says what becomes of it."""
+        self._reduction, self.found, self.losses, self._mean = reduction, found, losses, None
+
+    def close(self) -> None:
+        """Leaves the group."""
+        if self._collective is not None:
+            self._collective.close()
+
+    def _join(self, message: Message, transport: HostTransport) -> None:
+        rank, size = int(message.fields["rank"]), int(message.fields["size"])
+        self.close()
+        self._collective = Collective(rank, size, transport.own_address)
+        self._sum = DirectSum(self._collective, size)
+        place = self._collective.place
+        transport.send(member(message.iteration, place, arithmetic(self._device)))
+        transport.send(done(message.iteration, list(self._replicas), well=bool(place)))
+
+    def _connect(self, message: Message, transport: HostTransport) -> None:
+        places = [bytes.fromhex(place) for place in message.fields["places"]]
+        well = self._collective is not None and self._collective.connect(places)
+        transport.send(done(message.iteration, list(self._replicas), well=well))
+
+    def _add_up(self, message: Message, transport: HostTransport) -> None:
+        if self._sum is not None and self._reduction is not None:
+            with self._tracer.span("aggregate"):
+                like = self._own.vector(self._reduction)
+                self._mean = self._sum.mean(like, read_add_up(message), self.found)
+        well = self._mean is not None
+        transport.send(done(message.iteration, list(self._replicas), well=well))
+
+    def _step(self, message: Message, _transport: HostTransport) -> None:
+        reduction, mean = self._reduction, self._mean
+        if reduction is None or mean is None:
+            raise RuntimeError("told to step without a mean")
+        self.found, self._mean = {}, None
+        rates = {name: float(rate) for name, rate in message.fields["rates"].items()}
+        with self._tracer.span("step"), _threads(int(message.fields["threads"])):
+            self._own.at(message.iteration, rates)
+            self._own.put(reduction, mean)
+            self._own.step(reduction)
+        changed = {name: self._own.weights(name) for name in reduction.changed if self._others}
+        for replica in self._others:
+            replica.take_over(changed)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Computes with a number of threads."""
+    before = torch.get_num_threads()
+    if count != before:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if count != before:
+            torch.set_num_threads(before)

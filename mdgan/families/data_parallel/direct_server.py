@@ -1,0 +1,179 @@
+"""The server of hosts that add up gradients among themselves: one member of their group.
+
+Hosts first tell how long the gradients are that they have found. So the server refuses what no mean
+can use, as it does in a star, and knows that all are ready: then a sum takes as long as its bytes.
+As soon as all members have the mean, the server tells them to step, and steps itself. It keeps both
+networks, so nothing is lost with any host. What a broken group leaves undone, the server asks for
+once more, and adds up itself: the bits are the same.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mdgan.engine.answers import Answers
+from mdgan.engine.parts import ServerHandler
+from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.hosts import Hosts
+from mdgan.families.data_parallel.direct_messages import (
+    DONE,
+    MEMBER,
+    NORMS,
+    add_up,
+    arithmetic,
+    connect,
+    join,
+    step,
+)
+from mdgan.families.data_parallel.direct_sum import Counted, DirectSum
+from mdgan.families.data_parallel.messages import TrainQuestion
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica
+from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR
+from mdgan.messages import Message
+from mdgan.transport.collective import Collective
+
+_LEAST_HOSTS = 2
+"""What a single host has found is the mean."""
+
+
+class DirectServer:
+    """The server's part in the group, which is built anew when hosts come or go."""
+
+    forms = (*NORMS.values(), DONE)
+    """How hosts answer."""
+
+    def __init__(self, replica: ReferenceReplica) -> None:
+        self._replica = replica
+        self._collective: Collective | None = None
+        self._sum: DirectSum | None = None
+        self._members: dict[int, list[int]] = {}
+        self._is_new = False
+        self._cannot: frozenset[int] = frozenset()
+        self._told: dict[int, tuple[bytes, str]] = {}
+
+    def handlers(self) -> Mapping[str, ServerHandler]:
+        """By kind of message, what takes it in."""
+        return {MEMBER: self._hear}
+
+    def stands(self, hosts: Hosts) -> bool:
+        """Whether these hosts, and no others, are members, and none has been lost."""
+        is_whole = self._sum is not None and len(self._members) == self._sum.num_members - 1
+        return is_whole and self._members.keys() == hosts.keys()
+
+    def begin(self, i: int, hosts: Hosts, engine: Engine) -> None:
+        """Builds a group of some hosts, unless there is one, or these could not connect before."""
+        members = frozenset(hosts)
+        if self.stands(hosts) or members == self._cannot or len(members) < _LEAST_HOSTS:
+            return
+        self.drop()
+        if why_not := self._build(i, hosts, engine):
+            self.drop()
+            if members <= engine.peers.hosts().keys():
+                self._cannot = members
+                engine.note(f"{why_not}: gradients go through the server, with the same result")
+
+    def moments(self) -> dict[str, dict[str, Tensor]]:
+        """What the optimizers keep, for members that do not have it yet."""
+        if not self._is_new:
+            return {}
+        return {name: self._replica.moments(name) for name in (DISCRIMINATOR, GENERATOR)}
+
+    def mean(
+        self,
+        i: int,
+        question: TrainQuestion,
+        answers: Answers,
+        rates: Mapping[str, float],
+        engine: Engine,
+    ) -> Tensor | None:
+        """The mean of the gradients that hosts have told of; members step with it, too.
+
+        Args:
+            question: which gradients.
+            answers: how long they are.
+            rates: by what the learning rate of each network is multiplied.
+
+        Returns:
+            What `ReferenceReplica.put` takes; None if it must be found in another way.
+        """
+        self._is_new = False
+        hosts = {host: own for host, own in engine.peers.free().items() if host in self._members}
+        if self._sum is None or not self.stands(hosts):
+            return None
+        weights = {n: question.weights[n] for n in sorted(answers.losses)}
+        carried = ([n for n in own if n in weights] for own in self._members.values())
+        counted, found_by = Counted([[], *carried], weights), self._sum
+        message = add_up(i, counted)
+        like, mean = self._replica.vector(question.reduction), None
+
+        def own_part() -> bool:
+            nonlocal mean
+            with engine.span("aggregate"):
+                mean = found_by.mean(like, counted, {})
+            return mean is not None
+
+        if not self._ask(i, hosts, lambda _: message, engine, own_part):
+            self.drop()
+            engine.note("the hosts' group broke: the server adds up what they have found")
+            return None
+        message = step(i, rates, torch.get_num_threads())
+        for host in self._members:
+            engine.tell(host, message)
+        return mean
+
+    def on_lost(self, engine: Engine) -> None:
+        """Hosts are gone; should one come back, it has nothing of what the group does."""
+        live = engine.peers.hosts()
+        self._members = {host: own for host, own in self._members.items() if host in live}
+
+    def drop(self) -> None:
+        """The group is over."""
+        if self._collective is not None:
+            self._collective.close()
+        self._collective = self._sum = None
+        self._members = {}
+
+    def _build(self, i: int, hosts: Hosts, engine: Engine) -> str:
+        """Builds a group; says why it cannot be."""
+        size = len(hosts) + 1
+        own = self._collective = Collective(0, size, engine.transport.own_address)
+        ranks = {host: rank for rank, host in enumerate(sorted(hosts), start=1)}
+        self._told = {}
+        if not self._ask(i, hosts, lambda host: join(i, ranks[host], size), engine):
+            return "not all hosts can listen for others"
+        steps = arithmetic(self._replica.device)
+        if others := sorted({other for _, other in self._told.values()} - {steps}):
+            return f"hosts would step otherwise than the server ({steps}): {others[0]:.99}"
+        places = [own.place, *(self._told[host][0] for host in ranks if host in self._told)]
+        message = connect(i, places)
+        if not self._ask(i, hosts, lambda _: message, engine, lambda: own.connect(places)):
+            return "not all hosts can connect with each other"
+        self._sum, self._is_new = DirectSum(own, size), True
+        self._members = {host: list(hosts[host]) for host in ranks}
+        return ""
+
+    def _ask(
+        self,
+        i: int,
+        hosts: Hosts,
+        question: Callable[[int], Message],
+        engine: Engine,
+        meanwhile: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """Asks hosts, does the server's share meanwhile; whether all that live could do theirs."""
+        engine.ask(i, hosts, question)
+        well = meanwhile()
+        answers = engine.collect(i, hosts, form=DONE, again=True)
+        return well and all(float(told) == 1.0 for told in answers.singles.values())
+
+    def _hear(self, _engine: Engine, host: int, message: Message) -> None:
+        place, steps = message.fields["place"], message.fields["steps"]
+        self._told[host] = bytes.fromhex(str(place)), str(steps)
+
+
+def kept(question: TrainQuestion, workers: Sequence[int]) -> TrainQuestion:
+    """Asks some workers for the gradients that they have kept."""
+    shares = {n: question.shares[n] for n in workers}
+    return replace(question, shares=shares, is_direct=False, is_again=True)
