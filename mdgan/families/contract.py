@@ -262,6 +262,16 @@ class Builder(ABC, Generic[S]):
     def message_sizes(self, settings: S, models: "Models") -> "MessageSizes":
         """How large the algorithm's messages can be."""
 
+    def answer_operations(self, settings: S, models: "Models") -> float | None:
+        """About how many floating-point operations a worker's answer takes.
+
+        Returns:
+            0 or more, by a forward pass alone; None where each worker should have a process of its
+            own unless the user says otherwise.
+        """
+        del settings, models
+        return None
+
     def class_counts(self, shard: "Shard", settings: S) -> list[int]:
         """What a worker says of its data: how many samples of each class it holds."""
         del settings

@@ -298,6 +298,13 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
             processes = "1 process" if count == 1 else f"{count} processes"
             joining = "on this machine" if other is None else f"at {other}"
             _log.info("starting %s for %s, others may join %s", processes, run, joining)
+            num_workers, num_hosts = len(prepared.ranks.workers()), len(prepared.ranks.hosts)
+            if prepared.launch.workers_per_host is None and num_hosts < num_workers:
+                _log.info(
+                    "%d workers share %d process(es), which is faster with such models; "
+                    "--workers-per-host 1 gives each its own",
+                    *(num_workers, num_hosts),
+                )
             places = [sockets.server, *([other] if other is not None else ())]
             memory = _common_memory(prepared)
             serve = partial(_serve_from, sockets, prepared, claimed, places, memory)

@@ -28,6 +28,7 @@ from mdgan.launch.addresses import Sockets, check_interface
 from mdgan.launch.beginning import Beginning, read_beginning
 from mdgan.launch.faults import Planned, read_planned
 from mdgan.launch.holdings import Holdings, read_data
+from mdgan.launch.host_size import default_host_size
 from mdgan.launch.machine import resolve_device
 from mdgan.launch.models import models_of, settings_with_defaults, tried_models
 from mdgan.launch.privacy import check_budgets, read_contents
@@ -163,7 +164,7 @@ def prepare(
     settings, launch = settings_with_defaults(resolved.layers, dataset), resolved.launch
     entry = registry.algorithm(settings.algorithm)
     check_required(launch.links.require, settings, told=joins_as is not None)
-    ranks = _ranks_here(entry, resolved, settings, joins_as)
+    ranks = _ranks_here(entry, resolved, settings, dataset, faults, joins_as)
     if resolved.ray is None:
         resolve_device(launch.device, 0)
         if launch.core_sets:
@@ -233,6 +234,8 @@ def _ranks_here(
     entry: Algorithm[Any],
     resolved: Resolved,
     settings: RunSettings,
+    dataset: DatasetFile,
+    planned: Planned,
     joins_as: int | None,
 ) -> LocalRanks:
     if joins_as is not None:
@@ -243,7 +246,11 @@ def _ranks_here(
         return LocalRanks(serves=True, hosts=(), complete=True)
     if resolved.ray is not None:
         return ranks_elsewhere(resolved.launch)
-    ranks = local_ranks(settings, resolved.launch, resolved.task)
+    size = 1
+    # Planned faults strike a host by the number of its first worker.
+    if resolved.task is None and planned == Planned():
+        size = default_host_size(settings, resolved.launch, models_of(settings, dataset))
+    ranks = local_ranks(settings, resolved.launch, resolved.task, size)
     where = resolved.launch.links if resolved.task is None else resolved.task
     if where.master_port == 0 and not ranks.complete:
         raise BadInput("--master-port 0: ranks on other machines could not know the port; name one")

@@ -58,8 +58,17 @@ def parse_ranks(text: str, world_size: int) -> list[int]:
     return ranks
 
 
-def local_ranks(run: RunSettings, launch: LaunchSettings, task: LaunchedTask | None) -> LocalRanks:
-    """Decides which ranks run on this machine, or in this one of a launcher's processes."""
+def local_ranks(
+    run: RunSettings,
+    launch: LaunchSettings,
+    task: LaunchedTask | None,
+    default_size: int = 1,
+) -> LocalRanks:
+    """Decides which ranks run on this machine, or in this one of a launcher's processes.
+
+    Args:
+        default_size: workers of a process unless the user says; see `default_host_size`.
+    """
     most_ranks(run, launch)
     if run.num_placed is not None and launch.workers_per_host not in (None, 1):
         raise BadInput(
@@ -73,7 +82,7 @@ def local_ranks(run: RunSettings, launch: LaunchSettings, task: LaunchedTask | N
         ranks = parse_ranks(launch.ranks, run.world_size)
     carried = launch.workers_per_host
     if carried is None or carried == "auto":  # a number stands there before the run begins
-        carried = run.num_workers if launch.transport == "memory" else 1
+        carried = run.num_workers if launch.transport == "memory" else default_size
     if run.num_placed is not None:
         carried = 1
     hosts: list[list[int]] = []

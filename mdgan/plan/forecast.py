@@ -14,9 +14,11 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.contract import ClassCounts, Placing, PlannedHost, PlannedShare
+from mdgan.gan.build import Models
 from mdgan.launch import machine
 from mdgan.launch.forks import ForkFailed
 from mdgan.launch.holdings import read_data
+from mdgan.launch.host_size import default_host_size
 from mdgan.launch.models import tried_models
 from mdgan.launch.ranks import LocalRanks, local_ranks
 from mdgan.launch.settings import LaunchSettings
@@ -88,7 +90,7 @@ def foretell(
             f"--algorithm {entry.name}: mdgan plan cannot foretell {what}; plan without, and leave "
             "out the flags that ask for it"
         )
-    layout, carried = _layout(settings, launch, machines, shared=shared)
+    layout, carried = _layout(settings, launch, models, machines, shared=shared)
     more = [_workers(machines, carried)] if machines and not planning.placing else []
     try:
         hosts_here = len(carried) if shared else 1
@@ -127,10 +129,16 @@ def _class_counts(
 
 
 def _layout(
-    settings: RunSettings, launch: LaunchSettings, machines: Sequence[Machines], *, shared: bool
+    settings: RunSettings,
+    launch: LaunchSettings,
+    models: Models,
+    machines: Sequence[Machines],
+    *,
+    shared: bool,
 ) -> tuple[Layout, Sequence[Workers]]:
     """Who computes where, and the workers of each machine that the user has named, maybe none."""
-    carried = local_ranks(settings, launch, None).hosts
+    size = default_host_size(settings, launch, models) if shared else 1
+    carried = local_ranks(settings, launch, None, size).hosts
     speeds = [each.speed for each in machines for _ in range(each.count)]
     placed = settings.num_placed is not None
     if speeds:

@@ -1,6 +1,5 @@
 """How many workers a host should carry here: tried out before a run; no result depends on it."""
 
-import json
 import logging
 import time
 
@@ -12,14 +11,14 @@ from mdgan.engine.settings import RunSettings
 from mdgan.families import registry
 from mdgan.launch import machine
 from mdgan.launch.forks import ForkFailed
+from mdgan.launch.host_size import kept_size
 from mdgan.launch.models import tried_models
 from mdgan.launch.settings import LaunchSettings
 from mdgan.plan.layout import Layout, consecutive
 from mdgan.plan.phases import step_seconds
 from mdgan.plan.short_run import play
 from mdgan.settings.climber import HillClimber
-from mdgan.settings.machine import num_cores, processor_name
-from mdgan.storage.known_number import KnownNumber
+from mdgan.settings.machine import num_cores
 
 _log = logging.getLogger(__name__)
 
@@ -45,9 +44,7 @@ def best_host_size(settings: RunSettings, launch: LaunchSettings, dataset: Datas
     count = settings.num_workers
     held = [[_SAMPLES * settings.training.batch_size]] * count
     planning = entry.build().planning(settings, models, held)
-    decides = planning.settings.as_json(shared=True) | {"seed": 0, "iterations": 0}
-    about = f"{processor_name()}, {num_cores()} cores, {launch.threads} threads, {models.source}, "
-    known = KnownNumber("host_sizes", about + json.dumps(decides, sort_keys=True), count)
+    known = kept_size(settings, launch, models.source)
     size = known.read()
     if size is not None:
         _log.info("%d worker(s) a host, as measured here before", size)

@@ -52,6 +52,7 @@ from mdgan.gan.build import (
 )
 from mdgan.gan.codecs import Codec
 from mdgan.gan.local_gan import resolve_kappa
+from mdgan.gan.operations import judging_operations
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.privacy.budget import Budget, make_half
@@ -118,6 +119,13 @@ class MDGANBuilder(Builder[MDGANSettings]):
             names_bytes(network),
             shares_bytes=shares,
         )
+
+    def answer_operations(self, settings: MDGANSettings, models: Models) -> float | None:
+        """Those of judging a batch, L times; None where results depend on the layout or on time."""
+        if settings.vectorize or settings.by_arrival:
+            return None
+        training = settings.training
+        return training.local_steps * judging_operations(models, training.batch_size)
 
     def planning(
         self, settings: MDGANSettings, models: Models, class_counts: ClassCounts | None
