@@ -23,7 +23,7 @@ from tests.processes import (
 
 FLAGS = [
     *("train", "--threads", "1", "--batch-size", "8", "--swap-interval", "5"),
-    *("--log-interval", "1"),
+    *("--log-interval", "1", "--workers-per-host", "1"),
 ]
 LISTEN = ["--listen", "127.0.0.1:0"]
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mdgan.settings.machine import num_cores
 from tests.processes import QUICK, ended_well, run, run_here
 
 TRAIN = ["train", "--world-size", "4", *QUICK, "--eval-interval", "0"]
@@ -47,3 +48,24 @@ def test_a_plan_is_made_for_a_number(tmp_path: Path) -> None:
     result = run_here("plan", "--workers-per-host", "auto", cwd=tmp_path)
     assert result.status == 2
     assert "with mdgan plan give a number" in result.errors
+
+
+@pytest.mark.skipif(num_cores() > 8, reason="would need many workers")
+def test_by_default_few_processes_give_the_bits_of_a_process_each(tmp_path: Path) -> None:
+    workers = 2 * num_cores()
+    flags = ["train", "--world-size", str(workers + 1), *QUICK, "--threads", "auto"]
+    flags += ["--eval-interval", "0", "--checkpoint-interval", "5", "--swap-interval", "3"]
+    alone = run(*flags, "--workers-per-host", "1", "--out", "alone", cwd=tmp_path)
+    shared = run(*flags, "--out", "shared", cwd=tmp_path)
+    assert ended_well(alone, tmp_path / "alone") == ended_well(shared, tmp_path / "shared")
+    assert f"starting {workers + 1} processes" in alone.errors
+    assert "--workers-per-host 1 gives each its own" not in alone.errors
+    assert f"starting {1 + workers // 2} processes" in shared.errors
+    said = f"{workers} workers share {workers // 2} process(es)"
+    assert any(said in line for line in shared.errors.splitlines())
+    generators = []
+    for name, carried in (("shared", "1"), ("alone", "3")):
+        more = ["--iterations", "18", "--workers-per-host", carried]
+        result = run("train", "--resume", name, *more, cwd=tmp_path)
+        generators.append(ended_well(result, tmp_path / name, 18))
+    assert generators[0] == generators[1]

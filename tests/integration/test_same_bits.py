@@ -16,7 +16,8 @@ from tests.processes import (
 )
 
 PROCESSES = {
-    "a process per worker": [],
+    "as few processes as by default": [],
+    "a process per worker": ["--workers-per-host", "1"],
     "two workers per process": ["--workers-per-host", "2"],
     "one process for all workers": ["--workers-per-host", "5"],
 }

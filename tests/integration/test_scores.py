@@ -70,7 +70,8 @@ def evaluate(folder: Path, *flags: str) -> dict[str, Any]:
 def scored_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three workers in processes of their own, who hold different classes."""
     folder = tmp_path_factory.mktemp("scored")
-    flags = ["--world-size", "4", "--partition", "sorted", "--out", "run"]
+    flags = ["--world-size", "4", "--partition", "sorted", "--workers-per-host", "1"]
+    flags += ["--out", "run"]
     result = run("train", *SCORED, *flags, cwd=folder)
     assert result.status == 0, result
     assert "FID" in result.output
