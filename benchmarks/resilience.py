@@ -16,11 +16,12 @@ from pathlib import Path
 from benchmarks.training import Case, measure
 
 ITERATIONS = 1000
+EACH = ("--workers-per-host", "1")
 
 
 CASES = (
-    Case("without", ("--checkpoint-interval", "0"), ITERATIONS),
-    Case("with", ("--checkpoint-interval", "100", "--deadline", "5x"), ITERATIONS),
+    Case("without", (*EACH, "--checkpoint-interval", "0"), ITERATIONS),
+    Case("with", (*EACH, "--checkpoint-interval", "100", "--deadline", "5x"), ITERATIONS),
 )
 
 

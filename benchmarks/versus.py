@@ -55,10 +55,11 @@ class Round:
 
 
 def run_ours(dataset: str, num_workers: int, iterations: int, precision: str) -> Measured:
-    """A run as users start it, with a process for each worker."""
+    """A run with a process for each worker."""
     flags = ["--dataset", dataset, "--datasets-dir", str(HERE / "datasets")]
     flags += ["--batch-size", str(published.BATCH_SIZE), "--world-size", str(num_workers + 1)]
     flags += ["--swap-interval", "0", "--checkpoint-interval", "0", "--precision", precision]
+    flags += ["--workers-per-host", "1"]
     with tempfile.TemporaryDirectory() as folder:
         found = measure_ours(Case("ours", tuple(flags), iterations), Path(folder))
     return Measured(found.first_iteration_seconds, found.iteration_seconds, found.pss_bytes)

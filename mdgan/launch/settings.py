@@ -173,8 +173,8 @@ class LaunchSettings(Settings, group="network"):
         "tried out before the run.",
         whole(1, word="auto"),
         metavar="W|auto",
-        default_text="a host a core if all ranks are here and answers take little arithmetic, else "
-        "1; all of them with --transport memory",
+        default_text="1, or a process a core for small models that all train here; all of them with "
+        "--transport memory",
         is_usual=True,
     )
     transport: str = own_setting(
