@@ -173,7 +173,7 @@ class LaunchSettings(Settings, group="network"):
         "tried out before the run.",
         whole(1, word="auto"),
         metavar="W|auto",
-        default_text="1, or a process a core for small models that all train here; all of them with "
+        default_text="1, or a process a core for small models trained here alone; all of them with "
         "--transport memory",
         is_usual=True,
     )
