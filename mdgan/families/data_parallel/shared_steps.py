@@ -139,10 +139,9 @@ class _PieceSteps:
             for name, own in states[parameter].items():
                 if own is kept[name]:
                     continue
-                if name in self._numbers:
-                    kept[name] = own
-                else:  # the first step has made it
-                    kept[name].copy_(own)
+                if name not in self._numbers:  # the first step has made it
+                    states[parameter][name] = own = kept[name].copy_(own)
+                kept[name] = own
         first = states[self.parameters[0]]
         noted[NUMBERS:] = [float(first[name]) for name in self._numbers]
         noted[COUNT] = group.get(COUNTS[0], 0)
