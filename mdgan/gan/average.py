@@ -4,12 +4,14 @@ Yazici et al. 2019, "The Unusual Effectiveness of Averaging in GAN Training"; Ka
 "Progressive Growing of GANs", appendix A.1.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import expm1, log
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+
+from mdgan.gan.model_vector import places_of_buffers
 
 
 class GeneratorAverage:
@@ -29,12 +31,7 @@ class GeneratorAverage:
         self._source = source
         self._halflife = halflife
         self._normed = [each for each in model.modules() if parametrize.is_parametrized(each)]
-        self._power_vectors = {
-            f"{name}.{buffer}"
-            for name, part in model.named_modules()
-            if isinstance(part, parametrize.ParametrizationList)
-            for buffer, _ in part.named_buffers()
-        }
+        self._find_theirs, self._find_ours = _averaged(source), _averaged(model)
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -49,13 +46,13 @@ class GeneratorAverage:
         How much that is depends on the two numbers alone, so a checkpoint holds only the weights.
         """
         share = self._sum(iteration - before) / self._sum(iteration)
-        theirs, ours = self._source.state_dict(), self.model.state_dict()
-        shared = ours.keys() - self._power_vectors
-        floating = [n for n in ours if n in shared and ours[n].is_floating_point()]
-        means = [ours[name] for name in floating]
-        torch._foreach_lerp_(means, [theirs[name] for name in floating], share)
-        for name in shared - set(floating):  # such as BatchNorm's count of batches
-            ours[name].copy_(theirs[name])
+        pairs = list(zip(self._find_ours(), self._find_theirs(), strict=True))
+        floating = [pair for pair in pairs if pair[0].is_floating_point()]
+        means, present = map(list, zip(*floating, strict=True)) if floating else ([], [])
+        torch._foreach_lerp_(means, present, share)
+        for ours, theirs in pairs:
+            if not ours.is_floating_point():  # such as BatchNorm's count of batches
+                ours.copy_(theirs)
         for layer in self._normed:
             _ = layer.weight  # a step of power iteration, as the model is in training mode
 
@@ -70,3 +67,12 @@ class GeneratorAverage:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restores what `state` returned."""
         self.model.load_state_dict(dict(state))
+
+
+def _averaged(model: nn.Module) -> Callable[[], list[Tensor]]:
+    """Finds what is averaged; in a small model that takes longer by name than the mean itself."""
+    normed = [p for p in model.modules() if isinstance(p, parametrize.ParametrizationList)]
+    of_norms = {part for each in normed for part in each.modules()}
+    places = [place for place in places_of_buffers(model) if place[0] not in of_norms]
+    weights: list[Tensor] = list(model.parameters())
+    return lambda: [*weights, *(getattr(module, name) for module, name in places)]

@@ -5,8 +5,7 @@ They are cut into blocks as if they were a batch of samples, so that the codecs 
 whole numbers never share a block: they differ by orders of magnitude.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from operator import is_
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 BLOCK = 1024
 """The number of values in a block; zeros fill up the last block of each kind."""
 
-_HALF = 1 << 24
+HALF = 1 << 24
 """float32 holds every whole number up to this one; a larger one is sent as two values."""
 
 
@@ -97,7 +96,7 @@ def buffers_of(*models: nn.Module) -> Find:
 
     Only those that models are saved with. A model may replace a buffer by another tensor later.
     """
-    places = [place for model in models for place in _places_of_buffers(model)]
+    places = [place for model in models for place in places_of_buffers(model)]
 
     def find() -> Iterable[list[Tensor]]:
         buffers: list[Tensor] = [getattr(module, name) for module, name in places]
@@ -107,40 +106,7 @@ def buffers_of(*models: nn.Module) -> Find:
     return find
 
 
-def buffers_in_one(*models: nn.Module) -> Find:
-    """As `buffers_of`, and lets the models' buffers be parts of two tensors, which it finds.
-
-    In small models that is much faster to read and to write.
-    """
-    places = [place for model in models for place in _places_of_buffers(model)]
-    wholes: list[Tensor] = []
-    parts: list[Tensor] = []
-
-    def find() -> Iterable[list[Tensor]]:
-        nonlocal wholes, parts
-        found: list[Tensor] = [module._buffers[name] for module, name in places]  # type: ignore[misc] # none is None: it is saved
-        if not parts or not all(map(is_, found, parts)):  # a model may replace a buffer
-            floats = [n for n, buffer in enumerate(found) if buffer.is_floating_point()]
-            others = [n for n, buffer in enumerate(found) if not buffer.is_floating_point()]
-            wholes = [_in_one(found, of_kind) for of_kind in (floats, others)]
-            for (module, name), part in zip(places, found, strict=True):
-                module._buffers[name] = part
-            parts = found
-        return [[whole] for whole in wholes]
-
-    return find
-
-
-def _in_one(tensors: list[Tensor], which: Sequence[int]) -> Tensor:
-    """Lays some of the tensors in one, and replaces them by its parts."""
-    whole = torch.cat([tensors[n].reshape(-1) for n in which]) if which else torch.zeros(0)
-    sizes = [tensors[n].numel() for n in which]
-    for n, part in zip(which, torch.split(whole, sizes), strict=True):
-        tensors[n] = part.view(tensors[n].shape)
-    return whole
-
-
-def _places_of_buffers(model: nn.Module) -> Iterable[tuple[nn.Module, str]]:
+def places_of_buffers(model: nn.Module) -> Iterable[tuple[nn.Module, str]]:
     """The modules that have lasting buffers, and their names there."""
     weights = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     for path in model.state_dict():
@@ -169,7 +135,7 @@ def _as_floats(tensor: Tensor) -> Tensor:
     if tensor.is_floating_point():
         return flat.float()
     whole = flat.long()
-    return torch.cat([whole.div(_HALF, rounding_mode="floor"), whole.remainder(_HALF)]).float()
+    return torch.cat([whole.div(HALF, rounding_mode="floor"), whole.remainder(HALF)]).float()
 
 
 def _write(tensors: list[Tensor], values: Tensor) -> None:
@@ -181,4 +147,4 @@ def _write(tensors: list[Tensor], values: Tensor) -> None:
             tensor.copy_(part.view_as(tensor))
         else:
             high, low = part.double().view(2, -1)
-            tensor.copy_((high * _HALF + low).round().view_as(tensor))
+            tensor.copy_((high * HALF + low).round().view_as(tensor))

@@ -12,6 +12,7 @@ A single tensor is its own mean, bit for bit, whatever its weight.
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +21,8 @@ from mdgan.gan.exact_sum import FixedPoint, PartialSum, in_place_sum, part_by_pa
 MOST_EXACT = 512.0
 """Sums below this one are exact."""
 WEIGHTED = FixedPoint(2.0**44, MOST_EXACT)
+_PART = 1 << 15
+"""So many values are computed at a time, which the processor's cache holds until they are done."""
 weighted_sum, sum_in_steps = WEIGHTED.add_up, WEIGHTED.in_steps
 
 
@@ -43,35 +46,40 @@ def average(
 
 
 class MeanOfRows:
-    """Means of tensors that lie one after the other, as `average` computes them, in place.
+    """Means of tensors on the CPU, as `average` computes them, in place and part by part.
 
-    Where tensors are small, finding memory for each step of a sum takes longer than the sum.
-
-    Args:
-        num_rows, num_columns: at most so many.
+    Numpy calls a kernel sooner than torch does, and it rounds in the same way.
     """
 
-    def __init__(self, num_rows: int, num_columns: int) -> None:
-        self._space = torch.empty(num_rows * num_columns, dtype=torch.float64)
+    def __init__(self) -> None:
+        self._space = np.empty((2, _PART))
 
-    def write(self, into: Tensor, rows: Tensor, weights: Mapping[int, float]) -> None:
+    def write(self, into: Tensor, rows: Sequence[Tensor], weights: Mapping[int, float]) -> None:
         """Puts Σ w_k · x_k / Σ w_k in place.
 
         Args:
-            into: [n] float32.
-            rows: x_k, [N, n] float32, in increasing order of workers.
+            into: [n] float32 or float64.
+            rows: x_k, [n] float32 each, in increasing order of workers.
             weights: w_k of these workers, and of no others.
         """
         if len(rows) == 1:
             into.copy_(rows[0])
             return
-        factors = [[weights[worker] * WEIGHTED.scale] for worker in sorted(weights)]
-        addends = self._space[: rows.numel()].view(rows.shape)
-        addends.copy_(rows).mul_(torch.tensor(factors, dtype=torch.float64)).round_()
-        mean = in_place_sum(addends.unbind()).mul_(1.0 / WEIGHTED.scale)
-        if (divisor := total_weight(weights)) != 1.0:
-            mean.div_(divisor)
-        into.copy_(mean)
+        mean, arrays, divisor = into.numpy(), [row.numpy() for row in rows], total_weight(weights)
+        factors = [weights[worker] * WEIGHTED.scale for worker in sorted(weights)]
+        for begin in range(0, len(mean), _PART):
+            part = slice(begin, begin + _PART)
+            total, addend = self._space[:, : len(mean[part])]
+            for n, (array, factor) in enumerate(zip(arrays, factors, strict=True)):
+                steps = addend if n else total
+                np.multiply(array[part], factor, out=steps, dtype=np.float64)
+                np.rint(steps, out=steps)
+                if n:
+                    total += addend
+            total *= 1.0 / WEIGHTED.scale
+            if divisor != 1.0:
+                total /= divisor
+            mean[part] = total
 
 
 def total(

@@ -37,7 +37,7 @@ class DirectSum:
     def __init__(self, collective: Collective, num_members: int) -> None:
         self._collective = collective
         self.num_members = num_members
-        self._means: dict[tuple[int, int], MeanOfRows] = {}
+        self._means = MeanOfRows()
 
     def mean(
         self, like: GradientVector, counted: Counted, found: Mapping[int, Tensor]
@@ -76,13 +76,9 @@ class DirectSum:
         sizes_given = [len(own) * part] * self.num_members
         if not self._collective.trade(taken.view(-1), given.view(-1), sizes_taken, sizes_given):
             return False
-        if order != sorted(order):
-            taken = taken[sorted(range(len(order)), key=order.__getitem__)]
+        rows = [taken[n] for n in sorted(range(len(order)), key=order.__getitem__)]
         its_mean = torch.empty(part)
-        key = len(order), part
-        if key not in self._means:
-            self._means[key] = MeanOfRows(*key)
-        self._means[key].write(its_mean, taken, counted.weights)
+        self._means.write(its_mean, rows, counted.weights)
         whole = torch.empty(self.num_members * part)
         if not self._collective.gather(whole, its_mean):
             return False

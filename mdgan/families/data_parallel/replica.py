@@ -13,7 +13,7 @@ BatchNorm normalizes each batch by its own statistics. Its running statistics, w
 reads, and all other buffers are averaged when an iteration ends.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,11 +25,12 @@ from mdgan.gan.discriminator_learner import Stage, unobserved
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.local_gan import Generated, LocalGAN
 from mdgan.gan.model_state import check_names, part_of, under
-from mdgan.gan.model_vector import Find, TensorVector, buffers_of, gradients_of, weights_of
+from mdgan.gan.model_vector import TensorVector, buffers_of, gradients_of, weights_of
 
 ALL = GENERATOR, DISCRIMINATOR, BUFFERS = "generator", "discriminator", "buffers"
 """The names of `weight_vectors`."""
-_WHOLE = 2.0**24
+WHOLE = 2.0**24
+"""By this whole numbers are divided while they are averaged with gradients."""
 _IMAGES = "images."
 _OF_MODELS = ("generator.", "optimizer.", "worker.discriminator.")
 """What `LocalGAN.state` has that comes anew with the server's next question."""
@@ -82,13 +83,8 @@ class GradientVector(TensorVector):
         num_gradient_blocks: how many of the first blocks hold gradients.
     """
 
-    def __init__(
-        self,
-        trained: list[nn.Module],
-        buffered: list[nn.Module],
-        find: Callable[..., Find] = buffers_of,
-    ) -> None:
-        buffers = find(*buffered)
+    def __init__(self, trained: list[nn.Module], buffered: list[nn.Module]) -> None:
+        buffers = buffers_of(*buffered)
         gradients = gradients_of(*trained)
         super().__init__(gradients, buffers)
         self.num_gradient_blocks, _ = TensorVector(gradients).shape
@@ -99,13 +95,13 @@ class GradientVector(TensorVector):
     def read(self) -> Tensor:
         """See `TensorVector`."""
         vector = super().read()
-        vector[self._first_whole :] /= _WHOLE
+        vector[self._first_whole :] /= WHOLE
         return vector
 
     def write(self, *vectors: Tensor) -> None:
         """See `TensorVector`; in one piece."""
         (vector,) = vectors
-        super().write(vector[: self._first_whole], vector[self._first_whole :] * _WHOLE)
+        super().write(vector[: self._first_whole], vector[self._first_whole :] * WHOLE)
 
 
 def weight_vectors(models: Mapping[str, nn.Module]) -> dict[str, TensorVector]:

@@ -23,7 +23,7 @@ from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, Policy
 from mdgan.gan.optimizers import COUNTS, TrainedModel, kept_by
 
 PIECE = 1 << 15
-"""About so many weights are in a piece of Adam's: a core's cache holds what is computed of them."""
+"""At most about so many weights are in a piece of Adam's: a core's cache holds what is computed."""
 _ALIGNED = 16
 """Weights of a tensor begin at a multiple of so many, as where torch finds a place for it."""
 STEPPED, COUNT, NUMBERS = 0, 1, 2
@@ -67,16 +67,17 @@ class Piece:
         return [values.as_strided(shape, stride, first + at) for at, shape, stride in self._forms]
 
 
-def _cut(trained: Sequence[Tensor], *, whole: bool) -> tuple[list[Piece], list[int]]:
-    """Cuts tensors into pieces; also tells in which piece each tensor begins."""
+def _cut(trained: Sequence[Tensor], size: int | None) -> tuple[list[Piece], list[int]]:
+    """Cuts tensors into pieces of a size, or not at all; tells in which piece each begins."""
     pieces: list[Piece] = []
     piece_of, end = [], 0
     for tensor in trained:
         parts = [tensor.detach()]
-        if not whole:
-            parts = list(torch.split(parts[0].as_strided((tensor.numel(),), (1,)), PIECE))
+        if size is not None:
+            flat, room = parts[0].as_strided((tensor.numel(),), (1,)), size - end % size
+            parts = list(torch.tensor_split(flat, list(range(room, len(flat), size))))
         for n, part in enumerate(parts):
-            if whole or not pieces or pieces[-1].count >= PIECE:
+            if size is None or end % size == 0:
                 pieces.append(Piece(len(pieces), end))
             if n == 0:
                 piece_of.append(len(pieces) - 1)
@@ -85,19 +86,31 @@ def _cut(trained: Sequence[Tensor], *, whole: bool) -> tuple[list[Piece], list[i
     return pieces, piece_of
 
 
+def _piece_size(count: int, num_owners: int) -> int:
+    """Of pieces for weights, so that each owner has as many as the others."""
+    num_pieces = num_owners * -(-count // (num_owners * PIECE))
+    return _up(-(-count // max(1, num_pieces)))
+
+
 class SharedNetwork:
     """A network in common memory.
 
     Args:
         model: of the architecture.
         workers: those that lay down gradients.
+        num_owners: among so many processes the steps are shared out.
 
     Attributes:
         gradients: a row for each worker; see `row_of`.
     """
 
     def __init__(
-        self, model: nn.Module, policy: Policy, workers: Sequence[int], room: Room
+        self,
+        model: nn.Module,
+        policy: Policy,
+        workers: Sequence[int],
+        num_owners: int,
+        room: Room,
     ) -> None:
         self.policy = policy
         self.kept = kept_by(policy)
@@ -106,7 +119,8 @@ class SharedNetwork:
         self._begins = [0, *accumulate(map(_places, ordered))]
         count = self._begins[len(trained)]
         whole = policy.inner != "adam" or policy.clip_norm is not None
-        self.pieces, self._piece_of = _cut(trained, whole=whole)
+        size = None if whole else _piece_size(count, num_owners)
+        self.pieces, self._piece_of = _cut(trained, size)
         self._all_weights = room.tensor(self._begins[-1])
         self.weights = self._all_weights[:count]
         self.moments = {name: room.tensor(count) for name in self.kept.moments}
@@ -198,4 +212,8 @@ def trained_first(model: nn.Module) -> list[nn.Parameter]:
 
 
 def _places(tensor: Tensor) -> int:
-    return -(-tensor.numel() // _ALIGNED) * _ALIGNED
+    return _up(tensor.numel())
+
+
+def _up(count: int) -> int:
+    return -(-count // _ALIGNED) * _ALIGNED

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,8 @@ from torch import Tensor, nn
 
 from mdgan.engine.common_memory import CommonMemory, Room
 from mdgan.families.data_parallel.meeting import Meeting, Order
-from mdgan.families.data_parallel.replica import GradientVector, Reduction
+from mdgan.families.data_parallel.replica import Reduction
+from mdgan.families.data_parallel.shared_buffers import BuffersInOne
 from mdgan.families.data_parallel.shared_network import (
     COUNT,
     NUMBERS,
@@ -21,7 +21,7 @@ from mdgan.families.data_parallel.shared_network import (
 )
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import COUNTS, TrainedModel, make_optimizer
-from mdgan.gan.weighted_mean import MeanOfRows, average
+from mdgan.gan.weighted_mean import MeanOfRows
 
 
 class Journal(NamedTuple):
@@ -56,12 +56,12 @@ class SharedTraining:
         self.meeting = Meeting(hosts, room)
         workers = list(self.meeting.host_of)
         self.networks = {
-            name: SharedNetwork(model, policies[name], workers, room)
+            name: SharedNetwork(model, policies[name], workers, len(hosts), room)
             for name, model in models.items()
         }
-        shape = GradientVector([], list(models.values())).shape
-        self.buffers = {worker: room.tensor(prod(shape)).view(shape) for worker in workers}
-        self.mean_buffers = room.tensor(prod(shape), torch.float64).view(shape)
+        count = BuffersInOne(*models.values()).count
+        self.buffers = {worker: room.tensor(count) for worker in workers}
+        self.mean_buffers = room.tensor(count, torch.float64)
         largest = max(map(_journal_size, self.networks.values()))
         num_noted = max(network.num_noted for network in self.networks.values())
         self.journals = {
@@ -91,8 +91,7 @@ class _PieceSteps:
         policy = replace(network.policy, clip_norm=None)  # that is of all pieces together
         self._trained = TrainedModel(model, make_optimizer(model, policy), policy)
         self._counts_steps = network.kept.counts_steps
-        self._laid_down = piece.of(network.gradients)
-        self._row_of = network.row_of
+        self._laid_down = {n: piece.of(network.gradients[row]) for n, row in network.row_of.items()}
         self._noted = network.noted[piece.number]
         self._parts = [piece.of(flat) for flat in (network.weights, *network.moments.values())]
         moments = {name: piece.tensors(piece.of(own)) for name, own in network.moments.items()}
@@ -108,11 +107,8 @@ class _PieceSteps:
 
     def add_up(self, weights: Mapping[int, float]) -> None:
         """Puts the mean of some workers' gradients in place."""
-        rows = [self._row_of[worker] for worker in sorted(weights)]
-        laid_down = self._laid_down
-        if rows != list(self._row_of.values()):
-            laid_down = laid_down[rows]
-        self._mean.write(self.gradient, laid_down, weights)
+        rows = [self._laid_down[worker] for worker in sorted(weights)]
+        self._mean.write(self.gradient, rows, weights)
 
     def save(self, journal: Journal) -> None:
         """Keeps everything that a step changes."""
@@ -143,10 +139,9 @@ class _PieceSteps:
             for name, own in states[parameter].items():
                 if own is kept[name]:
                     continue
-                if name in self._numbers:
-                    kept[name] = own
-                else:  # the first step has made it
-                    kept[name].copy_(own)
+                if name not in self._numbers:  # the first step has made it
+                    states[parameter][name] = own = kept[name].copy_(own)
+                kept[name] = own
         first = states[self.parameters[0]]
         noted[NUMBERS:] = [float(first[name]) for name in self._numbers]
         noted[COUNT] = group.get(COUNTS[0], 0)
@@ -157,11 +152,10 @@ class _PieceSteps:
 class _NetworkSteps:
     """What a process steps of one network."""
 
-    def __init__(self, network: SharedNetwork) -> None:
+    def __init__(self, network: SharedNetwork, mean: MeanOfRows) -> None:
         self.sizes = [piece.count for piece in network.pieces]
         self.clip_norm = network.policy.clip_norm
         largest = max(self.sizes, default=0)
-        mean = MeanOfRows(len(network.gradients), largest)
         one, self.pieces = torch.zeros(largest), []
         for piece, size in zip(network.pieces, self.sizes, strict=True):
             # The norm of all gradients together needs them all at a time.
@@ -192,7 +186,8 @@ class Stepper:
     def __init__(self, shared: SharedTraining) -> None:
         self._shared = shared
         self._meeting = shared.meeting
-        self._networks = {name: _NetworkSteps(own) for name, own in shared.networks.items()}
+        self._mean = MeanOfRows()
+        self._networks = {n: _NetworkSteps(own, self._mean) for n, own in shared.networks.items()}
         self._divided: dict[tuple[Reduction, tuple[int, ...]], list[list[_Task]]] = {}
 
     @torch.no_grad()
@@ -218,8 +213,8 @@ class Stepper:
         begin, is_saved = meeting.position(host, q)
         for n, task in enumerate(tasks[begin:], begin):
             if task == _BUFFERS:
-                buffers = {worker: self._shared.buffers[worker] for worker in weights}
-                self._shared.mean_buffers.copy_(average(buffers, (), weights))
+                rows = [self._shared.buffers[worker] for worker in sorted(weights)]
+                self._mean.write(self._shared.mean_buffers, rows, weights)
                 continue
             network = self._networks[task.network]
             piece = network.pieces[task.piece]
@@ -243,7 +238,7 @@ class Stepper:
                 for n in range(len(self._networks[name].pieces))
             ]
             sizes = [self._networks[task.network].sizes[task.piece] for task in tasks]
-            if reduction.last:
+            if reduction.last and len(self._shared.mean_buffers):
                 tasks.append(_BUFFERS)
                 sizes.append(self._shared.mean_buffers.numel())
             shares = divide(sizes, len(members))

@@ -12,11 +12,11 @@ from mdgan.engine.answers import pack_answers
 from mdgan.engine.common_memory import SERVER, CommonMemory
 from mdgan.families.data_parallel.meeting import Order
 from mdgan.families.data_parallel.messages import TOGETHER_FORM
-from mdgan.families.data_parallel.replica import GradientVector, Reduction, Replica, reductions
+from mdgan.families.data_parallel.replica import Reduction, Replica, reductions
 from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.families.data_parallel.shared_buffers import BuffersInOne
 from mdgan.families.data_parallel.shared_network import LentModel
 from mdgan.families.data_parallel.shared_steps import SharedTraining, Stepper
-from mdgan.gan.model_vector import buffers_in_one
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 
@@ -59,8 +59,7 @@ class TogetherHost:
             for worker, replica in replicas.items()
         }
         self._buffers = {
-            worker: GradientVector([], list(replica.models.values()), buffers_in_one)
-            for worker, replica in replicas.items()
+            worker: BuffersInOne(*replica.models.values()) for worker, replica in replicas.items()
         }
         self._is_lent = False
         self._server_is_gone: Callable[[], bool] = lambda: False
@@ -138,7 +137,7 @@ class TogetherHost:
                 lent = [self._lent[worker][name] for name in reduction.networks]
                 norms = [float(torch.linalg.vector_norm(model.lay_down())) for model in lent]
                 if reduction.last:
-                    self._shared.buffers[worker].copy_(self._buffers[worker].read())
+                    self._buffers[worker].read(self._shared.buffers[worker])
                 self._losses[worker] = losses
                 self._meeting.note(i, worker, reduction, hypot(*norms), losses.tolist())
 

@@ -24,13 +24,12 @@ from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import (
     DISCRIMINATOR,
     GENERATOR,
-    GradientVector,
     Reduction,
     reductions,
 )
 from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.families.data_parallel.shared_buffers import BuffersInOne
 from mdgan.families.data_parallel.shared_steps import SharedTraining, Stepper
-from mdgan.gan.model_vector import buffers_in_one
 
 _TOGETHER_SECONDS = 0.5
 """How long hosts train before they listen to messages again."""
@@ -59,7 +58,7 @@ class TogetherServer:
         self._settings = settings
         self._scaling = settings.scaling()
         self._stepper = Stepper(shared)
-        self._buffers = GradientVector([], list(replica.models.values()), buffers_in_one)
+        self._buffers = BuffersInOne(*replica.models.values())
         self._processes: dict[int, int] = {}  # host → a file descriptor of its process
         self._hosts: dict[int, list[int]] = {}  # of this meeting, those that live
         self._asked: Hosts = {}

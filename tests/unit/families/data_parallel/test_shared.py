@@ -16,9 +16,11 @@ from mdgan.families.data_parallel.replica import (
     GENERATOR,
     OF_DISCRIMINATOR,
     OF_GENERATOR,
+    GradientVector,
     Reduction,
 )
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
+from mdgan.families.data_parallel.shared_buffers import BuffersInOne
 from mdgan.families.data_parallel.shared_network import LentModel
 from mdgan.families.data_parallel.shared_steps import SharedTraining, Stepper, divide
 from mdgan.gan.model_state import digest_of, optimizer_tensors
@@ -207,3 +209,30 @@ def test_pieces_are_shared_out_evenly() -> None:
     owned = divide([5, 1, 4, 3, 3], 2)
     assert sorted(piece for pieces in owned for piece in pieces) == list(range(5))
     assert [sum(np.array([5, 1, 4, 3, 3])[pieces]) for pieces in owned] == [8, 8]
+
+
+def test_each_owner_has_as_many_pieces_of_one_size() -> None:
+    """A network smaller than a piece would else be stepped by one process alone."""
+    together = Together(Policy())
+    for network in together.shared.networks.values():
+        sizes = [piece.count for piece in network.pieces]
+        assert len(sizes) == len(HOSTS)
+        assert max(sizes) - min(sizes) < 32
+
+
+def test_buffers_in_one_are_those_of_a_gradient_vector() -> None:
+    models = [nn.Sequential(nn.BatchNorm1d(7), nn.BatchNorm1d(5)), nn.Linear(2, 2)]
+    for n, buffer in enumerate(buffer for model in models for buffer in model.buffers()):
+        buffer.copy_(torch.rand(buffer.shape) + (1 << 30 + n))
+    copies = copy.deepcopy(models)
+    vector, in_one = GradientVector([], copies), BuffersInOne(*models)
+    values = torch.zeros(in_one.count)
+    in_one.read(values)
+    theirs = vector.read().flatten()
+    assert torch.equal(values[values != 0].sort().values, theirs[theirs != 0].sort().values)
+    for model in models:
+        for buffer in model.buffers():
+            buffer.zero_()
+    in_one.write(values.double())
+    for ours, before in zip(models[0].buffers(), copies[0].buffers(), strict=True):
+        assert torch.equal(ours, before)
