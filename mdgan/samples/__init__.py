@@ -1,0 +1,1 @@
+"""Kinds of samples: how each is shown, told apart, written and scored."""

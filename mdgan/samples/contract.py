@@ -1,0 +1,71 @@
+"""What mdgan asks of a kind of sample; families, engine, links and privacy ask nothing of it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from torch import Tensor
+
+Shape = tuple[int, ...]
+"""Of one sample, such as (C, H, W) of a picture."""
+
+Writer = Callable[[Tensor, Tensor | None], bytes]
+"""Makes a file from samples, float32 [n, *shape], and their classes, int64 [n] or None."""
+
+
+class SampleKind(ABC):
+    """One kind of sample: pictures, rows of a table, plain tensors.
+
+    Samples are float32 in [−1, 1] wherever they are trained on. An object of this class belongs to
+    one data set, and knows what is particular to it, such as the columns of its table.
+
+    Attributes:
+        name: one word, in the plural where there is one, as messages name it.
+        augments: whether the transformations of DiffAugment fit.
+    """
+
+    name: ClassVar[str]
+    augments: ClassVar[bool] = False
+
+    @abstractmethod
+    def why_not(self, shape: Shape) -> str:
+        """Why samples of this kind cannot have that shape, in a few words; empty if they can."""
+
+    @abstractmethod
+    def contents(self, samples: Tensor) -> list[bytes]:
+        """What tells each of [n, *shape] from others, by which an account of privacy knows it."""
+
+    @abstractmethod
+    def writers(self) -> Mapping[str, Writer]:
+        """By the ending of a file, such as `.npz`, what makes it; the usual one comes first."""
+
+    def png(self, samples: Tensor, columns: int | None = None) -> bytes | None:
+        """A picture of samples [n, *shape] as PNG, side by side; None if nothing can be seen so.
+
+        Args:
+            columns: how many stand in a row; None for about as many as there are rows.
+        """
+        del samples, columns
+
+    def class_png(self, samples: Tensor, labels: Tensor) -> bytes | None:
+        """A picture with a row for each class of `labels`, int64 [n]; None as for `png`."""
+        del samples, labels
+
+    # What all sites learn together before training begins.
+
+    @property
+    def num_counts(self) -> int:
+        """How many counts say all that must be learnt from all samples; 0 if there is nothing."""
+        return 0
+
+    @property
+    def is_learnt(self) -> bool:
+        """Whether samples can be encoded: `learn` was called, or there is nothing to learn."""
+        return True
+
+    def learn(self, counts: Tensor) -> None:
+        """Takes in the counts of all sites together, float64 [num_counts], at least 0.
+
+        With noise they are no whole numbers. The same counts always give the same encoding.
+        """
+        del counts
