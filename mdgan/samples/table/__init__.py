@@ -1,0 +1,1 @@
+"""Rows of a table: the schema that all sites agree on, and how rows become tensors and back."""
