@@ -19,9 +19,9 @@ from mdgan.gan.sampling import sample_pieces
 from mdgan.inspect.evaluate import extractor_of
 from mdgan.launch import machine
 from mdgan.metrics.extractor import Extractor
-from mdgan.observe.grid import grid_png
 from mdgan.privacy.canaries import CANARIES
 from mdgan.records.audit import AUDIT_FILE, NEIGHBOURS, PICTURES, Audit, Bound, Copying, Inversion
+from mdgan.samples.pictures.grid import grid_png
 from mdgan.storage.whole_file import make_folder, write_whole
 
 _log = logging.getLogger(__name__)

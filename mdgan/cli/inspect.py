@@ -37,7 +37,7 @@ _raw_option = click.option(
     help="How many.  [default: 64, or 10 of each class]",
 )
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, help="Of the noise that the pictures are made of."
+    "--seed", type=click.IntRange(0), default=0, help="Of the noise that the samples are made of."
 )
 @click.option(
     "--class",
@@ -46,24 +46,24 @@ _raw_option = click.option(
     metavar="N",
     help="Of a conditional generator: this class alone.  [default: all, a row each]",
 )
-@click.option("--npz", is_flag=True, help="Write the raw array `images`, float32 [n, C, H, W].")
 @_raw_option
-@output_option("Where to write.  [default: grid.png, or samples.npz with --npz]")
+@output_option(
+    "Where to write: pictures as .png or .npz (array `images`, float32 [n, C, H, W]), rows as "
+    ".csv, .parquet or .npz.  [default: samples with the first of these endings]"
+)
 def sample(
     run: Path,
     num_samples: int | None,
     seed: int,
     label: int | None,
-    npz: bool,
     raw: bool,
     output: Path | None,
 ) -> None:
-    """Draw pictures from the generator of RUN, the --out folder of a finished or running run."""
+    """Draw samples from the generator of RUN, the --out folder of a finished or running run."""
     from mdgan.inspect.trained import sample_run
 
-    output = output or Path("samples.npz" if npz else "grid.png")
-    iteration, num = sample_run(run, num_samples, seed, output, as_npz=npz, raw=raw, label=label)
-    print(f"{output}: {num} samples of the generator after iteration {iteration}")
+    written, iteration, num = sample_run(run, num_samples, seed, output, raw=raw, label=label)
+    print(f"{written}: {num} samples of the generator after iteration {iteration}")
 
 
 @click.command(cls=Command, examples=("mdgan evaluate runs/first",))

@@ -8,8 +8,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mdgan.data.images import image_to_tensor, read_image
     from mdgan.data.partitioner import ImageFilesPartitioner, InMemoryPartitioner, Partitioner
+    from mdgan.samples.pictures.reading import image_to_tensor, read_image
 
 __all__ = [
     "ImageFilesPartitioner",
@@ -23,5 +23,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "partitioner" if name.endswith("Partitioner") else "images"
-    return getattr(importlib.import_module(f"mdgan.data.{module}"), name)
+    of_data = name.endswith("Partitioner")
+    module = "mdgan.data.partitioner" if of_data else "mdgan.samples.pictures.reading"
+    return getattr(importlib.import_module(module), name)

@@ -2,14 +2,16 @@
 
 The convention is Darmanger and Gombas' (section 6.4). A file may also hold `DEFAULTS`, settings
 that suit its models where the user gives none, `HeldOut`, a second Partitioner, of samples that no
-worker trains on, and `NUM_CLASSES`, how many classes there are on all machines together.
+worker trains on, `NUM_CLASSES`, how many classes there are on all machines together, and `KIND`,
+which kind of sample it has. Models may be left out if `DEFAULTS` or the user name an architecture.
+A file whose samples depend on settings defines `prepare` instead of all of these.
 """
 
 import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from types import ModuleType
@@ -19,15 +21,19 @@ import torch
 from torch import Tensor
 
 from mdgan.data.find import find_all
-from mdgan.data.images import Shape
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.readable import readable
-from mdgan.errors import BadInput, reason_of
+from mdgan.data.settings import DataSettings
+from mdgan.errors import BadInput, reason_of, users_code
 from mdgan.gan.build import Models
+from mdgan.models.settings import FILE
+from mdgan.samples.contract import SampleKind, Shape
+from mdgan.samples.kinds import kind_of
 from mdgan.settings.declare import suggest
 from mdgan.settings.retired import modern
 
 REQUIRED = ("Partitioner", "Generator", "Discriminator", "SHAPE", "Z_DIM")
+_OF_MODELS = {"Generator", "Discriminator", "Z_DIM"}
 _MOST_CLASSES = 100_000
 _NUM_CHECKED = 32
 _MOST_IN_8_BITS = 255
@@ -36,29 +42,84 @@ _MOST_NUMBERS = 1 << 28
 
 
 @dataclass(frozen=True)
+class PreparedData:
+    """What a file's `prepare` makes of the settings.
+
+    Attributes:
+        agreed: texts by name that must be equal on all ranks, such as the hash of a schema.
+        defaults: settings where the user gives none, beside the file's DEFAULTS.
+    """
+
+    shape: Shape
+    kind: SampleKind
+    partitioner: Callable[[Path], Partitioner]
+    held_out: Callable[[Path], Partitioner] | None = None
+    num_classes: int | None = None
+    agreed: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class DatasetFile:
     """A loaded dataset file.
 
     Attributes:
         sha256: of its text; ranks with different files are refused.
-        models: SHAPE, Z_DIM, Generator and Discriminator, which are called without arguments.
+        own_models: SHAPE, Z_DIM, Generator and Discriminator, which are called without arguments;
+            None if it has none.
         partitioner: Partitioner, called with the data folder.
         held_out: HeldOut, called with the data folder: samples that no worker trains on and that
             the server may hold; None if the file defines none.
         num_classes: NUM_CLASSES, K: labels are in [0, K); None if the file does not say.
         kept: KEPT, whether a run keeps a copy, as the file is one that goes with a program.
+        about: ABOUT, what the data are, in a line.
+        agreed: see `PreparedData`.
+        prepare: makes of the settings what else there is to know; None if the file says all.
     """
 
     name: str
     path: Path
     sha256: str
     shape: Shape
-    models: Models
+    kind: SampleKind
+    own_models: Models | None
     partitioner: Callable[[Path], Partitioner]
     held_out: Callable[[Path], Partitioner] | None
     defaults: Mapping[str, Any]
     num_classes: int | None = None
     kept: bool = False
+    about: str = ""
+    agreed: Mapping[str, str] = field(default_factory=dict)
+    prepare: Callable[[DataSettings], PreparedData] | None = None
+
+    @property
+    def models(self) -> Models:
+        """The models of the file."""
+        if self.own_models is None:
+            raise BadInput(
+                f"--architecture {FILE}: {self.path} has no models of its own; name an architecture"
+            )
+        return self.own_models
+
+    def prepared(self, settings: DataSettings) -> "DatasetFile":
+        """The file as a run with such settings uses it."""
+        if self.prepare is None:
+            return self
+        with users_code(f"--dataset {self.name}: cannot be prepared"):
+            found = self.prepare(settings)
+        if why := found.kind.why_not(found.shape):
+            raise BadInput(f"{self.path}: SHAPE = {found.shape}: {why}")
+        return replace(
+            self,
+            prepare=None,
+            shape=found.shape,
+            kind=found.kind,
+            partitioner=found.partitioner,
+            held_out=found.held_out,
+            num_classes=found.num_classes,
+            agreed=found.agreed,
+            defaults={**self.defaults, **modern(found.defaults, str(self.path))},
+        )
 
     def check_folder(self, flag: str, folder: str | None) -> None:
         """Refuses a folder for data that are not read from files."""
@@ -90,7 +151,8 @@ class DatasetFile:
                 raise BadInput(f"--dataset {self.name}: no {which} in {data_dir}; check --data-dir")
             self._check_labels(what, source)
             source = readable(source, data_dir, strict=strict)
-            self._check_samples(what, source)
+            if self.kind.is_learnt:  # else its samples cannot be encoded yet
+                self._check_samples(what, source)
         except BadInput:
             raise
         except Exception as error:  # a reader may raise anything; the user gets one line
@@ -145,21 +207,30 @@ def load(name: str, datasets_dir: str | None) -> DatasetFile:
 def load_path(path: Path) -> DatasetFile:
     """Loads the dataset file at a path; errors as `load`."""
     module = import_file(path, "dataset")
-    missing = [item for item in REQUIRED if not hasattr(module, item)]
+    prepare = getattr(module, "prepare", None)
+    if prepare is not None and not callable(prepare):
+        raise BadInput(f"{path}: prepare = {prepare!r:.80} must be a function of the settings")
+    needed = set(REQUIRED if prepare is None else ())
+    if hasattr(module, "Partitioner") and not any(hasattr(module, item) for item in _OF_MODELS):
+        needed -= _OF_MODELS
+    missing = [item for item in REQUIRED if item in needed and not hasattr(module, item)]
     if missing:
         raise BadInput(
             f"{path}: lacks {', '.join(missing)}; a dataset file defines {', '.join(REQUIRED)}"
         )
-    shape, z_dim = module.SHAPE, module.Z_DIM
-    if not (
-        isinstance(shape, tuple)
-        and len(shape) == 3
-        and all(type(size) is int and 0 < size < _MOST_NUMBERS for size in shape)
-        and prod(shape) < _MOST_NUMBERS
-    ):
-        raise BadInput(f"{path}: SHAPE = {shape!r:.80} must be (channels, height, width)")
-    if type(z_dim) is not int or not 0 < z_dim < _MOST_NUMBERS:
-        raise BadInput(f"{path}: Z_DIM = {z_dim!r:.80} must be a positive integer")
+    shape = _checked_shape(path, getattr(module, "SHAPE", ()), is_known=prepare is None)
+    kind = getattr(module, "KIND", None) or kind_of(shape)
+    if not isinstance(kind, SampleKind):
+        raise BadInput(f"{path}: KIND = {kind!r:.80} must be a kind of sample, or be left out")
+    if prepare is None and (why := kind.why_not(shape)):
+        raise BadInput(f"{path}: SHAPE = {shape}: {why}")
+    partitioner: Callable[[Path], Partitioner] = getattr(module, "Partitioner", _unprepared)
+    models = None
+    if needed & _OF_MODELS:
+        z_dim = module.Z_DIM
+        if type(z_dim) is not int or not 0 < z_dim < _MOST_NUMBERS:
+            raise BadInput(f"{path}: Z_DIM = {z_dim!r:.80} must be a positive integer")
+        models = Models(str(path), shape, z_dim, module.Generator, module.Discriminator)
     defaults = getattr(module, "DEFAULTS", {})
     if not isinstance(defaults, Mapping):
         raise BadInput(f"{path}: DEFAULTS must be a dict of settings")
@@ -179,13 +250,35 @@ def load_path(path: Path) -> DatasetFile:
         path=path,
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         shape=shape,
-        models=Models(str(path), shape, z_dim, module.Generator, module.Discriminator),
-        partitioner=module.Partitioner,
+        kind=kind,
+        own_models=models,
+        partitioner=partitioner,
         held_out=held_out,
         defaults=modern(defaults, str(path)),
         num_classes=num_classes,
         kept=getattr(module, "KEPT", False) is True,
+        about=str(getattr(module, "ABOUT", (module.__doc__ or "").strip().partition("\n")[0])),
+        prepare=prepare,
     )
+
+
+def _checked_shape(path: Path, shape: object, *, is_known: bool) -> Shape:
+    """SHAPE, if it is one; empty where it is known only when the settings are."""
+    if (
+        isinstance(shape, tuple)
+        and (shape or not is_known)
+        and all(type(size) is int and 0 < size < _MOST_NUMBERS for size in shape)
+        and prod(shape) < _MOST_NUMBERS
+    ):
+        return shape
+    raise BadInput(
+        f"{path}: SHAPE = {shape!r:.80} must be a tuple of whole numbers above 0, such as "
+        "(channels, height, width)"
+    )
+
+
+def _unprepared(data_dir: Path) -> Partitioner:
+    raise TypeError(f"the data in {data_dir} are read once the file is prepared")
 
 
 def check_defaults(dataset: DatasetFile, known: Collection[str]) -> None:

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from mdgan.data.congestion import Range, Tuner
-from mdgan.data.images import Shape
 from mdgan.data.readable import Readable
 from mdgan.data.settings import DataSettings
 from mdgan.gan.labels import Samples
+from mdgan.samples.contract import Shape
 from mdgan.settings.machine import num_cores
 
 _TELL_SECONDS = 5.0

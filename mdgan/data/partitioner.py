@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mdgan.data.images import Shape, float_to_pixels, pixels_to_float, read_fitted, read_image
+from mdgan.samples.kinds import kind_of
+from mdgan.samples.pictures.reading import PictureShape, pixels_to_float, read_fitted, read_image
 
 
 class Partitioner(ABC):
@@ -29,15 +30,15 @@ class Partitioner(ABC):
 
     @abstractmethod
     def images(self, indices: Tensor) -> Tensor:
-        """The samples at int64 [k] positions, float32 [k, C, H, W] in [−1, 1]."""
+        """The samples at int64 [k] positions, float32 [k, *shape] in [−1, 1]."""
 
     def contents(self, indices: Tensor) -> list[bytes]:
         """What tells samples from others, by which an account of privacy knows them again.
 
         It must not depend on how a sample is named, labelled, sized or divided, nor on the time:
-        the bytes of its pixels, uint8; those of its file where it has one.
+        the bytes of its pixels, uint8, or of its other values; those of its file where it has one.
         """
-        return _pixels(self.images(indices))
+        return _contents(self.images(indices))
 
     def try_reading(self, index: int) -> None:
         """Reads one sample and forgets it; raises anything if it cannot be read."""
@@ -54,7 +55,7 @@ class InMemoryPartitioner(Partitioner):
     """
 
     def __init__(self, data_dir: Path) -> None:
-        self._pixels, self.labels = _pair("read", "images [n, C, H, W]", self.read(data_dir))
+        self._pixels, self.labels = _pair("read", "images [n, *shape]", self.read(data_dir))
         if len(self._pixels) != len(self.labels):
             raise ValueError(f"{len(self._pixels)} images but {len(self.labels)} labels")
 
@@ -63,7 +64,7 @@ class InMemoryPartitioner(Partitioner):
         """Reads the whole data set from `--data-dir`.
 
         Returns:
-            Images [n, C, H, W], uint8 in [0, 255] or float32 in [−1, 1]; labels, int64 [n].
+            Images [n, *shape], uint8 in [0, 255] or float32 in [−1, 1]; labels, int64 [n].
         """
 
     def images(self, indices: Tensor) -> Tensor:
@@ -72,8 +73,8 @@ class InMemoryPartitioner(Partitioner):
         return pixels_to_float(chosen) if chosen.dtype == torch.uint8 else chosen
 
     def contents(self, indices: Tensor) -> list[bytes]:
-        """See `Partitioner`; floats count as the pixels that they stand for."""
-        return _pixels(self._pixels.index_select(0, indices))
+        """See `Partitioner`; floats of pictures count as the pixels that they stand for."""
+        return _contents(self._pixels.index_select(0, indices))
 
 
 class ImageFilesPartitioner(Partitioner):
@@ -82,7 +83,7 @@ class ImageFilesPartitioner(Partitioner):
     A subclass defines `find` and sets `shape`. Pictures that cannot be read are left out.
     """
 
-    shape: Shape
+    shape: PictureShape
     read_one_by_one = True
 
     def __init__(self, data_dir: Path) -> None:
@@ -116,10 +117,11 @@ class NoSamples(Partitioner):
         raise IndexError(f"{len(indices)} samples of a worker that holds none")
 
 
-def _pixels(images: Tensor) -> list[bytes]:
-    """The pixels of each picture, given as uint8 in [0, 255] or as float in [−1, 1]."""
-    pixels = images if images.dtype == torch.uint8 else float_to_pixels(images)
-    return [picture.tobytes() for picture in pixels.numpy()]
+def _contents(samples: Tensor) -> list[bytes]:
+    """What each sample is, given as pixels, uint8 in [0, 255], or as float in [−1, 1]."""
+    if samples.dtype == torch.uint8:
+        return [sample.tobytes() for sample in samples.numpy()]
+    return kind_of(tuple(samples.shape[1:])).contents(samples)
 
 
 def _pair(method: str, samples: str, given: object) -> tuple[Any, Tensor]:

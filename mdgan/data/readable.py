@@ -18,10 +18,10 @@ import PIL
 import torch
 from torch import Tensor
 
-from mdgan.data.images import why_unreadable
 from mdgan.data.partitioner import ImageFilesPartitioner, InMemoryPartitioner, Partitioner
 from mdgan.errors import BadInput
 from mdgan.gan.labels import Samples
+from mdgan.samples.pictures.reading import why_unreadable
 from mdgan.settings.machine import cache_folder, num_cores
 from mdgan.storage.whole_file import write_whole
 

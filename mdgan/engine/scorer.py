@@ -26,9 +26,9 @@ from mdgan.metrics.extractor import Extractor, Features, gather
 from mdgan.metrics.neighbours import nearest
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.metrics.scores import Scores, score
-from mdgan.observe.grid import grid_png
 from mdgan.observe.tracer import memory_bytes
 from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory
+from mdgan.samples.pictures.grid import grid_png
 from mdgan.storage.whole_file import exit_between_files, write_whole
 from mdgan.transport.until import Inbox
 

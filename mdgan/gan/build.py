@@ -34,12 +34,12 @@ class Models:
 
     source: str
     """Where they are defined, as messages name it: a file, or an architecture."""
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     z_dim: int
     generator: Build
-    """Makes G, from z [b, z_dim] to samples [b, C, H, W]."""
+    """Makes G, from z [b, z_dim] to samples [b, *shape]."""
     discriminator: Build
-    """Makes D, from samples [b, C, H, W] to one logit a sample."""
+    """Makes D, from samples [b, *shape] to one logit a sample."""
 
 
 def num_parameters(model: nn.Module) -> int:

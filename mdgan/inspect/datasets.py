@@ -17,7 +17,7 @@ from mdgan.models.check import check_models
 from mdgan.observe.text_table import text_table
 from mdgan.storage.whole_file import write_output
 
-_HEADINGS = ("name", "shape", "z", "G parameters", "D parameters", "file")
+_HEADINGS = ("name", "samples", "shape", "G parameters", "D parameters", "about")
 _MOST_NUMBERS = 400
 
 
@@ -32,16 +32,15 @@ def list_datasets(datasets_dir: str | None) -> str:
     return "\n".join([text_table(rows, _HEADINGS), *problems])
 
 
-def _row(dataset: DatasetFile) -> tuple[str, str, str, str, str, str]:
-    check_models(dataset.models, dataset.num_classes)
-    return (
-        dataset.name,
-        "×".join(map(str, dataset.shape)),
-        str(dataset.models.z_dim),
-        f"{num_parameters(dataset.models.generator()):,}",
-        f"{num_parameters(dataset.models.discriminator()):,}",
-        str(dataset.path),
-    )
+def _row(dataset: DatasetFile) -> tuple[str, ...]:
+    sizes = ["-", "-"]
+    if dataset.own_models is not None:
+        check_models(dataset.own_models, dataset.num_classes)
+        both = dataset.own_models.generator, dataset.own_models.discriminator
+        sizes = [f"{num_parameters(make()):,}" for make in both]
+    kind = "as its settings say" if dataset.prepare is not None else dataset.kind.name
+    shape = "×".join(map(str, dataset.shape)) or "-"
+    return (dataset.name, kind, shape, *sizes, dataset.about)
 
 
 def draw_partition(
@@ -59,9 +58,10 @@ def draw_partition(
         raise BadInput("--partition none: divides nothing; name another scheme")
     if output.suffix.lower() not in (".png", ".svg"):
         raise BadInput(f"-o {output}: must end in .png or .svg")
-    dataset = load(name, datasets_dir)
+    dataset = load(name, datasets_dir).prepared(data)
     dataset.check_folder("--data-dir", data_dir)
-    check_models(dataset.models, dataset.num_classes)
+    if dataset.own_models is not None:
+        check_models(dataset.own_models, dataset.num_classes)
     source = dataset.open(data.data_folder(name, 1))
     parts = partition(source.labels, data.partition, num_workers, seed)
     num_classes = int(source.labels.max()) + 1

@@ -116,7 +116,7 @@ def extractor_of(
 ) -> Extractor:
     """The network that training left in the run's folder, or the one that is asked for."""
     decide = {"extractor", "inception_weights", "data_dir"}
-    if trains_on_held_out(settings):
+    if trains_on_held_out(settings, trained.dataset):
         decide.add("held_out")
     if not decide & changes.keys() and (trained.run.path / EXTRACTOR_FILE).exists():
         tensors, fields = trained.run.read_tensors(EXTRACTOR_FILE)

@@ -1,14 +1,12 @@
 """Loads a run's newest generator together with its dataset file, and writes samples of it."""
 
 import hashlib
-import io
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,10 +21,10 @@ from mdgan.gan.sampling import draw_samples
 from mdgan.launch.models import models_of
 from mdgan.launch.settings import LaunchSettings
 from mdgan.metrics.chosen import judging, open_held_out
-from mdgan.observe.grid import class_grid_png, grid_png, usual_grid
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import RunDirectory
 from mdgan.report.numbers.attendance import holdings
+from mdgan.samples.shown import usual_picture
 from mdgan.settings.declare import flag
 from mdgan.storage.whole_file import write_output
 
@@ -95,7 +93,7 @@ class TrainedRun:
     def held_out(self, settings: RunSettings) -> Partitioner | None:
         """The samples here to judge by, which no worker and no classifier has seen."""
         folder = settings.data.data_folder(self.dataset.name, 1)
-        return judging(settings, open_held_out(settings, self.dataset, folder))
+        return judging(settings, self.dataset, open_held_out(settings, self.dataset, folder))
 
 
 def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
@@ -108,8 +106,9 @@ def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
         raise BadInput(f"{path}: its dataset file {source} is gone; put it back")
     if hashlib.sha256(source.read_bytes()).hexdigest() != status.get("dataset_sha256"):
         _log.warning("warning: %s has changed since the run began", source)
-    dataset = load_path(source)
-    models = models_of(registry.read_settings([run.read_config()]), dataset)
+    settings = registry.read_settings([run.read_config()])
+    dataset = load_path(source).prepared(settings.data)
+    models = models_of(settings, dataset)
     generator = models.generator()
     try:
         generator.load_state_dict(state)
@@ -122,47 +121,37 @@ def sample_run(
     path: Path,
     num_samples: int | None,
     seed: int,
-    output: Path,
+    output: Path | None,
     *,
-    as_npz: bool,
     raw: bool = False,
     label: int | None = None,
-) -> tuple[int, int]:
+) -> tuple[Path, int, int]:
     """Writes samples of a finished or running run, the same for the same seed.
 
     Args:
         num_samples: n; None for 64, or for the picture that training draws of all classes.
-        as_npz: one array `images`, float32 [n, C, H, W] in [−1, 1], instead of a grid; and
-            `labels`, int64 [n], if the generator is conditional.
-        label: the class that all samples are of; None for all classes, a row each.
+        output: its ending says what is written, as far as the kind of sample can be written so;
+            None for what is usual.
+        label: the class that all samples are of; None for all classes.
 
     Returns:
-        The iteration after which the generator was saved, and n.
+        The file, the iteration after which the generator was saved, and n.
     """
-    ending = ".npz" if as_npz else ".png"
-    if output.suffix.lower() != ending:
-        other = "; --npz writes arrays" if output.suffix.lower() == ".npz" else ""
-        raise BadInput(f"-o {output}: must end in {ending}{other}")
     trained = load_trained(path, raw=raw)
-    if num_samples is None and label is None and not as_npz:
-        data, num_samples = usual_grid(trained.generator, trained.models.z_dim, seed)
-        write_output("-o", output, data)
-        return trained.iteration, num_samples
+    kind, z_dim = trained.dataset.kind, trained.models.z_dim
+    writers = kind.writers()
+    output = output or Path(f"samples{next(iter(writers))}")
+    ending = output.suffix.lower()
+    if ending not in writers:
+        raise BadInput(f"-o {output}: {kind.name} are written as {' or '.join(writers)}")
+    if num_samples is None and label is None and ending == ".png":
+        data, num_samples = usual_picture(kind, trained.generator, z_dim, seed)
+        write_output("-o", output, data or b"")
+        return output, trained.iteration, num_samples
     num_samples = num_samples or _NUM_SAMPLES
     labels = trained.labels(num_samples, label)
-    if labels is not None and not as_npz:
+    if labels is not None and ending == ".png":
         labels = labels.sort().values  # as the rows of the picture are filled
-    images = draw_samples(trained.generator, num_samples, trained.models.z_dim, seed, labels)
-    if as_npz:
-        buffer = io.BytesIO()
-        arrays = {"images": images.numpy()}
-        if labels is not None:
-            arrays["labels"] = labels.numpy()
-        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type] # numpy's stubs take the arrays for its own flag
-        data = buffer.getvalue()
-    elif labels is not None and label is None:
-        data = class_grid_png(images, labels)
-    else:
-        data = grid_png(images)
-    write_output("-o", output, data)
-    return trained.iteration, num_samples
+    samples = draw_samples(trained.generator, num_samples, z_dim, seed, labels)
+    write_output("-o", output, writers[ending](samples, labels))
+    return output, trained.iteration, num_samples

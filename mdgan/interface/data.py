@@ -20,9 +20,9 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from mdgan.data.arrays import file_names
 from mdgan.data.dataset_file import DatasetFile
-from mdgan.data.images import Shape
 from mdgan.errors import BadInput, reason_of
 from mdgan.interface.source import text_defining
+from mdgan.samples.contract import Shape
 
 Model = Callable[[], nn.Module]
 """A class, or a function without arguments, that makes a model."""
@@ -78,11 +78,10 @@ class Data:
 
     @property
     def shape(self) -> Shape:
-        """(C, H, W)."""
+        """Of one sample, such as (C, H, W)."""
         if self._shape is None:
             self._shape = tuple(self._sample("train", 0)[0].shape)
-        channels, height, width = self._shape
-        return channels, height, width
+        return self._shape
 
     def save(self, folder: str | Path) -> str:
         """Writes the samples as arrays, for `--data-dir` of a run that goes on without this object.
@@ -164,7 +163,7 @@ class Data:
             digest.update(array.data)
 
     def _sample(self, what: str, index: int) -> tuple[Tensor, int | None]:
-        """One sample: its image, uint8 or float32 [C, H, W], and its class, None if it has none."""
+        """One sample, uint8 or float32 [*shape], and its class, None if it has none."""
         try:
             sample = self._parts[what][index]
             if isinstance(sample, Mapping):
@@ -175,7 +174,8 @@ class Data:
             else:
                 parts = list(sample) if isinstance(sample, tuple | list) else [sample]
                 image, label, *_ = [*parts, None]
-            return _tensor(image), _class(label)
+            is_series = self._shape is not None and len(self._shape) == 2
+            return _tensor(image, is_series=is_series), _class(label)
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(f"{what}[{index}]: cannot be read: {reason_of(error)}") from error
 
@@ -193,15 +193,15 @@ def _size(what: str, part: Any) -> int:
     return size
 
 
-def _tensor(image: Any) -> Tensor:
-    """An image as uint8 or float32 [C, H, W] on the CPU."""
+def _tensor(image: Any, *, is_series: bool) -> Tensor:
+    """A sample as uint8 or float32 on the CPU; two sizes are a grey picture's unless said."""
     if hasattr(image, "getbands"):  # a PIL picture
         image = pil_to_tensor(image)
     tensor = torch.as_tensor(image).detach().cpu()
-    if tensor.dim() == 2:
+    if tensor.dim() == 2 and not is_series:
         tensor = tensor.unsqueeze(0)
-    if tensor.dim() != 3 or not tensor.numel():
-        raise ValueError(f"its shape is {list(tensor.shape)}, must be [C, H, W]")
+    if not tensor.dim() or not tensor.numel():
+        raise ValueError(f"its shape is {list(tensor.shape)}, must be [C, H, W] or another one")
     if tensor.dtype != torch.uint8 and not tensor.is_floating_point():
         raise ValueError(f"its values are {tensor.dtype}, must be uint8 or float")
     return tensor if tensor.dtype == torch.uint8 else tensor.float()

@@ -245,7 +245,9 @@ def make_observer(
     at_begin = claimed.take_records if claimed.before else None
     return RunObserver(
         run,
-        Sampled(generator, prepared.models.z_dim, settings.training.seed, average),
+        Sampled(
+            generator, prepared.models.z_dim, settings.training.seed, average, prepared.dataset.kind
+        ),
         Rhythm(
             settings.training.iterations,
             settings.records.sample_interval,

@@ -94,9 +94,11 @@ def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
             f"{dataset.path} does not say how many classes there are; add NUM_CLASSES to it, or "
             f"use {' or '.join(others)}"
         )
-    num_classes = dataset.num_classes if entry.conditional else None
+    is_told = entry.conditional or entry.fits == "kinds"
+    num_classes = (dataset.num_classes or 0) if is_told else 0
+    width = settings.models.width or entry.width
     try:
-        return entry.make(dataset.shape, num_classes or 0, settings.models.width or entry.width)
+        return entry.make(dataset.shape, num_classes, width, dataset.kind)
     except ValueError as error:
         raise BadInput(
             f"--architecture {entry.name}: {error}, as --dataset {dataset.name} has them; use "

@@ -107,6 +107,7 @@ class Prepared:
             **first,
             **shared,
             "dataset_sha256": self.dataset.sha256,
+            **self.dataset.agreed,
             "extractor": self.extractor,
             **({} if self.clients is None else {"data_sha256": self.clients.digest()}),
         }
@@ -265,6 +266,7 @@ def load_dataset(resolved: Resolved, continues: Path | None = None) -> DatasetFi
         dataset = dataset_file.load_path(kept)
     else:
         dataset = dataset_file.load(name, folder)
+    dataset = dataset.prepared(resolved.settings.data)
     declared = registry.declared_settings()
     dataset_file.check_defaults(dataset, [name for name, item in declared.items() if item.shared])
     return dataset

@@ -86,7 +86,7 @@ def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Sco
     opened: list[Partitioner] = []
 
     def held_out_features(extractor: Extractor) -> Features | None:
-        source = judging(settings, held_out())
+        source = judging(settings, dataset, held_out())
         if source is None:
             return None
         opened.append(source)

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from mdgan.data.dataset_file import DatasetFile
-from mdgan.data.images import Shape
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.readable import Readable
 from mdgan.errors import BadInput, reason_of
@@ -25,18 +24,22 @@ from mdgan.gan.randomness import generator_for
 from mdgan.metrics.classifier import (
     ARCHITECTURE,
     NUM_FEATURES,
+    RANDOM,
     assemble,
     count_classes,
+    random_network,
     train_classifier,
 )
 from mdgan.metrics.extractor import Extractor, Features, gather
 from mdgan.metrics.network_files import from_file, inception, read_weights, shortened
 from mdgan.metrics.settings import Scored, ScoreSettings
+from mdgan.samples.contract import Shape
 from mdgan.settings.machine import cache_folder, path_of
 from mdgan.storage.state_file import read_tensors, write_tensors
 
 CLASSIFIER = "classifier"
 INCEPTION = "inception"
+_PICTURE_SIZES = 3
 _PIECE = 256
 _NUM_SAMPLES_IN_KEY = 8
 _LEAST_HELD_OUT = 2 * (NUM_FEATURES + 1)
@@ -78,10 +81,12 @@ def make_extractor(
         held_out: opens the samples to test on; under differential privacy half of them trains.
     """
     file = own_file(settings.scores)
-    if trains_on_held_out(settings):
+    if file is None and dataset.kind.num_counts:
+        return random_network(dataset.shape)
+    if trains_on_held_out(settings, dataset):
         return _classifier_of_held_out(settings, dataset, held_out())
     if file is None:
-        return cached_classifier(dataset, source(), held_out())
+        return _found_classifier(dataset, source(), held_out())
     if settings.scores.inception_weights is not None:
         return inception(file)
     return from_file(file, dataset.shape)
@@ -113,14 +118,18 @@ def _check_apart(given: str, folder: Path, data_dir: Path) -> None:
         )
 
 
-def trains_on_held_out(settings: Scored) -> bool:
+def trains_on_held_out(settings: Scored, dataset: DatasetFile) -> bool:
     """Whether the network is a classifier that must not be trained on workers' samples."""
-    return settings.privacy.has_dp and own_file(settings.scores) is None
+    learns = own_file(settings.scores) is None and not dataset.kind.num_counts
+    return settings.privacy.has_dp and learns
 
 
-def judging(settings: Scored, held_out: Partitioner | None) -> Partitioner | None:
+def judging(
+    settings: Scored, dataset: DatasetFile, held_out: Partitioner | None
+) -> Partitioner | None:
     """The held-out samples to compare with: all of them, or the half that trained no classifier."""
-    if held_out is None or not trains_on_held_out(settings) or len(held_out) < _LEAST_HELD_OUT:
+    trains = trains_on_held_out(settings, dataset)
+    if held_out is None or not trains or len(held_out) < _LEAST_HELD_OUT:
         return held_out
     return _halves(held_out)[1]
 
@@ -155,6 +164,18 @@ def features_of(source: Partitioner, extractor: Extractor) -> Features:
     pieces = torch.split(torch.arange(len(source)), _PIECE)
     features = gather(extractor(source.images(piece)) for piece in pieces)
     return replace(features, labels=source.labels)
+
+
+def _found_classifier(
+    dataset: DatasetFile, source: Partitioner, held_out: Partitioner | None
+) -> Extractor:
+    """The classifier of the data; where they have no classes and are no pictures, random features.
+
+    Pictures without classes have better networks than a random one, which the user must name.
+    """
+    if len(dataset.shape) != _PICTURE_SIZES and bool((source.labels == source.labels[0]).all()):
+        return random_network(dataset.shape)
+    return cached_classifier(dataset, source, held_out)
 
 
 def cached_classifier(
@@ -220,13 +241,15 @@ def unpack(
             not sent; None if its user agreed to the data set's classifier.
     """
     name, wanted = fields["name"], fields["sha256"]
-    if fields["kind"] == CLASSIFIER and own_file is not None:
+    if fields["kind"] in (CLASSIFIER, RANDOM) and own_file is not None:
         raise BadInput(
             f"the server sends the {name}, but --extractor here names {own_file}; give every rank "
             "the same extractor"
         )
     if fields["kind"] == CLASSIFIER:
         return _unpack_classifier(fields, tensors)
+    if fields["kind"] == RANDOM:
+        return _unpack_random(fields)
     if own_file is None:
         named = f"{INCEPTION} --inception-weights FILE" if fields["kind"] == INCEPTION else "FILE"
         raise BadInput(
@@ -235,8 +258,7 @@ def unpack(
         )
     if fields["kind"] == INCEPTION:
         return inception(own_file, wanted)
-    channels, height, width = fields["shape"]
-    extractor = from_file(own_file, (channels, height, width))
+    extractor = from_file(own_file, tuple(fields["shape"]))
     if extractor.sha256 != wanted:
         raise BadInput(
             f"--extractor {own_file}: SHA-256 is {shortened(extractor.sha256)}, the server's is "
@@ -245,11 +267,20 @@ def unpack(
     return extractor
 
 
+def _unpack_random(fields: Mapping[str, Any]) -> Extractor:
+    extractor = random_network(tuple(fields["shape"]))
+    if extractor.sha256 != fields["sha256"]:
+        raise BadInput(
+            "the server's random network is another one than here; install the same version of "
+            "mdgan and torch on every machine"
+        )
+    return extractor
+
+
 def _unpack_classifier(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Extractor:
-    channels, height, width = fields["shape"]
     name, num_classes = fields["name"].removeprefix("classifier of "), fields["classes"]
-    shape = (channels, height, width)
     try:
+        shape = tuple(fields["shape"])
         extractor = assemble(name, shape, num_classes, fields["accuracy"], tensors)
         if extractor.sha256 != fields["sha256"]:
             raise ValueError(f"SHA-256 is {shortened(extractor.sha256)}")

@@ -6,47 +6,72 @@ network" (section V.A.c), for its MNIST score and for FID alike.
 
 import hashlib
 from collections.abc import Mapping
-from math import ceil
+from math import ceil, prod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mdgan.data.images import Shape
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once
+from mdgan.samples.contract import Shape
 
 ARCHITECTURE = "1"
 """To be changed with any code below that changes the weights or their meaning."""
 
 NUM_FEATURES = 64
+RANDOM = "random"
 
 _BATCH_SIZE = 64
 _PASSES = 20
 _LEAST_STEPS = 100
 _MOST_MULTIPLICATIONS = 3e11  # forward; training at 5-10 GMAC/s on two cores: about a minute
 _MOST_SIDE = 64
+_MOST_VALUES, _HIDDEN = 4096, 128
 _MOST_TESTED = 10_000
 _LEARNING_RATE = 4e-3
 
 
 class Classifier(nn.Module):
-    """Convolutions that halve the image until 4×4, then d = 64 features, then the logits.
+    """From samples to d = 64 features, then the logits.
 
-    The features are taken before the ReLU, and normalised to unit variance. After a ReLU units are
-    dead on most samples, and the covariance is singular; before it, without normalisation, its
+    Pictures pass convolutions that halve them until 4×4, other samples two linear layers. The
+    features are taken before the ReLU, and normalised to unit variance. After a ReLU units are dead
+    on most samples, and the covariance is singular; before it, without normalisation, its
     scale depends on how long the training was. Here the condition number is about 10³ on digits.
 
     Args:
-        shape: (C, H, W), any; sides above 64 are first averaged down, which bounds the cost.
+        shape: any; sides of pictures above 64, and other samples of more than 4,096 values, are
+            first averaged down, which bounds the cost.
     """
 
     def __init__(self, shape: Shape, num_classes: int) -> None:
         super().__init__()
-        channels, height, width = shape
+        layers, size = (
+            self._of_pictures(*shape) if len(shape) == 3 else self._of_values(prod(shape))
+        )
+        self.features = nn.Sequential(
+            *layers,
+            nn.Linear(size, NUM_FEATURES, bias=False),
+            nn.BatchNorm1d(NUM_FEATURES, affine=False),
+        )
+        self.logits = nn.Linear(NUM_FEATURES, num_classes)
+
+    def _of_values(self, size: int) -> tuple[list[nn.Module], int]:
+        """The first layers for plain tensors, and how many values they give."""
+        layers: list[nn.Module] = [nn.Flatten()]
+        if size > _MOST_VALUES:
+            layers += [nn.Unflatten(1, (1, size)), nn.AdaptiveAvgPool1d(_MOST_VALUES), nn.Flatten()]
+        size = min(size, _MOST_VALUES)
+        self.num_multiplications = size * _HIDDEN + _HIDDEN * NUM_FEATURES
+        layers += [nn.Linear(size, _HIDDEN, bias=False), nn.BatchNorm1d(_HIDDEN), nn.ReLU()]
+        return layers, _HIDDEN
+
+    def _of_pictures(self, channels: int, height: int, width: int) -> tuple[list[nn.Module], int]:
+        """The first layers for pictures, and how many values they give."""
         factor = ceil(max(height, width) / _MOST_SIDE)
         shrink = (min(factor, height), min(factor, width))
         sides = [ceil(height / shrink[0]), ceil(width / shrink[1])]
@@ -62,16 +87,10 @@ class Classifier(nn.Module):
                 nn.ReLU(),
             ]
             channels, wide, stride = wide, min(128, 2 * wide), 2
-        self.features = nn.Sequential(
-            *layers,
-            nn.Flatten(),
-            nn.Linear(channels * sides[0] * sides[1], NUM_FEATURES, bias=False),
-            nn.BatchNorm1d(NUM_FEATURES, affine=False),
-        )
-        self.logits = nn.Linear(NUM_FEATURES, num_classes)
+        return [*layers, nn.Flatten()], channels * sides[0] * sides[1]
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Features [n, 64] and logits [n, K] of float32 [n, C, H, W] in [−1, 1]."""
+        """Features [n, 64] and logits [n, K] of float32 [n, *shape] in [−1, 1]."""
         features = self.features(images)
         return features, self.logits(features.relu())
 
@@ -101,8 +120,7 @@ def train_classifier(name: str, source: Partitioner, held_out: Partitioner | Non
         order = torch.randperm(len(source), generator=generator_for(0, "kept back"))
         num_kept_back = max(1, len(source) // 10)
         tested, test, train = source, order[:num_kept_back], order[num_kept_back:]
-    channels, height, width = source.images(torch.tensor([0])).shape[1:]
-    shape = (channels, height, width)
+    shape = tuple(source.images(torch.tensor([0])).shape[1:])
     with RandomState(derive_seed(0, "classifier"), CPU).in_place(), torch.enable_grad():
         model = Classifier(shape, num_classes)
         _train(model, source, train)
@@ -129,6 +147,41 @@ def assemble(
         network=model,
         num_at_once=affordable_at_once(shape),
     )
+
+
+def random_network(shape: Shape) -> Extractor:
+    """Features of a network that has learnt nothing, for samples without classes.
+
+    Its weights follow from the shape alone, so every machine makes the same ones. Random features
+    tell two sets of samples apart, if less finely than learnt ones.
+    """
+    with RandomState(derive_seed(0, "random network"), CPU).in_place():
+        model = Classifier(shape, 1)
+    model.eval().requires_grad_(False)
+    return Extractor(
+        kind=RANDOM,
+        name="random network",
+        sha256=_sha256(shape, 1, model.state_dict()),
+        shape=shape,
+        num_features=NUM_FEATURES,
+        num_classes=0,
+        accuracy=None,
+        network=_FeaturesAlone(model),
+        num_at_once=affordable_at_once(shape),
+    )
+
+
+class _FeaturesAlone(nn.Module):
+    """A classifier's features without its logits."""
+
+    def __init__(self, classifier: Classifier) -> None:
+        super().__init__()
+        self.classifier = classifier
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Features [n, 64]."""
+        features: Tensor = self.classifier.features(samples)
+        return features
 
 
 def _train(model: Classifier, source: Partitioner, train: Tensor) -> None:

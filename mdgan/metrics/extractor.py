@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mdgan.data.images import Shape
 from mdgan.errors import BadInput, reason_of
 from mdgan.gan.randomness import RandomState
+from mdgan.samples.contract import Shape
 
 CPU = torch.device("cpu")
 WANTED = "features [n, d] with d ≥ 2, or (features, logits [n, K]) with K ≥ 2, floating point"
@@ -50,12 +50,12 @@ class Extractor:
     """A fixed network from images to features.
 
     Attributes:
-        kind: "classifier", "inception" or "file": how it is built and whether it can travel.
+        kind: "classifier", "random", "inception" or "file": how it is built.
         sha256: of the weights or of the file they come from, the same on every machine.
-        shape: (C, H, W) of the images it takes; None if it takes images of more than one shape.
+        shape: of the samples it takes; None if it takes pictures of more than one shape.
         num_classes: K; 0 if it has no classes.
         accuracy: share of test samples whose class it predicts; None if it was not measured.
-        network: in evaluation mode; from float32 [n, C, H, W] in [−1, 1] to features [n, d], or
+        network: in evaluation mode; from float32 [n, *shape] in [−1, 1] to features [n, d], or
             to features and logits [n, K].
         num_at_once: how many images are computed together, which bounds the memory.
     """

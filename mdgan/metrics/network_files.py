@@ -23,10 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.data.dataset_file import import_file
-from mdgan.data.images import Shape, float_to_pixels
 from mdgan.errors import BadInput, reason_of
 from mdgan.gan.randomness import RandomState
 from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once, run_network
+from mdgan.samples.contract import Shape
+from mdgan.samples.pictures.reading import float_to_pixels
 
 SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
 """The SHA-256 of weights-inception-2015-12-05-6726825d.pth, torch-fidelity's release v0.2.0."""
@@ -129,7 +130,7 @@ def _build(kind: Any, weights: Path, content: bytes) -> nn.Module:
 def from_file(path: Path, shape: Shape) -> Extractor:
     """The user's extractor, tried on two images.
 
-    It takes float32 [n, C, H, W] in [−1, 1] and gives features [n, d], or features and logits
+    It takes float32 [n, *shape] in [−1, 1] and gives features [n, d], or features and logits
     [n, K]. It runs in evaluation mode. Either kind of file is run like any of the user's programs.
 
     Args:

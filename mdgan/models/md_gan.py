@@ -24,7 +24,7 @@ and 32."""
 _MOST = 4
 
 
-def make_mlp(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
+def make_mlp(shape: tuple[int, ...], num_classes: int, width: int) -> Parts:
     """The MLPs for samples of a shape; see `Architecture.parts`."""
     noise_size = _noise_size(num_classes)
     generator = partial(MLPGenerator, noise_size, num_classes, width, shape)
@@ -55,7 +55,7 @@ class MLPGenerator(nn.Module):
     """From z [b, n] and classes y [b] to samples [b, C, H, W] in [−1, 1]."""
 
     def __init__(
-        self, noise_size: int, num_classes: int, width: int, shape: tuple[int, int, int]
+        self, noise_size: int, num_classes: int, width: int, shape: tuple[int, ...]
     ) -> None:
         super().__init__()
         self.num_classes = num_classes
@@ -78,7 +78,7 @@ class MLPGenerator(nn.Module):
 class MLPDiscriminator(nn.Module):
     """From samples [b, C, H, W] to logits [b], and logits of classes [b, K]."""
 
-    def __init__(self, shape: tuple[int, int, int], num_classes: int, width: int) -> None:
+    def __init__(self, shape: tuple[int, ...], num_classes: int, width: int) -> None:
         super().__init__()
         self.num_classes = num_classes
         self.layers = nn.Sequential(

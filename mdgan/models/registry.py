@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from mdgan.errors import BadInput
 from mdgan.gan.build import Models, Parts
 from mdgan.models import acgan, biggan, dcgan, lsgan, md_gan, sngan
 from mdgan.models.settings import FILE
+from mdgan.samples.contract import SampleKind, Shape
+from mdgan.samples.kinds import kind_of
 from mdgan.settings.declare import suggest
 
-Shape = tuple[int, int, int]
+_PICTURE_SIZES = 3
 
 
 @dataclass(frozen=True)
@@ -18,18 +20,29 @@ class Architecture:
     """Models for samples of many shapes."""
 
     name: str
-    parts: Callable[[Shape, int, int], Parts]
-    """Makes what makes G, what makes D, and the length of z: for a shape (C, H, W), a number of
-    classes K (0 if they are not conditional) and a width; raises ValueError with the reason where
-    it cannot."""
+    parts: Callable[[Any, int, int], Parts]
+    """Makes what makes G, what makes D, and the length of z: for a shape, a number of classes K (0
+    if they are not conditional) and a width; raises ValueError with the reason where it cannot. The
+    shape is one of pictures, (C, H, W), unless `fits` says otherwise."""
     width: int
     """Without `--width`."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     conditional: bool = False
+    """Whether the models must be told classes."""
+    fits: Literal["pictures", "shapes", "kinds"] = "pictures"
+    """For what the models are made: pictures, any shape, or a kind of sample that says more than a
+    shape, which `parts` is then given instead; such models are conditional where there are classes.
+    """
 
-    def make(self, shape: Shape, num_classes: int, width: int) -> Models:
-        """The models for a shape; see `parts`."""
-        generator, discriminator, z_dim = self.parts(shape, num_classes, width)
+    def make(
+        self, shape: Shape, num_classes: int, width: int, kind: SampleKind | None = None
+    ) -> Models:
+        """The models for samples of a shape and a kind, by default the shape's; see `parts`."""
+        kind = kind or kind_of(shape)
+        if self.fits == "pictures" and len(shape) != _PICTURE_SIZES:
+            raise ValueError(f"makes pictures, not {kind.name} of the shape {shape}")
+        of = kind if self.fits == "kinds" else shape
+        generator, discriminator, z_dim = self.parts(of, num_classes, width)
         return Models(f"--architecture {self.name}", shape, z_dim, generator, discriminator)
 
 
@@ -60,7 +73,9 @@ _ARCHITECTURES = {
         Architecture("sngan", sngan.make, 64, _SNGAN),  # Miyato et al. 2018
         Architecture("biggan", biggan.make, 96, _BIGGAN, True),  # Brock et al. 2019
         Architecture("acgan", acgan.make, 16, _DCGAN, True),  # Odena et al. 2017
-        Architecture("md-gan-mlp", md_gan.make_mlp, 512, _DCGAN, True),  # Hardy et al. 2019
+        Architecture(
+            "md-gan-mlp", md_gan.make_mlp, 512, _DCGAN, True, "shapes"
+        ),  # Hardy et al. 2019
         Architecture("md-gan-cnn", md_gan.make_cnn, 16, _DCGAN, True),  # Hardy et al. 2019
     )
 }

@@ -7,11 +7,13 @@ from typing import NamedTuple
 from torch import nn
 
 from mdgan.errors import cannot_write
-from mdgan.observe.grid import usual_grid
 from mdgan.observe.record_writer import RecordWriter
 from mdgan.observe.tracer import Tracer
 from mdgan.observe.trackers import Trackers
 from mdgan.records.run_directory import AVERAGE_FILE, GENERATOR_FILE, RunDirectory
+from mdgan.samples.contract import SampleKind
+from mdgan.samples.pictures.kind import PICTURES
+from mdgan.samples.shown import usual_picture
 
 
 class Sampled(NamedTuple):
@@ -21,6 +23,7 @@ class Sampled(NamedTuple):
     z_dim: int
     seed: int
     average: nn.Module | None = None
+    kind: SampleKind = PICTURES
 
 
 class Snapshots:
@@ -49,12 +52,17 @@ class Snapshots:
         """Saves the generator and a grid of samples; whether the generator is saved."""
         with self._tracer.span("checkpoint"):
             saved = self._write(lambda: self._save_generator(self._run, iteration))
-            generator, z_dim, seed, average = self._sampled
-            png, _ = usual_grid(average or generator, z_dim, seed)
-            self._trackers.grid(iteration, png)
-            if self._write(lambda: self._run.write_samples(iteration, png)) and saved:
+            generator, z_dim, seed, average, kind = self._sampled
+            png, _ = usual_picture(kind, average or generator, z_dim, seed)
+            if png is not None:
+                self._trackers.grid(iteration, png)
+            if self._write(lambda: self._show(iteration, png)) and saved:
                 self._write.recovered()
         return saved
+
+    def _show(self, iteration: int, png: bytes | None) -> None:
+        if png is not None:
+            self._run.write_samples(iteration, png)
 
     def rescue(self, iteration: int) -> str:
         """Saves the generator where the system keeps temporary files, and says where that is."""

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from mdgan.data.client_shards import ClientShards
 from mdgan.data.dataset_file import DatasetFile
-from mdgan.data.images import Shape
 from mdgan.data.partitioner import InMemoryPartitioner
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import Interrupted
@@ -37,6 +36,7 @@ from mdgan.plan.phases import PhaseCharge, PhaseClock
 from mdgan.privacy.contents import Contents
 from mdgan.records.placements import Placed
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
+from mdgan.samples.contract import Shape
 
 _ENDLESS = 10**9
 _LEAST_SAMPLES = 64

@@ -22,10 +22,12 @@ class SampleKind(ABC):
     Attributes:
         name: one word, in the plural where there is one, as messages name it.
         augments: whether the transformations of DiffAugment fit.
+        is_seen: whether `png` and `class_png` draw samples.
     """
 
     name: ClassVar[str]
     augments: ClassVar[bool] = False
+    is_seen: ClassVar[bool] = False
 
     @abstractmethod
     def why_not(self, shape: Shape) -> str:
@@ -39,17 +41,17 @@ class SampleKind(ABC):
     def writers(self) -> Mapping[str, Writer]:
         """By the ending of a file, such as `.npz`, what makes it; the usual one comes first."""
 
-    def png(self, samples: Tensor, columns: int | None = None) -> bytes | None:
-        """A picture of samples [n, *shape] as PNG, side by side; None if nothing can be seen so.
+    def png(self, samples: Tensor, columns: int | None = None) -> bytes:
+        """A picture of samples [n, *shape] as PNG, side by side, if such samples are seen.
 
         Args:
             columns: how many stand in a row; None for about as many as there are rows.
         """
-        del samples, columns
+        raise TypeError(f"{self.name} have no picture of {len(samples)} in {columns} columns")
 
-    def class_png(self, samples: Tensor, labels: Tensor) -> bytes | None:
-        """A picture with a row for each class of `labels`, int64 [n]; None as for `png`."""
-        del samples, labels
+    def class_png(self, samples: Tensor, labels: Tensor) -> bytes:
+        """A picture with a row for each class of `labels`, int64 [n], if such samples are seen."""
+        raise TypeError(f"{self.name} have no picture of {len(samples)}, {len(labels)} labels")
 
     # What all sites learn together before training begins.
 

@@ -44,6 +44,6 @@ def test_every_way_to_compute(tmp_path: Path, name: str, way: str) -> None:
 
 def samples_of(folder: Path) -> Path:
     """Samples of the run there, as its folder alone says which models it has."""
-    sampled = run_here("sample", "run", "-n", "4", "--npz", "-o", "found.npz", cwd=folder)
+    sampled = run_here("sample", "run", "-n", "4", "-o", "found.npz", cwd=folder)
     assert sampled.status == 0, sampled
     return folder / "found.npz"

@@ -210,8 +210,6 @@ def test_output_folder_that_cannot_be_made(
         (["sample", "nowhere"], "nowhere: not a run"),
         (["sample", "nowhere", "-n", "0"], "'-n'"),
         (["sample", "nowhere", "-o", "grid.xyz"], "-o grid.xyz: must end in .png"),
-        (["sample", "nowhere", "-o", "a.npz"], "-o a.npz: must end in .png; --npz writes arrays"),
-        (["sample", "nowhere", "--npz", "-o", "a.png"], "-o a.png: must end in .npz"),
         (
             [*TRAIN, "--data-dir", "x"],
             "--data-dir x: --dataset digits reads no files",

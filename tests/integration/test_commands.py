@@ -71,7 +71,7 @@ def test_sample_arrays(
 ) -> None:
     def draw(num_samples: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
         output = tmp_path / f"{num_samples}.npz"
-        flags = ["--npz", "-n", str(num_samples), "-o", str(output)]
+        flags = ["-n", str(num_samples), "-o", str(output)]
         call(capsys, "sample", str(finished_run), *flags)
         with np.load(output) as arrays:
             assert arrays.files == ["images"]

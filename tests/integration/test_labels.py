@@ -40,7 +40,7 @@ def test_samples_of_a_run(conditional_sets: Path, tmp_path: Path) -> None:
     assert drawn("-n", "100").read_bytes() == usual  # ten of each class, a row each
     with Image.open(drawn("-n", "20")) as picture:
         assert picture.height > 4 * picture.width
-    three = np.load(drawn("--class", "3", "-n", "5", "--npz", name="three.npz"))
+    three = np.load(drawn("--class", "3", "-n", "5", name="three.npz"))
     assert three["labels"].tolist() == [3] * 5
     found = mdgan.Run.open(tmp_path / "run").sample(5, label=3)
     assert np.array_equal(found.numpy(), three["images"])

@@ -152,7 +152,7 @@ def test_own_objects_train_with_the_bits_of_the_command_line(
 
 def check_what_is_read(run: mdgan.Run, here: Path) -> None:
     samples = run.sample(5, seed=3)
-    result = run_here("sample", "called", "-n", "5", "--seed", "3", "--npz", cwd=here)
+    result = run_here("sample", "called", "-n", "5", "--seed", "3", "-o", "samples.npz", cwd=here)
     assert result.status == 0, result
     with np.load(here / "samples.npz") as written:
         assert (written["images"] == samples.numpy()).all()

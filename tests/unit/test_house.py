@@ -14,6 +14,7 @@ PACKAGE = REPOSITORY / "mdgan"
 FLOORS = [
     {"settings", "errors", "messages", "timeouts"},
     {"credentials", "storage", "transport", "gan", "privacy"},
+    {"samples"},
     {"models", "data"},
     {"metrics", "records"},
     {"observe"},

@@ -16,7 +16,8 @@ from mdgan import messages
 from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
 from mdgan.messages import Message
-from mdgan.metrics.chosen import unpack
+from mdgan.metrics.chosen import CLASSIFIER, unpack
+from mdgan.metrics.classifier import RANDOM
 from mdgan.metrics.extractor import Extractor
 from mdgan.metrics.real_statistics import RealStatistics
 
@@ -112,7 +113,7 @@ def check_enough(total: RealStatistics, extractor: Extractor) -> None:
         Withheld: there are too few samples in one half.
     """
     least = _LEAST_IN_A_HALF
-    if extractor.kind == "classifier":
+    if extractor.kind in (CLASSIFIER, RANDOM):
         least = max(least, extractor.num_features + 1, extractor.num_classes + 1)
     fewest = min((half.num_samples for half in total.halves if half.num_samples), default=least)
     if fewest < least:

@@ -102,8 +102,13 @@ class Augmentation(Regularizer):
             return None if settings.augment is None else cls()
         return cls(_ADA_TARGET if settings.ada_target is None else settings.ada_target)
 
-    def check_shape(self, shape: tuple[int, int, int], dataset: str) -> None:
-        """Refuses pictures that are too small to move."""
+    def check_shape(self, shape: tuple[int, ...], dataset: str) -> None:
+        """Refuses what are no pictures, and pictures that are too small to move."""
+        if len(shape) != 3:
+            raise BadInput(
+                f"{self.flag}: moves and recolours pictures, and samples of {dataset} have the "
+                f"shape {shape}; leave it out"
+            )
         _, height, width = shape
         if min(height, width) < _SMALLEST:
             raise BadInput(

@@ -50,14 +50,14 @@ class Regularizer(ABC):
     def of(cls, settings: Any) -> Self | None:
         """The regulariser, if the section of its settings asks for it."""
 
-    def check_shape(self, shape: tuple[int, int, int], dataset: str) -> None:
-        """Refuses samples of a shape (C, H, W), by BadInput."""
+    def check_shape(self, shape: tuple[int, ...], dataset: str) -> None:
+        """Refuses samples of a shape, by BadInput."""
 
     def change_model(self, model: nn.Module) -> None:
         """Changes a discriminator that has just been made; raises ValueError if it cannot."""
 
     def see(self, images: Tensor) -> Tensor:
-        """What D sees of real and generated samples, [b, C, H, W], with its graph."""
+        """What D sees of real and generated samples, [b, *shape], with its graph."""
         return images
 
     def note_real(self, logits: Tensor) -> None:

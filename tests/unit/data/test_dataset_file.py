@@ -219,7 +219,7 @@ def reading(statement: str, tmp_path: Path) -> DatasetFile:
         ("return torch.zeros(0, 1, 4, 4), torch.zeros(0).long()", "no sample"),
         ("return torch.zeros(9, 1)", "read gives a tensor [9, 1]; it must return images"),
         ("return torch.zeros(2, 1), None", "read gives a tensor [2, 1], NoneType; it must"),
-        ("return None", "read gives NoneType; it must return images [n, C, H, W] and labels"),
+        ("return None", "read gives NoneType; it must return images [n, *shape] and labels"),
         ("from mdgan.errors import BadInput; raise BadInput('my own words')", "my own words"),
     ],
 )

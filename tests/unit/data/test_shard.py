@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan.data import ImageFilesPartitioner, InMemoryPartitioner, Partitioner
-from mdgan.data.images import pixels_to_float
 from mdgan.data.readable import Readable
 from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
 from mdgan.privacy.contents import Contents
+from mdgan.samples.pictures.reading import pixels_to_float
 from tests.unit.dataset_formats import write_image_folder
 from tests.unit.privacy.halves import Few
 

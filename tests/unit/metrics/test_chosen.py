@@ -82,7 +82,7 @@ def which(half: Partitioner) -> set[int]:
 def test_one_half_of_each_class_trains_and_the_other_judges(dataset: DatasetFile) -> None:
     held_out = Others()
     extractor = make_extractor(PRIVATE, dataset, of_workers, lambda: held_out)
-    judges = judging(PRIVATE, held_out)
+    judges = judging(PRIVATE, dataset, held_out)
     assert judges is not None
     assert torch.bincount(judges.labels).tolist() == [33, 33, 33]
     assert extractor.accuracy is not None
@@ -98,8 +98,8 @@ def test_one_half_of_each_class_trains_and_the_other_judges(dataset: DatasetFile
 def test_a_users_own_network_and_runs_without_privacy_judge_by_all(dataset: DatasetFile) -> None:
     held_out = Others()
     for settings in (OPEN, PRIVATE.but(extractor="mine.pt")):
-        assert judging(settings, held_out) is held_out
-    assert judging(PRIVATE, None) is None
+        assert judging(settings, dataset, held_out) is held_out
+    assert judging(PRIVATE, dataset, None) is None
 
 
 @pytest.mark.parametrize("folder", ["data", "data/test", "."])

@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from mdgan.observe.grid import grid_png
 from mdgan.observe.progress import Progress, duration
 from mdgan.observe.text_table import text_table
+from mdgan.samples.pictures.grid import grid_png
 from tests.unit.observe.conftest import Clock
 
 

@@ -12,7 +12,7 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from mdgan.errors import BadInput, reason_of
 
-Shape = tuple[int, int, int]
+PictureShape = tuple[int, int, int]
 """(C, H, W)."""
 
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
@@ -26,7 +26,7 @@ _MOST_PIXELS = 89_478_485
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # refused here instead
 
 
-def image_to_tensor(image: Image.Image, shape: Shape) -> Tensor:
+def image_to_tensor(image: Image.Image, shape: PictureShape) -> Tensor:
     """Turns a picture upright, puts it on white, makes it grey or RGB, crops and resizes it."""
     return _to_tensor(_fitted(image, shape))
 
@@ -36,7 +36,7 @@ def _to_tensor(image: Image.Image) -> Tensor:
     return torch.from_numpy(_OF_PIXEL[pil_to_tensor(image).numpy()])
 
 
-def _fitted(image: Image.Image, shape: Shape) -> Image.Image:
+def _fitted(image: Image.Image, shape: PictureShape) -> Image.Image:
     channels, height, width = shape
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith("I"):  # 16 bits of grey, which PIL would clip instead of scale
@@ -57,7 +57,7 @@ def _fitted(image: Image.Image, shape: Shape) -> Image.Image:
     return ImageOps.fit(upright, (width, height), Image.Resampling.BILINEAR)
 
 
-def read_image(path: Path, shape: Shape) -> Tensor:
+def read_image(path: Path, shape: PictureShape) -> Tensor:
     """Reads one picture file and converts it as `image_to_tensor` does."""
     try:
         return _to_tensor(read_fitted(path, shape))
@@ -67,7 +67,7 @@ def read_image(path: Path, shape: Shape) -> Tensor:
         ) from error
 
 
-def read_fitted(path: Path, shape: Shape, *, roughly: bool = False) -> Image.Image:
+def read_fitted(path: Path, shape: PictureShape, *, roughly: bool = False) -> Image.Image:
     """Decodes one picture file and makes it upright, grey or RGB, and of the right size.
 
     With `roughly` a JPEG is read whole but decoded coarsely, which is many times faster.

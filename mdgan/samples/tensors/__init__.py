@@ -1,0 +1,1 @@
+"""Samples of any other shape: volumes, series, plain tensors."""
