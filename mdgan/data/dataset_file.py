@@ -48,6 +48,7 @@ class PreparedData:
     Attributes:
         agreed: texts by name that must be equal on all ranks, such as the hash of a schema.
         defaults: settings where the user gives none, beside the file's DEFAULTS.
+        reads_files: whether the data lie where the user says.
     """
 
     shape: Shape
@@ -57,6 +58,7 @@ class PreparedData:
     num_classes: int | None = None
     agreed: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    reads_files: bool = True
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class DatasetFile:
         num_classes: NUM_CLASSES, K: labels are in [0, K); None if the file does not say.
         kept: KEPT, whether a run keeps a copy, as the file is one that goes with a program.
         about: ABOUT, what the data are, in a line.
-        agreed: see `PreparedData`.
+        agreed, reads_files: see `PreparedData`.
         prepare: makes of the settings what else there is to know; None if the file says all.
     """
 
@@ -90,6 +92,7 @@ class DatasetFile:
     kept: bool = False
     about: str = ""
     agreed: Mapping[str, str] = field(default_factory=dict)
+    reads_files: bool = True
     prepare: Callable[[DataSettings], PreparedData] | None = None
 
     @property
@@ -118,12 +121,13 @@ class DatasetFile:
             held_out=found.held_out,
             num_classes=found.num_classes,
             agreed=found.agreed,
+            reads_files=found.reads_files,
             defaults={**self.defaults, **modern(found.defaults, str(self.path))},
         )
 
     def check_folder(self, flag: str, folder: str | None) -> None:
         """Refuses a folder for data that are not read from files."""
-        if folder is not None and not getattr(self.partitioner, "reads_files", True):
+        if folder is not None and not self.reads_files:
             raise BadInput(f"{flag} {folder}: --dataset {self.name} reads no files; leave it out")
 
     def open(self, data_dir: Path, *, strict: bool = False) -> Partitioner:
@@ -258,6 +262,7 @@ def load_path(path: Path) -> DatasetFile:
         num_classes=num_classes,
         kept=getattr(module, "KEPT", False) is True,
         about=str(getattr(module, "ABOUT", (module.__doc__ or "").strip().partition("\n")[0])),
+        reads_files=getattr(partitioner, "reads_files", True),
         prepare=prepare,
     )
 

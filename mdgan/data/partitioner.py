@@ -40,6 +40,14 @@ class Partitioner(ABC):
         """
         return _contents(self.images(indices))
 
+    def counts(self, indices: Tensor) -> Tensor:
+        """What the samples at int64 [k] positions add to what all sites learn before training.
+
+        Returns:
+            int64, as many as the kind of sample has; see `SampleKind.num_counts`.
+        """
+        raise TypeError(f"{type(self).__name__} counts nothing in {len(indices)} samples")
+
     def try_reading(self, index: int) -> None:
         """Reads one sample and forgets it; raises anything if it cannot be read."""
         self.images(torch.tensor([index]))
@@ -101,6 +109,14 @@ class ImageFilesPartitioner(Partitioner):
     def contents(self, indices: Tensor) -> list[bytes]:
         """See `Partitioner`."""
         return [self.paths[i].read_bytes() for i in indices.tolist()]
+
+    def counts(self, indices: Tensor) -> Tensor:
+        """What the samples at int64 [k] positions add to what all sites learn before training.
+
+        Returns:
+            int64, as many as the kind of sample has; see `SampleKind.num_counts`.
+        """
+        raise TypeError(f"{type(self).__name__} counts nothing in {len(indices)} samples")
 
     def try_reading(self, index: int) -> None:
         """Decodes one picture; raises anything if it cannot be read."""

@@ -65,6 +65,10 @@ class Readable(Partitioner):
         """See `Partitioner`."""
         return self._source.contents(self._indices[indices])
 
+    def counts(self, indices: Tensor) -> Tensor:
+        """See `Partitioner`."""
+        return self._source.counts(self._indices[indices])
+
     def samples(self, indices: Tensor) -> Samples:
         """The samples at some positions, float32 [k, C, H, W] in [−1, 1], and their classes."""
         what = "the worker's next sample stands in for each that cannot be read"

@@ -86,11 +86,26 @@ class DataSettings(Settings, group="data"):
     )
     data_dir: str | None = own_setting(
         None,
-        "Folder that holds the data; {rank} in it stands for the worker's rank.",
+        "Folder, or file, that holds the data; {rank} in it stands for the worker's rank.",
         text(),
         metavar="DIR",
         default_text="data/NAME",
         is_usual=True,
+    )
+    schema: str | None = own_setting(
+        None,
+        "For --dataset table: the file that says what columns there are; see mdgan schema.",
+        text(),
+        metavar="FILE",
+        is_usual=True,
+    )
+    target: str | None = setting(
+        None,
+        "For --dataset table: the column that rows are asked for by, and that a classifier is to "
+        "predict.",
+        text(),
+        metavar="COLUMN",
+        other_names=("--label-column", "--outcome"),
     )
     strict_data: bool = own_setting(
         False,

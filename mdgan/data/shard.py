@@ -59,6 +59,10 @@ class Shard:
             positions = torch.arange(first, min(first + _AT_ONCE, len(self)))
             yield from self._samples.contents(positions)
 
+    def counts(self) -> Tensor:
+        """What its samples add to what all sites learn before training; see `Partitioner`."""
+        return self._samples.counts(torch.arange(len(self)))
+
     def class_counts(self) -> list[int]:
         """The number of samples of each class, from class 0 to the highest here."""
         counts: list[int] = torch.bincount(self._samples.labels).tolist()

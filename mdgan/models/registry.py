@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from mdgan.errors import BadInput
 from mdgan.gan.build import Models, Parts
-from mdgan.models import acgan, biggan, dcgan, lsgan, md_gan, sngan
+from mdgan.models import acgan, biggan, dcgan, lsgan, md_gan, sngan, table
 from mdgan.models.settings import FILE
 from mdgan.samples.contract import SampleKind, Shape
 from mdgan.samples.kinds import kind_of
@@ -64,6 +64,10 @@ _DCGAN = _adam(("non-saturating", "bce"), (2e-4, 2e-4), (0.5, 0.999), 1)
 _LSGAN = _adam(("least-squares", "least-squares"), (2e-4, 2e-4), (0.5, 0.999), 1)
 _SNGAN = _adam(_HINGE, (2e-4, 2e-4), (0.0, 0.9), 5)
 _BIGGAN = _adam(_HINGE, (5e-5, 2e-4), (0.0, 0.999), 2)
+_TABLE = {
+    **_adam(("non-saturating", "bce"), (1e-3, 1e-3), (0.0, 0.99), 1),
+    **{"r1": 1.0, "batch_size": 128, "ema": 500.0, "iterations": 3000},
+}
 
 _ARCHITECTURES = {
     entry.name: entry
@@ -77,6 +81,7 @@ _ARCHITECTURES = {
             "md-gan-mlp", md_gan.make_mlp, 512, _DCGAN, True, "shapes"
         ),  # Hardy et al. 2019
         Architecture("md-gan-cnn", md_gan.make_cnn, 16, _DCGAN, True),  # Hardy et al. 2019
+        Architecture("table", table.make, 192, _TABLE, fits="kinds"),
     )
 }
 

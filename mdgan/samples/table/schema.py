@@ -3,12 +3,23 @@
 All sites agree on it before anybody trains, and all know it. It is one JSON file.
 """
 
+import hashlib
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from math import isfinite
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from mdgan.errors import BadInput, one_line
+
 MOST_COMMON = 20
 """Common values of a column at most."""
+_MOST_BYTES = 4 << 20
+_MOST_COLUMNS, _MOST_CATEGORIES, _MOST_DECIMALS = 2_000, 10_000, 12
+_MOST_WHOLE = 1 << 53
+"""Above it float64 has no longer every whole number."""
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -18,7 +29,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     may_be_missing: bool = False
 
 
-class _Scaled(Column, frozen=True, kw_only=True):
+class ScaledColumn(Column, frozen=True, kw_only=True):
     """A column of numbers, within bounds.
 
     Attributes:
@@ -30,34 +41,134 @@ class _Scaled(Column, frozen=True, kw_only=True):
     common: tuple[float, ...] = ()
     spacing: Literal["linear", "log"] = "linear"
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the largest value."""
+        raise NotImplementedError
 
-class NumberColumn(_Scaled, frozen=True, kw_only=True, tag="number"):
+    @property
+    def is_whole(self) -> bool:
+        """Whether all values are whole numbers."""
+        return True
+
+    def read(self, text: str) -> float:
+        """The value of a text; raises ValueError in words."""
+        raise NotImplementedError
+
+    def write(self, value: float) -> str:
+        """The text of a value."""
+        return str(int(value))
+
+    def rounded(self, value: float) -> float:
+        """The nearest value that the column may have, before bounds."""
+        return float(round(value))
+
+
+class NumberColumn(ScaledColumn, frozen=True, kw_only=True, tag="number"):
     """Numbers with so many decimals, from `low` to `high`."""
 
     low: float
     high: float
     decimals: int = 6
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """See `ScaledColumn`."""
+        return self.low, self.high
 
-class WholeColumn(_Scaled, frozen=True, kw_only=True, tag="whole"):
+    @property
+    def is_whole(self) -> bool:
+        """See `ScaledColumn`."""
+        return False
+
+    def read(self, text: str) -> float:
+        """See `ScaledColumn`."""
+        try:
+            value = round(float(text), self.decimals)
+        except ValueError:
+            raise ValueError("is no number") from None
+        return _within(value, self.bounds)
+
+    def write(self, value: float) -> str:
+        """With as many decimals as it needs, at most those of the column."""
+        text = f"{value:.{self.decimals}f}"
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+        return "0" if text == "-0" else text
+
+    def rounded(self, value: float) -> float:
+        """See `ScaledColumn`."""
+        return round(value, self.decimals)
+
+
+class WholeColumn(ScaledColumn, frozen=True, kw_only=True, tag="whole"):
     """Whole numbers from `low` to `high`."""
 
     low: int
     high: int
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """See `ScaledColumn`."""
+        return float(self.low), float(self.high)
 
-class DateColumn(_Scaled, frozen=True, kw_only=True, tag="date"):
-    """Days from `low` to `high`, as 2024-12-31; common values are days since `low`."""
+    def read(self, text: str) -> float:
+        """See `ScaledColumn`."""
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError("is no whole number") from None
+        if not value.is_integer():
+            raise ValueError("is no whole number")
+        return _within(value, self.bounds)
+
+
+class DateColumn(ScaledColumn, frozen=True, kw_only=True, tag="date"):
+    """Days from `low` to `high`, as 2024-12-31; values are days since `low`."""
 
     low: str
     high: str
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """See `ScaledColumn`."""
+        return 0.0, float((date.fromisoformat(self.high) - date.fromisoformat(self.low)).days)
 
-class TimeColumn(_Scaled, frozen=True, kw_only=True, tag="time"):
-    """Dates with times of day, as 2024-12-31T23:59:59; common values are seconds since `low`."""
+    def read(self, text: str) -> float:
+        """See `ScaledColumn`."""
+        try:
+            days = (date.fromisoformat(text) - date.fromisoformat(self.low)).days
+        except ValueError:
+            raise ValueError("is no date such as 2024-12-31") from None
+        return _within(float(days), self.bounds, (self.low, self.high))
+
+    def write(self, value: float) -> str:
+        """See `ScaledColumn`."""
+        return (date.fromisoformat(self.low) + timedelta(days=int(value))).isoformat()
+
+
+class TimeColumn(ScaledColumn, frozen=True, kw_only=True, tag="time"):
+    """Dates with times of day, as 2024-12-31T23:59:59; values are seconds since `low`."""
 
     low: str
     high: str
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """See `ScaledColumn`."""
+        length = datetime.fromisoformat(self.high) - datetime.fromisoformat(self.low)
+        return 0.0, length.total_seconds()
+
+    def read(self, text: str) -> float:
+        """See `ScaledColumn`."""
+        try:
+            passed = datetime.fromisoformat(text) - datetime.fromisoformat(self.low)
+        except (ValueError, TypeError):  # no moment, or one with a time zone
+            raise ValueError("is no moment such as 2024-12-31T23:59:59") from None
+        return _within(passed.total_seconds() // 1, self.bounds, (self.low, self.high))
+
+    def write(self, value: float) -> str:
+        """See `ScaledColumn`."""
+        return (datetime.fromisoformat(self.low) + timedelta(seconds=int(value))).isoformat()
 
 
 class YesNoColumn(Column, frozen=True, kw_only=True, tag="yes_no"):
@@ -66,11 +177,21 @@ class YesNoColumn(Column, frozen=True, kw_only=True, tag="yes_no"):
     no: str = "no"
     yes: str = "yes"
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """By code."""
+        return self.no, self.yes
+
 
 class CategoryColumn(Column, frozen=True, kw_only=True, tag="category"):
     """One of several categories, without an order."""
 
     categories: tuple[str, ...]
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """By code."""
+        return self.categories
 
 
 class OrderedColumn(Column, frozen=True, kw_only=True, tag="ordered"):
@@ -78,16 +199,15 @@ class OrderedColumn(Column, frozen=True, kw_only=True, tag="ordered"):
 
     categories: tuple[str, ...]
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """By code."""
+        return self.categories
 
-AnyColumn = (
-    NumberColumn
-    | WholeColumn
-    | DateColumn
-    | TimeColumn
-    | YesNoColumn
-    | CategoryColumn
-    | OrderedColumn
-)
+
+Scaled = NumberColumn | WholeColumn | DateColumn | TimeColumn
+Chosen = YesNoColumn | CategoryColumn | OrderedColumn
+AnyColumn = Scaled | Chosen
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,3 +215,102 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
     columns: tuple[AnyColumn, ...]
     about: str = ""
+
+    @property
+    def names(self) -> list[str]:
+        """Of all columns, in order."""
+        return [column.name for column in self.columns]
+
+    @property
+    def sha256(self) -> str:
+        """Of what it says, however the file is laid out."""
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
+
+    def place(self, name: str) -> int:
+        """The position of a column, or KeyError."""
+        if name not in self.names:
+            raise KeyError(name)
+        return self.names.index(name)
+
+
+def schema_text(schema: Schema) -> str:
+    """The file of a schema."""
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
+
+
+def read_schema(path: Path) -> Schema:
+    """Reads and checks a schema's file."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise BadInput(f"--schema {path}: has more than {_MOST_BYTES:,} bytes")
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInput(
+            f"--schema {path}: cannot be read ({error.strerror}); mdgan schema draft makes one"
+        ) from error
+    try:
+        schema = msgspec.json.decode(content, type=Schema)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise BadInput(f"--schema {path}: is no schema ({one_line(error)})") from error
+    for problem in problems_of(schema):
+        raise BadInput(f"--schema {path}: {problem}")
+    return schema
+
+
+def problems_of(schema: Schema) -> Iterator[str]:
+    """What is wrong with a schema, one line each."""
+    if not 0 < len(schema.columns) <= _MOST_COLUMNS:
+        yield f"has {len(schema.columns)} columns, must have 1 to {_MOST_COLUMNS:,}"
+    seen = set[str]()
+    for column in schema.columns:
+        shown = one_line(column.name)
+        if not column.name.strip() or not column.name.isprintable():
+            yield f"column {shown!r}: a name has printable characters"
+        if column.name in seen:
+            yield f"column {shown}: occurs twice"
+        seen.add(column.name)
+        problem = (
+            _of_scaled(column) if isinstance(column, ScaledColumn) else _of_choices(column.choices)
+        )
+        if problem:
+            yield f"column {shown}: {problem}"
+
+
+def _of_choices(choices: tuple[str, ...]) -> str:
+    if not 2 <= len(choices) <= _MOST_CATEGORIES:
+        return f"has {len(choices)} categories, must have 2 to {_MOST_CATEGORIES:,}"
+    if len(set(choices)) < len(choices):
+        return f"names category {next(c for c in choices if choices.count(c) > 1)!r} twice"
+    strange = [c for c in choices if not c.isprintable() or c != c.strip() or not c]
+    return f"category {strange[0]!r:.80}: is empty, or has spaces at an end" if strange else ""
+
+
+def _of_scaled(column: Scaled) -> str:
+    try:
+        low, high = column.bounds
+    except (ValueError, TypeError):
+        return f"low {column.low!r:.40} or high {column.high!r:.40} is no date, or not of its kind"
+    if not (isfinite(low) and isfinite(high) and low < high):
+        return f"low {column.low} must be below high {column.high}"
+    if max(abs(low), abs(high)) > _MOST_WHOLE:
+        return f"has values beyond ±{_MOST_WHOLE:,}, which lose digits"
+    if isinstance(column, NumberColumn) and not 0 <= column.decimals <= _MOST_DECIMALS:
+        return f"decimals {column.decimals} must be 0 to {_MOST_DECIMALS}"
+    if len(column.common) > MOST_COMMON:
+        return f"has {len(column.common)} common values, at most {MOST_COMMON}"
+    if list(column.common) != sorted(set(column.common)):
+        return "its common values must rise"
+    for value in column.common:
+        if not low <= value <= high or column.rounded(value) != value:
+            return f"common value {value} is outside its bounds, or has too many decimals"
+    return ""
+
+
+def _within(
+    value: float, bounds: tuple[float, float], shown: tuple[str, str] | None = None
+) -> float:
+    low, high = bounds
+    if not low <= value <= high:  # NaN, too
+        least, most = shown or (f"{low:.12g}", f"{high:.12g}")
+        raise ValueError(f"is outside the schema's bounds, {least} to {most}")
+    return value

@@ -1,0 +1,167 @@
+"""Rows of a table as a kind of sample."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mdgan.errors import BadInput
+from mdgan.samples.contract import SampleKind, Shape, Writer
+from mdgan.samples.npz import npz_of
+from mdgan.samples.table.encoding import Encoding, count_rows
+from mdgan.samples.table.layout import Layout
+from mdgan.samples.table.rows import Rows
+from mdgan.samples.table.schema import ScaledColumn, Schema, WholeColumn
+from mdgan.samples.table.spread import num_counts
+from mdgan.samples.table.writing import csv_of, parquet_of
+
+_MOST_CLASSES = 50
+
+
+class TableKind(SampleKind):
+    """Rows that fit a schema.
+
+    Args:
+        target: the column that is the label of rows instead of a part of them, if there is one.
+
+    Raises:
+        BadInput: the schema has no such column, or not one that can be a label.
+    """
+
+    name: ClassVar[str] = "rows"
+
+    def __init__(self, schema: Schema, target: str | None = None) -> None:
+        self.schema = schema
+        self.target = None if target is None else _place_of(schema, target)
+        self.layout = Layout(schema, without=self.target)
+        if not self.layout.places:
+            raise BadInput(f"--target {target}: the schema has no other column")
+        self.encoding: Encoding | None = None
+        self.learnt: Tensor | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """Of a sample."""
+        return (self.layout.width,)
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        """The values of the target; empty without one."""
+        if self.target is None:
+            return ()
+        column = self.schema.columns[self.target]
+        if isinstance(column, WholeColumn):
+            return tuple(map(str, range(column.low, column.high + 1)))
+        assert not isinstance(column, ScaledColumn)
+        return column.choices
+
+    @property
+    def num_classes(self) -> int | None:
+        """K; None without a target."""
+        return len(self.class_names) or None
+
+    def labels_of(self, rows: Rows) -> Tensor:
+        """The classes of rows, int64 [n]; zeros without a target."""
+        if self.target is None:
+            return torch.zeros(len(rows), dtype=torch.int64)
+        return torch.from_numpy(rows.values[:, self.target] - self._first).long()
+
+    @property
+    def _first(self) -> int:
+        """The value of class 0."""
+        column = None if self.target is None else self.schema.columns[self.target]
+        return column.low if isinstance(column, WholeColumn) else 0
+
+    # What all sites learn together.
+
+    @cached_property
+    def num_counts(self) -> int:
+        """See `SampleKind`."""
+        return sum(num_counts(place.column) for place in self.layout.places)
+
+    @property
+    def num_histograms(self) -> int:
+        """In how many counts a single row is 1: see `SampleKind`."""
+        return sum((place.score is not None) + bool(place.choice) for place in self.layout.places)
+
+    @property
+    def is_learnt(self) -> bool:
+        """See `SampleKind`."""
+        return self.encoding is not None
+
+    def counts(self, rows: Rows) -> Tensor:
+        """What rows add to the counts, int64 [num_counts]."""
+        return count_rows(self.layout, rows)
+
+    def learn(self, counts: Tensor) -> None:
+        """See `SampleKind`."""
+        if tuple(counts.shape) != (self.num_counts,) or not bool(counts.isfinite().all()):
+            raise ValueError(f"counts {list(counts.shape)} of a table with {self.num_counts}")
+        self.learnt = counts.double().cpu()
+        self.encoding = Encoding(self.layout, self.learnt)
+
+    # To samples and back.
+
+    def encode(self, rows: Rows) -> Tensor:
+        """Samples, float32 [n, width].
+
+        Raises:
+            RuntimeError: nothing has been learnt.
+        """
+        if self.encoding is None:
+            raise RuntimeError("rows cannot be encoded before their spread is learnt")
+        return self.encoding.encode(rows)
+
+    def decode(self, samples: Tensor, labels: Tensor | None) -> Rows:
+        """Rows of samples [n, width] and their classes, int64 [n].
+
+        Raises:
+            RuntimeError: nothing has been learnt.
+        """
+        if self.encoding is None:
+            raise RuntimeError("samples are no rows before their spread is learnt")
+        values = self.encoding.decode(samples)
+        if self.target is not None and labels is not None:
+            values[:, self.target] = labels.cpu().numpy().astype(np.float64) + self._first
+        return Rows(self.schema, values)
+
+    def why_not(self, shape: Shape) -> str:
+        """See `SampleKind`."""
+        return "" if shape == self.shape else f"rows of this schema have the shape {self.shape}"
+
+    def contents(self, samples: Tensor) -> list[bytes]:
+        """The encoded values of each."""
+        return [sample.tobytes() for sample in samples.contiguous().numpy()]
+
+    def writers(self) -> Mapping[str, Writer]:
+        """Files of rows, or arrays of samples."""
+        return {
+            ".csv": lambda samples, labels: csv_of(self.decode(samples, labels)),
+            ".parquet": lambda samples, labels: parquet_of(self.decode(samples, labels)),
+            ".npz": npz_of,
+        }
+
+
+def _place_of(schema: Schema, target: str) -> int:
+    if target not in schema.names:
+        raise BadInput(
+            f"--target {target}: the schema has no such column; it has {', '.join(schema.names)}"
+        )
+    place = schema.place(target)
+    column = schema.columns[place]
+    if column.may_be_missing:
+        raise BadInput(
+            f"--target {target}: the schema lets it be missing, and every row needs one; say "
+            '"may_be_missing": false'
+        )
+    if isinstance(column, WholeColumn) and column.high - column.low < _MOST_CLASSES:
+        return place
+    if isinstance(column, ScaledColumn):
+        raise BadInput(
+            f"--target {target}: a column of numbers with many values cannot be a target; name one "
+            f"of categories, or of at most {_MOST_CLASSES} whole numbers"
+        )
+    return place

@@ -1,0 +1,293 @@
+"""Files of rows, CSV and Parquet, read against a schema; nothing is guessed."""
+
+import csv
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdgan.errors import BadInput, printable
+from mdgan.samples.table.rows import Rows
+from mdgan.samples.table.schema import AnyColumn, ScaledColumn, Schema, YesNoColumn
+from mdgan.samples.table.writing import PARQUET_NEEDS
+
+SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
+MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", ".", "?"})
+"""What stands for a missing value, unless it is one of the column's categories."""
+SEPARATORS = ",;\t"
+_PIECE = 50_000
+_MOST_SHOWN = 40
+_SNIFFED_BYTES = 1 << 16
+_COMMA = str.maketrans(",", ".")
+
+
+class Problem(NamedTuple):
+    """A value that does not fit, in the row that an editor shows; 0 for a whole file."""
+
+    file: Path
+    row: int
+    column: str
+    why: str
+
+    def __str__(self) -> str:
+        """In a line."""
+        where = f", row {self.row}" if self.row else ""
+        column = f", column {self.column}" if self.column else ""
+        return f"{self.file}{where}{column}: {self.why}"
+
+
+OnProblem = Callable[[Problem], None]
+
+
+def refuse(problem: Problem) -> None:
+    """Ends reading at the first problem."""
+    raise BadInput(str(problem))
+
+
+def read_rows(
+    path: Path, schema: Schema, target: str | None = None, on_problem: OnProblem = refuse
+) -> Rows:
+    """Reads a file, or all files of a folder in the order of their names.
+
+    Args:
+        target: a column that no row may lack.
+        on_problem: is told of each value that does not fit; such values are then missing.
+
+    Raises:
+        BadInput: by `refuse`, at the first problem; by any `on_problem` if nothing can be read.
+    """
+    files = files_of(path)
+    parts = [_read_file(file, schema, target, on_problem) for file in files]
+    rows = Rows(schema, np.concatenate(parts))
+    if not len(rows):
+        raise BadInput(f"{path}: has no row; give a file with rows below its header")
+    return rows
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files with rows at a path."""
+    if path.is_dir():
+        found = sorted(
+            file
+            for file in path.iterdir()
+            if file.suffix.lower() in SUFFIXES and not file.name.startswith(".") and file.is_file()
+        )
+        if not found:
+            raise BadInput(f"{path}: no file of rows in it ({' '.join(SUFFIXES)})")
+        return found
+    if not path.is_file():
+        raise BadInput(f"{path}: no such file; give a CSV or Parquet file, or a folder of them")
+    if path.suffix.lower() not in SUFFIXES:
+        raise BadInput(f"{path}: must end in {', '.join(SUFFIXES)}")
+    return [path]
+
+
+class Texts(NamedTuple):
+    """Rows as texts, column by column.
+
+    Attributes:
+        lines: in which line of the file each row begins.
+        commas: whether a comma may stand before decimals.
+    """
+
+    names: list[str]
+    lines: Sequence[int]
+    columns: Sequence[Sequence[str]]
+    commas: bool
+
+
+def texts_of_file(path: Path) -> Iterator[Texts]:
+    """The texts of a file, in pieces of many rows.
+
+    Raises:
+        BadInput: the file is not UTF-8, is empty, or has rows of another length than its header.
+    """
+    if path.suffix.lower() == ".parquet":
+        yield from _texts_of_parquet(path)
+        return
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            yield from _texts_of_csv(path, file)
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"{path}: is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8, for "
+            "example with iconv -f latin1 -t utf-8"
+        ) from error
+    except csv.Error as error:
+        raise BadInput(f"{path}: is no CSV file ({error})") from error
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _texts_of_csv(path: Path, file: Any) -> Iterator[Texts]:
+    head = file.read(_SNIFFED_BYTES)
+    if not head.strip():
+        raise BadInput(f"{path}: is empty; its first line must name the columns")
+    first = head.lstrip("\r\n").splitlines()[0]
+    separator = max(SEPARATORS, key=first.count)
+    file.seek(0)
+    reader = csv.reader(file, delimiter=separator, strict=True)
+    names: list[str] = []
+    for row in reader:
+        if row:
+            names = [name.strip() for name in row]
+            break
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    line, is_first = reader.line_num + 1, True
+    for row in reader:
+        if row and len(row) != len(names):
+            raise BadInput(
+                f"{path}, row {line}: has {len(row)} values, and the header names {len(names)} "
+                f"columns; quote texts that hold {separator!r}"
+            )
+        if row:
+            rows.append(row)
+            lines.append(line)
+        line = reader.line_num + 1
+        if len(rows) == _PIECE:
+            yield Texts(names, lines, list(zip(*rows, strict=True)), commas=separator != ",")
+            rows, lines, is_first = [], [], False
+    if rows or is_first:
+        columns = list(zip(*rows, strict=True)) or [() for _ in names]
+        yield Texts(names, lines, columns, commas=separator != ",")
+
+
+def _texts_of_parquet(path: Path) -> Iterator[Texts]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise BadInput(f"{path}: {PARQUET_NEEDS}") from error
+    line = 1
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = list(file.schema_arrow.names)
+            for batch in file.iter_batches(_PIECE):
+                columns = [list(map(_text_of, column.to_pylist())) for column in batch.columns]
+                lines = range(line, line + batch.num_rows)
+                yield Texts(names, lines, columns, commas=False)
+                line += batch.num_rows
+            if line == 1:
+                yield Texts(names, [], [[] for _ in names], commas=False)
+    except (ArrowException, OSError, ValueError) as error:
+        raise BadInput(f"{path}: is no Parquet file that can be read ({error!s:.80})") from error
+
+
+def _text_of(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    return str(value)
+
+
+def _read_file(
+    path: Path, schema: Schema, target: str | None, on_problem: OnProblem
+) -> NDArray[np.float64]:
+    pieces, names = [], None
+    for texts in texts_of_file(path):
+        if names is None:
+            names = texts.names
+            _check_header(path, names, schema, on_problem)
+        values = np.full((len(texts.lines), len(schema.columns)), np.nan)
+        for place, column in enumerate(schema.columns):
+            if column.name not in texts.names:
+                continue
+            given = texts.columns[texts.names.index(column.name)]
+            reader = _ColumnReader(path, column, on_problem, texts.commas, column.name == target)
+            values[:, place] = reader.read(given, texts.lines)
+        pieces.append(values)
+    return np.concatenate(pieces)
+
+
+def _check_header(path: Path, names: Sequence[str], schema: Schema, on_problem: OnProblem) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            on_problem(Problem(path, 0, _shown(name), "occurs twice in the header"))
+        if name not in schema.names:
+            on_problem(
+                Problem(
+                    path, 0, _shown(name), "is not in the schema; leave it out, or add it there"
+                )
+            )
+    for column in schema.columns:
+        if column.name not in names and not column.may_be_missing:
+            on_problem(
+                Problem(
+                    *(path, 0, column.name),
+                    "is missing, and the schema does not let it be; add it, or agree on "
+                    '"may_be_missing": true',
+                )
+            )
+
+
+class _ColumnReader:
+    """Reads the texts of one column of one file."""
+
+    def __init__(
+        self, path: Path, column: AnyColumn, on_problem: OnProblem, commas: bool, is_target: bool
+    ) -> None:
+        self._path = path
+        self._column = column
+        self._on_problem = on_problem
+        self._commas = commas
+        self._is_target = is_target
+        self._codes: dict[str, float] = {}
+        if not isinstance(column, ScaledColumn):
+            self._codes = {text: float(code) for code, text in enumerate(column.choices)}
+            if isinstance(column, YesNoColumn):
+                self._codes |= {"True": 1.0, "False": 0.0}  # as Parquet has them
+        self._missing = MISSING - self._codes.keys()
+
+    def read(self, texts: Sequence[str], lines: Sequence[int]) -> NDArray[np.float64]:
+        """The values, float64 [n], NaN where one is missing."""
+        known: dict[str, float] = {}
+        found = np.empty(len(texts))
+        for place, text in enumerate(texts):
+            value = known.get(text)
+            if value is None:
+                value = self._value(text, lines[place])
+                if value == value and len(known) < _PIECE:
+                    known[text] = value
+            if value != value:
+                self._miss(text, lines[place])
+            found[place] = value
+        return found
+
+    def _value(self, text: str, line: int) -> float:
+        """The value of a text; NaN where one is missing, or does not fit."""
+        text = text.strip()
+        if text in self._missing:
+            return np.nan
+        try:
+            if isinstance(self._column, ScaledColumn):
+                with_comma = self._commas and text.count(",") == 1 and "." not in text
+                return self._column.read(text.translate(_COMMA) if with_comma else text)
+            return self._codes[text]
+        except (ValueError, KeyError) as error:
+            why = str(error) if isinstance(error, ValueError) else "is none of its categories"
+            self._tell(line, f"{_shown(text)!r} {why}")
+            return np.nan
+
+    def _miss(self, text: str, line: int) -> None:
+        if text.strip() in self._missing and (self._is_target or not self._column.may_be_missing):
+            why = "every row needs the target" if self._is_target else "the schema does not let it"
+            self._tell(line, f"is missing, and {why}")
+
+    def _tell(self, line: int, why: str) -> None:
+        self._on_problem(Problem(self._path, line, self._column.name, why))
+
+
+def _shown(text: str) -> str:
+    return printable(text, _MOST_SHOWN)
+
+
+def counted(problems: Iterable[Problem]) -> dict[str, int]:
+    """How many problems each column has, the most first."""
+    found: dict[str, int] = {}
+    for problem in problems:
+        found[problem.column] = found.get(problem.column, 0) + 1
+    return dict(sorted(found.items(), key=lambda item: -item[1]))

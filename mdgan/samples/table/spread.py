@@ -1,0 +1,151 @@
+"""How the values of a column spread, learnt from counts that all sites add up.
+
+A number becomes its normal score: with F, the share of all rows with smaller values, it is the
+quantile of F of a normal distribution that is cut at ±3 and divided by 3. So it lies in [−1, 1] and
+is spread alike whatever the column is, with long tails or two peaks. Fed-TGAN (Zhao et al. 2021)
+fits Gaussian mixtures at each site instead and joins them; counts are the same for any division of
+the rows over sites, and can be masked and covered by noise.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mdgan.samples.table.layout import num_options
+from mdgan.samples.table.schema import AnyColumn, ScaledColumn
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+_NUM_CELLS = 1024
+_LOG_STRENGTH = 1e4
+_CUT = 3.0
+_BELOW = float(torch.special.ndtr(torch.tensor(-_CUT, dtype=torch.float64)))
+"""The share of a normal distribution below −3."""
+
+
+class Cells:
+    """The histogram of a column of numbers within its bounds.
+
+    Columns of at most 1,024 whole values have a cell for each value, others 1,024 cells.
+    """
+
+    def __init__(self, column: ScaledColumn) -> None:
+        self._column = column
+        self._low, self._high = column.bounds
+        num_values = self._high - self._low + 1
+        self.is_exact = column.is_whole and num_values <= _NUM_CELLS
+        self.number = int(num_values) if self.is_exact else _NUM_CELLS
+
+    def positions(self, values: Floats) -> Floats:
+        """Where values lie in the row of cells, from 0 to their number."""
+        if self.is_exact:
+            return values - self._low + 0.5
+        share = (values - self._low) / (self._high - self._low)
+        if self._column.spacing == "log":
+            share = np.log1p(_LOG_STRENGTH * share) / np.log1p(_LOG_STRENGTH)
+        return share * self.number
+
+    def values(self, positions: Floats) -> Floats:
+        """The values at some positions, as the column may have them."""
+        if self.is_exact:
+            found = np.floor(positions) + self._low
+        else:
+            share = positions / self.number
+            if self._column.spacing == "log":
+                share = np.expm1(share * np.log1p(_LOG_STRENGTH)) / _LOG_STRENGTH
+            found = self._low + share * (self._high - self._low)
+            decimals = 0 if self._column.is_whole else getattr(self._column, "decimals", 0)
+            found = np.round(found, decimals)
+        clipped: Floats = np.clip(found, self._low, self._high)
+        return clipped
+
+    def count(self, values: Floats) -> Codes:
+        """How many values lie in each cell."""
+        cells = np.clip(self.positions(values).astype(np.int64), 0, self.number - 1)
+        return np.bincount(cells, minlength=self.number).astype(np.int64)
+
+
+class Spread:
+    """What the counts of a column say.
+
+    Args:
+        counts: float64, as `count_column` gives them, added up; with noise maybe below 0, which
+            counts as 0.
+    """
+
+    def __init__(self, column: AnyColumn, counts: Floats) -> None:
+        counts = np.maximum(counts, 0.0)
+        self.cells = Cells(column) if isinstance(column, ScaledColumn) else None
+        number = self.cells.number if self.cells else 0
+        self.histogram, self.options = counts[:number], counts[number:]
+        total = self.histogram.sum()
+        shares = self.histogram / total if total > 0 else np.full(number, 1 / max(number, 1))
+        self._edges = np.concatenate([[0.0], np.cumsum(shares)])
+        if number:
+            self._edges /= self._edges[-1]
+
+    def scores(self, values: Floats) -> Floats:
+        """The normal scores of values, in [−1, 1]."""
+        assert self.cells is not None
+        places = np.arange(len(self._edges), dtype=np.float64)
+        below = np.interp(self.cells.positions(values), places, self._edges)
+        return _quantiles(below)
+
+    def values(self, scores: Floats) -> Floats:
+        """The values that have some scores; never one from a cell without rows."""
+        assert self.cells is not None
+        below = _shares(np.clip(scores, -1.0, 1.0))
+        cell = np.searchsorted(self._edges, below, side="right") - 1
+        last = int(np.flatnonzero(np.diff(self._edges) > 0)[-1])
+        cell = np.minimum(cell, last)
+        width = self._edges[cell + 1] - self._edges[cell]
+        within = np.where(width > 0, (below - self._edges[cell]) / np.where(width > 0, width, 1), 0)
+        return self.cells.values(cell + np.clip(within, 0.0, 1 - 1e-9))
+
+
+def num_counts(column: AnyColumn) -> int:
+    """How many counts a column has: of cells, then of options."""
+    cells = Cells(column).number if isinstance(column, ScaledColumn) else 0
+    return cells + num_options(column)
+
+
+def count_column(column: AnyColumn, values: Floats) -> Codes:
+    """The counts of a column's values, float64 [n] with NaN where one is missing."""
+    options = np.bincount(options_of(column, values), minlength=max(1, num_options(column)))
+    if not isinstance(column, ScaledColumn):
+        return options.astype(np.int64)
+    others = values[is_other(column, values)]
+    counted = Cells(column).count(others)
+    return np.concatenate([counted, options]) if num_options(column) else counted
+
+
+def is_other(column: ScaledColumn, values: Floats) -> NDArray[np.bool_]:
+    """Which values of a column of numbers are there, and are none of the common ones."""
+    found: NDArray[np.bool_] = ~np.isnan(values) & ~np.isin(values, column.common)
+    return found
+
+
+def options_of(column: AnyColumn, values: Floats) -> Codes:
+    """Which option of its choice each value is; all 0 for a column without a choice."""
+    missing = np.isnan(values)
+    if isinstance(column, ScaledColumn):
+        places = np.searchsorted(column.common, values) if column.common else np.zeros(len(values))
+        is_common = np.isin(values, column.common)
+        options = np.where(is_common, places + 1, 0)
+    else:
+        options = np.where(missing, 0, values)
+    last = num_options(column) - 1
+    return np.where(missing, last, options).astype(np.int64)
+
+
+def _quantiles(below: Floats) -> Floats:
+    shares = torch.from_numpy(_BELOW + below * (1 - 2 * _BELOW))
+    found: Floats = (torch.special.ndtri(shares) / _CUT).clamp(-1, 1).numpy()
+    return found
+
+
+def _shares(scores: Floats) -> Floats:
+    below = torch.special.ndtr(torch.from_numpy(scores) * _CUT)
+    found: Floats = ((below - _BELOW) / (1 - 2 * _BELOW)).clamp(0, 1).numpy()
+    return found

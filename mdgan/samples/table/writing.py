@@ -1,0 +1,70 @@
+"""Files of rows."""
+
+import csv
+import io
+from collections.abc import Callable
+from datetime import date, datetime
+
+import numpy as np
+
+from mdgan.errors import BadInput
+from mdgan.samples.table.rows import Rows
+from mdgan.samples.table.schema import (
+    AnyColumn,
+    DateColumn,
+    NumberColumn,
+    ScaledColumn,
+    TimeColumn,
+    WholeColumn,
+)
+
+PARQUET_NEEDS = "Parquet files need pyarrow: pip install 'mdgan[tables]'"
+
+
+def csv_of(rows: Rows) -> bytes:
+    """A CSV file in UTF-8 with a header; missing values are empty."""
+    columns = [
+        texts_of(column, rows.values[:, place]) for place, column in enumerate(rows.schema.columns)
+    ]
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(rows.schema.names)
+    writer.writerows(zip(*columns, strict=True))
+    return buffer.getvalue().encode()
+
+
+def texts_of(column: AnyColumn, values: "np.typing.NDArray[np.float64]") -> list[str]:
+    """The texts of a column's values; empty where one is missing."""
+    if isinstance(column, ScaledColumn):
+        write: Callable[[float], str] = column.write
+        return ["" if value != value else write(value) for value in values.tolist()]
+    return ["" if value != value else column.choices[int(value)] for value in values.tolist()]
+
+
+def parquet_of(rows: Rows) -> bytes:
+    """A Parquet file with the columns' types."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise BadInput(PARQUET_NEEDS) from error
+    table = {}
+    for place, column in enumerate(rows.schema.columns):
+        values = rows.values[:, place]
+        if isinstance(column, NumberColumn):
+            table[column.name] = pa.array(values, mask=np.isnan(values))
+            continue
+        texts = texts_of(column, values)
+        if isinstance(column, WholeColumn):
+            table[column.name] = pa.array([int(t) if t else None for t in texts], pa.int64())
+        elif isinstance(column, DateColumn):
+            days = [date.fromisoformat(t) if t else None for t in texts]
+            table[column.name] = pa.array(days, pa.date32())
+        elif isinstance(column, TimeColumn):
+            moments = [datetime.fromisoformat(t) if t else None for t in texts]
+            table[column.name] = pa.array(moments, pa.timestamp("s"))
+        else:
+            table[column.name] = pa.array([t or None for t in texts], pa.string())
+    buffer = io.BytesIO()
+    parquet.write_table(pa.table(table), buffer)
+    return buffer.getvalue()
