@@ -31,6 +31,9 @@ class Kind(StrEnum):
     SURVIVORS = "SURVIVORS"
     UNMASK = "UNMASK"
     SPANS = "SPANS"
+    ASKCOUNTS = "ASKCOUNTS"
+    COUNTS = "COUNTS"
+    LEARNT = "LEARNT"
     CHECKPOINT = "CHECKPOINT"
     CHECKPOINTED = "CHECKPOINTED"
     # About scores: the scorer, the server, the hosts.

@@ -35,6 +35,7 @@ _RANDOM_STATES_BYTES = 64 * _KIB
 _COPIES = 2
 """Weights and gradients; what the optimizer keeps comes on top."""
 _MARGIN = 1.1
+_OF_A_COUNT_BYTES = 8
 
 Network = tuple[nn.Module, Policy]
 """A model, and how it is optimized."""
@@ -49,6 +50,7 @@ class MessageSizes:
 
     Attributes:
         from_host: the kinds that a host with this many workers may send to the server.
+        num_counts: of the kind of sample; see `SampleKind`.
         json_bytes: the most JSON of those kinds `from_host` that have more than `small_bytes`.
     """
 
@@ -59,6 +61,7 @@ class MessageSizes:
     names_bytes: int = _MIB
     json_bytes: Limits = field(default=lambda _: {})
     shares_bytes: int = 0
+    num_counts: int = 0
 
 
 def small_bytes(num_workers: int) -> int:
@@ -110,6 +113,7 @@ def from_host(sizes: MessageSizes, num_workers: int) -> dict[str, Most]:
         **sizes.from_host(num_workers),
         Kind.STATE: num_workers * (sizes.state_bytes + _RANDOM_STATES_BYTES) + _SMALL_BYTES,
         Kind.REAL: _REAL_BYTES,
+        Kind.COUNTS: _counts_bytes(sizes, num_workers) + sizes.shares_bytes,
         **dict.fromkeys((Kind.READY, Kind.LEAVE, Kind.SPENT, Kind.CHECKPOINTED), small),
     }
     heads = {**own, Kind.STATE: small + num_workers * sizes.names_bytes}
@@ -125,10 +129,16 @@ def from_server(sizes: MessageSizes, count: int) -> dict[str, Most]:
         Kind.EXTRACTOR: _EXTRACTOR_BYTES,
         Kind.ADOPT: from_host(sizes, count)[Kind.STATE].body_bytes,
         Kind.KEYS: _KEYS_BYTES,
+        Kind.LEARNT: _counts_bytes(sizes, count),
+        Kind.ASKCOUNTS: small_bytes(count) + sizes.shares_bytes,
         **dict.fromkeys((Kind.SURVIVORS, Kind.UNMASK), count * sizes.shares_bytes),
         **dict.fromkeys((Kind.STOP, Kind.COPY, Kind.CHECKPOINT), small_bytes(count)),
     }
     return {kind: Most(most, most) for kind, most in limits.items()}
+
+
+def _counts_bytes(sizes: MessageSizes, num_workers: int) -> int:
+    return _OF_A_COUNT_BYTES * sizes.num_counts + small_bytes(num_workers)
 
 
 def between_hosts(sizes: MessageSizes, num_workers: int) -> dict[str, Most]:

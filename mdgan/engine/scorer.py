@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from mdgan import messages
 from mdgan.data.shard import Shard
 from mdgan.engine.channel import Channel
+from mdgan.engine.counting import read_learnt
 from mdgan.engine.host.describing import describe_all
 from mdgan.errors import BadInput
 from mdgan.gan.labels import even_labels, label_counts, num_classes_of
@@ -28,7 +29,7 @@ from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.metrics.scores import Scores, score
 from mdgan.observe.tracer import memory_bytes
 from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory
-from mdgan.samples.pictures.grid import grid_png
+from mdgan.samples.contract import SampleKind
 from mdgan.storage.whole_file import exit_between_files, write_whole
 from mdgan.transport.until import Inbox
 
@@ -52,6 +53,7 @@ class RealSamples:
     Attributes:
         make_extractor: finds or trains the network; raises BadInput if it cannot.
         held_out: the features of samples that the server may hold, if there are any.
+        kind: of the samples; the server says what all sites have learnt of it.
         held_out_images: reads held-out samples by their places, float32 [n, C, H, W].
         real_is_held_out: whether held-out samples stand for all real ones.
         shards: described here rather than by hosts, where there are none.
@@ -60,6 +62,7 @@ class RealSamples:
     make_extractor: Callable[[], Extractor]
     held_out: Callable[[Extractor], Features | None]
     held_out_images: Callable[[Tensor], Tensor]
+    kind: SampleKind
     real_is_held_out: bool = False
     shards: Sequence[Shard] = ()
 
@@ -96,6 +99,8 @@ class Scorer:
         """Works until the server closes the channel, which ends this process at once."""
         inbox: Inbox[Message] = Inbox()
         self._channel.read_all(inbox.put, at_end=lambda: exit_between_files(0, _FILE_SECONDS))
+        if not self._is_encoded(inbox):
+            return
         try:
             extractor = self._samples.make_extractor()
             held_out = self._samples.held_out(extractor)
@@ -120,6 +125,16 @@ class Scorer:
             while real is not None and waiting:
                 self._answer(waiting.pop(0), extractor, real, held_out)
 
+    def _is_encoded(self, inbox: Inbox[Message]) -> bool:
+        """Waits for what all sites learn before training; False if the server has ended."""
+        kind = self._samples.kind
+        if kind.num_counts:
+            message = inbox.take(_FOREVER)
+            if message is None:
+                return False
+            kind.learn(read_learnt(message, kind.num_counts))
+        return True
+
     def _keep(self, name: str, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
         """Writes a file into the run's folder; what becomes of that ends no scoring."""
         try:
@@ -142,7 +157,7 @@ class Scorer:
         try:
             scores = score_generator(self._generator, extractor, real, held_out, **drawn, held=held)
             record = scores.as_record()
-            if held_out is not None and len(held_out) > 1:
+            if held_out is not None and len(held_out) > 1 and self._samples.kind.is_seen:
                 record["neighbours"] = self._find_neighbours(extractor, held_out)
         except BadInput as error:
             record = {"scores": {}, "left_out": {"all": str(error)}, "warnings": []}
@@ -160,7 +175,8 @@ class Scorer:
         shown = self._samples.held_out_images(found.places[:_SHOWN_SAMPLES])
         pairs = torch.cat([samples[:_SHOWN_SAMPLES], shown])
         with suppress(OSError):  # a full disk ends no scoring
-            write_whole(self._run.path / NEIGHBOURS_FILE, grid_png(pairs, _SHOWN_SAMPLES))
+            png = self._samples.kind.png(pairs, _SHOWN_SAMPLES)
+            write_whole(self._run.path / NEIGHBOURS_FILE, png)
         return {"n": len(held_out), "generated": found.generated, "real": found.real}
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mdgan.data.dataset_file import DatasetFile, load_path
 from mdgan.data.partitioner import Partitioner
+from mdgan.engine.counting import ENCODING_FILE
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
@@ -108,6 +109,8 @@ def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
         _log.warning("warning: %s has changed since the run began", source)
     settings = registry.read_settings([run.read_config()])
     dataset = load_path(source).prepared(settings.data)
+    if dataset.kind.num_counts:
+        dataset.kind.learn(run.read_tensors(ENCODING_FILE)[0]["counts"])
     models = models_of(settings, dataset)
     generator = models.generator()
     try:

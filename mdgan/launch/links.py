@@ -63,7 +63,7 @@ def open_server(
     from mdgan.transport.grpc_server import GrpcServerTransport
     from mdgan.transport.streams import CannotListen
 
-    sizes = prepared.builder.message_sizes(prepared.settings, prepared.models)
+    sizes = prepared.message_sizes
     settings, identity, task = prepared.link_settings, prepared.credentials, prepared.task
 
     try:
@@ -101,7 +101,7 @@ def connector(
     if sockets is not None:
         known = [sockets.server, *(known if len(settings.links.addresses()) > 1 else ())]
     parcels_at = _place_of_parcels(prepared, workers[0], sockets)
-    sizes = prepared.builder.message_sizes(prepared.settings, prepared.models)
+    sizes = prepared.message_sizes
     accepts = message_sizes.from_server(sizes, len(workers))
     is_alone = sockets is not None and sockets.alone
     own_address = LOOPBACK if is_alone else _towards_servers(settings.links)[0]

@@ -18,6 +18,7 @@ from mdgan.data.client_shards import ClientShards
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.fetching import Fetcher
 from mdgan.data.shard import Shard
+from mdgan.engine.message_sizes import MessageSizes
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
@@ -96,6 +97,12 @@ class Prepared:
     def models(self) -> Models:
         """What makes G and D."""
         return models_of(self.settings, self.dataset)
+
+    @property
+    def message_sizes(self) -> MessageSizes:
+        """How large messages of this run can be."""
+        sizes = self.builder.message_sizes(self.settings, self.models)
+        return replace(sizes, num_counts=self.dataset.kind.num_counts)
 
     @property
     def identity(self) -> dict[str, Any]:

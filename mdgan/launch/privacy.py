@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mdgan.data.client_shards import ClientShards
 from mdgan.data.partition import lets_workers_share
 from mdgan.data.shard import Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
+from mdgan.privacy import counts
 from mdgan.privacy.accountant import check_installed
 from mdgan.privacy.budget import Budget, ClientsAccount, open_budget
 from mdgan.privacy.contents import Contents
@@ -65,10 +67,10 @@ def why_untold(settings: RunSettings) -> str:
     return "it tells nothing of its samples that no noise covers (--dp-disclose features would)"
 
 
-def told_counts(settings: RunSettings, counts: Sequence[int]) -> Sequence[int]:
+def told_counts(settings: RunSettings, held: Sequence[int]) -> Sequence[int]:
     """What a host says of how many samples of each class a worker holds, or of how many in all."""
     if settings.privacy.dp_public_samples is None:
-        return counts
+        return held
     return [settings.privacy.dp_public_samples]
 
 
@@ -120,6 +122,29 @@ def open_budgets(
             budget.close()
         raise
     return budgets
+
+
+def spend_on_counts(
+    settings: RunSettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
+) -> dict[int, counts.CountsNoise]:
+    """What hides the samples of workers in their counts, by rank; empty without noise."""
+    folder, found = ledger_folder(settings.privacy), dict[int, counts.CountsNoise]()
+    for rank, shard in shards.items():
+        held = partial(_contents_of, shard, rank, contents)
+        noise = counts.spend_on_counts(rank, len(shard), settings, folder, held)
+        if noise is not None:
+            found[rank] = noise
+    return found
+
+
+def counts_of(
+    shards: Mapping[int, Shard], noise: Mapping[int, counts.CountsNoise], num_histograms: int
+) -> dict[int, Tensor]:
+    """The counts of each worker, int64, with noise if there must be some."""
+    return {
+        rank: noise[rank].added(shard.counts(), num_histograms) if rank in noise else shard.counts()
+        for rank, shard in shards.items()
+    }
 
 
 def check_covered(path: Path, settings: RunSettings, before: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from mdgan.engine.common_memory import CommonMemory
 from mdgan.engine.hello import make_hello
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
+from mdgan.engine.host.encoding import HostEncoding
 from mdgan.engine.host.loop import Connect, Host, HostFailed, ServerLost
 from mdgan.engine.host.spending import Spending
 from mdgan.engine.host.telling import HostReports, Teller
@@ -26,6 +27,7 @@ from mdgan.engine.host_keys import HostKeys
 from mdgan.engine.parts import Trainer
 from mdgan.engine.server.admission import Admission
 from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
+from mdgan.engine.server.encoding import ServerEncoding
 from mdgan.engine.server.loop import Server
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.scoring import ScorerLink
@@ -39,9 +41,11 @@ from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import (
     CLASSES,
+    counts_of,
     flush_denormals,
     open_account,
     open_budgets,
+    spend_on_counts,
     tells,
     tells_times,
     told_counts,
@@ -137,6 +141,9 @@ def make_host(
     shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
     held = {rank: builder.class_counts(shards[rank], settings) for rank in workers}
     counts = {rank: told_counts(settings, counts) for rank, counts in held.items()}
+    kind, counts_noise = prepared.dataset.kind, {}
+    if kind.num_counts and prepared.continues is None:
+        counts_noise = spend_on_counts(settings, shards, prepared.contents)
     budgets = open_budgets(settings, shards, prepared.contents)
     tracer = Tracer(
         _recorded_windows(prepared),
@@ -166,6 +173,7 @@ def make_host(
         Describer(shards, file, device, why_not, server_is_here=is_here),
         HostCheckpoints(partial(_checkpoints_of, prepared, run), tracer),
         HostReports(tracer, fetcher, Spending(budgets), teller),
+        HostEncoding(kind, lambda: counts_of(shards, counts_noise, kind.num_histograms)),
     )
 
 
@@ -303,7 +311,14 @@ def serve(
         if average is not None:
             average.begin_anew()
     trainer = Trainer(part, average, fetcher)
-    server = Server(trainer, settings, peers, checkpoints, scorer, timeouts)
+    encoding = ServerEncoding(
+        prepared.dataset.kind,
+        claimed.run,
+        () if fetcher is None else shards.values(),
+        goes_on=goes_on is not None,
+        noisy=settings.privacy.hides_samples,
+    )
+    server = Server(trainer, settings, peers, checkpoints, scorer, timeouts, encoding)
     if goes_on is not None:
         goes_on.restore(trainer.load_state)
         replaces = claimed.takes_over

@@ -96,6 +96,7 @@ def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Sco
         extractor,
         held_out_features,
         lambda places: opened[-1].images(places),
+        dataset.kind,
         real_is_held_out=not tells(prepared.settings, FEATURES),
         shards=[] if prepared.algorithm.has_hosts else [prepared.shard(1)],
     )

@@ -61,7 +61,7 @@ class TableGenerator(nn.Module):
         self._layout = layout
         sizes = [_NOISE_SIZE + num_classes + block * width for block in range(_NUM_BLOCKS + 1)]
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(size, width), nn.BatchNorm1d(width), nn.ReLU())
+            nn.Sequential(nn.Linear(size, width), nn.ReLU())
             for size, _ in pairwise(sizes)
         )
         self.last = nn.Linear(sizes[-1], layout.width)

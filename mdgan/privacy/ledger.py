@@ -183,6 +183,13 @@ class Ledger:
         secret = derived(self._secret, self.run.stream)
         return step_key(secret, self.run.first + self.taken, use)
 
+    def lasting_key(self, use: str) -> bytes:
+        """A key of these samples that is the same in all runs, for what is told once and for all.
+
+        Whoever uses it charges for it once.
+        """
+        return derived(self._secret, use.encode())
+
     def close(self) -> None:
         """The process ends in order: the number of steps is exact."""
         if self._lock < 0:

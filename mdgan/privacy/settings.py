@@ -128,6 +128,14 @@ class PrivacySettings(Settings, group="privacy"):
         one_of("rdp", "prv"),
         has_flag=False,
     )
+    dp_encoding_share: float = setting(
+        0.2,
+        "The share of epsilon that a table's counts take before training, by which all sites "
+        "learn how values spread.",
+        number(lambda share: 0 < share < 1, "must be above 0 and below 1"),
+        metavar="SHARE",
+        has_flag=False,
+    )
     dp_disclose: Disclosed | None = setting(
         None,
         "What workers under differential privacy tell of their data although epsilon does not "

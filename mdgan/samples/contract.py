@@ -61,6 +61,11 @@ class SampleKind(ABC):
         return 0
 
     @property
+    def num_histograms(self) -> int:
+        """In how many of these counts a single sample is 1, at most."""
+        return 0
+
+    @property
     def is_learnt(self) -> bool:
         """Whether samples can be encoded: `learn` was called, or there is nothing to learn."""
         return True

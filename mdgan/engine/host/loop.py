@@ -4,11 +4,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from mdgan import messages
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
+from mdgan.engine.host.encoding import HostEncoding
 from mdgan.engine.host.telling import HostReports
 from mdgan.engine.host_keys import NotMasked, run_digest
 from mdgan.engine.parts import HostPart
@@ -53,6 +55,7 @@ class Host:
         describer: Describer,
         checkpoints: HostCheckpoints,
         reports: HostReports,
+        encoding: HostEncoding | None = None,
     ) -> None:
         self._part = part
         self._path = part.path
@@ -63,6 +66,7 @@ class Host:
         self._describer = describer
         self._checkpoints = checkpoints
         self._reports = reports
+        self._encoding = encoding or HostEncoding.of_nothing()
         self._tracer = reports.tracer
         self._teller = reports.teller
         self._has_trained = False
@@ -139,7 +143,7 @@ class Host:
         key = self._path.begin(run_digest(welcome, self._hello["identity"]))
         transport.send(messages.ready(iteration, holds, told, key))
         self._lacks = set(self._learners) - set(holds)
-        self._part.arrived(holds)
+        self._encoding.once_known(partial(self._part.arrived, holds))
         if self._teller is not None:
             self._teller.joined(welcome)
         while (message := self._next_message(transport)).kind != Kind.STOP:
@@ -156,6 +160,10 @@ class Host:
                 self._has_trained = True
                 if self._tracer.due():
                     self._tell_spans(transport)
+            case Kind.ASKCOUNTS:
+                transport.send(self._encoding.answer(message, self._path))
+            case Kind.LEARNT:
+                self._learn(message)
             case Kind.EXTRACTOR:
                 self._describer.begin(message)
             case Kind.CHECKPOINT:
@@ -229,7 +237,13 @@ class Host:
                 holds.remove(rank)
         self._lacks = set(self._learners) - set(holds)
         transport.send(messages.ready(message.iteration, holds))
-        self._part.adopted()
+        self._encoding.once_known(self._part.adopted)
+
+    def _learn(self, message: Message) -> None:
+        try:
+            self._encoding.learn(message)
+        except ValueError as error:
+            raise HostFailed(f"this host does not train: {error}") from error
 
     def _tell_spans(self, transport: HostTransport, *, at_end: bool = False) -> None:
         self._reports.send(transport, self._part.memory_bytes(), at_end=at_end)

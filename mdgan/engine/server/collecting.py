@@ -15,7 +15,7 @@ from mdgan.engine.answers import ANSWERS, AnswerForm, Answers
 from mdgan.engine.server.hosts import HostAnswer, Hosts, workers_of
 from mdgan.engine.settings import DeadlineRule, RunSettings
 from mdgan.engine.stages.screen import LEAST_VOTES, AnswerChecks, Screening
-from mdgan.messages import Message
+from mdgan.messages import Kind, Message
 from mdgan.transport.base import Received
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Collector:
         voters = workers if len(workers) >= LEAST_VOTES else None
         screenings = [Screening(form, engine.peers.strikes, voters) for form in part.forms]
         self._checks = AnswerChecks(screenings, engine.peers, part.device)
-        self._kinds = {ANSWERS, *(form.kind for form in part.forms)}
+        self._kinds = {ANSWERS, Kind.COUNTS, *(form.kind for form in part.forms)}
         self._engine = engine
         self._peers = engine.peers
         self._deadline = Deadline(settings.faults.deadline, settings.faults.quorum)

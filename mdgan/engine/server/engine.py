@@ -9,6 +9,7 @@ from mdgan import messages
 from mdgan.engine.parts import Trainer
 from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.engine.server.collecting import Collector
+from mdgan.engine.server.encoding import ServerEncoding
 from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.server.newcomers import Newcomers
 from mdgan.engine.server.peers import Peers
@@ -54,6 +55,7 @@ class Engine:
         checkpoints: ServerCheckpoints,
         scorer: ScorerLink,
         timeouts: Timeouts,
+        encoding: ServerEncoding | None = None,
     ) -> None:
         self.done = peers.iteration
         self.stop_asked = False
@@ -62,6 +64,7 @@ class Engine:
         self.transport = peers.transport
         self.observer = peers.observer
         self.scoring = Scoring(scorer, settings, peers)
+        self.encoding = encoding
         self.span, self.at = peers.observer.tracer.span, peers.at
         self.note, self.event = peers.observer.note, peers.observer.event
         self.tell = peers.transport.send
@@ -188,6 +191,8 @@ class Engine:
             self.part.on_lost(self)
             self._checkpoints.on_lost()
             self.scoring.on_lost()
+            if self.encoding is not None:
+                self.encoding.on_lost(self)
             self._newcomers.on_lost()
             self._newcomers.serve()
 
@@ -204,6 +209,8 @@ class Engine:
     def _understand(self, host: int, message: Message) -> None:
         match message.kind:
             case Kind.READY:
+                if self.encoding is not None:
+                    self.encoding.tell(host, self)
                 self._newcomers.ready(host, message)
             case Kind.STATE if message.fields["purpose"] == "copy":
                 self._newcomers.pass_on(host, message)

@@ -8,6 +8,7 @@ from functools import partial
 
 from mdgan.engine.parts import Trainer
 from mdgan.engine.server.checkpoints import ServerCheckpoints
+from mdgan.engine.server.encoding import ServerEncoding
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.scoring import ScorerLink
@@ -32,12 +33,13 @@ class Server:
     checkpoints: ServerCheckpoints
     scorer: ScorerLink
     timeouts: Timeouts
+    encoding: ServerEncoding | None = None
 
     def __post_init__(self) -> None:
         """Makes the engine."""
         self.part, self.observer = self.trainer.part, self.peers.observer
         needs = self.trainer, self.settings, self.peers, self.checkpoints, self.scorer
-        self.engine = Engine(*needs, self.timeouts)
+        self.engine = Engine(*needs, self.timeouts, self.encoding)
         self._replaces_another = False
 
     def go_on(
@@ -75,6 +77,8 @@ class Server:
             self._await_workers()
             self.peers.begin()
             self.part.begin(self.engine)
+            if self.encoding is not None:
+                self.encoding.begin(self.engine)
             self.observer.begin(self.part.holdings(self.engine), self.engine.done)
         except Fenced:
             self.peers.transport.close()

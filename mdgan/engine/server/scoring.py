@@ -65,6 +65,11 @@ class Scoring:
         """Whether generators are scored."""
         return self._channel is not None
 
+    def learnt(self, message: Message) -> None:
+        """Tells the scorer how samples are encoded."""
+        if self.on:
+            self._send(message)
+
     def after(
         self,
         before: int,

@@ -30,6 +30,7 @@ class Leaving:
 
     Attributes:
         about: makes, by group, what stands for all that its hosts must be asked alike.
+        form: of these answers; None for the form of the path.
         check: called with this host, the workers of each host of a sum, and how many hosts a sum
             must have; raises `NotMasked` if the sum would tell what one of them has answered.
     """
@@ -42,6 +43,7 @@ class Leaving:
     weights: Mapping[int, float] = field(default_factory=dict)
     about: Callable[[], Mapping[int, bytes]] = dict
     check: Callable[[int, Mapping[int, Collection[int]], int], None] = lambda *_: None
+    form: AnswerForm | None = None
 
 
 class HostPath:
@@ -114,6 +116,9 @@ class AskedHosts:
 class ServerPath:
     """How the server asks for answers, and waits for them."""
 
+    hides_answers = False
+    """Whether the server sees sums alone."""
+
     def __init__(self, form: AnswerForm) -> None:
         self.form = form
 
@@ -145,6 +150,7 @@ class ServerPath:
         asked: AskedHosts,
         engine: "Engine",
         weights: Mapping[int, float] | None = None,
+        form: AnswerForm | None = None,
     ) -> Answers:
         """Waits for the answers to a question; see `Collector.collect`."""
-        return engine.collect(iteration, asked.hosts, weights)
+        return engine.collect(iteration, asked.hosts, weights, form)

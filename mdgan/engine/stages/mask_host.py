@@ -118,6 +118,7 @@ class HostMask(HostPath):
         self._repeats = repeats
         self._host = keys.host
         self._newest_revealed = 0
+        self._asked_form = form
         self._number, self._iteration = -1, 0
         self._answered: dict[int, _AnsweredSum] = {}
         self._then: Callable[[], None] | None = None
@@ -157,6 +158,7 @@ class HostMask(HostPath):
             leaving: answers to a question that says in `sums` which hosts take part in which sum.
         """
         about, question = leaving.about(), leaving.question
+        self._asked_form = leaving.form or self.form
         groups = sorted(set(leaving.groups.values()))
         asked = self._read(question, groups)
         self._number, self._answered, self._iteration = asked.number, {}, question.iteration
@@ -171,7 +173,7 @@ class HostMask(HostPath):
                 tensors[f"masked.{group}"] = given.total
                 tensors[f"shares.{group}"] = given.shares
         fields = {"workers": list(leaving.answers), "abstains": abstains}
-        return Message(self.form.kind, question.iteration, fields, tensors)
+        return Message(self._asked_form.kind, question.iteration, fields, tensors)
 
     def when_free(self, then: Callable[[], None]) -> None:
         """Other hosts wait for this one's shares first."""
@@ -189,7 +191,7 @@ class HostMask(HostPath):
             own = [self._code(h, self._host, sum_) for h in survivors if h != self._host]
             rows = torch.tensor(list(b"".join(own)), dtype=torch.uint8)
             codes[f"codes.{group}"] = rows.view(-1, CODE_BYTES)
-        return Message(self.form.kind, order.iteration, {}, codes)
+        return Message(self._asked_form.kind, order.iteration, {}, codes)
 
     def reveal(self, order: Message) -> Message:
         """Host → server: what takes the masks off the sum of the survivors (round 4).
@@ -218,12 +220,13 @@ class HostMask(HostPath):
                         *(confirm, needed),
                     )
                     continue
-            self._newest_revealed = max(self._newest_revealed, self._iteration)
+            if self._asked_form is self.form:
+                self._newest_revealed = max(self._newest_revealed, self._iteration)
             places = [sum_.parties.index(h) for h in sum_.parties if h not in survivors]
             opened = self._opened(sum_, survivors, order.tensors.get(f"shares.{group}"))
             rows = [opened[h][[sum_.parties.index(h), *places]].astype("<u2") for h in survivors]
             tensors[f"revealed.{group}"] = torch.from_numpy(np.stack(rows).view(np.uint8))
-        return Message(self.form.kind, order.iteration, {}, tensors)
+        return Message(self._asked_form.kind, order.iteration, {}, tensors)
 
     def adopted(self, message: Message) -> Mapping[int, Mapping[str, Tensor]]:
         """See `HostPath`; another host may have sealed one state for several workers."""
@@ -284,7 +287,7 @@ class HostMask(HostPath):
 
     def _added_up(self, leaving: Leaving, group: int) -> Tensor | None:
         """One sum's share of this host in steps; None if it cannot be added up."""
-        arithmetic = self.form.arithmetic
+        arithmetic = self._asked_form.arithmetic
         own = {n: leaving.answers[n] for n, its in leaving.groups.items() if its == group}
         losses = torch.stack([leaving.losses[n] for n in own]).double().sum(0)
         usable = all(float(answer.abs().max()) < arithmetic.largest for answer in own.values())
@@ -298,7 +301,8 @@ class HostMask(HostPath):
         asked = _read_sums(question, SumQuestion, "its question does not say whose sums it wants")
         if asked.number <= self._number:
             raise NotMasked(f"it asks question {asked.number} a second time")
-        if self._repeats and question.iteration <= self._newest_revealed:
+        is_usual = self._asked_form is self.form
+        if self._repeats and is_usual and question.iteration <= self._newest_revealed:
             raise NotMasked(
                 f"it asks for iteration {question.iteration} again, of which it may have a sum"
             )

@@ -74,6 +74,8 @@ class _Sum:
 class ServerMask(ServerPath):
     """Asks for masked sums of answers of a form, and has the masks taken off."""
 
+    hides_answers = True
+
     def __init__(self, form: AnswerForm) -> None:
         super().__init__(form)
         self._question = SumQuestion(0, {})
@@ -125,6 +127,7 @@ class ServerMask(ServerPath):
         asked: AskedHosts,
         engine: Engine,
         weights: Mapping[int, float] | None = None,
+        form: AnswerForm | None = None,
     ) -> Answers:
         """Waits for the sums that hosts were asked for, and has the masks taken off.
 
@@ -135,7 +138,8 @@ class ServerMask(ServerPath):
             AllWorkersLost: there was no sum several times in a row.
         """
         del weights  # hosts have multiplied by them, and no single answer is judged
-        read = partial(read_masked, form=self.form, parties=self._question.parties)
+        form = form or self.form
+        read = partial(read_masked, form=form, parties=self._question.parties)
         masked: Masked = engine.collect(iteration, asked.hosts, read=read).masked
         least = least_parties(engine.peers)
         sums = [
@@ -150,7 +154,7 @@ class ServerMask(ServerPath):
             totals = {host: masked[host][sum_.group].total for host in sum_.survivors}
             shares = {h: own[sum_.group] for h, own in revealed.items() if sum_.group in own}
             if (total := total_of(sum_.parties, totals, shares)) is not None:
-                self._add(answers, asked, sum_, total, engine)
+                self._add(answers, asked, sum_, total, engine, form)
         self._num_in_vain = 0 if answers.sums else self._num_in_vain + 1
         if self._num_in_vain == _MOST_VAIN:
             raise AllWorkersLost(
@@ -213,11 +217,17 @@ class ServerMask(ServerPath):
         }
 
     def _add(
-        self, answers: Answers, asked: AskedHosts, sum_: _Sum, total: Tensor, engine: Engine
+        self,
+        answers: Answers,
+        asked: AskedHosts,
+        sum_: _Sum,
+        total: Tensor,
+        engine: Engine,
+        form: AnswerForm,
     ) -> None:
         """Adds a sum, if each worker's part can have been below the form's limit."""
         answers.hosts.update(sum_.survivors)
-        hosts, form = asked.hosts, self.form
+        hosts = asked.hosts
         of_sum = [n for h in sum_.survivors for n in hosts[h] if asked.groups[n] == sum_.group]
         workers = tuple(of_sum)
         answer = total[:-NUM_LOSSES].double() / form.arithmetic.scale

@@ -1,5 +1,6 @@
 """Rows of a table as a kind of sample."""
 
+import mmap
 from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar
@@ -19,6 +20,7 @@ from mdgan.samples.table.spread import num_counts
 from mdgan.samples.table.writing import csv_of, parquet_of
 
 _MOST_CLASSES = 50
+_FLOAT_BYTES = 8
 
 
 class TableKind(SampleKind):
@@ -39,8 +41,10 @@ class TableKind(SampleKind):
         self.layout = Layout(schema, without=self.target)
         if not self.layout.places:
             raise BadInput(f"--target {target}: the schema has no other column")
-        self.encoding: Encoding | None = None
-        self.learnt: Tensor | None = None
+        self._encoding: Encoding | None = None
+        # Processes that are forked later share it: a slot learns what its host is told.
+        memory = mmap.mmap(-1, _FLOAT_BYTES * (1 + self.num_counts))
+        self._shared = torch.frombuffer(memory, dtype=torch.float64)
 
     @property
     def shape(self) -> Shape:
@@ -90,7 +94,25 @@ class TableKind(SampleKind):
     @property
     def is_learnt(self) -> bool:
         """See `SampleKind`."""
-        return self.encoding is not None
+        return bool(self._shared[0])
+
+    @property
+    def learnt(self) -> Tensor:
+        """The counts of all sites, float64 [num_counts]; zeros before they are known."""
+        return self._shared[1:]
+
+    @property
+    def encoding(self) -> Encoding:
+        """How columns become entries.
+
+        Raises:
+            RuntimeError: nothing has been learnt.
+        """
+        if self._encoding is None:
+            if not self.is_learnt:
+                raise RuntimeError("rows cannot be encoded before their spread is learnt")
+            self._encoding = Encoding(self.layout, self.learnt)
+        return self._encoding
 
     def counts(self, rows: Rows) -> Tensor:
         """What rows add to the counts, int64 [num_counts]."""
@@ -100,29 +122,20 @@ class TableKind(SampleKind):
         """See `SampleKind`."""
         if tuple(counts.shape) != (self.num_counts,) or not bool(counts.isfinite().all()):
             raise ValueError(f"counts {list(counts.shape)} of a table with {self.num_counts}")
-        self.learnt = counts.double().cpu()
-        self.encoding = Encoding(self.layout, self.learnt)
+        if self.is_learnt and torch.equal(self.learnt, counts.double()):
+            return
+        self._shared[1:] = counts
+        self._shared[0] = 1.0
+        self._encoding = None
 
     # To samples and back.
 
     def encode(self, rows: Rows) -> Tensor:
-        """Samples, float32 [n, width].
-
-        Raises:
-            RuntimeError: nothing has been learnt.
-        """
-        if self.encoding is None:
-            raise RuntimeError("rows cannot be encoded before their spread is learnt")
+        """Samples, float32 [n, width]; errors as `encoding`."""
         return self.encoding.encode(rows)
 
     def decode(self, samples: Tensor, labels: Tensor | None) -> Rows:
-        """Rows of samples [n, width] and their classes, int64 [n].
-
-        Raises:
-            RuntimeError: nothing has been learnt.
-        """
-        if self.encoding is None:
-            raise RuntimeError("samples are no rows before their spread is learnt")
+        """Rows of samples [n, width] and their classes, int64 [n]; errors as `encoding`."""
         values = self.encoding.decode(samples)
         if self.target is not None and labels is not None:
             values[:, self.target] = labels.cpu().numpy().astype(np.float64) + self._first

@@ -1,0 +1,59 @@
+"""What all sites learn together before training: counts that hosts add up; see `SampleKind`."""
+
+import torch
+from torch import Tensor
+
+from mdgan.engine.answers import AnswerForm
+from mdgan.gan.exact_sum import FixedPoint
+from mdgan.messages import Kind, Message
+
+ENCODING_FILE = "encoding.safetensors"
+"""In the run's folder: the counts of all sites together."""
+
+_MOST_COUNT = 2.0**48
+_WHOLE = FixedPoint(1.0, _MOST_COUNT)
+
+
+def counts_form(num_counts: int) -> AnswerForm:
+    """How hosts answer: whole numbers, which are exact in any order."""
+    return AnswerForm(Kind.COUNTS, (num_counts,), arithmetic=_WHOLE)
+
+
+def counts_message(iteration: int, counts: Tensor) -> Message:
+    """Host → server: the counts of all its workers, int64."""
+    return Message(Kind.COUNTS, iteration, tensors={"counts": counts})
+
+
+def learnt_message(iteration: int, counts: Tensor) -> Message:
+    """Server → host, and → scorer: the counts of all sites, float64."""
+    return Message(Kind.LEARNT, iteration, tensors={"counts": counts})
+
+
+def read_counts(message: Message, num_counts: int, *, noisy: bool) -> Tensor:
+    """The counts that a host, perhaps a hostile one, has sent, float64.
+
+    Args:
+        noisy: whether they may be below 0.
+
+    Raises:
+        ValueError: they are malformed.
+    """
+    counts = message.tensors.get("counts", torch.empty(0))
+    if counts.shape != (num_counts,) or counts.dtype != torch.int64:
+        raise ValueError(f"counts of {counts.dtype} {list(counts.shape)}")
+    if int(counts.abs().max()) >= _MOST_COUNT or (not noisy and int(counts.min()) < 0):
+        raise ValueError("counts that no rows have")
+    return counts.double()
+
+
+def read_learnt(message: Message, num_counts: int) -> Tensor:
+    """The counts of all sites.
+
+    Raises:
+        ValueError: they are malformed.
+    """
+    counts = message.tensors.get("counts", torch.empty(0))
+    is_right = counts.shape == (num_counts,) and counts.dtype == torch.float64
+    if not is_right or not bool(counts.isfinite().all()):
+        raise ValueError(f"what all sites have learnt is {counts.dtype} {list(counts.shape)}")
+    return counts

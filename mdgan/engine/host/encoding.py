@@ -1,0 +1,78 @@
+"""What a host tells before training so that all sites can encode samples alike, and learns."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from mdgan.engine.counting import counts_form, counts_message, read_learnt
+from mdgan.engine.host_keys import NotMasked
+from mdgan.engine.stages.contract import HostPath, Leaving
+from mdgan.messages import Message
+from mdgan.samples.contract import SampleKind
+from mdgan.samples.pictures.kind import PICTURES
+
+_NO_LOSSES = torch.zeros(2)
+
+
+class HostEncoding:
+    """Counts once, and lets the algorithm begin when the counts of all sites are there.
+
+    Args:
+        counts: by worker, its counts, int64, with noise if they must have some; called once.
+    """
+
+    def __init__(self, kind: SampleKind, counts: Callable[[], Mapping[int, Tensor]]) -> None:
+        self._kind = kind
+        self._counts = counts
+        self._has_told = False
+        self._waiting: list[Callable[[], None]] = []
+        self._is_known = not kind.num_counts
+
+    @classmethod
+    def of_nothing(cls) -> "HostEncoding":
+        """Of samples of which nothing must be learnt."""
+        return cls(PICTURES, dict)
+
+    def once_known(self, then: Callable[[], None]) -> None:
+        """Calls a function as soon as samples can be encoded."""
+        if self._is_known:
+            then()
+        else:
+            self._waiting.append(then)
+
+    def answer(self, question: Message, path: HostPath) -> Message:
+        """Host → server: the counts of all workers here; the server sees sums alone if it must.
+
+        Raises:
+            NotMasked: it has answered already, and two sums would tell what it has answered.
+        """
+        if self._has_told and path.hides_answers:
+            raise NotMasked("it asks a second time how values spread here")
+        self._has_told = True
+        counts = self._counts()
+        if not path.hides_answers:
+            return counts_message(question.iteration, torch.stack(list(counts.values())).sum(0))
+        return path.pack(
+            Leaving(
+                question,
+                {worker: own.double() for worker, own in counts.items()},
+                dict.fromkeys(counts, _NO_LOSSES),
+                dict.fromkeys(counts, 0),
+                about=lambda: {0: hashlib.sha256(b"counts").digest()},
+                form=counts_form(self._kind.num_counts),
+            )
+        )
+
+    def learn(self, message: Message) -> None:
+        """Takes in the counts of all sites, from the server.
+
+        Raises:
+            ValueError: they are malformed.
+        """
+        self._kind.learn(read_learnt(message, self._kind.num_counts))
+        self._is_known = True
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()

@@ -1,0 +1,107 @@
+"""Has all hosts count before training, adds up, and tells every host that comes what was learnt."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mdgan.data.shard import Shard
+from mdgan.engine.counting import (
+    ENCODING_FILE,
+    counts_form,
+    learnt_message,
+    read_counts,
+)
+from mdgan.errors import BadInput
+from mdgan.messages import Kind, Message
+from mdgan.records.run_directory import RunDirectory
+from mdgan.samples.contract import SampleKind
+
+if TYPE_CHECKING:
+    from mdgan.engine.server.engine import Engine
+
+
+class ServerEncoding:
+    """What the server knows of how values spread over all sites.
+
+    Args:
+        run: keeps it.
+        own: the data, where the server has them itself and there are no hosts.
+        goes_on: whether the run goes on, so that it was learnt then.
+        noisy: whether hosts add noise to what they count.
+    """
+
+    def __init__(
+        self,
+        kind: SampleKind,
+        run: RunDirectory,
+        own: Iterable[Shard] = (),
+        *,
+        goes_on: bool = False,
+        noisy: bool = False,
+    ) -> None:
+        self._kind = kind
+        self._run = run
+        self._own = list(own)
+        self._goes_on = goes_on
+        self._noisy = noisy
+        self._told: set[int] = set()
+        self._learnt: Tensor | None = None
+
+    def begin(self, engine: "Engine") -> None:
+        """All workers of the start are there: learns, and tells hosts and the scorer.
+
+        Raises:
+            BadInput: no host has counted.
+        """
+        if not self._kind.num_counts:
+            return
+        if self._goes_on:
+            counts = self._run.read_tensors(ENCODING_FILE)[0]["counts"]
+        elif self._own:
+            counts = torch.stack([shard.counts() for shard in self._own]).sum(0).double()
+        else:
+            counts = self._ask(engine)
+        self._kind.learn(counts)
+        self._learnt = counts
+        if not self._goes_on:
+            self._run.write_tensors(ENCODING_FILE, {"counts": counts}, {})
+        for host in engine.peers.hosts():
+            self.tell(host, engine)
+        engine.scoring.learnt(learnt_message(0, counts))
+
+    def tell(self, host: int, engine: "Engine") -> None:
+        """A host is ready: it hears what was learnt, once."""
+        if self._learnt is not None and host not in self._told:
+            self._told.add(host)
+            engine.tell(host, learnt_message(engine.done, self._learnt))
+
+    def on_lost(self, engine: "Engine") -> None:
+        """Hosts are gone; one that comes back is told again."""
+        self._told.intersection_update(engine.peers.hosts())
+
+    def _ask(self, engine: "Engine") -> Tensor:
+        """Σ of the counts of all hosts that answer, float64."""
+        iteration, path = engine.done + 1, engine.part.path
+        hosts = engine.peers.taking_part()
+        number = self._kind.num_counts
+        if path is not None and path.hides_answers:
+            form = counts_form(number)
+            groups = {worker: 0 for workers in hosts.values() for worker in workers}
+            asked = path.ask(hosts, groups, engine)
+            question = Message(Kind.ASKCOUNTS, iteration, asked.fields)
+            engine.ask(iteration, asked.hosts, lambda _: question)
+            sums = path.collect(iteration, asked, engine, form=form).sums
+            parts = [part.total.double() for part in sums]
+        else:
+            engine.ask(iteration, hosts, lambda _: Message(Kind.ASKCOUNTS, iteration))
+            read = partial(read_counts, num_counts=number, noisy=self._noisy)
+            found = engine.collect(iteration, hosts, read=read).masked
+            parts = [found[host] for host in sorted(found)]
+        if not parts:
+            raise BadInput(
+                "no host has told how values spread over its rows; see the hosts' own output"
+            )
+        return torch.stack(parts).sum(0)
