@@ -1,7 +1,7 @@
 """Files of rows, CSV and Parquet, read against a schema; nothing is guessed."""
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,6 @@ _PIECE = 50_000
 _MOST_SHOWN = 40
 _MOST_NAMES = 5
 _SNIFFED_BYTES = 1 << 16
-_COMMA = str.maketrans(",", ".")
 
 
 class Problem(NamedTuple):
@@ -300,25 +299,23 @@ class _ColumnReader:
             return np.nan
         if not isinstance(self._column, ScaledColumn):
             # A program that has only floats for numbers with gaps writes 1 as 1.0.
-            code = self._codes.get(text, self._codes.get(text.removesuffix(".0")))
+            whole = number_text(text, self._commas).removesuffix(".0")
+            code = self._codes.get(text, self._codes.get(whole))
             if code is None:
                 raise ValueError(f"{_shown(text)!r} is none of its categories")
             return code
-        with_comma = self._commas and text.count(",") == 1 and "." not in text
         try:
-            return self._column.read(text.translate(_COMMA) if with_comma else text)
+            return self._column.read(number_text(text, self._commas))
         except ValueError as error:
             hint = "; write a decimal point, and no other points or commas" if "," in text else ""
             raise ValueError(f"{_shown(text)!r} {error}{hint}") from None
 
 
+def number_text(text: str, commas: bool) -> str:
+    """A number with a decimal point, where a comma may stand for it."""
+    has_comma = commas and text.count(",") == 1 and "." not in text
+    return text.replace(",", ".") if has_comma else text
+
+
 def _shown(text: str) -> str:
     return printable(text, _MOST_SHOWN)
-
-
-def counted(problems: Iterable[Problem]) -> dict[str, int]:
-    """How many problems each column has, the most first."""
-    found: dict[str, int] = {}
-    for problem in problems:
-        found[problem.column] = found.get(problem.column, 0) + 1
-    return dict(sorted(found.items(), key=lambda item: -item[1]))

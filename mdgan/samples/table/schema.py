@@ -17,11 +17,13 @@ from mdgan.errors import BadInput, one_line
 
 MOST_COMMON = 20
 """Common values of a column at most."""
+MOST_CATEGORIES = 10_000
+"""Of a column."""
 _MOST_BYTES = 4 << 20
-_MOST_COLUMNS, _MOST_CATEGORIES, _MOST_DECIMALS = 2_000, 10_000, 12
-_MOST_WHOLE = 1 << 53
+_MOST_COLUMNS, _MOST_DECIMALS = 2_000, 12
+LARGEST_WHOLE = 1 << 53
 """Above it float64 has no longer every whole number."""
-_TOO_LARGE = f"has bounds beyond ±{_MOST_WHOLE:,}, where digits are lost"
+_TOO_LARGE = f"has bounds beyond ±{LARGEST_WHOLE:,}, where digits are lost"
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -310,8 +312,8 @@ def column_kind(column: AnyColumn) -> str:
 
 
 def _of_choices(choices: tuple[str, ...]) -> str:
-    if not 2 <= len(choices) <= _MOST_CATEGORIES:
-        return f"has {len(choices)} categories, must have 2 to {_MOST_CATEGORIES:,}"
+    if not 2 <= len(choices) <= MOST_CATEGORIES:
+        return f"has {len(choices)} categories, must have 2 to {MOST_CATEGORIES:,}"
     if len(set(choices)) < len(choices):
         return f"names category {next(c for c in choices if choices.count(c) > 1)!r} twice"
     strange = [c for c in choices if not c.isprintable() or c != c.strip() or not c]
@@ -329,7 +331,7 @@ def _of_scaled(column: Scaled) -> str:
         return f"low {column.low} has a time zone; leave it out, here and in the files"
     if not (isfinite(low) and isfinite(high) and low < high):
         return f"low {column.low} must be below high {column.high}"
-    if max(abs(low), abs(high)) > _MOST_WHOLE:
+    if max(abs(low), abs(high)) > LARGEST_WHOLE:
         return _TOO_LARGE
     if isinstance(column, NumberColumn) and not 0 <= column.decimals <= _MOST_DECIMALS:
         return f"decimals {column.decimals} must be 0 to {_MOST_DECIMALS}"
