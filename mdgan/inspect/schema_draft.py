@@ -176,7 +176,7 @@ def _of_numbers(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
         low, high = float(values[0]), float(values[-1])
         told.append("few whole numbers; write the kind category where they stand for words")
     else:
-        low, high = _round_bounds(float(values[0]), float(values[-1]), is_whole=is_whole)
+        low, high = _round_bounds(float(values[0]), float(values[-1]), decimals)
     told += _gaps(values, counts, low, high)
     scale = _scale(facts, values, counts, (low, high), is_exact=is_whole)
     if is_whole:
@@ -244,10 +244,9 @@ def _decimals(found: int, span: float) -> int:
     return min(found, max(_USUAL_DECIMALS, useful), _MOST_DECIMALS)
 
 
-def _round_bounds(low: float, high: float, *, is_whole: bool) -> tuple[float, float]:
+def _round_bounds(low: float, high: float, decimals: int) -> tuple[float, float]:
     """Wider bounds of one digit, so that they tell of no row."""
-    exponent = floor(log10(high - low))
-    step = Decimal(10) ** (max(0, exponent) if is_whole else exponent)
+    step = Decimal(10) ** max(floor(log10(high - low)), -decimals)
     least = floor(Decimal(low) / step) * step
     most = ceil(Decimal(high) / step) * step
     return max(float(least), -LARGEST_WHOLE), min(float(most), LARGEST_WHOLE)

@@ -253,8 +253,9 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sha256(self) -> str:
-        """Of what it says, however the file is laid out."""
-        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
+        """Of what it says, however the file is laid out, or whoever made it in Python."""
+        as_read = msgspec.json.decode(msgspec.json.encode(self), type=Schema)  # 1 becomes 1.0
+        return hashlib.sha256(msgspec.json.encode(as_read, order="deterministic")).hexdigest()
 
     def place(self, name: str) -> int:
         """The position of a column, or KeyError."""
@@ -335,6 +336,8 @@ def _of_scaled(column: Scaled) -> str:
         return _TOO_LARGE
     if isinstance(column, NumberColumn) and not 0 <= column.decimals <= _MOST_DECIMALS:
         return f"decimals {column.decimals} must be 0 to {_MOST_DECIMALS}"
+    if isinstance(column, NumberColumn) and [*map(column.rounded, (low, high))] != [low, high]:
+        return f"low {low:.12g} or high {high:.12g} has more than {column.decimals} decimals"
     if len(column.common) > MOST_COMMON:
         return f"has {len(column.common)} common values, at most {MOST_COMMON}"
     if list(column.common) != sorted(set(column.common)):
