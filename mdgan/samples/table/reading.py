@@ -1,8 +1,10 @@
 """Files of rows, CSV and Parquet, read against a schema; nothing is guessed."""
 
 import csv
+import io
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -124,8 +126,7 @@ def _texts_of_csv(path: Path, file: Any) -> Iterator[Texts]:
     head = file.read(_SNIFFED_BYTES)
     if not head.strip():
         raise BadInput(f"{path}: is empty; its first line must name the columns")
-    first = head.lstrip("\r\n").splitlines()[0]
-    separator = max(SEPARATORS, key=first.count)
+    separator = _separator(head)
     file.seek(0)
     reader = _CsvLines(path, csv.reader(file, delimiter=separator, strict=True))
     names: list[str] = []
@@ -152,6 +153,18 @@ def _texts_of_csv(path: Path, file: Any) -> Iterator[Texts]:
     if rows or is_first:
         columns = list(zip(*rows, strict=True)) or [() for _ in names]
         yield Texts(names, lines, columns, commas=separator != ",")
+
+
+def _separator(head: str) -> str:
+    """What separates the columns of a file that begins so."""
+
+    def fits(separator: str) -> tuple[bool, int]:
+        rows = filter(None, csv.reader(io.StringIO(head, newline=""), delimiter=separator))
+        lengths = [len(row) for row in islice(rows, 2)]
+        # A name may hold another separator than that of the file, but then rows are shorter.
+        return lengths[0] > 1 and lengths[0] == lengths[-1], lengths[0]
+
+    return max(SEPARATORS, key=fits)
 
 
 def _encoding_of(path: Path) -> str:

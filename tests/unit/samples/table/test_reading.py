@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from mdgan.errors import BadInput
 from mdgan.samples.table.reading import read_rows
@@ -64,6 +65,13 @@ def test_the_same_row_in_other_words(old: str, new: str, tmp_path: Path) -> None
 def test_decimal_commas_between_semicolons(tmp_path: Path) -> None:
     path = written(tmp_path, HEADER.replace(",", ";"), ROW.replace(",", ";").replace(".", ","))
     assert one_row(path) == VALUES
+
+
+def test_names_with_other_separators_in_them(tmp_path: Path) -> None:
+    schema = Schema(columns=tuple(replace(STUDY.columns[1], name=name) for name in ("a;b;c", "d")))
+    assert read_rows(written(tmp_path, "a;b;c,d", "20,30"), schema).values.tolist() == [[20, 30]]
+    quoted = written(tmp_path, '"a;b;c";d', "20;30")
+    assert read_rows(quoted, schema).values.tolist() == [[20, 30]]
 
 
 def test_columns_are_found_by_name(tmp_path: Path) -> None:
