@@ -1,6 +1,6 @@
 """The data dictionary of a consortium: which columns its tables have, and what may stand in them.
 
-All sites agree on it before anybody trains, and all know it. It is one JSON file.
+All sites agree on it before they train, and all know it. It is one JSON file.
 """
 
 import hashlib
@@ -253,7 +253,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sha256(self) -> str:
-        """Of what it says, however the file is laid out, or whoever made it in Python."""
+        """Of what it says, however the file is laid out, or made in Python."""
         as_read = msgspec.json.decode(msgspec.json.encode(self), type=Schema)  # 1 becomes 1.0
         return hashlib.sha256(msgspec.json.encode(as_read, order="deterministic")).hexdigest()
 

@@ -1,6 +1,6 @@
 """Drafts of schemas: which kind each column gets, what is left out, and what is warned of."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -32,9 +32,9 @@ NUM_ROWS = 400
 RANDOM = Random(0)
 
 
-def drafted(folder: Path, separator: str = ",", **columns: Sequence[object]) -> Draft:
+def drafted(folder: Path, given: Mapping[str, Sequence[object]], separator: str = ",") -> Draft:
     """The draft of a file with some columns, and one that is always there."""
-    columns = {"other": ["a", "b"] * (NUM_ROWS // 2), **columns}
+    columns = {"other": ["a", "b"] * (NUM_ROWS // 2), **given}
     path = folder / "site-1.csv"
     lines = [separator.join(columns)]
     lines += [separator.join(map(str, row)) for row in zip(*columns.values(), strict=True)]
@@ -43,7 +43,7 @@ def drafted(folder: Path, separator: str = ",", **columns: Sequence[object]) -> 
 
 
 def column_of(folder: Path, values: Sequence[object], separator: str = ",") -> AnyColumn:
-    found = drafted(folder, separator, x=values)
+    found = drafted(folder, {"x": values}, separator)
     assert found.left_out == []
     return found.schema.columns[1]
 
@@ -168,13 +168,13 @@ def different(begin: str) -> list[str]:
     ],
 )
 def test_what_is_left_out(name: str, values: Sequence[object], says: str, tmp_path: Path) -> None:
-    found = drafted(tmp_path, **{name: values})
+    found = drafted(tmp_path, {name: values})
     assert found.left_out == [f"{name}: {says}"]
     assert found.schema.names == ["other"]
 
 
 def test_few_places_with_a_number_are_no_names(tmp_path: Path) -> None:
-    found = drafted(tmp_path, hospital_id=some("A", "B", "C"), drug_name=some("x", "y"))
+    found = drafted(tmp_path, {"hospital_id": some("A", "B", "C"), "drug_name": some("x", "y")})
     assert found.schema.names == ["other", "hospital_id", "drug_name"]
 
 
@@ -207,13 +207,13 @@ def test_few_places_with_a_number_are_no_names(tmp_path: Path) -> None:
     ],
 )
 def test_warnings(values: Sequence[object], says: str, tmp_path: Path) -> None:
-    (told,) = drafted(tmp_path, x=values).warnings
+    (told,) = drafted(tmp_path, {"x": values}).warnings
     bound = "9000.5" in says
     assert told.startswith(f"x: {says.replace('9000.5', '10000') if bound else says}")
 
 
 def test_one_warning_for_several_columns(tmp_path: Path) -> None:
-    (told,) = drafted(tmp_path, x=some(1, 2, 3), y=some(3, 4)).warnings
+    (told,) = drafted(tmp_path, {"x": some(1, 2, 3), "y": some(3, 4)}).warnings
     assert told == "x, y: few whole numbers; write the kind category where they stand for words"
 
 
