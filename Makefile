@@ -36,7 +36,7 @@ endif
 	@touch $@
 
 $(DEV_STAMP): $(STAMP)
-	$(PIP) --editable '.[plots,inception,privacy,tensorboard,wandb,mlflow,dev,docs,fuzz]'
+	$(PIP) --editable '.[plots,inception,privacy,tables,tensorboard,volumes,wandb,mlflow,dev,docs,fuzz]'
 	@touch $@
 
 wheel: $(STAMP) ## build dist/mdgan-….whl, to install on other machines

@@ -1,7 +1,7 @@
 """569 rows of a clinical table, 31 columns; they come with scikit-learn.
 
 Wolberg, Street and Mangasarian's breast cancer data (Wisconsin, 1995): 30 measurements of the
-nuclei of cells in a fine needle aspirate, and the diagnosis. Workers train on 455 rows; 114, a
+nuclei of cells in a fine needle aspirate, and the diagnosis. Workers train on 456 rows; 113, a
 fifth of each diagnosis, drawn at random once and for all, are held out for scores.
 """
 

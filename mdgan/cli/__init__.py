@@ -19,6 +19,7 @@ from mdgan.cli.help import Commands
 from mdgan.cli.inspect import audit, datasets, evaluate, report, sample, trace, watch
 from mdgan.cli.logs import prepare_streams, show_logs
 from mdgan.cli.plan import plan
+from mdgan.cli.schema import schema
 from mdgan.cli.train import join, standalone, standby, train
 from mdgan.errors import BadInput, cannot_write, is_of_disk
 
@@ -44,7 +45,7 @@ def cli(context: click.Context) -> None:
 
 
 for _command in (
-    *(datasets, plan, train, watch, report, sample, evaluate, trace, standalone, compare),
+    *(datasets, schema, plan, train, watch, report, sample, evaluate, trace, standalone, compare),
     *(audit, credentials, join, standby, chaos),
 ):
     cli.add_command(_command)

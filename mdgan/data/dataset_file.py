@@ -47,7 +47,6 @@ class PreparedData:
 
     Attributes:
         agreed: texts by name that must be equal on all ranks, such as the hash of a schema.
-        defaults: settings where the user gives none, beside the file's DEFAULTS.
         reads_files: whether the data lie where the user says.
     """
 
@@ -57,7 +56,6 @@ class PreparedData:
     held_out: Callable[[Path], Partitioner] | None = None
     num_classes: int | None = None
     agreed: Mapping[str, str] = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
     reads_files: bool = True
 
 
@@ -122,7 +120,6 @@ class DatasetFile:
             num_classes=found.num_classes,
             agreed=found.agreed,
             reads_files=found.reads_files,
-            defaults={**self.defaults, **modern(found.defaults, str(self.path))},
         )
 
     def check_folder(self, flag: str, folder: str | None) -> None:

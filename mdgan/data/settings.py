@@ -97,7 +97,6 @@ class DataSettings(Settings, group="data"):
         "For --dataset table: the file that says what columns there are; see mdgan schema.",
         text(),
         metavar="FILE",
-        is_usual=True,
     )
     target: str | None = setting(
         None,

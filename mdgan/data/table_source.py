@@ -67,22 +67,14 @@ def prepare_table(settings: DataSettings) -> PreparedData:
             "--dataset table: needs --schema FILE, which says what columns there are; "
             "mdgan schema draft FILE makes one"
         )
-    schema = read_schema(path_of(settings.schema))
-    if settings.data_dir is None:
-        raise BadInput(
-            "--dataset table: needs --data-dir, a CSV or Parquet file or a folder of them; {rank} "
-            "in it stands for the number of the site"
-        )
-    own = {"partition": "none"} if "{rank}" in settings.data_dir else {}
-    kind = TableKind(schema, settings.target)
-    return table_data(kind, partial(_open, kind), defaults=own)
+    kind = TableKind(read_schema(path_of(settings.schema)), settings.target)
+    return table_data(kind, partial(_open, kind))
 
 
 def table_data(
     kind: TableKind,
     rows_of: Callable[[Path], TablePartitioner],
     held_out: Callable[[Path], TablePartitioner] | None = None,
-    defaults: dict[str, str] | None = None,
     *,
     reads_files: bool = True,
 ) -> PreparedData:
@@ -94,11 +86,15 @@ def table_data(
         held_out,
         kind.num_classes,
         agreed={"schema_sha256": kind.schema.sha256},
-        defaults=defaults or {},
         reads_files=reads_files,
     )
 
 
 def _open(kind: TableKind, path: Path) -> TablePartitioner:
+    if not path.exists():
+        raise BadInput(
+            f"--data-dir {path}: no such file; give a CSV or Parquet file, or a folder of them; "
+            "{rank} in it stands for the number of the site"
+        )
     target = None if kind.target is None else kind.schema.columns[kind.target].name
     return TablePartitioner(kind, read_rows(path, kind.schema, target))

@@ -1,8 +1,10 @@
 """Files of rows, CSV and Parquet, read against a schema; nothing is guessed."""
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import io
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,8 +22,8 @@ MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", ".",
 SEPARATORS = ",;\t"
 _PIECE = 50_000
 _MOST_SHOWN = 40
+_MOST_NAMES = 5
 _SNIFFED_BYTES = 1 << 16
-_COMMA = str.maketrans(",", ".")
 
 
 class Problem(NamedTuple):
@@ -113,11 +115,9 @@ def texts_of_file(path: Path) -> Iterator[Texts]:
             yield from _texts_of_csv(path, file)
     except UnicodeDecodeError as error:
         raise BadInput(
-            f"{path}: is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8, for "
-            "example with iconv -f latin1 -t utf-8"
+            f"{path}: is not UTF-8 but maybe {_encoding_of(path)}; save it as UTF-8, for example "
+            f"with iconv -f {_encoding_of(path)} -t UTF-8"
         ) from error
-    except csv.Error as error:
-        raise BadInput(f"{path}: is no CSV file ({error})") from error
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
 
@@ -126,10 +126,9 @@ def _texts_of_csv(path: Path, file: Any) -> Iterator[Texts]:
     head = file.read(_SNIFFED_BYTES)
     if not head.strip():
         raise BadInput(f"{path}: is empty; its first line must name the columns")
-    first = head.lstrip("\r\n").splitlines()[0]
-    separator = max(SEPARATORS, key=first.count)
+    separator = _separator(head)
     file.seek(0)
-    reader = csv.reader(file, delimiter=separator, strict=True)
+    reader = _CsvLines(path, csv.reader(file, delimiter=separator, strict=True))
     names: list[str] = []
     for row in reader:
         if row:
@@ -137,8 +136,9 @@ def _texts_of_csv(path: Path, file: Any) -> Iterator[Texts]:
             break
     rows: list[list[str]] = []
     lines: list[int] = []
-    line, is_first = reader.line_num + 1, True
+    is_first = True
     for row in reader:
+        line = reader.begin
         if row and len(row) != len(names):
             raise BadInput(
                 f"{path}, row {line}: has {len(row)} values, and the header names {len(names)} "
@@ -147,13 +147,51 @@ def _texts_of_csv(path: Path, file: Any) -> Iterator[Texts]:
         if row:
             rows.append(row)
             lines.append(line)
-        line = reader.line_num + 1
         if len(rows) == _PIECE:
             yield Texts(names, lines, list(zip(*rows, strict=True)), commas=separator != ",")
             rows, lines, is_first = [], [], False
     if rows or is_first:
         columns = list(zip(*rows, strict=True)) or [() for _ in names]
         yield Texts(names, lines, columns, commas=separator != ",")
+
+
+def _separator(head: str) -> str:
+    """What separates the columns of a file that begins so."""
+
+    def fits(separator: str) -> tuple[bool, int]:
+        rows = filter(None, csv.reader(io.StringIO(head, newline=""), delimiter=separator))
+        lengths = [len(row) for row in islice(rows, 2)]
+        # A name may hold another separator than that of the file, but then rows are shorter.
+        return lengths[0] > 1 and lengths[0] == lengths[-1], lengths[0]
+
+    return max(SEPARATORS, key=fits)
+
+
+def _encoding_of(path: Path) -> str:
+    """Which encoding a file has that is not UTF-8, as far as its first bytes tell."""
+    with path.open("rb") as file:
+        head = file.read(2)
+    return "UTF-16" if head in (b"\xff\xfe", b"\xfe\xff") else "latin1"
+
+
+class _CsvLines:
+    """The rows of a reader, and in which line of the file each begins."""
+
+    def __init__(self, path: Path, reader: Any) -> None:
+        self._path = path
+        self._reader = reader
+        self.begin = 1
+
+    def __iter__(self) -> "_CsvLines":
+        return self
+
+    def __next__(self) -> list[str]:
+        self.begin = self._reader.line_num + 1
+        try:
+            row: list[str] = next(self._reader)
+        except csv.Error as error:
+            raise BadInput(f"{self._path}, row {self.begin}: is no row of CSV ({error})") from error
+        return row
 
 
 def _texts_of_parquet(path: Path) -> Iterator[Texts]:
@@ -204,7 +242,13 @@ def _read_file(
 
 
 def _check_header(path: Path, names: Sequence[str], schema: Schema, on_problem: OnProblem) -> None:
-    for name in names:
+    if not set(names) & set(schema.names):
+        shown = ", ".join(map(_shown, names[:_MOST_NAMES]))
+        raise BadInput(
+            f"{path}: its first line, {shown}, names no column of the schema "
+            f"({', '.join(schema.names[:_MOST_NAMES])}, …)"
+        )
+    for name in dict.fromkeys(names):
         if names.count(name) > 1:
             on_problem(Problem(path, 0, _shown(name), "occurs twice in the header"))
         if name not in schema.names:
@@ -243,51 +287,48 @@ class _ColumnReader:
         self._missing = MISSING - self._codes.keys()
 
     def read(self, texts: Sequence[str], lines: Sequence[int]) -> NDArray[np.float64]:
-        """The values, float64 [n], NaN where one is missing."""
+        """The values, float64 [n], NaN where one is missing, or does not fit."""
         known: dict[str, float] = {}
-        found = np.empty(len(texts))
-        for place, text in enumerate(texts):
-            value = known.get(text)
-            if value is None:
-                value = self._value(text, lines[place])
-                if value == value and len(known) < _PIECE:
-                    known[text] = value
-            if value != value:
-                self._miss(text, lines[place])
-            found[place] = value
-        return found
+        refused: dict[str, str] = {}
+        for text in dict.fromkeys(texts):
+            try:
+                known[text] = self._value(text.strip())
+            except ValueError as error:
+                known[text], refused[text] = np.nan, str(error)
+        if refused:
+            for text, line in zip(texts, lines, strict=True):
+                if text in refused:
+                    problem = Problem(self._path, line, self._column.name, refused[text])
+                    self._on_problem(problem)
+        return np.fromiter(map(known.__getitem__, texts), dtype=np.float64, count=len(texts))
 
-    def _value(self, text: str, line: int) -> float:
-        """The value of a text; NaN where one is missing, or does not fit."""
-        text = text.strip()
+    def _value(self, text: str) -> float:
+        """The value of a text; raises ValueError in words."""
         if text in self._missing:
+            if self._is_target:
+                raise ValueError("is missing, and every row needs the target")
+            if not self._column.may_be_missing:
+                raise ValueError("is missing, and the schema does not let it be")
             return np.nan
+        if not isinstance(self._column, ScaledColumn):
+            # A program that has only floats for numbers with gaps writes 1 as 1.0.
+            whole = number_text(text, self._commas).removesuffix(".0")
+            code = self._codes.get(text, self._codes.get(whole))
+            if code is None:
+                raise ValueError(f"{_shown(text)!r} is none of its categories")
+            return code
         try:
-            if isinstance(self._column, ScaledColumn):
-                with_comma = self._commas and text.count(",") == 1 and "." not in text
-                return self._column.read(text.translate(_COMMA) if with_comma else text)
-            return self._codes[text]
-        except (ValueError, KeyError) as error:
-            why = str(error) if isinstance(error, ValueError) else "is none of its categories"
-            self._tell(line, f"{_shown(text)!r} {why}")
-            return np.nan
+            return self._column.read(number_text(text, self._commas))
+        except ValueError as error:
+            hint = "; write a decimal point, and no other points or commas" if "," in text else ""
+            raise ValueError(f"{_shown(text)!r} {error}{hint}") from None
 
-    def _miss(self, text: str, line: int) -> None:
-        if text.strip() in self._missing and (self._is_target or not self._column.may_be_missing):
-            why = "every row needs the target" if self._is_target else "the schema does not let it"
-            self._tell(line, f"is missing, and {why}")
 
-    def _tell(self, line: int, why: str) -> None:
-        self._on_problem(Problem(self._path, line, self._column.name, why))
+def number_text(text: str, commas: bool) -> str:
+    """A number with a decimal point, where a comma may stand for it."""
+    has_comma = commas and text.count(",") == 1 and "." not in text
+    return text.replace(",", ".") if has_comma else text
 
 
 def _shown(text: str) -> str:
     return printable(text, _MOST_SHOWN)
-
-
-def counted(problems: Iterable[Problem]) -> dict[str, int]:
-    """How many problems each column has, the most first."""
-    found: dict[str, int] = {}
-    for problem in problems:
-        found[problem.column] = found.get(problem.column, 0) + 1
-    return dict(sorted(found.items(), key=lambda item: -item[1]))

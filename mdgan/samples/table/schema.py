@@ -1,11 +1,12 @@
 """The data dictionary of a consortium: which columns its tables have, and what may stand in them.
 
-All sites agree on it before anybody trains, and all know it. It is one JSON file.
+All sites agree on it before they train, and all know it. It is one JSON file.
 """
 
 import hashlib
+import re
 from collections.abc import Iterator
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from math import isfinite
 from pathlib import Path
 from typing import Literal
@@ -16,10 +17,13 @@ from mdgan.errors import BadInput, one_line
 
 MOST_COMMON = 20
 """Common values of a column at most."""
+MOST_CATEGORIES = 10_000
+"""Of a column."""
 _MOST_BYTES = 4 << 20
-_MOST_COLUMNS, _MOST_CATEGORIES, _MOST_DECIMALS = 2_000, 10_000, 12
-_MOST_WHOLE = 1 << 53
+_MOST_COLUMNS, _MOST_DECIMALS = 2_000, 12
+LARGEST_WHOLE = 1 << 53
 """Above it float64 has no longer every whole number."""
+_TOO_LARGE = f"has bounds beyond ±{LARGEST_WHOLE:,}, where digits are lost"
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -136,7 +140,7 @@ class DateColumn(ScaledColumn, frozen=True, kw_only=True, tag="date"):
     def read(self, text: str) -> float:
         """See `ScaledColumn`."""
         try:
-            days = (date.fromisoformat(text) - date.fromisoformat(self.low)).days
+            days = (day_of(text) - date.fromisoformat(self.low)).days
         except ValueError:
             raise ValueError("is no date such as 2024-12-31") from None
         return _within(float(days), self.bounds, (self.low, self.high))
@@ -161,7 +165,7 @@ class TimeColumn(ScaledColumn, frozen=True, kw_only=True, tag="time"):
     def read(self, text: str) -> float:
         """See `ScaledColumn`."""
         try:
-            passed = datetime.fromisoformat(text) - datetime.fromisoformat(self.low)
+            passed = moment_of(text) - datetime.fromisoformat(self.low)
         except (ValueError, TypeError):  # no moment, or one with a time zone
             raise ValueError("is no moment such as 2024-12-31T23:59:59") from None
         return _within(passed.total_seconds() // 1, self.bounds, (self.low, self.high))
@@ -205,6 +209,32 @@ class OrderedColumn(Column, frozen=True, kw_only=True, tag="ordered"):
         return self.categories
 
 
+def moment_of(text: str) -> datetime:
+    """A date with or without a time: 2024-12-31T23:59, 31.12.2024 23:59 or 2024/12/31.
+
+    Raises:
+        ValueError: it is none of these. 1/2/2024 is none, since it may be of January or February.
+    """
+    if found := _DAY_FIRST.fullmatch(text):
+        day, month, year, rest = found.groups()
+        text = f"{year}-{month:0>2}-{day:0>2}{rest}"
+    elif found := _SLASHES.fullmatch(text):
+        text = "{}-{}-{}{}".format(*found.groups())
+    return datetime.fromisoformat(text)
+
+
+_DAY_FIRST = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(.*)")
+_SLASHES = re.compile(r"(\d{4})/(\d\d)/(\d\d)(.*)")
+
+
+def day_of(text: str) -> date:
+    """A date, as `moment_of`; it may be written as the midnight at which it begins."""
+    moment = moment_of(text)
+    if moment.tzinfo is not None or moment.time() != time():
+        raise ValueError("is no date")
+    return moment.date()
+
+
 Scaled = NumberColumn | WholeColumn | DateColumn | TimeColumn
 Chosen = YesNoColumn | CategoryColumn | OrderedColumn
 AnyColumn = Scaled | Chosen
@@ -223,8 +253,9 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sha256(self) -> str:
-        """Of what it says, however the file is laid out."""
-        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
+        """Of what it says, however the file is laid out, or made in Python."""
+        as_read = msgspec.json.decode(msgspec.json.encode(self), type=Schema)  # 1 becomes 1.0
+        return hashlib.sha256(msgspec.json.encode(as_read, order="deterministic")).hexdigest()
 
     def place(self, name: str) -> int:
         """The position of a column, or KeyError."""
@@ -242,18 +273,18 @@ def read_schema(path: Path) -> Schema:
     """Reads and checks a schema's file."""
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise BadInput(f"--schema {path}: has more than {_MOST_BYTES:,} bytes")
+            raise BadInput(f"{path}: has more than {_MOST_BYTES:,} bytes, so it is no schema")
         content = path.read_bytes()
     except OSError as error:
         raise BadInput(
-            f"--schema {path}: cannot be read ({error.strerror}); mdgan schema draft makes one"
+            f"{path}: cannot be read ({error.strerror}); mdgan schema draft makes one"
         ) from error
     try:
         schema = msgspec.json.decode(content, type=Schema)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise BadInput(f"--schema {path}: is no schema ({one_line(error)})") from error
+        raise BadInput(f"{path}: is no schema ({one_line(error)})") from error
     for problem in problems_of(schema):
-        raise BadInput(f"--schema {path}: {problem}")
+        raise BadInput(f"{path}: {problem}")
     return schema
 
 
@@ -276,9 +307,14 @@ def problems_of(schema: Schema) -> Iterator[str]:
             yield f"column {shown}: {problem}"
 
 
+def column_kind(column: AnyColumn) -> str:
+    """The kind of a column, as the file says it."""
+    return str(column.__struct_config__.tag)
+
+
 def _of_choices(choices: tuple[str, ...]) -> str:
-    if not 2 <= len(choices) <= _MOST_CATEGORIES:
-        return f"has {len(choices)} categories, must have 2 to {_MOST_CATEGORIES:,}"
+    if not 2 <= len(choices) <= MOST_CATEGORIES:
+        return f"has {len(choices)} categories, must have 2 to {MOST_CATEGORIES:,}"
     if len(set(choices)) < len(choices):
         return f"names category {next(c for c in choices if choices.count(c) > 1)!r} twice"
     strange = [c for c in choices if not c.isprintable() or c != c.strip() or not c]
@@ -288,14 +324,20 @@ def _of_choices(choices: tuple[str, ...]) -> str:
 def _of_scaled(column: Scaled) -> str:
     try:
         low, high = column.bounds
-    except (ValueError, TypeError):
-        return f"low {column.low!r:.40} or high {column.high!r:.40} is no date, or not of its kind"
+    except (ValueError, TypeError):  # TypeError: of two moments one has a time zone
+        return f"low {column.low!r:.40} or high {column.high!r:.40} is no {column_kind(column)}"
+    except OverflowError:
+        return _TOO_LARGE
+    if isinstance(column, TimeColumn) and datetime.fromisoformat(column.low).tzinfo:
+        return f"low {column.low} has a time zone; leave it out, here and in the files"
     if not (isfinite(low) and isfinite(high) and low < high):
         return f"low {column.low} must be below high {column.high}"
-    if max(abs(low), abs(high)) > _MOST_WHOLE:
-        return f"has values beyond ±{_MOST_WHOLE:,}, which lose digits"
+    if max(abs(low), abs(high)) > LARGEST_WHOLE:
+        return _TOO_LARGE
     if isinstance(column, NumberColumn) and not 0 <= column.decimals <= _MOST_DECIMALS:
         return f"decimals {column.decimals} must be 0 to {_MOST_DECIMALS}"
+    if isinstance(column, NumberColumn) and [*map(column.rounded, (low, high))] != [low, high]:
+        return f"low {low:.12g} or high {high:.12g} has more than {column.decimals} decimals"
     if len(column.common) > MOST_COMMON:
         return f"has {len(column.common)} common values, at most {MOST_COMMON}"
     if list(column.common) != sorted(set(column.common)):

@@ -57,8 +57,8 @@ REFUSED = [
     ("Z_DIM = 5", "Z_DIM = 5\nraise ValueError('two\\nlines')", ["two lines"]),
     ("Z_DIM = 5", "Z_DIM = 5\nHeldOut = 5", ["HeldOut = 5 must be a Partitioner"]),
     *(
-        ("SHAPE = (1, 4, 4)", f"SHAPE = {shape}", [f"SHAPE = {shape} must be (channels, height,"])
-        for shape in ("4", "(4, 4)", "[1, 4, 4]", "(1, 4, 0)", "(1, 4, -4)", "(1, 4.0, 4)")
+        ("SHAPE = (1, 4, 4)", f"SHAPE = {shape}", [f"SHAPE = {shape} must be a tuple of whole"])
+        for shape in ("4", "[1, 4, 4]", "(1, 4, 0)", "(1, 4, -4)", "(1, 4.0, 4)")
     ),
     *(
         ("Z_DIM = 5", f"Z_DIM = {z_dim}", [f"Z_DIM = {z_dim} must be a positive integer"])
@@ -136,7 +136,8 @@ def test_unknown_name_lists_what_there_is_and_suggests_the_nearest(tmp_path: Pat
         load("mnits", str(tmp_path))
     message = str(caught.value)
     assert (
-        "--dataset mnits: not found among bars, celeba, cifar10, digits, folder, mnist" in message
+        "--dataset mnits: not found among bars, breast-cancer, celeba, cifar10, digits, folder, "
+        "mnist, table; did you mean" in message
     )
     assert message.endswith("; did you mean 'mnist'?")
 

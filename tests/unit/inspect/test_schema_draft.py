@@ -1,0 +1,252 @@
+"""Drafts of schemas: which kind each column gets, what is left out, and what is warned of."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdgan.errors import BadInput
+from mdgan.inspect.schema_draft import Draft, draft
+from mdgan.samples.table.reading import read_rows
+from mdgan.samples.table.rows import Rows
+from mdgan.samples.table.schema import (
+    AnyColumn,
+    CategoryColumn,
+    DateColumn,
+    NumberColumn,
+    TimeColumn,
+    WholeColumn,
+    YesNoColumn,
+    problems_of,
+    read_schema,
+    schema_text,
+)
+from mdgan.samples.table.writing import csv_of
+from tests.unit.samples.table.tables import tables
+
+NUM_ROWS = 400
+RANDOM = Random(0)
+
+
+def drafted(folder: Path, given: Mapping[str, Sequence[object]], separator: str = ",") -> Draft:
+    """The draft of a file with some columns, and one that is always there."""
+    columns = {"other": ["a", "b"] * (NUM_ROWS // 2), **given}
+    path = folder / "site-1.csv"
+    lines = [separator.join(columns)]
+    lines += [separator.join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return draft(path)
+
+
+def column_of(folder: Path, values: Sequence[object], separator: str = ",") -> AnyColumn:
+    found = drafted(folder, {"x": values}, separator)
+    assert found.left_out == []
+    return found.schema.columns[1]
+
+
+def some(*values: object) -> list[object]:
+    """Rows with these values, in turn."""
+    return [values[place % len(values)] for place in range(NUM_ROWS)]
+
+
+AGES = [RANDOM.randint(18, 93) for _ in range(NUM_ROWS)]
+PARTS = [f"{RANDOM.gauss(70, 10):.1f}" for _ in range(NUM_ROWS)]
+DAYS = [f"{RANDOM.randint(2019, 2021)}-0{RANDOM.randint(1, 9)}-15" for _ in range(NUM_ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("values", "column"),
+    [
+        (AGES, WholeColumn(name="x", low=10, high=100)),
+        (some(1, 2, 3), WholeColumn(name="x", low=1, high=3, common=(1, 2, 3))),
+        (some(*range(1_000, 1_200)), WholeColumn(name="x", low=1000, high=1200)),
+        (some("0.5", "-0.25", "7"), NumberColumn(name="x", low=-1, high=7, decimals=2)),
+        (some("No", "Yes"), YesNoColumn(name="x", no="No", yes="Yes")),
+        (some("True", "False"), YesNoColumn(name="x", no="False", yes="True")),
+        (some(0, 1), YesNoColumn(name="x", no="0", yes="1")),
+        (some("1.0", "0.0"), YesNoColumn(name="x", no="0", yes="1")),
+        (some("nein", "ja"), YesNoColumn(name="x", no="nein", yes="ja")),
+        (some("0", "1", "NA"), YesNoColumn(name="x", no="0", yes="1", may_be_missing=True)),
+        (some("F", "M"), CategoryColumn(name="x", categories=("F", "M"))),
+        (some("01234", "98765"), CategoryColumn(name="x", categories=("01234", "98765"))),
+        (DAYS, DateColumn(name="x", low="2019-01-01", high="2021-12-31")),
+        (
+            ["{2}.{1}.{0}".format(*day.split("-")) for day in DAYS],
+            DateColumn(name="x", low="2019-01-01", high="2021-12-31"),
+        ),
+        (
+            [f"{day} 12:0{n % 10}" for n, day in enumerate(DAYS)],
+            TimeColumn(name="x", low="2019-01-01T00:00:00", high="2021-12-31T23:59:59"),
+        ),
+    ],
+)
+def test_kinds_and_bounds(values: Sequence[object], column: AnyColumn, tmp_path: Path) -> None:
+    found = column_of(tmp_path, values)
+    if isinstance(column, NumberColumn | DateColumn):
+        assert isinstance(found, NumberColumn | DateColumn)
+        assert (found.low, found.high, found.name) == (column.low, column.high, column.name)
+    else:
+        assert found == column
+
+
+def test_decimals_are_those_that_tell_something(tmp_path: Path) -> None:
+    for values, decimals in (
+        (PARTS, 1),
+        ([f"{RANDOM.random():.15f}" for _ in range(NUM_ROWS)], 7),
+        ([f"{RANDOM.random() / 1e4:.15f}" for _ in range(NUM_ROWS)], 11),
+        ([f"{RANDOM.random() * 1e9:.15f}" for _ in range(NUM_ROWS)], 6),
+    ):
+        found = column_of(tmp_path, values)
+        assert isinstance(found, NumberColumn)
+        assert found.decimals == decimals
+
+
+def test_decimal_commas(tmp_path: Path) -> None:
+    values = [text.replace(".", ",") for text in PARTS]
+    assert column_of(tmp_path, values, ";") == column_of(tmp_path, PARTS)
+    assert column_of(tmp_path, some("0,0", "1,0"), "\t") == YesNoColumn(name="x", no="0", yes="1")
+
+
+def test_what_many_rows_share_is_common(tmp_path: Path) -> None:
+    values = [0 if place % 4 == 0 else text for place, text in enumerate(PARTS)]
+    found = column_of(tmp_path, values)
+    assert isinstance(found, NumberColumn)
+    assert found.common == (0,)
+
+
+def test_long_tails(tmp_path: Path) -> None:
+    found = column_of(tmp_path, [f"{RANDOM.lognormvariate(8, 2):.2f}" for _ in range(NUM_ROWS)])
+    assert isinstance(found, NumberColumn)
+    assert found.spacing == "log"
+    found = column_of(tmp_path, PARTS)
+    assert isinstance(found, NumberColumn)
+    assert found.spacing == "linear"
+
+
+def different(begin: str) -> list[str]:
+    return [f"{begin}{number}" for number in range(NUM_ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "says"),
+    [
+        ("patient_id", different("p"), "is called id and has many different values"),
+        ("patientID", AGES, "is called id and has many different values"),
+        ("E-mail", some("a@b.c", "d@e.f"), "is called mail, which names a person"),
+        ("surname", different("Miller "), "is called surname and has many different values"),
+        ("who", different("Miller "), "has another text in nearly every row: names, keys or prose"),
+        ("why", some("he said " * 9, "she said " * 9), "has long texts: prose"),
+        ("row", range(1, NUM_ROWS + 1), "numbers the rows one after the other, like a key"),
+        (
+            "account",
+            [10**17 + 7 * place for place in range(NUM_ROWS)],
+            "has numbers so large that digits are lost, like a key",
+        ),
+        ("const", some(3), "says '3' in every row"),
+        ("empty", some("", "NA"), "has no value in any row"),
+        (
+            "seen",
+            some("1/2/2020", "13/2/2020"),
+            "has dates like '1/2/2020', where day and month may be taken for each other; write "
+            "2024-12-31",
+        ),
+        (
+            "seen",
+            some("2020-01-01T07:00Z", "2020-01-02T07:00Z"),
+            "has moments with a time zone; write all in the same, and leave it out",
+        ),
+        (
+            "lab",
+            [*PARTS[1:], ">100"],
+            "has numbers, but in 1 row others, such as '>100'; correct or empty those",
+        ),
+        ("odd", some("a", "b\x1b[2J"), "has characters that cannot be printed, in 'b?[2J'"),
+    ],
+)
+def test_what_is_left_out(name: str, values: Sequence[object], says: str, tmp_path: Path) -> None:
+    found = drafted(tmp_path, {name: values})
+    assert found.left_out == [f"{name}: {says}"]
+    assert found.schema.names == ["other"]
+
+
+def test_few_places_with_a_number_are_no_names(tmp_path: Path) -> None:
+    found = drafted(tmp_path, {"hospital_id": some("A", "B", "C"), "drug_name": some("x", "y")})
+    assert found.schema.names == ["other", "hospital_id", "drug_name"]
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (
+            [*PARTS[1:], "9000.5"],
+            "the upper bound 9000.5 tells of 1 row, far above the others",
+        ),
+        ([*PARTS[1:], "-9000.5"], "the lower bound -9000.5 tells of 1 row, far below the others"),
+        (
+            [*some("a", "b")[4:], "c", "d", "e", "f"],
+            "categories 'c', 'd', 'e' and 1 more with fewer than 10 rows; join rare ones, here and "
+            "in the files, or write all that your protocol has",
+        ),
+        (some("Bonn", "bonn"), "'Bonn' and 'bonn' may be the same category"),
+        (
+            some("None", "some", "many"),
+            "'None' in 134 rows is taken as missing; add it to the categories if it is one",
+        ),
+        (
+            some(1, 2, 3),
+            "few whole numbers; write the kind category where they stand for words",
+        ),
+        (
+            [7 * place for place in range(NUM_ROWS)],
+            "every row has a number of its own; leave it out if it is a key",
+        ),
+    ],
+)
+def test_warnings(values: Sequence[object], says: str, tmp_path: Path) -> None:
+    (told,) = drafted(tmp_path, {"x": values}).warnings
+    bound = "9000.5" in says
+    assert told.startswith(f"x: {says.replace('9000.5', '10000') if bound else says}")
+
+
+def test_one_warning_for_several_columns(tmp_path: Path) -> None:
+    (told,) = drafted(tmp_path, {"x": some(1, 2, 3), "y": some(3, 4)}).warnings
+    assert told == "x, y: few whole numbers; write the kind category where they stand for words"
+
+
+def test_files_without_a_schema(tmp_path: Path) -> None:
+    path = tmp_path / "site-1.csv"
+    for text, says in (
+        ("a,b\n", "has no row; give a file with rows below its header"),
+        ("a,b\n1,2\n", "no column is left for a schema: a: says '1' in every row; b: says '2' in"),
+    ):
+        path.write_text(text)
+        with pytest.raises(BadInput) as refused:
+            draft(path)
+        assert str(refused.value).startswith(f"{path}: {says}")
+    path.write_text("a,a\n1,2\n")
+    with pytest.raises(BadInput, match="column 'a': a name occurs twice, or is none"):
+        draft(path)
+
+
+@given(tables().filter(lambda rows: len(rows) > 1), st.sampled_from([1, 12]))
+def test_all_rows_fit_the_draft(rows: Rows, times: int) -> None:
+    """Whatever is in a file: its draft is a schema, and its rows without what it lacks fit."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "rows.csv")
+        header, *lines = csv_of(rows).decode().splitlines(keepends=True)
+        path.write_text("".join([header, *lines * times]), encoding="utf-8", newline="")
+        try:
+            found = draft(path)
+        except BadInput:
+            return
+        assert list(problems_of(found.schema)) == []
+        Path(folder, "study.json").write_text(schema_text(found.schema), encoding="utf-8")
+        assert read_schema(Path(folder, "study.json")) == found.schema
+        problems: list[str] = []
+        read_rows(path, found.schema, on_problem=lambda problem: problems.append(str(problem)))
+        # "NA" as a category of the first schema is a missing value to the draft.
+        assert [line for line in problems if "is not in the schema" not in line] == []
