@@ -35,9 +35,9 @@ from mdgan.launch.faults import FAULTS
 from mdgan.launch.minder import ENDS_WITH_INPUT, end_with_input
 from mdgan.observe.progress import duration
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.values import said
+from mdgan.records.score_names import in_short
 from mdgan.report.build import PAGE_NAME, check_plots_extra, write_report
-from mdgan.report.numbers.scores import last_score
+from mdgan.report.numbers.scores import score_events
 from mdgan.storage.whole_file import write_output
 
 _log = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ class TrainingQueue:
             process.end(0.0)
             took = duration(time.monotonic() - process.began)
             if status == 0:
-                self._tell(training, f"finished in {took}{_last_fid(training)}")
+                self._tell(training, f"finished in {took}{_last_score(training)}")
             elif not self._goes_on_after_fault(training):
                 self.failed.append(training)
                 how = f"signal {-status}" if status < 0 else f"exit status {status}"
@@ -260,9 +260,10 @@ def _remove(folder: Path) -> None:
         raise BadInput(f"{folder}: cannot remove it ({error.strerror})") from error
 
 
-def _last_fid(training: Training) -> str:
+def _last_score(training: Training) -> str:
     try:
-        score = last_score(RecordedRun.read(training.folder), "fid")
+        events = score_events(RecordedRun.read(training.folder))
     except BadInput:
         return ""
-    return f", FID {said(score.value)}" if score else ", not scored"
+    said = in_short(events[-1].scores) if events else ""
+    return f", {said or 'not scored'}"

@@ -30,6 +30,10 @@ _SCORES: tuple[tuple[str, str, Said], ...] = (
     ("inception_score", "score", said),
     ("coverage", "coverage", said),
     ("classes_covered", "classes", said),
+    ("column_shapes", "shapes", said),
+    ("pair_trends", "trends", said),
+    ("tstr_lr", "AUC of LR", said),
+    ("tstr_gb", "AUC of GB", said),
 )
 _OTHERS: tuple[tuple[str, str, Said], ...] = (
     ("samples_processed", "samples", said),

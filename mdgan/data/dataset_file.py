@@ -48,6 +48,7 @@ class PreparedData:
     Attributes:
         agreed: texts by name that must be equal on all ranks, such as the hash of a schema.
         reads_files: whether the data lie where the user says.
+        keeps: files by name that a run keeps to read its samples later, such as a schema.
     """
 
     shape: Shape
@@ -57,6 +58,7 @@ class PreparedData:
     num_classes: int | None = None
     agreed: Mapping[str, str] = field(default_factory=dict)
     reads_files: bool = True
+    keeps: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class DatasetFile:
         num_classes: NUM_CLASSES, K: labels are in [0, K); None if the file does not say.
         kept: KEPT, whether a run keeps a copy, as the file is one that goes with a program.
         about: ABOUT, what the data are, in a line.
-        agreed, reads_files: see `PreparedData`.
+        agreed, reads_files, keeps: see `PreparedData`.
         prepare: makes of the settings what else there is to know; None if the file says all.
     """
 
@@ -91,6 +93,7 @@ class DatasetFile:
     about: str = ""
     agreed: Mapping[str, str] = field(default_factory=dict)
     reads_files: bool = True
+    keeps: Mapping[str, bytes] = field(default_factory=dict)
     prepare: Callable[[DataSettings], PreparedData] | None = None
 
     @property
@@ -120,6 +123,7 @@ class DatasetFile:
             num_classes=found.num_classes,
             agreed=found.agreed,
             reads_files=found.reads_files,
+            keeps=found.keeps,
         )
 
     def check_folder(self, flag: str, folder: str | None) -> None:

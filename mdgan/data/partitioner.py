@@ -110,14 +110,6 @@ class ImageFilesPartitioner(Partitioner):
         """See `Partitioner`."""
         return [self.paths[i].read_bytes() for i in indices.tolist()]
 
-    def counts(self, indices: Tensor) -> Tensor:
-        """What the samples at int64 [k] positions add to what all sites learn before training.
-
-        Returns:
-            int64, as many as the kind of sample has; see `SampleKind.num_counts`.
-        """
-        raise TypeError(f"{type(self).__name__} counts nothing in {len(indices)} samples")
-
     def try_reading(self, index: int) -> None:
         """Decodes one picture; raises anything if it cannot be read."""
         read_fitted(self.paths[index], self.shape, roughly=True)

@@ -60,6 +60,10 @@ def parse_partition(text: str) -> PartitionScheme:
     return scheme
 
 
+KEPT_SCHEMA = "schema.json"
+"""What a run keeps the schema of its table as."""
+
+
 class DataSettings(Settings, group="data"):
     """Which data set, who holds what of it, and where it lies."""
 

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from mdgan.data.dataset_file import PreparedData
 from mdgan.data.partitioner import InMemoryPartitioner
-from mdgan.data.settings import DataSettings
+from mdgan.data.settings import KEPT_SCHEMA, DataSettings
 from mdgan.errors import BadInput
 from mdgan.samples.table.kind import TableKind
 from mdgan.samples.table.reading import read_rows
 from mdgan.samples.table.rows import Rows
-from mdgan.samples.table.schema import read_schema
+from mdgan.samples.table.schema import read_schema, schema_text
 from mdgan.settings.machine import path_of
 
 
@@ -87,6 +87,7 @@ def table_data(
         kind.num_classes,
         agreed={"schema_sha256": kind.schema.sha256},
         reads_files=reads_files,
+        keeps={KEPT_SCHEMA: schema_text(kind.schema).encode()} if reads_files else {},
     )
 
 

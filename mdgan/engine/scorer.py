@@ -3,11 +3,13 @@
 It never sees a private sample: real data reach it as sums over features, which hosts have added up.
 """
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,8 +30,8 @@ from mdgan.metrics.neighbours import nearest
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.metrics.scores import Scores, score
 from mdgan.observe.tracer import memory_bytes
-from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory
-from mdgan.samples.contract import SampleKind
+from mdgan.records.run_directory import FIGURES_FILE, NEIGHBOURS_FILE, RunDirectory
+from mdgan.samples.contract import HeldOut, Judge, Judgement, SampleKind
 from mdgan.storage.whole_file import exit_between_files, write_whole
 from mdgan.transport.until import Inbox
 
@@ -54,7 +56,8 @@ class RealSamples:
         make_extractor: finds or trains the network; raises BadInput if it cannot.
         held_out: the features of samples that the server may hold, if there are any.
         kind: of the samples; the server says what all sites have learnt of it.
-        held_out_images: reads held-out samples by their places, float32 [n, C, H, W].
+        held_out_images: reads held-out samples by their places, float32 [n, *shape].
+        held_out_samples: reads all of them, for a kind of sample that judges by itself.
         real_is_held_out: whether held-out samples stand for all real ones.
         shards: described here rather than by hosts, where there are none.
     """
@@ -62,6 +65,7 @@ class RealSamples:
     make_extractor: Callable[[], Extractor]
     held_out: Callable[[Extractor], Features | None]
     held_out_images: Callable[[Tensor], Tensor]
+    held_out_samples: Callable[[], HeldOut | None]
     kind: SampleKind
     real_is_held_out: bool = False
     shards: Sequence[Shard] = ()
@@ -101,6 +105,26 @@ class Scorer:
         self._channel.read_all(inbox.put, at_end=lambda: exit_between_files(0, _FILE_SECONDS))
         if not self._is_encoded(inbox):
             return
+        if self._samples.kind.judges:
+            self._judge_all(inbox, self._samples.kind.judge(self._samples.held_out_samples()))
+        else:
+            self._measure_all(inbox)
+
+    def _judge_all(self, inbox: Inbox[Message], judge: Judge) -> None:
+        """Answers with what the kind of sample finds."""
+
+        def judged(held: Iterable[Sequence[int]]) -> dict[str, Any]:
+            found = judge_generator(self._generator, judge, **self._drawn, held=held)
+            with suppress(OSError):  # a full disk ends no scoring
+                write_whole(self._run.path / FIGURES_FILE, json.dumps(found.figures).encode())
+            return judged_record(found, self._num_samples)
+
+        while (message := inbox.take(_FOREVER)) is not None:
+            if message.kind == Kind.GENERATOR:
+                self._answer(message, judged)
+
+    def _measure_all(self, inbox: Inbox[Message]) -> None:
+        """Answers with scores by the features of a network."""
         try:
             extractor = self._samples.make_extractor()
             held_out = self._samples.held_out(extractor)
@@ -123,7 +147,8 @@ class Scorer:
                 self._keep(REAL_FILE, real.tensors(), extractor.describe())
             is_first = False
             while real is not None and waiting:
-                self._answer(waiting.pop(0), extractor, real, held_out)
+                scored = partial(self._scored, extractor, real, held_out)
+                self._answer(waiting.pop(0), scored)
 
     def _is_encoded(self, inbox: Inbox[Message]) -> bool:
         """Waits for what all sites learn before training; False if the server has ended."""
@@ -142,23 +167,35 @@ class Scorer:
         except OSError as error:
             _log.warning("cannot write %s: %s; scoring goes on", error.filename, error.strerror)
 
-    def _answer(
+    @property
+    def _drawn(self) -> dict[str, int]:
+        """How samples are drawn."""
+        return {"z_dim": self._z_dim, "num_samples": self._num_samples, "seed": self._seed}
+
+    def _scored(
         self,
-        message: Message,
         extractor: Extractor,
         real: RealStatistics,
         held_out: Features | None,
+        held: Iterable[Sequence[int]],
+    ) -> dict[str, Any]:
+        scores = score_generator(
+            self._generator, extractor, real, held_out, **self._drawn, held=held
+        )
+        record = scores.as_record()
+        if held_out is not None and len(held_out) > 1 and self._samples.kind.is_seen:
+            record["neighbours"] = self._find_neighbours(extractor, held_out)
+        return record
+
+    def _answer(
+        self, message: Message, score: Callable[[Iterable[Sequence[int]]], dict[str, Any]]
     ) -> None:
         begin = time.monotonic()
         fields = dict(message.fields)
         held = fields.pop("held", ())
         self._generator.load_state_dict(dict(message.tensors))
-        drawn = {"z_dim": self._z_dim, "num_samples": self._num_samples, "seed": self._seed}
         try:
-            scores = score_generator(self._generator, extractor, real, held_out, **drawn, held=held)
-            record = scores.as_record()
-            if held_out is not None and len(held_out) > 1 and self._samples.kind.is_seen:
-                record["neighbours"] = self._find_neighbours(extractor, held_out)
+            record = score(held)
         except BadInput as error:
             record = {"scores": {}, "left_out": {"all": str(error)}, "warnings": []}
         seconds = time.monotonic() - begin
@@ -209,9 +246,41 @@ def score_generator(
         held: by worker, the samples of each class that it holds, if a conditional generator is to
             make classes as often; else it makes all equally often.
     """
-    num_classes, labels = num_classes_of(generator), None
-    if num_classes is not None:
-        labels = even_labels(label_counts(num_classes, held), num_samples)
+    num_classes, labels = num_classes_of(generator), _labels(generator, num_samples, held)
     pieces = sample_pieces(generator, num_samples, z_dim, seed, labels)
     features = replace(gather(map(extractor, pieces)), labels=labels)
     return score(features, real, held_out, extractor, seed, num_classes)
+
+
+def judge_generator(
+    generator: nn.Module,
+    judge: Judge,
+    *,
+    z_dim: int,
+    num_samples: int,
+    seed: int,
+    held: Iterable[Sequence[int]] = (),
+) -> Judgement:
+    """Generates samples and has their kind judge them; see `score_generator`."""
+    labels = _labels(generator, num_samples, held)
+    pieces = sample_pieces(generator, num_samples, z_dim, seed, labels)
+    return judge(torch.cat([*pieces]), labels)
+
+
+def judged_record(found: Judgement, num_samples: int) -> dict[str, Any]:
+    """A judgement as JSON values, as `Scores.as_record`."""
+    return {
+        "n": num_samples,
+        "n_held_out": found.num_held_out,
+        "scores": found.scores,
+        "left_out": found.left_out,
+        "warnings": [],
+        "real": found.real,
+    }
+
+
+def _labels(generator: nn.Module, num_samples: int, held: Iterable[Sequence[int]]) -> Tensor | None:
+    num_classes = num_classes_of(generator)
+    if num_classes is None:
+        return None
+    return even_labels(label_counts(num_classes, held), num_samples)

@@ -14,7 +14,14 @@ import torch
 
 from mdgan.data.shard import Shard
 from mdgan.engine.host.describing import describe_all
-from mdgan.engine.scorer import EXTRACTOR_FILE, REAL_FILE, describe_held_out, score_generator
+from mdgan.engine.scorer import (
+    EXTRACTOR_FILE,
+    REAL_FILE,
+    describe_held_out,
+    judge_generator,
+    judged_record,
+    score_generator,
+)
 from mdgan.engine.settings import RunSettings
 from mdgan.families import registry
 from mdgan.gan.randomness import generator_for
@@ -22,6 +29,7 @@ from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch import machine
 from mdgan.launch.privacy import FEATURES, tells
 from mdgan.metrics.chosen import (
+    all_of,
     features_of,
     make_extractor,
     open_held_out,
@@ -35,6 +43,7 @@ from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import ScoresRow, typed
 from mdgan.records.run_directory import AVERAGE_FILE
+from mdgan.records.score_names import SCORE_NAMES
 from mdgan.records.values import said_left_out
 
 CHANGES = ("extractor", "inception_weights", "data_dir", "held_out", "device")
@@ -58,27 +67,23 @@ def evaluate_run(
     device = machine.resolve_device(changes.get("device", launch.device), 0)
     torch.set_num_threads(machine.num_threads(launch))
     begin = time.monotonic()
-    extractor = extractor_of(trained, settings, changes).to(device)
-    source = trained.held_out(settings)
-    held_out = None if source is None else features_of(source, extractor)
-    real = _real(trained, settings, changes, extractor, held_out)
-    scores = score_generator(
-        trained.generator.to(device),
-        extractor,
-        real,
-        held_out,
-        z_dim=trained.models.z_dim,
-        num_samples=num_samples,
-        seed=settings.training.seed if seed is None else seed,
-        held=trained.held() if settings.training.label_prior == "data" else (),
-    )
+    drawn: dict[str, Any] = {
+        "z_dim": trained.models.z_dim,
+        "num_samples": num_samples,
+        "seed": settings.training.seed if seed is None else seed,
+        "held": trained.held() if settings.training.label_prior == "data" else (),
+    }
+    if trained.dataset.kind.judges:
+        found = _judged(trained, settings, drawn)
+    else:
+        found = _scored(trained, settings, changes, drawn, device)
     record = {
         "event": "scores",
         "iteration": trained.iteration,
         "by": "evaluate",
         "seconds": None,
         "scoring_seconds": round(time.monotonic() - begin, 3),
-        **scores.as_record(),
+        **found,
     }
     record["warnings"] += _unlike_training(path, record, raw=raw)
     try:
@@ -86,6 +91,30 @@ def evaluate_run(
     except OSError as error:
         _log.warning("warning: %s: not recorded there (%s)", path, error.strerror)
     return record
+
+
+def _judged(trained: TrainedRun, settings: RunSettings, drawn: Mapping[str, Any]) -> dict[str, Any]:
+    """What the kind of sample itself finds, on the CPU."""
+    source = trained.held_out(settings)
+    judge = trained.dataset.kind.judge(None if source is None else all_of(source))
+    found = judge_generator(trained.generator, judge, **drawn)
+    return judged_record(found, drawn["num_samples"])
+
+
+def _scored(
+    trained: TrainedRun,
+    settings: RunSettings,
+    changes: Mapping[str, str],
+    drawn: Mapping[str, Any],
+    device: torch.device,
+) -> dict[str, Any]:
+    """Scores by the features of a network."""
+    extractor = extractor_of(trained, settings, changes).to(device)
+    source = trained.held_out(settings)
+    held_out = None if source is None else features_of(source, extractor)
+    real = _real(trained, settings, changes, extractor, held_out)
+    generator = trained.generator.to(device)
+    return score_generator(generator, extractor, real, held_out, **drawn).as_record()
 
 
 def _unlike_training(path: Path, record: Mapping[str, Any], *, raw: bool) -> list[str]:
@@ -154,6 +183,8 @@ def _real(
 
 def scores_in_words(record: Mapping[str, Any]) -> str:
     """A table of the scores in a record, without a last line break."""
+    if "extractor" not in record:
+        return _rows_in_words(record)
     scores, extractor = record["scores"], record["extractor"]
     floor, real = record.get("floor", {}), record.get("real", {})
     accuracy = extractor.get("accuracy")
@@ -181,6 +212,24 @@ def scores_in_words(record: Mapping[str, Any]) -> str:
     lines += [f"  {line}" for line in said_left_out(record["left_out"])]
     lines += [f"  warning: {warning}" for warning in record["warnings"]]
     return "\n".join(lines)
+
+
+def _rows_in_words(record: Mapping[str, Any]) -> str:
+    scores, real = record["scores"], record["real"]
+    held_out = record["n_held_out"]
+    against = f" and {held_out:,} held-out ones" if held_out else ""
+    lines = [
+        f"iteration {record['iteration']}: {record['n']:,} generated rows against the counts of "
+        f"all sites{against}"
+    ]
+    rows = [
+        (SCORE_NAMES[name], _number(scores[name], 3),
+         f"real rows {_number(real[name], 3)}" if name in real else "")
+        for name in SCORE_NAMES if name in scores
+    ]  # fmt: skip
+    lines.append(text_table(rows, right=(1,), indent=2))
+    lines += [f"  {line}" for line in said_left_out(record["left_out"], SCORE_NAMES)]
+    return "\n".join([*lines, *(f"  warning: {one}" for one in record["warnings"])])
 
 
 def _number(value: float | None, digits: int = 2) -> str:

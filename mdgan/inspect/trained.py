@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mdgan.data.dataset_file import DatasetFile, load_path
 from mdgan.data.partitioner import Partitioner
+from mdgan.data.settings import KEPT_SCHEMA
 from mdgan.engine.counting import ENCODING_FILE
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
@@ -108,6 +109,8 @@ def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
     if hashlib.sha256(source.read_bytes()).hexdigest() != status.get("dataset_sha256"):
         _log.warning("warning: %s has changed since the run began", source)
     settings = registry.read_settings([run.read_config()])
+    if (schema := run.kept(KEPT_SCHEMA)).exists():
+        settings = settings.but(schema=str(schema))
     dataset = load_path(source).prepared(settings.data)
     if dataset.kind.num_counts:
         dataset.kind.learn(run.read_tensors(ENCODING_FILE)[0]["counts"])

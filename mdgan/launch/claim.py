@@ -126,6 +126,8 @@ def claim(
         run.write_config(prepared.config)
         if prepared.dataset.kept:
             run.keep_dataset_file(prepared.dataset.path)
+        for name, content in prepared.dataset.keeps.items():
+            run.keep(name, content)
         status = {"state": "starting", "iteration": claimed.iteration, "seconds": claimed.seconds}
         run.write_status({**about(prepared, claimed), **status})
     except BaseException as error:

@@ -19,9 +19,17 @@ from mdgan.engine.server.scoring import ScorerLink
 from mdgan.errors import BadInput
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import FEATURES, tells
-from mdgan.metrics.chosen import CLASSIFIER, features_of, judging, make_extractor, open_held_out
+from mdgan.metrics.chosen import (
+    CLASSIFIER,
+    all_of,
+    features_of,
+    judging,
+    make_extractor,
+    open_held_out,
+)
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.records.run_directory import RunDirectory
+from mdgan.samples.contract import HeldOut
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +55,8 @@ def scoring_process(prepared: Prepared, run: RunDirectory) -> Iterator[ScorerLin
         _be_scorer(prepared, run, Channel(theirs))
     theirs.close()
     try:
-        alone = not (prepared.algorithm.has_hosts and tells(prepared.settings, FEATURES))
+        told = prepared.algorithm.has_hosts and tells(prepared.settings, FEATURES)
+        alone = prepared.dataset.kind.judges or not told
         yield ScorerLink(Channel(ours), knows_real=alone)
     finally:
         ours.close()
@@ -92,10 +101,15 @@ def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Sco
         opened.append(source)
         return features_of(source, extractor)
 
+    def held_out_samples() -> HeldOut | None:
+        source = held_out()
+        return None if source is None else all_of(source)
+
     real = RealSamples(
         extractor,
         held_out_features,
         lambda places: opened[-1].images(places),
+        held_out_samples,
         dataset.kind,
         real_is_held_out=not tells(prepared.settings, FEATURES),
         shards=[] if prepared.algorithm.has_hosts else [prepared.shard(1)],

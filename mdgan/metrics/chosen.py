@@ -33,7 +33,7 @@ from mdgan.metrics.classifier import (
 from mdgan.metrics.extractor import Extractor, Features, gather
 from mdgan.metrics.network_files import from_file, inception, read_weights, shortened
 from mdgan.metrics.settings import Scored, ScoreSettings
-from mdgan.samples.contract import Shape
+from mdgan.samples.contract import HeldOut, Shape
 from mdgan.settings.machine import cache_folder, path_of
 from mdgan.storage.state_file import read_tensors, write_tensors
 
@@ -81,8 +81,6 @@ def make_extractor(
         held_out: opens the samples to test on; under differential privacy half of them trains.
     """
     file = own_file(settings.scores)
-    if file is None and dataset.kind.num_counts:
-        return random_network(dataset.shape)
     if trains_on_held_out(settings, dataset):
         return _classifier_of_held_out(settings, dataset, held_out())
     if file is None:
@@ -120,7 +118,7 @@ def _check_apart(given: str, folder: Path, data_dir: Path) -> None:
 
 def trains_on_held_out(settings: Scored, dataset: DatasetFile) -> bool:
     """Whether the network is a classifier that must not be trained on workers' samples."""
-    learns = own_file(settings.scores) is None and not dataset.kind.num_counts
+    learns = own_file(settings.scores) is None and not dataset.kind.judges
     return settings.privacy.has_dp and learns
 
 
@@ -164,6 +162,11 @@ def features_of(source: Partitioner, extractor: Extractor) -> Features:
     pieces = torch.split(torch.arange(len(source)), _PIECE)
     features = gather(extractor(source.images(piece)) for piece in pieces)
     return replace(features, labels=source.labels)
+
+
+def all_of(source: Partitioner) -> HeldOut:
+    """All samples of a data set, with their labels."""
+    return source.images(torch.arange(len(source))), source.labels
 
 
 def _found_classifier(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from mdgan.gan.build import Parts
 from mdgan.samples.contract import SampleKind
 from mdgan.samples.table.kind import TableKind
-from mdgan.samples.table.layout import Layout
+from mdgan.samples.table.layout import RowLayout
 
 _NOISE_SIZE = 128
 _NUM_BLOCKS = 2
@@ -36,14 +36,18 @@ def make(kind: SampleKind, num_classes: int, width: int) -> Parts:
     return generator, discriminator, _NOISE_SIZE + sum(map(len, layout.choices))
 
 
-def _generator(layout: Layout, num_classes: int, width: int) -> nn.Module:
-    return TableGenerator(layout, width) if not num_classes else _Told(layout, width, num_classes)
+def _generator(layout: RowLayout, num_classes: int, width: int) -> nn.Module:
+    return (
+        TableGenerator(layout, width)
+        if not num_classes
+        else _ConditionalGenerator(layout, width, num_classes)
+    )
 
 
 def _discriminator(size: int, num_classes: int, width: int) -> nn.Module:
     if not num_classes:
         return TableDiscriminator(size, width)
-    return _Projecting(size, width, num_classes)
+    return _ProjectionDiscriminator(size, width, num_classes)
 
 
 class TableGenerator(nn.Module):
@@ -56,13 +60,12 @@ class TableGenerator(nn.Module):
         width: of each block.
     """
 
-    def __init__(self, layout: Layout, width: int, num_classes: int = 0) -> None:
+    def __init__(self, layout: RowLayout, width: int, num_classes: int = 0) -> None:
         super().__init__()
         self._layout = layout
         sizes = [_NOISE_SIZE + num_classes + block * width for block in range(_NUM_BLOCKS + 1)]
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(size, width), nn.ReLU())
-            for size, _ in pairwise(sizes)
+            nn.Sequential(nn.Linear(size, width), nn.ReLU()) for size, _ in pairwise(sizes)
         )
         self.last = nn.Linear(sizes[-1], layout.width)
 
@@ -86,10 +89,10 @@ class TableGenerator(nn.Module):
         return torch.cat([*parts, made[:, done:]], dim=1)
 
 
-class _Told(TableGenerator):
+class _ConditionalGenerator(TableGenerator):
     """The same, for classes y [b]."""
 
-    def __init__(self, layout: Layout, width: int, num_classes: int) -> None:
+    def __init__(self, layout: RowLayout, width: int, num_classes: int) -> None:
         super().__init__(layout, width, num_classes)
         self.num_classes = num_classes
 
@@ -118,7 +121,7 @@ class TableDiscriminator(nn.Module):
         return logits
 
 
-class _Projecting(TableDiscriminator):
+class _ProjectionDiscriminator(TableDiscriminator):
     """The same, for rows and their classes y [b]."""
 
     def __init__(self, size: int, width: int, num_classes: int) -> None:

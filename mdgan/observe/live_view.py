@@ -20,6 +20,8 @@ from mdgan.observe.progress import duration
 from mdgan.observe.watch import WatchedRun, WorkerRow
 from mdgan.records.declared import WorkerNumbers
 from mdgan.records.happenings import JOINED, LOST, RESUMED, SHUT_OUT
+from mdgan.records.rows import ScoresRow
+from mdgan.records.score_names import BEST_IS_LEAST, SCORE_NAMES, main_score
 from mdgan.records.values import brief_seconds, brief_size, count, number, said_list
 
 _WIDTH = 100
@@ -193,16 +195,24 @@ def _curves(run: WatchedRun, width: int) -> Table:
         line = Text(sparkline(points, length, run.iteration), style=style)
         between = f"{_number(min(values))} … {_number(max(values))}" if values else ""
         table.add_row(name, line, _number(points[-1][1] if points else None), between)
-    scores = [row for row in run.state.scores if "fid" in row.scores]
-    if scores:
-        points = [(row.iteration, number(row.scores["fid"])) for row in scores]
-        line = Text(sparkline(points, length, run.iteration, logarithmic=True), style="green")
-        values = [value for _, value in points if value is not None]
-        notes = [f"best {_number(min(values))}"] if values else []
-        floors = [floor for row in scores if (floor := number(row.floor.get("fid"))) is not None]
-        notes += [f"floor {_number(floors[-1])}"] if floors else []
-        table.add_row("FID", line, _number(points[-1][1]), ", ".join(notes))
+    if run.state.scores:
+        _add_scores(table, run.state.scores, length, run.iteration)
     return table
+
+
+def _add_scores(table: Table, scores: Sequence[ScoresRow], length: int, end: int) -> None:
+    """A line of the main score, with the best and what real samples get."""
+    name = main_score(scores[-1].scores)
+    points = [(row.iteration, value) for row in scores if (value := number(row.scores.get(name)))]
+    if not points:
+        return
+    is_fid = name == "fid"
+    values = [value for _, value in points]
+    notes = [f"best {_number((min if name in BEST_IS_LEAST else max)(values))}"]
+    floors = [floor for row in scores if (floor := number(row.floor.get(name))) is not None]
+    notes += [f"floor {_number(floors[-1])}"] if floors else []
+    line = Text(sparkline(points, length, end, logarithmic=is_fid), style="green")
+    table.add_row(SCORE_NAMES[name], line, _number(values[-1]), ", ".join(notes))
 
 
 def _most_telling(workers: list[WorkerRow], most: int) -> list[WorkerRow]:

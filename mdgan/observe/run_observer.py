@@ -20,6 +20,7 @@ from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
 from mdgan.records.rows import Fetching, Losses, Profile, RecordedRow, spent_in_words, typed
 from mdgan.records.run_directory import RunDirectory
 from mdgan.records.run_state import RunState
+from mdgan.records.score_names import in_short
 from mdgan.records.values import count, passed, said_left_out
 from mdgan.records.values import number as finite
 
@@ -246,8 +247,11 @@ class RunObserver:
 
     def _scores_in_words(self) -> str:
         row = self._state.scores[-1] if self._state.scores else None
-        if row is None or (fid := row.scores.get("fid")) is None:
+        if row is None:
             return ""
+        if (fid := row.scores.get("fid")) is None:
+            scores = in_short(row.scores)
+            return f"{scores} at iteration {row.iteration}" if scores else ""
         floor, covered = row.floor.get("fid"), row.scores.get("classes_covered")
         beside = f" (real against real {floor:.1f})" if isinstance(floor, float) else ""
         classes = "" if covered is None else f", {count(int(covered), 'class', 'classes')} covered"
@@ -297,11 +301,10 @@ class RunObserver:
     def _remark(self) -> None:
         """What every line of progress shows besides how far it is."""
         scores, epsilon = self._state.scores, self._state.epsilon
-        fid = scores[-1].scores.get("fid") if scores else None
-        remarks = [] if fid is None else [f"FID {fid:.1f}"]
+        remarks = [in_short(scores[-1].scores)] if scores else []
         remarks += [f"ε {max(epsilon.values()):.2f}"] if epsilon else []
         self._progress.remark = " | ".join(
-            remarks + ([self._finding.name] if self._finding else [])
+            filter(None, [*remarks, *([self._finding.name] if self._finding else [])])
         )
 
     def _write_status(self, state: str, iteration: int) -> None:

@@ -22,6 +22,7 @@ _STATUS_FILE = "run.json"
 GENERATOR_FILE = "generator.safetensors"
 AVERAGE_FILE = "generator-average.safetensors"
 NEIGHBOURS_FILE = "neighbours.png"
+FIGURES_FILE = "figures.json"
 ENDED = ("finished", "stopped", "failed")
 """The states of a run that is over."""
 _LONGEST_NUMBER = 10
@@ -116,14 +117,22 @@ class RunDirectory:
 
     def dataset_file(self, name: str) -> Path:
         """Where the run keeps its dataset file, if it has to."""
-        return self.path / "dataset" / f"{name}.py"
+        return self.kept(f"{name}.py")
 
     def keep_dataset_file(self, path: Path) -> None:
         """Copies a dataset file into the run's folder, unless it is the one that lies there."""
-        kept = self.dataset_file(path.stem)
-        if kept.resolve() != path.resolve():
-            kept.parent.mkdir(exist_ok=True)
-            write_whole(kept, path.read_bytes())
+        if self.dataset_file(path.stem).resolve() != path.resolve():
+            self.keep(path.name, path.read_bytes())
+
+    def kept(self, name: str) -> Path:
+        """Where the run keeps a file of its data set, if it has one of that name."""
+        return self.path / "dataset" / name
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keeps a file of the data set in the run's folder."""
+        kept = self.kept(name)
+        kept.parent.mkdir(exist_ok=True)
+        write_whole(kept, content)
 
     def cut_after(self, iteration: int) -> None:
         """Removes the records of later iterations, which training is about to repeat."""

@@ -1,6 +1,7 @@
 """All figures of the report, in their order: a new figure is one more entry here."""
 
 from mdgan.families.shown import SHOWN
+from mdgan.records.score_names import SCORE_NAMES
 from mdgan.report.figures import (
     audits,
     classes,
@@ -14,7 +15,7 @@ from mdgan.report.figures import (
 )
 from mdgan.report.figures.picture import Entry, GroupedView, PageSection, View, recorded
 from mdgan.report.numbers.durations import OUTLIERS_ARE
-from mdgan.report.numbers.scores import METRICS, classwise, histograms
+from mdgan.report.numbers.scores import classwise, histograms
 from mdgan.report.numbers.subject import Subject
 
 NO_SAMPLES = "no samples are saved yet"
@@ -50,21 +51,26 @@ QUALITY = PageSection("quality", "Quality", (
         *(
             GroupedView(
                 name=f"FID {name}", paper="7.8, E.6" if against is scores.ITERATIONS else "",
-                of=scores.curves("fid", against=against), draw=scores.scores(against),
+                of=scores.curves("fid", "column_shapes", against=against),
+                draw=scores.scores(against),
                 missing=NO_SCORES if against is scores.ITERATIONS else "",
-                caption="Fréchet distance between generated and real features, lower is better; "
-                "dashed: one half of the real data against the other, the floor.",
+                caption="FID: the Fréchet distance between generated and real features, lower is "
+                "better; dashed: one half of the real data against the other, the floor. Of rows "
+                "of tables: how alike each column spreads, 1 is best.",
             )
             for name, against in scores.COSTS.items()
         ),
         GroupedView(
-            name="all", paper="7.9, E.7", of=scores.curves(*METRICS),
+            name="all", paper="7.9, E.7", of=scores.curves(*SCORE_NAMES),
             draw=scores.scores(columns=2),
             caption="Lower is better: FID, KID, class KL, intra FID. Higher is better: the "
             "inception score, how sure a classifier is of each sample and how varied they are; "
             "precision and density, do samples look real; recall and coverage, is everything real "
             "among the samples; classes covered; samples of the class asked for. Dashed: real "
-            "data. The band of a single run is one standard deviation.",
+            "data. The band of a single run is one standard deviation. Of rows of tables: column "
+            "shapes and pair trends, 1 is best, and the AUC on real rows of a logistic regression "
+            "(LR) and of gradient boosting (GB) that learnt from synthetic rows; the distance to "
+            "the closest record shall not be below that of real rows.",
         ),
     )),
     Entry("classes", "Classes", (

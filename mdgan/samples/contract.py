@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -11,6 +12,32 @@ Shape = tuple[int, ...]
 
 Writer = Callable[[Tensor, Tensor | None], bytes]
 """Makes a file from samples, float32 [n, *shape], and their classes, int64 [n] or None."""
+
+HeldOut = tuple[Tensor, Tensor]
+"""Samples that the server may hold, float32 [n, *shape], and their classes, int64 [n]."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a kind of sample finds of generated ones.
+
+    Attributes:
+        scores: by name; every number is finite.
+        left_out: for each of the others, the reason in one line.
+        real: what real samples would get, for some of the scores.
+        num_held_out: how many samples of the server were compared with.
+        figures: what the report draws, as JSON.
+    """
+
+    scores: dict[str, float]
+    left_out: dict[str, str] = field(default_factory=dict)
+    real: dict[str, float] = field(default_factory=dict)
+    num_held_out: int = 0
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+Judge = Callable[[Tensor, Tensor | None], Judgement]
+"""Judges generated samples, float32 [n, *shape], by themselves and their classes, int64 [n]."""
 
 
 class SampleKind(ABC):
@@ -23,11 +50,13 @@ class SampleKind(ABC):
         name: one word, in the plural where there is one, as messages name it.
         augments: whether the transformations of DiffAugment fit.
         is_seen: whether `png` and `class_png` draw samples.
+        judges: whether `judge` scores samples, rather than the features of a network.
     """
 
     name: ClassVar[str]
     augments: ClassVar[bool] = False
     is_seen: ClassVar[bool] = False
+    judges: ClassVar[bool] = False
 
     @abstractmethod
     def why_not(self, shape: Shape) -> str:
@@ -52,6 +81,10 @@ class SampleKind(ABC):
     def class_png(self, samples: Tensor, labels: Tensor) -> bytes:
         """A picture with a row for each class of `labels`, int64 [n], if such samples are seen."""
         raise TypeError(f"{self.name} have no picture of {len(samples)}, {len(labels)} labels")
+
+    def judge(self, held_out: HeldOut | None) -> Judge:
+        """What scores samples, if this kind judges them; its `learn` was called before."""
+        raise TypeError(f"{self.name} are scored by features, {held_out is not None}")
 
     # What all sites learn together before training begins.
 

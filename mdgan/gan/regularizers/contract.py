@@ -26,8 +26,8 @@ WEIGHT = number(lambda weight: 0 < weight < inf, "must be above 0; leave it out 
 class Regularizer(ABC):
     """One regulariser of one learner; a subclass overrides the hooks that it needs.
 
-    Shapes are written [.., b, C, H, W]: a learner calls hooks with its batch, and `--vectorize`
-    with [R, b, C, H, W], the batches of R learners.
+    Shapes are written [.., b, *shape]: a learner calls hooks with its batch, and `--vectorize`
+    with [R, b, *shape], the batches of R learners.
     """
 
     name: ClassVar[str]
@@ -117,7 +117,7 @@ class Regularizers:
         return self._penalties[place]
 
     def see(self, images: Tensor) -> Tensor:
-        """What D sees of samples, [b, C, H, W]."""
+        """What D sees of samples, [b, *shape]."""
         for each in self.all:
             images = each.see(images)
         return images
@@ -127,7 +127,7 @@ class Regularizers:
 
         Args:
             logits: D(x), [.., b]; a sample's logit depends on that sample alone.
-            images: x, [.., b, C, H, W], which want gradients if there are penalties.
+            images: x, [.., b, *shape], which want gradients if there are penalties.
         """
         if not self.at(place):
             return loss
@@ -173,5 +173,5 @@ def mix(real: Tensor, fake: Tensor) -> Tensor:
     """x̂ = εx + (1 − ε)x̃, ε ~ U[0, 1] for each sample from torch's default random numbers."""
     import torch
 
-    share = torch.rand(len(real), 1, 1, 1, device=real.device)
+    share = torch.rand(len(real), *(1 for _ in real.shape[1:]), device=real.device)
     return share * real + (1 - share) * fake

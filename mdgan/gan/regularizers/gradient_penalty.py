@@ -49,6 +49,6 @@ class GradientPenalty(Penalty):
         """See `Penalty`."""
         import torch
 
-        del logits
-        norms: Tensor = torch.linalg.vector_norm(slopes, dim=(-3, -2, -1))
+        of_a_sample = tuple(range(logits.dim(), slopes.dim()))
+        norms: Tensor = torch.linalg.vector_norm(slopes, dim=of_a_sample)
         return self.weight * (norms - 1).square().mean(-1)

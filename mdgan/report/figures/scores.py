@@ -9,12 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from mdgan.records.score_names import SCORE_NAMES
 from mdgan.records.values import chosen_evenly, said, said_seconds, size_unit, time_unit
 from mdgan.report.figures import charts
 from mdgan.report.figures.charts import DASHED, SOFT
 from mdgan.report.figures.picture import Panel, Picture, Row, Table, only
 from mdgan.report.numbers.durations import BandedLine
-from mdgan.report.numbers.scores import METRICS, Score, reference, scores_of, yardstick
+from mdgan.report.numbers.scores import Score, reference, scores_of, yardstick
 from mdgan.report.numbers.subject import Group, Subject, said_bands
 from mdgan.report.numbers.traffic import server_bytes, worker_bytes
 
@@ -25,6 +26,9 @@ _REAL: dict[str, tuple[tuple[str, str], str]] = {
     "fid": (("floor", "fid"), "real against real"),
     "inception_score": (("real", "inception_score"), "real data"),
     "classes_covered": (("real", "classes"), "real data"),
+    "tstr_lr": (("real", "tstr_lr"), "real rows"),
+    "tstr_gb": (("real", "tstr_gb"), "real rows"),
+    "closest_record": (("real", "closest_record"), "real rows"),
 }
 """Metric → where records have what real data gets, and what it is called."""
 
@@ -121,7 +125,7 @@ def scores(against: Against = ITERATIONS, columns: int = 1) -> Callable[[Found],
 
 
 def _metrics(found: Found) -> list[str]:
-    return [metric for metric in METRICS if any(metric in lines for _, lines in found)]
+    return [metric for metric in SCORE_NAMES if any(metric in lines for _, lines in found)]
 
 
 def _draw(found: Found, against: Against, columns: int) -> Figure:
@@ -139,9 +143,9 @@ def _draw(found: Found, against: Against, columns: int) -> Figure:
         _limit(axes, metric, [line for _, line in lines], real)
         axes.set_xlim(0, 1.03 * most / factor or 1)
         if len(metrics) == 1:
-            axes.set_ylabel(METRICS[metric])
+            axes.set_ylabel(SCORE_NAMES[metric])
         else:
-            axes.set_title(METRICS[metric])
+            axes.set_title(SCORE_NAMES[metric])
         is_last = place + columns >= len(metrics)
         if against.unit:
             axes.xaxis.set_major_locator(MaxNLocator(6))
@@ -212,7 +216,7 @@ def _said_last(subjects: Sequence[Subject], metrics: Sequence[str]) -> str:
     told = []
     for subject in subjects:
         last = [(metric, scores_of(subject.run, metric)) for metric in metrics]
-        values = [f"{METRICS[m]} {said(known[-1].value)}" for m, known in last if known]
+        values = [f"{SCORE_NAMES[m]} {said(known[-1].value)}" for m, known in last if known]
         told.append(f"At the end: {', '.join(values)}")
     return only(told)
 
@@ -224,6 +228,6 @@ def _rows(subjects: Sequence[Subject], metrics: Sequence[str]) -> list[Row]:
         for subject in subjects:
             for iteration, seconds, value, deviation in scores_of(subject.run, metric):
                 spread = f" ± {said(deviation, 2)}" if deviation else ""
-                row = (subject.label, METRICS[metric], f"{iteration:,}", said_seconds(seconds))
+                row = (subject.label, SCORE_NAMES[metric], f"{iteration:,}", said_seconds(seconds))
                 rows.append((*row, said(value, 4) + spread))
     return chosen_evenly(rows, _MOST_ROWS * len(metrics))

@@ -7,21 +7,8 @@ from typing import NamedTuple
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import ScoresRow
 from mdgan.records.run_state import UNSCORED
+from mdgan.records.score_names import SCORE_NAMES, main_score
 from mdgan.records.values import number, said, said_left_out, shown
-
-METRICS = {
-    "fid": "FID",
-    "kid": "KID",
-    "inception_score": "inception score",
-    "precision": "precision",
-    "recall": "recall",
-    "density": "density",
-    "coverage": "coverage",
-    "classes_covered": "classes covered",
-    "class_kl": "class KL",
-    "label_accuracy": "right class",
-    "intra_fid": "intra FID",
-}
 
 
 class Score(NamedTuple):
@@ -89,7 +76,7 @@ def remarks(run: RecordedRun) -> list[str]:
     found: dict[str, None] = {}
     scores = run.of(ScoresRow)
     for event in scores:
-        left_out = said_left_out(event.left_out, METRICS)
+        left_out = said_left_out(event.left_out, SCORE_NAMES)
         found.update(dict.fromkeys([*event.warnings, *left_out]))
     found.update(dict.fromkeys(f"Not scored: {why}" for why in run.state.reasons(UNSCORED)))
     drawn = score_events(run)
@@ -106,8 +93,9 @@ def _said_apart(event: ScoresRow, newest: ScoresRow) -> str:
         why = f"it is from {event.n or 0:,} samples, the others from {newest.n or 0:,}"
     else:
         why = "that iteration was scored again"
-    fid = number(event.scores.get("fid"))
-    what = "A score" if fid is None else f"FID {said(fid)}"
+    main = main_score(event.scores)
+    value = number(event.scores.get(main))
+    what = "A score" if value is None else f"{SCORE_NAMES[main]} {said(value)}"
     return f"{what} of iteration {event.iteration:,} is not drawn: {why}."
 
 
@@ -119,7 +107,8 @@ def yardstick(run: RecordedRun) -> tuple[str, str]:
     newest, real = events[-1], str(events[-1].real_class_histogram)
     counts = [f"{n:,} " if n else "" for n in (newest.n, newest.n_real)]
     words = f"{counts[0]}samples against {counts[1]}real ones of {shown(run.config.get('dataset'))}"
-    return f"{words}, {_extractor_of(newest)}", sha256(real.encode()).hexdigest()[:6]
+    by = "by their columns" if "column_shapes" in newest.scores else _extractor_of(newest)
+    return f"{words}, {by}", sha256(real.encode()).hexdigest()[:6]
 
 
 def _extractor_of(event: ScoresRow) -> str:

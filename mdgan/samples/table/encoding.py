@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mdgan.samples.table.layout import Layout, Place
+from mdgan.samples.table.layout import ColumnPlace, RowLayout
 from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import ScaledColumn
 from mdgan.samples.table.spread import Spread, count_column, is_other, num_counts, options_of
@@ -21,7 +21,7 @@ class Encoding:
         counts: float64 [number of counts], of all sites together; see `count_rows`.
     """
 
-    def __init__(self, layout: Layout, counts: Tensor) -> None:
+    def __init__(self, layout: RowLayout, counts: Tensor) -> None:
         self._layout = layout
         sizes = [num_counts(place.column) for place in layout.places]
         parts = torch.split(counts.double().cpu(), sizes)
@@ -48,14 +48,14 @@ class Encoding:
         return found
 
 
-def count_rows(layout: Layout, rows: Rows) -> Tensor:
+def count_rows(layout: RowLayout, rows: Rows) -> Tensor:
     """The counts of all columns, int64: of cells and of options, one column after the other."""
     counted = [count_column(place.column, rows.values[:, place.index]) for place in layout.places]
     return torch.from_numpy(np.concatenate(counted))
 
 
 def _encode(
-    place: Place, spread: Spread, values: NDArray[np.float64], into: NDArray[np.float32]
+    place: ColumnPlace, spread: Spread, values: NDArray[np.float64], into: NDArray[np.float32]
 ) -> None:
     if place.score is not None and isinstance(place.column, ScaledColumn):
         others = is_other(place.column, values)
@@ -65,7 +65,7 @@ def _encode(
         into[np.arange(len(values)), place.choice.start + options] = 1
 
 
-def _decode(place: Place, spread: Spread, given: NDArray[np.float64]) -> NDArray[np.float64]:
+def _decode(place: ColumnPlace, spread: Spread, given: NDArray[np.float64]) -> NDArray[np.float64]:
     if place.choice:
         options = given[:, place.choice.start : place.choice.stop].argmax(1)
     else:

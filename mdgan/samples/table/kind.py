@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from mdgan.errors import BadInput
-from mdgan.samples.contract import SampleKind, Shape, Writer
+from mdgan.samples.contract import HeldOut, Judge, SampleKind, Shape, Writer
 from mdgan.samples.npz import npz_of
 from mdgan.samples.table.encoding import Encoding, count_rows
-from mdgan.samples.table.layout import Layout
+from mdgan.samples.table.layout import RowLayout
 from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import ScaledColumn, Schema, WholeColumn
+from mdgan.samples.table.scores import RowsJudge
 from mdgan.samples.table.spread import num_counts
 from mdgan.samples.table.writing import csv_of, parquet_of
 
@@ -34,11 +35,12 @@ class TableKind(SampleKind):
     """
 
     name: ClassVar[str] = "rows"
+    judges: ClassVar[bool] = True
 
     def __init__(self, schema: Schema, target: str | None = None) -> None:
         self.schema = schema
         self.target = None if target is None else _place_of(schema, target)
-        self.layout = Layout(schema, without=self.target)
+        self.layout = RowLayout(schema, without=self.target)
         if not self.layout.places:
             raise BadInput(f"--target {target}: the schema has no other column")
         self._encoding: Encoding | None = None
@@ -156,6 +158,10 @@ class TableKind(SampleKind):
             ".parquet": lambda samples, labels: parquet_of(self.decode(samples, labels)),
             ".npz": npz_of,
         }
+
+    def judge(self, held_out: HeldOut | None) -> Judge:
+        """See `SampleKind`."""
+        return RowsJudge(self, held_out)
 
 
 def _place_of(schema: Schema, target: str) -> int:

@@ -13,7 +13,7 @@ from mdgan.samples.table.schema import AnyColumn, ScaledColumn, Schema
 
 
 @dataclass(frozen=True)
-class Place:
+class ColumnPlace:
     """The entries of one column.
 
     Attributes:
@@ -28,7 +28,7 @@ class Place:
     choice: range
 
 
-class Layout:
+class RowLayout:
     """The entries of a sample.
 
     Args:
@@ -37,7 +37,7 @@ class Layout:
 
     def __init__(self, schema: Schema, without: int | None = None) -> None:
         self.schema = schema
-        self.places: list[Place] = []
+        self.places: list[ColumnPlace] = []
         width = 0
         for index, column in enumerate(schema.columns):
             if index == without:
@@ -45,7 +45,7 @@ class Layout:
             score = width if isinstance(column, ScaledColumn) else None
             begin = width + (score is not None)
             choice = range(begin, begin + num_options(column))
-            self.places.append(Place(index, column, score, choice))
+            self.places.append(ColumnPlace(index, column, score, choice))
             width = choice.stop
         self.width = width
 

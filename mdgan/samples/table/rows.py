@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mdgan.samples.table.schema import Schema
+from mdgan.samples.table.schema import ScaledColumn, Schema
 
 
 @dataclass(frozen=True)
@@ -27,3 +27,18 @@ class Rows:
     def of(self, places: NDArray[np.int64]) -> "Rows":
         """The rows at some places, int64 [k]."""
         return Rows(self.schema, self.values[places])
+
+    def fits(self) -> NDArray[np.bool_]:
+        """Which rows have nothing but what the schema allows, [n]."""
+        found = np.ones(len(self), dtype=np.bool_)
+        for column, values in zip(self.schema.columns, self.values.T, strict=True):
+            missing = np.isnan(values)
+            if isinstance(column, ScaledColumn):
+                low, high = column.bounds
+                known = np.array([column.rounded(value) for value in values[~missing].tolist()])
+                is_value = (known == values[~missing]) & (low <= known) & (known <= high)
+            else:
+                is_value = np.isin(values[~missing], range(len(column.choices)))
+            found[~missing] &= is_value
+            found[missing] &= column.may_be_missing
+        return found

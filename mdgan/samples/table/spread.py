@@ -51,14 +51,31 @@ class Cells:
         if self.is_exact:
             found = np.floor(positions) + self._low
         else:
-            share = positions / self.number
-            if self._column.spacing == "log":
-                share = np.expm1(share * np.log1p(_LOG_STRENGTH)) / _LOG_STRENGTH
-            found = self._low + share * (self._high - self._low)
-            decimals = 0 if self._column.is_whole else getattr(self._column, "decimals", 0)
-            found = np.round(found, decimals)
+            found = np.round(self._unrounded(positions), self._decimals)
         clipped: Floats = np.clip(found, self._low, self._high)
         return clipped
+
+    def last_values(self) -> Floats:
+        """The largest value that each cell may hold."""
+        edges = np.arange(1, self.number + 1, dtype=np.float64)
+        if self.is_exact:
+            return self.values(edges - 1)
+        scale = 10.0**self._decimals
+        inside = np.nextafter(self._unrounded(edges), self._low)
+        found: Floats = np.floor(inside * scale) / scale
+        found[-1] = self._high
+        return found
+
+    @property
+    def _decimals(self) -> int:
+        return 0 if self._column.is_whole else getattr(self._column, "decimals", 0)
+
+    def _unrounded(self, positions: Floats) -> Floats:
+        share = positions / self.number
+        if self._column.spacing == "log":
+            share = np.expm1(share * np.log1p(_LOG_STRENGTH)) / _LOG_STRENGTH
+        found: Floats = self._low + share * (self._high - self._low)
+        return found
 
     def count(self, values: Floats) -> Codes:
         """How many values lie in each cell."""

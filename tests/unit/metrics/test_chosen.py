@@ -297,17 +297,19 @@ def test_without_held_out_samples_a_tenth_is_kept_back() -> None:
 
         def __init__(self) -> None:
             super().__init__()
-            self.counts = torch.zeros(len(self), dtype=torch.int64)
+            self.times_read = torch.zeros(len(self), dtype=torch.int64)
             self.most_at_once = 0
 
         def images(self, indices: Tensor) -> Tensor:
-            self.counts += torch.bincount(indices, minlength=len(self))
+            self.times_read += torch.bincount(indices, minlength=len(self))
             self.most_at_once = max(self.most_at_once, len(indices))
             return super().images(indices)
 
     source = Counted()
     assert train_classifier("stripes", source, None).accuracy == 1.0
-    assert int((source.counts <= 2).sum()) == 9  # once for the accuracy, once for the shape at most
+    assert (
+        int((source.times_read <= 2).sum()) == 9
+    )  # once for the accuracy, once for the shape at most
     assert source.most_at_once == 64
 
 

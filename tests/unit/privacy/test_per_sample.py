@@ -31,7 +31,7 @@ def penalties(r1: float) -> list[R1]:
     return [R1(r1)] if r1 else []
 
 
-def model_of(name: str) -> tuple[nn.Module, tuple[int, int, int]]:
+def model_of(name: str) -> tuple[nn.Module, tuple[int, ...]]:
     """A discriminator as shipped, with GroupNorm; nothing is dropped, so that it can be asked again
     for one sample."""
     if name in DATASETS:
@@ -45,7 +45,7 @@ def model_of(name: str) -> tuple[nn.Module, tuple[int, int, int]]:
     return model.double(), models.shape  # rounding must not hide a wrong term
 
 
-def samples_for(model: nn.Module, shape: tuple[int, int, int], count: int, seed: int) -> Samples:
+def samples_for(model: nn.Module, shape: tuple[int, ...], count: int, seed: int) -> Samples:
     random = torch.Generator().manual_seed(seed)
     images = torch.rand(count, *shape, generator=random, dtype=torch.float64) * 2 - 1
     num_classes = num_classes_of(model)
