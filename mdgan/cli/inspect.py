@@ -46,6 +46,12 @@ _raw_option = click.option(
     metavar="N",
     help="Of a conditional generator: this class alone.  [default: all, a row each]",
 )
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Of rows of tables: only such, also with <= or >=; may be given again.  [default: all]",
+)
 @_raw_option
 @output_option(
     "Where to write: pictures as .png or .npz (array `images`, float32 [n, C, H, W]), rows as "
@@ -56,13 +62,16 @@ def sample(
     num_samples: int | None,
     seed: int,
     label: int | None,
+    where: tuple[str, ...],
     raw: bool,
     output: Path | None,
 ) -> None:
     """Draw samples from the generator of RUN, the --out folder of a finished or running run."""
-    from mdgan.inspect.trained import sample_run
+    from mdgan.inspect.sampling import sample_run
 
-    written, iteration, num = sample_run(run, num_samples, seed, output, raw=raw, label=label)
+    written, iteration, num = sample_run(
+        run, num_samples, seed, output, raw=raw, label=label, where=where
+    )
     print(f"{written}: {num} samples of the generator after iteration {iteration}")
 
 

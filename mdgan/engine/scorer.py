@@ -193,6 +193,8 @@ class Scorer:
         begin = time.monotonic()
         fields = dict(message.fields)
         held = fields.pop("held", ())
+        if (learnt := self._samples.kind.class_counts) is not None:
+            held = [learnt.tolist()]
         self._generator.load_state_dict(dict(message.tensors))
         try:
             record = score(held)

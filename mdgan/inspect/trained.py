@@ -19,16 +19,13 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.gan.build import Models
 from mdgan.gan.labels import even_labels, label_counts, num_classes_of
-from mdgan.gan.sampling import draw_samples
 from mdgan.launch.models import models_of
 from mdgan.launch.settings import LaunchSettings
 from mdgan.metrics.chosen import judging, open_held_out
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import RunDirectory
 from mdgan.report.numbers.attendance import holdings
-from mdgan.samples.shown import usual_picture
 from mdgan.settings.declare import flag
-from mdgan.storage.whole_file import write_output
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +75,12 @@ class TrainedRun:
         return torch.full((num_samples,), label)
 
     def held(self) -> list[list[int]]:
-        """By worker, the samples of each class that it holds, as the run has recorded."""
+        """By worker, the samples of each class that it holds, as the run has recorded.
+
+        One list for all workers together where all have counted classes before training.
+        """
+        if (learnt := self.dataset.kind.class_counts) is not None:
+            return [learnt.tolist()]
         return list(holdings(RecordedRun.read(self.run.path)).values())
 
     def settings(self) -> tuple[RunSettings, LaunchSettings]:
@@ -121,43 +123,3 @@ def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
     except RuntimeError as error:
         raise BadInput(f"{path}: its generator no longer fits {models.source}") from error
     return TrainedRun(run, dataset, models, generator, iteration)
-
-
-def sample_run(
-    path: Path,
-    num_samples: int | None,
-    seed: int,
-    output: Path | None,
-    *,
-    raw: bool = False,
-    label: int | None = None,
-) -> tuple[Path, int, int]:
-    """Writes samples of a finished or running run, the same for the same seed.
-
-    Args:
-        num_samples: n; None for 64, or for the picture that training draws of all classes.
-        output: its ending says what is written, as far as the kind of sample can be written so;
-            None for what is usual.
-        label: the class that all samples are of; None for all classes.
-
-    Returns:
-        The file, the iteration after which the generator was saved, and n.
-    """
-    trained = load_trained(path, raw=raw)
-    kind, z_dim = trained.dataset.kind, trained.models.z_dim
-    writers = kind.writers()
-    output = output or Path(f"samples{next(iter(writers))}")
-    ending = output.suffix.lower()
-    if ending not in writers:
-        raise BadInput(f"-o {output}: {kind.name} are written as {' or '.join(writers)}")
-    if num_samples is None and label is None and ending == ".png":
-        data, num_samples = usual_picture(kind, trained.generator, z_dim, seed)
-        write_output("-o", output, data or b"")
-        return output, trained.iteration, num_samples
-    num_samples = num_samples or _NUM_SAMPLES
-    labels = trained.labels(num_samples, label)
-    if labels is not None and ending == ".png":
-        labels = labels.sort().values  # as the rows of the picture are filled
-    samples = draw_samples(trained.generator, num_samples, z_dim, seed, labels)
-    write_output("-o", output, writers[ending](samples, labels))
-    return output, trained.iteration, num_samples

@@ -112,7 +112,8 @@ def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
     # Those are tested, and the large take minutes.
     if settings.models.architecture not in ARCHITECTURES:
         check_models(chosen, dataset.num_classes)
-    _check_labels(settings, chosen)
+    if not dataset.kind.num_counts:  # else all sites count their classes before training
+        _check_labels(settings, chosen)
     for regularizer in make_regularizers(settings.training.regularizers).all:
         regularizer.check_shape(dataset.shape, dataset.name)
     models = models_of(settings, dataset)
@@ -154,6 +155,11 @@ def _check_labels(settings: RunSettings, models: Models) -> None:
         )
     if settings.training.label_prior != "data":
         return
+    if settings.privacy.keeps_classes:
+        raise BadInput(
+            f"--set label_prior=data: with {settings.privacy.dp_flag} workers keep their classes; "
+            "add --dp-disclose classes; or leave it out"
+        )
     if num_classes_of(build_model(models.generator, 0)) is None:
         raise BadInput(
             f"--set label_prior=data: the models of {models.source} are not conditional; leave it "

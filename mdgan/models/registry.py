@@ -66,7 +66,7 @@ _SNGAN = _adam(_HINGE, (2e-4, 2e-4), (0.0, 0.9), 5)
 _BIGGAN = _adam(_HINGE, (5e-5, 2e-4), (0.0, 0.999), 2)
 _TABLE = {
     **_adam(("non-saturating", "bce"), (1e-3, 1e-3), (0.0, 0.99), 1),
-    **{"r1": 1.0, "batch_size": 128, "ema": 500.0, "iterations": 3000},
+    **{"label_prior": "data", "r1": 1.0, "batch_size": 128, "ema": 500.0, "iterations": 3000},
 }
 
 _ARCHITECTURES = {

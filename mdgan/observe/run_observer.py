@@ -219,7 +219,8 @@ class RunObserver:
         if has_generator:
             pictures = f"{self._run.path / 'samples'}  (last: {iteration:07d}.png)"
             facts = {
-                "pictures": pictures,
+                "pictures": pictures if self._snapshots.are_seen else "",
+                "samples": "" if self._snapshots.are_seen else f"mdgan sample {self._run.path}",
                 "generator": self._snapshots.file,
                 "scores": self._scores_in_words(),
                 "privacy": self._epsilon_in_words(),

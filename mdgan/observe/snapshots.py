@@ -48,6 +48,11 @@ class Snapshots:
         """Where the generator is that people take."""
         return self._run.path / (AVERAGE_FILE if self._sampled.average else GENERATOR_FILE)
 
+    @property
+    def are_seen(self) -> bool:
+        """Whether samples are drawn as pictures."""
+        return self._sampled.kind.is_seen
+
     def save(self, iteration: int) -> bool:
         """Saves the generator and a grid of samples; whether the generator is saved."""
         with self._tracer.span("checkpoint"):

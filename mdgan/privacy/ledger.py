@@ -186,7 +186,7 @@ class Ledger:
     def lasting_key(self, use: str) -> bytes:
         """A key of these samples that is the same in all runs, for what is told once and for all.
 
-        Whoever uses it charges for it once.
+        Its user charges for it once.
         """
         return derived(self._secret, use.encode())
 

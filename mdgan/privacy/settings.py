@@ -226,6 +226,11 @@ class PrivacySettings(Settings, group="privacy"):
         """n̂, how many samples a worker that holds n is said to hold."""
         return num_samples if self.dp_public_samples is None else self.dp_public_samples
 
+    @property
+    def keeps_classes(self) -> bool:
+        """Whether nothing may follow, without noise, from how many samples a class has."""
+        return self.draws_poisson and not self.discloses("classes")
+
     def discloses(self, what: str) -> bool:
         """Whether workers disclose something of their data, one of `DISCLOSABLE`."""
         return not self.has_dp or (self.dp_disclose is not None and what in self.dp_disclose)
@@ -307,7 +312,7 @@ _SAMPLES = Condition(
 )
 UNTOLD = Condition(
     "--dp-epsilon or --dp-noise without --dp-disclose classes",
-    lambda settings: settings.privacy.draws_poisson and not settings.privacy.discloses("classes"),
+    lambda settings: settings.privacy.keeps_classes,
     POISSON.shown,
 )
 BESIDE_PRIVACY = table(
@@ -327,12 +332,9 @@ BESIDE_PRIVACY = table(
     @samples  | profile       |
         with {when} it tells how long real samples take, and with that of which samples; or leave it
         out
-    @untold   | label_prior=data |
-        with {when} workers keep their classes; add --dp-disclose classes; or leave it out
     """,
     poisson=POISSON,
     samples=_SAMPLES,
-    untold=UNTOLD,
 ) + tuple(
     Excludes(POISSON, what, f"with {{when}} {why}; or leave it out")
     for what, why in (kind.reads_real_samples for kind in REGULARIZERS)

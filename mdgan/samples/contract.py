@@ -1,11 +1,13 @@
 """What mdgan asks of a kind of sample; families, engine, links and privacy ask nothing of it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
+
+from mdgan.errors import BadInput
 
 Shape = tuple[int, ...]
 """Of one sample, such as (C, H, W) of a picture."""
@@ -38,6 +40,18 @@ class Judgement:
 
 Judge = Callable[[Tensor, Tensor | None], Judgement]
 """Judges generated samples, float32 [n, *shape], by themselves and their classes, int64 [n]."""
+
+
+class Where(NamedTuple):
+    """Which samples fulfil some conditions.
+
+    Attributes:
+        label: the class that they name; None if they name none.
+        keeps: says of samples [n, *shape] and their classes, int64 [n] or None, which do: bool [n].
+    """
+
+    label: int | None
+    keeps: Callable[[Tensor, Tensor | None], Tensor]
 
 
 class SampleKind(ABC):
@@ -82,6 +96,10 @@ class SampleKind(ABC):
         """A picture with a row for each class of `labels`, int64 [n], if such samples are seen."""
         raise TypeError(f"{self.name} have no picture of {len(samples)}, {len(labels)} labels")
 
+    def where(self, conditions: Sequence[str]) -> Where:
+        """Understands conditions such as `sex=F`, of which all shall hold; raises BadInput."""
+        raise BadInput(f"--where {conditions[0]}: is for rows of tables, not for {self.name}")
+
     def judge(self, held_out: HeldOut | None) -> Judge:
         """What scores samples, if this kind judges them; its `learn` was called before."""
         raise TypeError(f"{self.name} are scored by features, {held_out is not None}")
@@ -102,6 +120,11 @@ class SampleKind(ABC):
     def is_learnt(self) -> bool:
         """Whether samples can be encoded: `learn` was called, or there is nothing to learn."""
         return True
+
+    @property
+    def class_counts(self) -> Tensor | None:
+        """How many samples of each class all sites hold, int64 [K], if that has been learnt."""
+        return None
 
     def learn(self, counts: Tensor) -> None:
         """Takes in the counts of all sites together, float64 [num_counts], at least 0.

@@ -209,7 +209,7 @@ def test_output_folder_that_cannot_be_made(
     [
         (["sample", "nowhere"], "nowhere: not a run"),
         (["sample", "nowhere", "-n", "0"], "'-n'"),
-        (["sample", "nowhere", "-o", "grid.xyz"], "-o grid.xyz: must end in .png"),
+        (["sample", "nowhere", "-o", "grid.xyz"], "nowhere: not a run"),
         (
             [*TRAIN, "--data-dir", "x"],
             "--data-dir x: --dataset digits reads no files",

@@ -86,5 +86,6 @@ def test_the_names_of_the_kinds_are_part_of_the_wire_format() -> None:
         *("HELLO", "WELCOME", "LAIDOUT"),
         *("READY", "COPY", "STATE", "ADOPT", "LEAVE", "STOP", "SPANS", "SPENT"),
         *("KEYS", "SURVIVORS", "UNMASK"),
+        *("ASKCOUNTS", "COUNTS", "LEARNT"),
         *("CHECKPOINT", "CHECKPOINTED", "EXTRACTOR", "REAL", "GENERATOR", "SCORES"),
     }

@@ -50,6 +50,11 @@ class ServerEncoding:
         self._told: set[int] = set()
         self._learnt: Tensor | None = None
 
+    @property
+    def class_counts(self) -> Tensor | None:
+        """How many samples of each class all sites hold, int64 [K], if that has been learnt."""
+        return self._kind.class_counts
+
     def begin(self, engine: "Engine") -> None:
         """All workers of the start are there: learns, and tells hosts and the scorer.
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from math import inf
 
 from mdgan import messages
@@ -84,6 +84,16 @@ class Engine:
         self.is_enough = self._collector.is_enough
 
     # What algorithms do with it.
+
+    def held_classes(self) -> list[Sequence[int]]:
+        """How many samples of each class there are: of all workers together, or of each that says.
+
+        What all sites have learnt before training comes first; see `SampleKind.class_counts`.
+        """
+        learnt = None if self.encoding is None else self.encoding.class_counts
+        if learnt is not None:
+            return [learnt.tolist()]
+        return [own["classes"] for own in self.peers.holdings().values()]
 
     def ask(self, iteration: int, asked: Hosts, question: Callable[[int], Message]) -> None:
         """Sends every host its question; from here on it owes an answer."""

@@ -137,8 +137,7 @@ class ApartServer(ReplicaServer):
         weights = {n: share.weight for n, share in every.items()}
         counts = None
         if self._num_classes is not None and self.settings.training.label_prior == "data":
-            held = [own["classes"] for own in engine.peers.holdings().values()]
-            counts = label_counts(self._num_classes, held)
+            counts = label_counts(self._num_classes, engine.held_classes())
 
         def question(host: int) -> ApartQuestion:
             trains_generator = {n: generated[n] for n in asked[host] if n in generated}

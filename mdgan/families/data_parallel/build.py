@@ -185,13 +185,14 @@ def _images_bytes(settings: DataParallelSettings, models: Models, network: str) 
 def make_replica(rank: int, needs: HostNeeds[DataParallelSettings]) -> Replica:
     """The replica of one rank; that of rank 1 draws what a single process would draw."""
     training, shard = needs.settings.training, needs.shards[rank]
+    keeps_classes = needs.settings.privacy.keeps_classes
     stream = () if rank == 1 else (rank,)
     gan = make_local_gan(
         *(rank, needs.models, training, shard),
         kappa=_kappa(needs.settings),
         noise=generator_for(training.seed, "noise", *stream),
         random_state=RandomState(derive_seed(training.seed, "server", *stream), needs.device),
-        class_counts=shard.class_counts(),
+        class_counts=() if keeps_classes else shard.class_counts(),
     )
     return Replica(gan, needs.models.shape)
 

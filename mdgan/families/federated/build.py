@@ -213,7 +213,7 @@ def make_client(
         random_state=RandomState(
             derive_seed(settings.training.seed, "client", rank, *stream), device
         ),
-        class_counts=shard.class_counts(),
+        class_counts=() if settings.privacy.keeps_classes else shard.class_counts(),
         stream=stream,
         made=None if after is None else after.models,
         real_half=half,

@@ -174,7 +174,7 @@ class MDGANServer(ServerPart):
         kappa = resolve_kappa(settings.kappa, len(workers))
         kappa = self.path.most_groups(kappa, hosts, engine.peers)
         if self.learner.label_counts is not None and settings.training.label_prior == "data":
-            held = [own["classes"] for own in engine.peers.holdings().values()]
+            held = engine.held_classes()
             self.learner.label_counts = label_counts(len(self.learner.label_counts), held)
         with engine.span("generate"):
             generated = self.learner.generate(kappa, ahead=self._stepping.ahead)

@@ -68,7 +68,7 @@ class _Standalone(Builder[StandaloneSettings]):
             kappa=resolve_kappa(settings.kappa, 1),
             noise=generator_for(settings.training.seed, "noise"),
             random_state=RandomState(derive_seed(settings.training.seed, "server"), device),
-            class_counts=shard.class_counts(),
+            class_counts=() if settings.privacy.keeps_classes else shard.class_counts(),
         )
         return StandaloneServer(gan, shard.class_counts())
 

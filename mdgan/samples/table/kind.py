@@ -1,7 +1,7 @@
 """Rows of a table as a kind of sample."""
 
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mdgan.errors import BadInput
-from mdgan.samples.contract import HeldOut, Judge, SampleKind, Shape, Writer
+from mdgan.samples.contract import HeldOut, Judge, SampleKind, Shape, Where, Writer
 from mdgan.samples.npz import npz_of
 from mdgan.samples.table.encoding import Encoding, count_rows
 from mdgan.samples.table.layout import RowLayout
@@ -18,6 +18,7 @@ from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import ScaledColumn, Schema, WholeColumn
 from mdgan.samples.table.scores import RowsJudge
 from mdgan.samples.table.spread import num_counts
+from mdgan.samples.table.where import RowCondition
 from mdgan.samples.table.writing import csv_of, parquet_of
 
 _MOST_CLASSES = 50
@@ -86,12 +87,13 @@ class TableKind(SampleKind):
     @cached_property
     def num_counts(self) -> int:
         """See `SampleKind`."""
-        return sum(num_counts(place.column) for place in self.layout.places)
+        return sum(num_counts(place.column) for place in self.layout.places) + len(self.class_names)
 
     @property
     def num_histograms(self) -> int:
         """In how many counts a single row is 1: see `SampleKind`."""
-        return sum((place.score is not None) + bool(place.choice) for place in self.layout.places)
+        of_columns = ((p.score is not None) + bool(p.choice) for p in self.layout.places)
+        return sum(of_columns) + (self.target is not None)
 
     @property
     def is_learnt(self) -> bool:
@@ -113,12 +115,24 @@ class TableKind(SampleKind):
         if self._encoding is None:
             if not self.is_learnt:
                 raise RuntimeError("rows cannot be encoded before their spread is learnt")
-            self._encoding = Encoding(self.layout, self.learnt)
+            of_columns = self.learnt[: self.num_counts - len(self.class_names)]
+            self._encoding = Encoding(self.layout, of_columns)
         return self._encoding
 
     def counts(self, rows: Rows) -> Tensor:
         """What rows add to the counts, int64 [num_counts]."""
-        return count_rows(self.layout, rows)
+        of_columns = count_rows(self.layout, rows)
+        if self.target is None:
+            return of_columns
+        classes = torch.bincount(self.labels_of(rows), minlength=len(self.class_names))
+        return torch.cat([of_columns, classes])
+
+    @property
+    def class_counts(self) -> Tensor | None:
+        """See `SampleKind`; with noise no class has less than 0."""
+        if self.target is None or not self.is_learnt:
+            return None
+        return self.learnt[-len(self.class_names) :].clamp(min=0).round().long()
 
     def learn(self, counts: Tensor) -> None:
         """See `SampleKind`."""
@@ -158,6 +172,18 @@ class TableKind(SampleKind):
             ".parquet": lambda samples, labels: parquet_of(self.decode(samples, labels)),
             ".npz": npz_of,
         }
+
+    def where(self, conditions: Sequence[str]) -> Where:
+        """See `SampleKind`; the class is that of `TARGET=VALUE`."""
+        every = [RowCondition(self.schema, text) for text in conditions]
+        named = [c for c in every if c.place == self.target and c.compare == "="]
+        label = int(named[0].value - self._first) if named else None
+
+        def keeps(samples: Tensor, labels: Tensor | None) -> Tensor:
+            rows = self.decode(samples, labels)
+            return torch.from_numpy(np.logical_and.reduce([c.holds(rows) for c in every]))
+
+        return Where(label, keeps)
 
     def judge(self, held_out: HeldOut | None) -> Judge:
         """See `SampleKind`."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from math import isfinite
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -27,7 +27,13 @@ _TOO_LARGE = f"has bounds beyond ±{LARGEST_WHOLE:,}, where digits are lost"
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What every column has."""
+    """What every column has.
+
+    Attributes:
+        is_ordered: whether one value is less than another.
+    """
+
+    is_ordered: ClassVar[bool] = True
 
     name: str
     may_be_missing: bool = False
@@ -178,6 +184,8 @@ class TimeColumn(ScaledColumn, frozen=True, kw_only=True, tag="time"):
 class YesNoColumn(Column, frozen=True, kw_only=True, tag="yes_no"):
     """One of two answers, no first in codes: `no` is 0, `yes` is 1."""
 
+    is_ordered: ClassVar[bool] = False
+
     no: str = "no"
     yes: str = "yes"
 
@@ -189,6 +197,8 @@ class YesNoColumn(Column, frozen=True, kw_only=True, tag="yes_no"):
 
 class CategoryColumn(Column, frozen=True, kw_only=True, tag="category"):
     """One of several categories, without an order."""
+
+    is_ordered: ClassVar[bool] = False
 
     categories: tuple[str, ...]
 

@@ -90,10 +90,6 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({**PRIVATE, "vectorize": True}, "--vectorize: with --dp-epsilon 1 each worker draws batches"),
     ({**PRIVATE, "profile": "1..2"}, "--profile 1..2: with --dp-epsilon 1 it tells how long"),
     (
-        {**PRIVATE, "label_prior": "data"},
-        "--set label_prior=data: with --dp-epsilon 1 workers keep",
-    ),
-    (
         {"batch_sampling": "poisson", "merge_halves": True},
         "--merge-halves: with --batch-sampling poisson real samples are judged by themselves",
     ),
