@@ -7,9 +7,6 @@ from mdgan.engine.answers import AnswerForm
 from mdgan.gan.exact_sum import FixedPoint
 from mdgan.messages import Kind, Message
 
-ENCODING_FILE = "encoding.safetensors"
-"""In the run's folder: the counts of all sites together."""
-
 _MOST_COUNT = 2.0**48
 _WHOLE = FixedPoint(1.0, _MOST_COUNT)
 

@@ -31,7 +31,7 @@ from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.metrics.scores import Scores, score
 from mdgan.observe.tracer import memory_bytes
 from mdgan.records.run_directory import FIGURES_FILE, NEIGHBOURS_FILE, RunDirectory
-from mdgan.samples.contract import HeldOut, Judge, Judgement, SampleKind
+from mdgan.samples.contract import HeldOut, Judge, SampleKind, Verdict
 from mdgan.storage.whole_file import exit_between_files, write_whole
 from mdgan.transport.until import Inbox
 
@@ -262,14 +262,14 @@ def judge_generator(
     num_samples: int,
     seed: int,
     held: Iterable[Sequence[int]] = (),
-) -> Judgement:
+) -> Verdict:
     """Generates samples and has their kind judge them; see `score_generator`."""
     labels = _labels(generator, num_samples, held)
     pieces = sample_pieces(generator, num_samples, z_dim, seed, labels)
     return judge(torch.cat([*pieces]), labels)
 
 
-def judged_record(found: Judgement, num_samples: int) -> dict[str, Any]:
+def judged_record(found: Verdict, num_samples: int) -> dict[str, Any]:
     """A judgement as JSON values, as `Scores.as_record`."""
     return {
         "n": num_samples,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mdgan.observe.tracer import Tracer
     from mdgan.privacy.budget import Budget, ClientsAccount
     from mdgan.records.placements import Placed
+    from mdgan.samples.contract import SampleKind
 
 S = TypeVar("S", bound=RunSettings)
 
@@ -276,6 +277,9 @@ class Builder(ABC, Generic[S]):
         """What a worker says of its data: how many samples of each class it holds."""
         del settings
         return shard.class_counts()
+
+    def check_kind(self, settings: S, kind: "SampleKind") -> None:
+        """Refuses what the algorithm cannot train on of some kinds of samples, by BadInput."""
 
     def check_holdings(self, settings: S, class_counts: Mapping[int, Sequence[int]]) -> None:
         """Refuses what the algorithm cannot train on, where all is known before training."""

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from mdgan.data.dataset_file import DatasetFile, load_path
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.settings import KEPT_SCHEMA
-from mdgan.engine.counting import ENCODING_FILE
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
@@ -23,7 +22,7 @@ from mdgan.launch.models import models_of
 from mdgan.launch.settings import LaunchSettings
 from mdgan.metrics.chosen import judging, open_held_out
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.run_directory import RunDirectory
+from mdgan.records.run_directory import ENCODING_FILE, RunDirectory
 from mdgan.report.numbers.attendance import holdings
 from mdgan.settings.declare import flag
 

@@ -109,6 +109,7 @@ def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
 def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
     """The models of a run, after trying that they work."""
     chosen = _chosen(settings, dataset)
+    registry.algorithm(settings.algorithm).build().check_kind(settings, dataset.kind)
     # Those are tested, and the large take minutes.
     if settings.models.architecture not in ARCHITECTURES:
         check_models(chosen, dataset.num_classes)

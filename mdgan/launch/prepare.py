@@ -191,7 +191,7 @@ def prepare(
     clients, holdings = read_data(entry, settings, dataset, ranks, show_all=show_all)
     prepared = Prepared(
         *(settings, launch, dataset, ranks, holdings, resolved.task),
-        extractor=extractor_identity(settings.scores, dataset.shape),
+        extractor=extractor_identity(settings.scores, dataset),
         warnings=_warnings(entry, settings, launch, holdings, credentials),
         launched=time.monotonic() if launched is None else launched,
         continues=continues,

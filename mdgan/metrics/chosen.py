@@ -33,7 +33,7 @@ from mdgan.metrics.classifier import (
 from mdgan.metrics.extractor import Extractor, Features, gather
 from mdgan.metrics.network_files import from_file, inception, read_weights, shortened
 from mdgan.metrics.settings import Scored, ScoreSettings
-from mdgan.samples.contract import HeldOut, Shape
+from mdgan.samples.contract import HeldOut
 from mdgan.settings.machine import cache_folder, path_of
 from mdgan.storage.state_file import read_tensors, write_tensors
 
@@ -53,15 +53,20 @@ def own_file(settings: ScoreSettings) -> Path | None:
     return None if settings.extractor == CLASSIFIER else Path(settings.extractor)
 
 
-def extractor_identity(settings: ScoreSettings, shape: Shape) -> str:
+def extractor_identity(settings: ScoreSettings, dataset: DatasetFile) -> str:
     """Tries the user's extractor; tells what must be equal on every rank to add up features."""
     file = own_file(settings)
+    if file is not None and dataset.kind.judges:
+        raise BadInput(
+            f"--extractor {settings.extractor}: {dataset.kind.name} are scored column by column; "
+            "leave it out"
+        )
     if file is None:
         return CLASSIFIER
     if settings.inception_weights is not None:
         read_weights(file)
         return INCEPTION
-    return f"sha256 {from_file(file, shape).sha256}"
+    return f"sha256 {from_file(file, dataset.shape).sha256}"
 
 
 def make_extractor(

@@ -23,6 +23,8 @@ GENERATOR_FILE = "generator.safetensors"
 AVERAGE_FILE = "generator-average.safetensors"
 NEIGHBOURS_FILE = "neighbours.png"
 FIGURES_FILE = "figures.json"
+ENCODING_FILE = "encoding.safetensors"
+"""Of rows of tables: the counts of all sites together."""
 ENDED = ("finished", "stopped", "failed")
 """The states of a run that is over."""
 _LONGEST_NUMBER = 10

@@ -5,6 +5,7 @@ from mdgan.records.score_names import SCORE_NAMES
 from mdgan.report.figures import (
     audits,
     classes,
+    columns,
     costs,
     losses,
     samples,
@@ -33,7 +34,8 @@ SAMPLES = PageSection("samples", "Samples", (
     Entry("samples", "Samples", (
         View(
             name="over time", paper="7.12 to 7.16",
-            of=recorded(samples.film), missing=NO_SAMPLES, draw=samples.samples_over_time,
+            fits=Subject.is_seen, of=recorded(samples.film), missing=NO_SAMPLES,
+            draw=samples.samples_over_time,
             caption="What the generator makes of the same noise as training goes on.",
         ),
         View(
@@ -50,7 +52,7 @@ QUALITY = PageSection("quality", "Quality", (
     Entry("scores", "Scores", (
         *(
             GroupedView(
-                name=f"FID {name}", paper="7.8, E.6" if against is scores.ITERATIONS else "",
+                name=name, paper="7.8, E.6" if against is scores.ITERATIONS else "",
                 of=scores.curves("fid", "column_shapes", against=against),
                 draw=scores.scores(against),
                 missing=NO_SCORES if against is scores.ITERATIONS else "",
@@ -73,9 +75,24 @@ QUALITY = PageSection("quality", "Quality", (
             "the closest record shall not be below that of real rows.",
         ),
     )),
+    Entry("columns", "Columns", (
+        View(
+            name="one by one", fits=Subject.has_columns,
+            of=recorded(columns.table_figures), missing=NO_SCORES, draw=columns.table_columns,
+            caption="How the values of each column spread in synthetic rows, and in the rows of "
+            "all sites, of which the counts are known. Numbers stand in 24 bars of equal width, of "
+            "categories the 24 most usual.",
+        ),
+        View(
+            name="correlations", fits=Subject.has_columns,
+            of=recorded(columns.correlations), draw=columns.table_correlations,
+            caption="Pearson's correlation of all columns of numbers and of those with two values, "
+            "in synthetic and in held-out rows; the table has the pairs that differ most.",
+        ),
+    )),
     Entry("classes", "Classes", (
         View(
-            name="how often", of=recorded(histograms), missing=NO_CLASSES,
+            name="how often", fits=Subject.is_seen, of=recorded(histograms), missing=NO_CLASSES,
             draw=classes.class_histogram,
             caption="How often each class is generated, against how often it occurs in real data.",
         ),

@@ -20,7 +20,7 @@ HeldOut = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Verdict:
     """What a kind of sample finds of generated ones.
 
     Attributes:
@@ -38,7 +38,7 @@ class Judgement:
     figures: dict[str, Any] = field(default_factory=dict)
 
 
-Judge = Callable[[Tensor, Tensor | None], Judgement]
+Judge = Callable[[Tensor, Tensor | None], Verdict]
 """Judges generated samples, float32 [n, *shape], by themselves and their classes, int64 [n]."""
 
 

@@ -19,6 +19,7 @@ from tests.processes import (
 )
 
 CLUSTERED = ["--algorithm", "fegan", "--clusters", "kmeans:3"]
+PRIVATE = ["--dp-epsilon", "5", "--dp-delta", "1e-4"]
 
 
 @pytest.mark.slow
@@ -101,6 +102,10 @@ def test_a_run_without_classes_has_none(conditional_sets: Path, tmp_path: Path) 
         ),
         (["--set", "label_prior=data"], "--set label_prior=data: the models of"),
         (["--set", "label_prior=dat"], "--set label_prior=dat: must be one of uniform, data"),
+        (
+            [*OWN, "auxiliary", *PRIVATE, "--set", "label_prior=data"],
+            "--set label_prior=data: with --dp-epsilon 5.0 workers keep their classes; add --dp-di",
+        ),
         (
             [*OWN, "auxiliary", *CLUSTERED, "--set", "label_prior=data"],
             "--set label_prior=data: with --clusters kmeans:3 workers tell groups, not classes",

@@ -9,14 +9,13 @@ from torch import Tensor
 
 from mdgan.data.shard import Shard
 from mdgan.engine.counting import (
-    ENCODING_FILE,
     counts_form,
     learnt_message,
     read_counts,
 )
 from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
-from mdgan.records.run_directory import RunDirectory
+from mdgan.records.run_directory import ENCODING_FILE, RunDirectory
 from mdgan.samples.contract import SampleKind
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from mdgan.engine.settings import num_participants
 from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.engine.stages.mask_host import HostMask
 from mdgan.engine.stages.mask_server import ServerMask
+from mdgan.errors import BadInput
 from mdgan.families.contract import (
     Builder,
     ClassCounts,
@@ -56,6 +57,7 @@ from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.gan.sampling import refresh_buffers
 from mdgan.privacy.budget import Budget, make_half
 from mdgan.privacy.contents import Contents
+from mdgan.samples.contract import SampleKind
 from mdgan.settings.machine import pin
 
 _PIECE = 256
@@ -155,6 +157,25 @@ class _Federated(Builder[FederatedSettings]):
         if not number:
             return shard.class_counts()
         return cluster_counts(shard.pieces(_PIECE), method, number, settings.training.seed)
+
+    def check_kind(self, settings: FederatedSettings, kind: SampleKind) -> None:
+        """Refuses what must look at samples before all sites have counted, or hides no counts."""
+        clusters = settings.rounds.clusters
+        if clusters.number and kind.num_counts:
+            raise BadInput(
+                f"--clusters {clusters}: groups samples before training, when {kind.name} cannot "
+                "be encoded yet; leave it out, or give --target"
+            )
+        if clusters.number and settings.training.label_prior == "data":
+            raise BadInput(
+                f"--set label_prior=data: with --clusters {clusters} workers tell groups, not "
+                "classes; leave out one of the two"
+            )
+        if settings.privacy.hides_clients and kind.num_counts:
+            raise BadInput(
+                f"--dp-unit client: what sites count of {kind.name} before training tells of each "
+                "site; give --dp-unit sample"
+            )
 
     def check_holdings(
         self, settings: FederatedSettings, class_counts: Mapping[int, Sequence[int]]

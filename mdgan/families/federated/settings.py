@@ -232,8 +232,6 @@ class FederatedSettings(RunSettings):
             give --participation 1, or leave --secure-aggregation out
         !deadline                            | on_deadline=abort |
             needs --deadline beside it
-        clusters                             | label_prior=data |
-            workers tell groups, not classes
         @outvotes                           | weighting!=uniform |
             with {when} every worker has one vote, and this follows what workers say that they
             hold; add --weighting uniform

@@ -11,6 +11,7 @@ from typing import Any
 from mdgan.records.recorded_run import RecordedRun, Trace
 from mdgan.records.roles import SCORER, is_alone, leader, num_workers
 from mdgan.records.rows import RoundRow
+from mdgan.records.run_directory import ENCODING_FILE
 from mdgan.records.values import count, number_in, shown
 from mdgan.report.numbers.attendance import Presence, presences
 from mdgan.report.numbers.durations import iteration_durations, outlier_threshold, within_rounds
@@ -102,6 +103,14 @@ class Subject:
     def has_workers(self) -> bool:
         """Whether it has a server and workers."""
         return not self.alone
+
+    def has_columns(self) -> bool:
+        """Whether its samples are rows of tables."""
+        return (self.run.path / ENCODING_FILE).exists()
+
+    def is_seen(self) -> bool:
+        """Whether its samples can be drawn."""
+        return not self.has_columns()
 
     def can_swap(self) -> bool:
         """Whether two workers ever took part."""

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mdgan.samples.contract import HeldOut, Judgement
+from mdgan.samples.contract import HeldOut, Verdict
 from mdgan.samples.table.classifiers import area_of_gb, area_of_lr
 from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import AnyColumn, ScaledColumn
@@ -66,7 +66,7 @@ class RowsJudge:
             if known:
                 self._real[name] = sum(known) / len(known)
 
-    def __call__(self, samples: Tensor, labels: Tensor | None) -> Judgement:
+    def __call__(self, samples: Tensor, labels: Tensor | None) -> Verdict:
         """Judges samples, [n, width], and their classes, int64 [n]."""
         kind = self._kind
         made = kind.decode(samples, labels)
@@ -85,7 +85,7 @@ class RowsJudge:
             left_out |= dict.fromkeys(names, _NO_HELD_OUT)
         else:
             self._compare(kind.encode(made), made, labels, scores, left_out)
-        return Judgement(
+        return Verdict(
             scores=scores,
             left_out=left_out,
             real=dict(self._real),

@@ -118,10 +118,6 @@ CASES: list[tuple[dict[str, Any], str]] = [
         "--participation 0.9: with --sampling poisson --secure-aggregation sums of fewer than thre",
     ),
     ({**FL_GAN, "on_deadline": "abort"}, "--set on_deadline=abort: needs --deadline beside it"),
-    (
-        {**FL_GAN, "label_prior": "data", "clusters": "gmm:3"},
-        "--set label_prior=data: with --clusters gmm:3 workers tell groups, not classes; leave out",
-    ),
     ({**FEGAN, "aggregation": "median"}, "--weighting kl: with --aggregation median every worker"),
     (
         {**FEGAN, **ALIKE, "aggregation": "krum:1"},

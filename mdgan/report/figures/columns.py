@@ -1,0 +1,184 @@
+"""Columns of a table, real beside synthetic; real rows are seen as sums alone."""
+
+from collections.abc import Iterable
+from itertools import zip_longest
+from typing import Annotated, Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from msgspec import Meta, Struct
+
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.rows import json_object, typed
+from mdgan.records.run_directory import FIGURES_FILE
+from mdgan.report.figures.charts import (
+    AXIS,
+    IDLE,
+    WIDE_INCHES,
+    legend,
+    new_figure,
+    run_colour,
+    some_names,
+)
+from mdgan.report.figures.picture import Row, each_run
+from mdgan.report.numbers.subject import Subject
+
+_Share = Annotated[float, Meta(ge=0, le=1.001)]
+_Correlation = Annotated[float, Meta(ge=-1.001, le=1.001)]
+_Matrix = list[list[_Correlation | None]]
+_Name = Annotated[str, Meta(max_length=10_000)]
+
+_MOST_BYTES = 16 << 20
+_MOST_DRAWN, _ACROSS = 60, 5
+_LONGEST_NAME, _MOST_TICKS = 16, 3
+_NUMBERS = ("number", "whole", "date", "time")
+
+
+class ColumnShape(Struct, frozen=True):
+    """The shares of rows with each value or between two ticks; see `samples.table.shapes`."""
+
+    name: _Name
+    kind: str
+    ticks: list[_Name]
+    real: list[_Share]
+    made: list[_Share]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there are as many shares as the ticks say, and some."""
+        bars = len(self.ticks) - (self.kind in _NUMBERS)
+        return 0 < bars == len(self.real) == len(self.made)
+
+
+class TableFigures(Struct, frozen=True):
+    """What the scorer found of columns, and of those with numbers or two values of pairs."""
+
+    columns: list[ColumnShape]
+    correlated: list[_Name] = []
+    made: _Matrix = []
+    real: _Matrix | None = None
+
+
+def table_figures(run: RecordedRun) -> TableFigures | None:
+    """The columns of the newest scores; None if there are none, or the file makes no sense."""
+    path = run.path / FIGURES_FILE
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            return None
+        found = typed(json_object(path.read_bytes()), TableFigures)
+    except (OSError, ValueError):
+        return None
+    return found if found.columns and all(one.is_sound for one in found.columns) else None
+
+
+def correlations(run: RecordedRun) -> TableFigures | None:
+    """The same, if there are correlations of at least two columns."""
+    found, size = table_figures(run), 0
+    if found is not None:
+        size = len(found.correlated)
+        for matrix in (found.made, found.real or found.made):
+            if len(matrix) != size or any(len(row) != size for row in matrix):
+                return None
+    return found if size > 1 else None
+
+
+def _draw_columns(subject: Subject, found: TableFigures) -> Figure:
+    shown = found.columns[:_MOST_DRAWN]
+    across = min(_ACROSS, len(shown))
+    rows = -(-len(shown) // across)
+    figure = new_figure(0.5 + 1.35 * rows, WIDE_INCHES)
+    grid = list(figure.subplots(rows, across, squeeze=False).flat)
+    for axes, column in zip_longest(grid, shown):
+        if column is None:
+            axes.set_visible(False)
+        else:
+            _draw_column(axes, column, run_colour(subject))
+    legend(figure)
+    return figure
+
+
+def _draw_column(axes: Axes, column: ColumnShape, colour: str) -> None:
+    x = range(len(column.real))
+    look: dict[str, Any] = {"facecolor": IDLE, "edgecolor": AXIS, "linewidth": 0.6}
+    axes.bar(x, [100 * share for share in column.real], width=0.95, **look, label="real rows")
+    made = [100 * share for share in column.made]
+    axes.bar(x, made, width=0.5, color=colour, label="synthetic rows")
+    axes.set_title(_brief(column.name))
+    axes.yaxis.set_major_locator(MaxNLocator(2))
+    axes.grid(visible=False, axis="x")
+    if column.kind in _NUMBERS:
+        ends = [-0.5, len(column.real) - 0.5]
+        axes.set_xticks(ends, [_brief(column.ticks[0]), _brief(column.ticks[-1])])
+        first, last = axes.get_xticklabels()
+        first.set_horizontalalignment("left")
+        last.set_horizontalalignment("right")
+    else:
+        some_names(axes.set_xticks, [_brief(tick) for tick in column.ticks], _MOST_TICKS)
+
+
+def _brief(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def _rows_of_columns(_subject: Subject, found: TableFigures) -> Iterable[Row]:
+    for column in found.columns:
+        differ = sum(abs(a - b) for a, b in zip(column.real, column.made, strict=True)) / 2
+        most = max(range(len(column.real)), key=column.real.__getitem__)
+        usual = column.ticks[most]
+        if column.kind in _NUMBERS:
+            usual = f"{usual} to {column.ticks[most + 1]}"
+        real, made = column.real[most], column.made[most]
+        share = f"{100 * differ:.1f} %"
+        yield column.name, column.kind, usual, f"{100 * real:.1f} %", f"{100 * made:.1f} %", share
+
+
+def _told_columns(_subject: Subject, found: TableFigures) -> str:
+    left_out = len(found.columns) - _MOST_DRAWN
+    return f"{left_out} more columns stand in the table" if left_out > 0 else ""
+
+
+table_columns = each_run(
+    ("column", "kind", "most usual", "of real rows", "of synthetic", "differing"),
+    rows=_rows_of_columns, told=_told_columns, draw=_draw_columns,
+)  # fmt: skip
+
+
+def _draw_correlations(_subject: Subject, found: TableFigures) -> Figure:
+    matrices = [("synthetic rows", found.made)]
+    if found.real is not None:
+        matrices.insert(0, ("held-out real rows", found.real))
+    figure = new_figure(3.9, WIDE_INCHES)
+    names = [_brief(name) for name in found.correlated]
+    grid = figure.subplots(1, len(matrices), squeeze=False)[0]
+    for axes, (title, matrix) in zip(grid, matrices, strict=True):
+        values = [[float("nan") if value is None else value for value in row] for row in matrix]
+        drawn = axes.imshow(values, vmin=-1, vmax=1, cmap="RdBu", rasterized=True)
+        axes.set_title(title)
+        axes.grid(visible=False)
+        some_names(axes.set_yticks, names, 30)
+        some_names(axes.set_xticks, names, 30)
+        axes.tick_params(axis="x", rotation=90)
+    figure.colorbar(drawn, ax=list(grid), shrink=0.8)
+    return figure
+
+
+def _rows_of_correlations(_subject: Subject, found: TableFigures) -> Iterable[Row]:
+    """The pairs that differ most."""
+    size = len(found.correlated)
+    real = found.real or [[None] * size] * size
+    pairs = [
+        (abs(here - there), a, b, there, here)
+        for a in range(size)
+        for b in range(a)
+        if (there := real[a][b]) is not None and (here := found.made[a][b]) is not None
+    ]
+    for _, a, b, there, here in sorted(pairs, reverse=True)[:20]:
+        names = f"{found.correlated[b]} and {found.correlated[a]}"
+        yield names, f"{there:.2f}", f"{here:.2f}"
+
+
+table_correlations = each_run(
+    ("columns", "real rows", "synthetic rows"),
+    rows=_rows_of_correlations, told=lambda _subject, _found: "", draw=_draw_correlations,
+)  # fmt: skip
