@@ -1,7 +1,7 @@
 """Rows of a table as a data set."""
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +19,16 @@ from mdgan.settings.machine import path_of
 
 
 class TablePartitioner(InMemoryPartitioner):
-    """Rows in memory; they are samples once all sites have learnt how values spread."""
+    """Rows in memory; they are samples once all sites have learnt how values spread.
 
-    def __init__(self, kind: TableKind, rows: Rows) -> None:
+    Args:
+        seen: how often each row was met before, at other sites on this machine; it goes on.
+    """
+
+    def __init__(self, kind: TableKind, rows: Rows, seen: dict[bytes, int] | None = None) -> None:
         self.kind = kind
         self.rows = rows
+        self._seen = {} if seen is None else seen
         self.labels = kind.labels_of(rows)
         self.class_names = kind.class_names
         self._encoded: tuple[object, Tensor] | None = None
@@ -50,13 +55,12 @@ class TablePartitioner(InMemoryPartitioner):
 
     @cached_property
     def _numbers(self) -> "np.typing.NDArray[np.int64]":
-        """How many equal rows come before each."""
-        seen: dict[bytes, int] = {}
+        """How many equal rows come before each, at all sites on this machine."""
         numbers = np.zeros(len(self.rows), dtype=np.int64)
         for place, row in enumerate(self.rows.values):
             content = row.tobytes()
-            numbers[place] = seen.get(content, 0)
-            seen[content] = int(numbers[place]) + 1
+            numbers[place] = self._seen.get(content, 0)
+            self._seen[content] = int(numbers[place]) + 1
         return numbers
 
 
@@ -68,7 +72,7 @@ def prepare_table(settings: DataSettings) -> PreparedData:
             "mdgan schema draft FILE makes one"
         )
     kind = TableKind(read_schema(path_of(settings.schema)), settings.target)
-    return table_data(kind, partial(_open, kind))
+    return table_data(kind, _Tables(kind).open)
 
 
 def table_data(
@@ -91,11 +95,24 @@ def table_data(
     )
 
 
-def _open(kind: TableKind, path: Path) -> TablePartitioner:
-    if not path.exists():
-        raise BadInput(
-            f"--data-dir {path}: no such file; give a CSV or Parquet file, or a folder of them; "
-            "{rank} in it stands for the number of the site"
-        )
-    target = None if kind.target is None else kind.schema.columns[kind.target].name
-    return TablePartitioner(kind, read_rows(path, kind.schema, target))
+class _Tables:
+    """The tables of the sites on this machine, each read once."""
+
+    def __init__(self, kind: TableKind) -> None:
+        self._kind = kind
+        self._opened: dict[Path, TablePartitioner] = {}
+        self._seen: dict[bytes, int] = {}
+
+    def open(self, path: Path) -> TablePartitioner:
+        """The rows of a file, or of all files in a folder."""
+        if not path.exists():
+            raise BadInput(
+                f"--data-dir {path}: no such file; give a CSV or Parquet file, or a folder of "
+                "them; {rank} in it stands for the number of the site"
+            )
+        if (known := self._opened.get(path.resolve())) is None:
+            kind = self._kind
+            target = None if kind.target is None else kind.schema.columns[kind.target].name
+            known = TablePartitioner(kind, read_rows(path, kind.schema, target), self._seen)
+            self._opened[path.resolve()] = known
+        return known

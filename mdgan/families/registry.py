@@ -97,8 +97,7 @@ def read_settings(
         layers = [_without_names_to_come(layer) for layer in layers]
     beside = entry.settings.defaults_beside(merged(layers, declared_settings().values()))
     all_layers = (*layers, own, beside, entry.defaults, dataset_defaults or {})
-    if not entry.settings.ignores_foreign:
-        _refuse_foreign(entry, all_layers)
+    _refuse_foreign(entry, all_layers)
     settings: RunSettings = entry.settings.read(*all_layers)
     return settings
 
@@ -117,10 +116,18 @@ def _without_names_to_come(layer: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+_PROMISES = {"dp_epsilon", "dp_noise"}
+
+
 def _refuse_foreign(entry: Algorithm[Any], layers: Sequence[Mapping[str, Any]]) -> None:
-    """Refuses settings of other algorithms, unless they have the value that changes nothing."""
+    """Refuses settings of other algorithms, unless they have the value that changes nothing.
+
+    Of an algorithm that ignores them only those that would promise something.
+    """
     declared = declared_settings()
-    for name, value in merged(layers, declared.values()).items():
+    given = merged(layers, declared.values())
+    names = _PROMISES & given.keys() if entry.settings.ignores_foreign else given
+    for name, value in ((name, given[name]) for name in names):
         if name in declared and name not in entry.settings.names():
             item = declared[name]
             if item.read(value) != item.read(item.default) or item.is_choice:

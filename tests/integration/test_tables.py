@@ -1,0 +1,211 @@
+"""Runs on rows of tables: what is learnt before training, scores, files, and what is refused."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from mdgan.records.run_directory import ENCODING_FILE, FIGURES_FILE
+from mdgan.samples.table.reading import read_rows
+from mdgan.samples.table.schema import read_schema
+from mdgan.storage.state_file import read_tensors
+from tests.processes import (
+    MDGAN,
+    check_refused,
+    ended_well,
+    finish,
+    read_events,
+    run,
+    run_here,
+    start,
+)
+
+QUICK = [
+    *("--iterations", "4", "--threads", "1", "--width", "8", "--batch-size", "8"),
+    *("--sample-interval", "0", "--checkpoint-interval", "0"),
+]
+UNSCORED = ["--eval-interval", "0"]
+SECURE = ["--secure-aggregation", "--workers-per-host", "1"]
+HEADER = "age,sex,grade,dose,sick"
+SCHEMA = {
+    "columns": [
+        {"kind": "whole", "name": "age", "low": 0, "high": 120},
+        {"kind": "category", "name": "sex", "categories": ["F", "M"]},
+        {"kind": "ordered", "name": "grade", "categories": ["I", "II", "III"]},
+        {
+            **{"kind": "number", "name": "dose", "low": 0, "high": 10, "decimals": 1},
+            **{"may_be_missing": True, "common": [0.0]},
+        },
+        {"kind": "yes_no", "name": "sick"},
+    ]
+}
+
+
+def site(number: int, rows: int = 24) -> str:
+    """The file of a site; doses are missing or 0 now and then."""
+    lines = [HEADER]
+    for i in range(number, number + rows):
+        dose = "" if i % 5 == 0 else "0" if i % 3 == 0 else f"{i % 7}.{i % 10}"
+        grade = ("I", "II", "III")[i % 3]
+        lines.append(f"{20 + 3 * i % 80},{'FM'[i % 2]},{grade},{dose},{('no', 'yes')[i // 2 % 2]}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Path:
+    """Four sites, held-out rows and a schema, in a folder where commands run."""
+    (tmp_path / "study.json").write_text(json.dumps(SCHEMA))
+    for number in range(1, 5):
+        (tmp_path / f"site-{number}.csv").write_text(site(number))
+    (tmp_path / "held-out.csv").write_text(site(9, 60))
+    return tmp_path
+
+
+def table(workers: int = 4, target: str = "sick") -> list[str]:
+    """Flags of training on the sites."""
+    return [
+        *("train", "--dataset", "table", "--schema", "study.json", "--target", target),
+        *("--data-dir", "site-{rank}.csv", "--world-size", str(workers + 1), *QUICK),
+    ]
+
+
+def counts(out: Path) -> torch.Tensor:
+    """What all sites of a run counted."""
+    return read_tensors(out / ENCODING_FILE)[0]["counts"]
+
+
+def test_from_files_to_rows_and_scores(sites: Path) -> None:
+    flags = [*table(), "--held-out", "held-out.csv", "--eval-interval", "4", "--out", "run"]
+    ended = run(*flags, cwd=sites)
+    ended_well(ended, sites / "run", 4)
+    assert "mdgan sample run" in ended.output
+    (scored,) = read_events(sites / "run", "scores")
+    names = {"column_shapes", "pair_trends", "tstr_lr", "tstr_gb", "closest_record", "valid_rows"}
+    assert scored["scores"].keys() == names
+    assert scored["n_held_out"] == 60
+    assert scored["scores"]["valid_rows"] == 1
+    assert all(0 <= scored["scores"][name] <= 1 for name in names - {"closest_record"})
+    figures = json.loads((sites / "run" / FIGURES_FILE).read_text())
+    assert [column["name"] for column in figures["columns"]] == HEADER.split(",")[:-1]
+
+    for number in range(1, 5):  # the run knows all that its rows need
+        (sites / f"site-{number}.csv").unlink()
+    (sites / "study.json").rename(sites / "kept.json")
+    done = run_here("sample", "run", "-n", "300", "-o", "made.csv", cwd=sites)
+    assert done.status == 0, done
+    schema = read_schema(sites / "kept.json")
+    made = read_rows(sites / "made.csv", schema, "sick")
+    assert len(made) == 300
+    again = run_here("sample", "run", "-n", "300", "-o", "again.csv", cwd=sites)
+    assert again.status == 0, again
+    assert (sites / "again.csv").read_bytes() == (sites / "made.csv").read_bytes()
+
+    where = ["--where", "sex=F", "--where", "sick=yes", "--where", "age>=30"]
+    done = run_here("sample", "run", "-n", "40", *where, "-o", "some.csv", cwd=sites)
+    assert done.status == 0, done
+    rows = list(csv.DictReader((sites / "some.csv").read_text().splitlines()))
+    assert len(rows) == 40
+    assert {(row["sex"], row["sick"]) for row in rows} == {("F", "yes")}
+    assert min(int(row["age"]) for row in rows) >= 30
+
+    told = run_here("evaluate", "run", "-n", "200", cwd=sites)
+    assert told.status == 0, told
+    assert "column shapes" in told.output
+    reported = run_here("report", "run", cwd=sites)
+    assert reported.status == 0, reported
+    page = (sites / "run" / "report.html").read_text()
+    assert "synthetic rows" in page
+    assert "no samples are saved yet" not in page
+
+
+def test_counts_and_generators_do_not_depend_on_where_workers_run(sites: Path) -> None:
+    found = {}
+    for name, flags in {
+        "memory": ["--transport", "memory"],
+        "spread": ["--workers-per-host", "2"],
+        "secure": [*SECURE, "--transport", "memory"],
+    }.items():
+        command = [*table(), *UNSCORED, "--kappa", "1", *flags, "--out", name]
+        ended = (run if name == "spread" else run_here)(*command, cwd=sites)
+        found[name] = ended_well(ended, sites / name, 4), counts(sites / name)
+    first, *others = found.values()
+    for generator, counted in others:
+        assert generator == first[0]
+        assert torch.equal(counted, first[1])
+    assert first[1].sum() > 0
+
+
+def test_counts_are_those_of_all_rows_together(sites: Path) -> None:
+    together = "".join(
+        (sites / f"site-{n}.csv").read_text().partition("\n")[2] for n in range(1, 5)
+    )
+    (sites / "all.csv").write_text(HEADER + "\n" + together)
+    apart = run_here(*table(), *UNSCORED, "--transport", "memory", "--out", "apart", cwd=sites)
+    ended_well(apart, sites / "apart", 4)
+    one = [*table(1), *UNSCORED, "--transport", "memory", "--data-dir", "all.csv", "--out", "one"]
+    ended_well(run_here(*one, cwd=sites), sites / "one", 4)
+    assert torch.equal(counts(sites / "apart"), counts(sites / "one"))
+
+
+def test_noise_covers_counts_and_is_charged(sites: Path) -> None:
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    flags = [*table(), *UNSCORED, "--transport", "memory"]
+    private = [*flags, "--dp-epsilon", "8", "--dp-delta", "1e-3", "--out", "private"]
+    ended = run_here(*private, cwd=sites)
+    ended_well(ended, sites / "private", 4)
+    assert "ε 8.00 at most" in ended.output
+    plain = run_here(*flags, "--out", "plain", cwd=sites)
+    ended_well(plain, sites / "plain", 4)
+    noisy, exact = counts(sites / "private"), counts(sites / "plain")
+    assert noisy.shape == exact.shape
+    assert not torch.equal(noisy, exact)
+    assert bool((noisy < 0).any())  # noise has no sign
+    twice = run_here(*private[:-1], "again", cwd=sites)
+    assert twice.status == 2, twice
+    assert "have spent" in twice.errors
+
+
+def test_a_site_with_another_schema_is_refused(sites: Path, port: int) -> None:
+    changed = (sites / "study.json").read_text().replace('"sex"', '"Sex"')
+    (sites / "other.json").write_text(changed)
+    both = [read_schema(sites / name).sha256 for name in ("other.json", "study.json")]
+    (sites / "site-2.csv").write_text(site(2).replace("sex", "Sex"))
+    flags = [*table(2), *UNSCORED, "--master-port", str(port), "--set", "connect_timeout=60"]
+    serving = start([*MDGAN, *flags, "--ranks", "0", "--out", "run"], sites)
+    joins = start([*MDGAN, *flags, "--ranks", "2", "--schema", "other.json"], sites)
+    check_refused(finish(joins), f"schema_sha256 = {both[0]}, rank 0 has schema_sha256 = {both[1]}")
+    serving.terminate()
+    finish(serving)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--extractor", "net.pt"], "--extractor net.pt: rows are scored column by column"),
+        (
+            ["--algorithm", "fegan", "--clusters", "kmeans:2"],
+            "--clusters kmeans:2: groups samples before training, when rows cannot be encoded yet",
+        ),
+        (["--architecture", "dcgan"], "--architecture dcgan: makes pictures, not rows"),
+        (["--augment", "diffaugment"], "--augment diffaugment"),
+        (["--target", "dose"], "--target dose: the schema lets it be missing"),
+        (["--data-dir", "nowhere-{rank}.csv"], "--data-dir nowhere-1.csv: no such file"),
+    ],
+)
+def test_what_tables_cannot_have(sites: Path, flags: list[str], says: str) -> None:
+    refused = run_here(*table(), *UNSCORED, *flags, "--out", "run", cwd=sites)
+    assert refused.status == 2, refused
+    assert says in refused.errors.strip().splitlines()[-1]
+    assert not (sites / "run").exists()
+
+
+def test_a_row_that_does_not_fit_is_named(sites: Path) -> None:
+    with (sites / "site-3.csv").open("a") as file:
+        file.write("200,F,I,1.0,yes\n")
+    refused = run_here(*table(), *UNSCORED, "--transport", "memory", "--out", "run", cwd=sites)
+    assert refused.status == 2, refused
+    assert "site-3.csv" in refused.errors
+    assert "age" in refused.errors
+    assert "200" in refused.errors
