@@ -104,7 +104,7 @@ def test_a_run_without_classes_has_none(conditional_sets: Path, tmp_path: Path) 
         (["--set", "label_prior=dat"], "--set label_prior=dat: must be one of uniform, data"),
         (
             [*OWN, "auxiliary", *PRIVATE, "--set", "label_prior=data"],
-            "--set label_prior=data: with --dp-epsilon 5.0 workers keep their classes; add --dp-di",
+            "--set label_prior=data: with --dp-epsilon 5 workers keep their classes; add --dp-dis",
         ),
         (
             [*OWN, "auxiliary", *CLUSTERED, "--set", "label_prior=data"],

@@ -1,0 +1,140 @@
+"""Rows as samples and back, by counts of all rows."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from mdgan.samples.table.kind import TableKind
+from mdgan.samples.table.rows import Rows
+from mdgan.samples.table.schema import (
+    CategoryColumn,
+    NumberColumn,
+    ScaledColumn,
+    Schema,
+    WholeColumn,
+    YesNoColumn,
+)
+from mdgan.samples.table.spread import Cells
+from tests.unit.samples.table.tables import tables
+
+
+def learnt(rows: Rows, target: str | None = None) -> TableKind:
+    kind = TableKind(rows.schema, target)
+    kind.learn(kind.counts(rows).double())
+    return kind
+
+
+def of_numbers(values: list[float], decimals: int = 6, common: tuple[float, ...] = ()) -> Rows:
+    column = NumberColumn(name="x", low=0, high=100, decimals=decimals, common=common)
+    schema = Schema(columns=(column,))
+    return Rows(schema, np.array(values).reshape(-1, 1))
+
+
+@settings(max_examples=60)
+@given(tables())
+def test_rows_come_back(rows: Rows) -> None:
+    """Categories and missing values exactly, numbers within a cell of the histogram."""
+    kind = learnt(rows)
+    samples = kind.encode(rows)
+    assert samples.shape == (len(rows), *kind.shape)
+    assert samples.dtype == torch.float32
+    assert samples.abs().max() <= 1
+    back = kind.decode(samples, None)
+    assert back.fits().all()
+    for place, column in enumerate(rows.schema.columns):
+        there, here = rows.values[:, place], back.values[:, place]
+        assert np.array_equal(np.isnan(there), np.isnan(here))
+        known = ~np.isnan(there)
+        if isinstance(column, ScaledColumn):
+            cells = Cells(column)
+            apart = cells.positions(there[known]) - cells.positions(here[known])
+            assert (np.abs(apart) <= 1 + 1e-3).all()
+        else:
+            assert np.array_equal(there[known], here[known])
+
+
+@settings(max_examples=30)
+@given(tables(), st.data())
+def test_counts_add_up(rows: Rows, data: st.DataObject) -> None:
+    kind = TableKind(rows.schema)
+    cut = data.draw(st.integers(0, len(rows)))
+    first = Rows(rows.schema, rows.values[:cut])
+    second = Rows(rows.schema, rows.values[cut:])
+    whole = kind.counts(rows)
+    assert whole.shape == (kind.num_counts,)
+    assert torch.equal(kind.counts(first) + kind.counts(second), whole)
+    # One row changes as many counts as it says, each by 1: what noise must cover.
+    one = kind.counts(Rows(rows.schema, rows.values[:1]))
+    assert one.max() <= 1
+    assert one.sum() <= kind.num_histograms
+
+
+def test_scores_are_normal_quantiles_of_the_share_below() -> None:
+    values = [0.0, 10, 20, 20, 40, 100]
+    kind = learnt(of_numbers(values, decimals=0))
+    scores = kind.encode(of_numbers(values, decimals=0))[:, 0]
+    assert scores.tolist() == sorted(scores.tolist())
+    # The middle of the cells of 20: a share of 2/6 + half of 2/6 is below.
+    column = NumberColumn(name="x", low=0, high=100, decimals=0)
+    position = Cells(column).positions(np.array([20.0]))[0]
+    share = (2 + 2 * (position % 1)) / 6
+    cut = norm.cdf(-3)
+    assert float(scores[2]) == pytest.approx(norm.ppf(cut + share * (1 - 2 * cut)) / 3, abs=1e-5)
+
+
+def test_common_values_are_made_as_often_as_they_occur() -> None:
+    rows = of_numbers([0.0] * 6 + [7.3, 8.1], common=(0.0,), decimals=1)
+    kind = learnt(rows)
+    assert kind.shape == (3,)  # a score, "another value", 0
+    back = kind.decode(kind.encode(rows), None)
+    assert back.values[:, 0].tolist()[:6] == [0.0] * 6
+
+
+def test_no_value_comes_from_where_no_row_is() -> None:
+    kind = learnt(of_numbers([1.0, 2.0, 90.0]))
+    samples = torch.linspace(-1, 1, 2001).reshape(-1, 1)
+    made = kind.decode(samples, None).values[:, 0]
+    near = np.abs(made.reshape(-1, 1) - np.array([1.0, 2.0, 90.0])).min(1)
+    assert near.max() <= 100 / 1024 + 1e-6
+
+
+def test_the_target_is_the_label_and_its_counts_are_learnt() -> None:
+    schema = Schema(
+        columns=(
+            WholeColumn(name="stage", low=1, high=3),
+            CategoryColumn(name="site", categories=("a", "b")),
+        )
+    )
+    rows = Rows(schema, np.array([[1, 0], [3, 1], [3, 0]], dtype=np.float64))
+    kind = learnt(rows, "stage")
+    assert kind.shape == (2,)
+    assert kind.class_names == ("1", "2", "3")
+    labels = kind.labels_of(rows)
+    assert labels.tolist() == [0, 2, 2]
+    counted = kind.class_counts
+    assert counted is not None
+    assert counted.tolist() == [1, 0, 2]
+    assert np.array_equal(kind.decode(kind.encode(rows), labels).values, rows.values)
+
+
+def test_noise_below_0_counts_as_no_row() -> None:
+    schema = Schema(columns=(YesNoColumn(name="x"), YesNoColumn(name="y")))
+    kind = TableKind(schema, "y")
+    kind.learn(torch.tensor([3.2, -1.0, -2.4, 5.4], dtype=torch.float64))
+    assert kind.class_counts is not None
+    assert kind.class_counts.tolist() == [0, 5]
+
+
+@pytest.mark.parametrize(
+    "counts", [torch.zeros(3), torch.tensor([1.0, float("nan")]), torch.zeros(2, 1)]
+)
+def test_counts_that_do_not_fit_are_refused(counts: torch.Tensor) -> None:
+    kind = TableKind(Schema(columns=(YesNoColumn(name="x"),)))
+    with pytest.raises(ValueError, match="counts"):
+        kind.learn(counts)
+    assert not kind.is_learnt
+    with pytest.raises(RuntimeError, match="before their spread is learnt"):
+        kind.encode(Rows(kind.schema, np.zeros((1, 1))))
