@@ -24,7 +24,7 @@ TRAININGS = {
     "32×32×3": f"{_PICTURES} --device cuda --iterations 200",
     "32×32×3, all at once": f"{_PICTURES} --device cuda --iterations 200 --vectorize",
     "32×32×3, bf16": f"{_PICTURES} --device cuda --iterations 200 --precision bf16",
-    "32×32×3, compiled": f"{_PICTURES} --device cuda --iterations 200 --compile",
+    "32×32×3, compiled": f"{_PICTURES} --device cuda --iterations 200 --set compile=true",
 }
 _QUIET = "--transport memory --sample-interval 0 --eval-interval 0 --checkpoint-interval 0"
 _RATE = re.compile(r"\(([0-9.,]+) it/s\)")

@@ -54,7 +54,7 @@ _MOST_MEGABITS = 1e9
     "--shard-size",
     type=click.IntRange(1),
     metavar="M",
-    help="Samples of a worker: how often --swap-epochs swaps, how long --round-epochs are.",
+    help="Samples of a worker: how often --swap-epochs swaps, how long round_epochs are.",
 )
 def plan(
     config: Path | None,

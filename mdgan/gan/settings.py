@@ -57,7 +57,9 @@ class ArithmeticSettings(Settings, group="speed"):
         "longer begins before the generated ones are there.",
         switch(),
     )
-    compile: bool = setting(False, "Compile the models with torch.compile.", switch())
+    compile: bool = setting(
+        False, "Compile the models with torch.compile.", switch(), has_flag=False
+    )
 
     excludes = table(
         """

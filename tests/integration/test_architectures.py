@@ -18,7 +18,7 @@ WAYS = {
     "channels last": ["--set", "channels_last=true"],
     "r1, ema": ["--r1", "1", "--ema", "5"],
     "diffaugment": ["--augment", "diffaugment"],
-    "compile": ["--compile"],
+    "compile": ["--set", "compile=true"],
     "vectorize": ["--vectorize"],
 }
 

@@ -103,7 +103,7 @@ def test_slots_are_killed_and_ctrl_c_leaves_none_behind(tmp_path: Path, placemen
 
 
 def test_what_clients_hold_is_told_before_anything_starts(tmp_path: Path) -> None:
-    flags = ["--round-epochs", "2", "--batch-size", "10", "--dry-run"]
+    flags = ["--set", "round_epochs=2", "--batch-size", "10", "--dry-run"]
     done = run_here("train", *CLIENTS, *flags, cwd=tmp_path)
     assert done.status == 0, done
     lines = [line.strip() for line in done.output.splitlines()]

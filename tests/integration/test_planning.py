@@ -49,7 +49,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
         (["--algorithm", "standalone"], ["--algorithm standalone", "nothing to plan"]),
         (["--secure-aggregation"], ["--secure-aggregation", "twice the bytes"]),
         (["--dp-epsilon", "8"], ["--dp-epsilon 8", "add --dp-delta"]),
-        (["--algorithm", "fl-gan"], ["--round-epochs 1", "--shard-size or --round-iterations"]),
+        (["--algorithm", "fl-gan"], ["--set round_epochs=1", "--shard-size or --round-iterations"]),
         (["--updates", "arrival"], ["a server that waits for no worker"]),
         (
             ["--algorithm", "paragan", "--updates", "async", "--generator-ranks", "1..1"],

@@ -71,7 +71,7 @@ class RoundSettings(Settings):
         whole(1),
         metavar="E",
         symbol="E",
-        default_text="see --round-epochs",
+        default_text="see round_epochs",
         instead_of="round_epochs",
         is_usual=True,
     )
@@ -82,6 +82,7 @@ class RoundSettings(Settings):
         metavar="E",
         symbol="E",
         default_text="1, unless --round-iterations is given",
+        has_flag=False,
     )
     sampling: str = setting(
         "random",

@@ -9,7 +9,8 @@ import pytest
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import ENCODING_FILE, FIGURES_FILE
 from mdgan.report.figures.columns import correlations, table_figures
-from tests.unit.report.test_page import FakeRun, checked
+from tests.unit.observe.fake_run import FakeRun
+from tests.unit.report.test_page import checked
 
 COLUMN = {"name": "age", "kind": "whole", "ticks": ["0", "9"], "real": [1.0], "made": [0.9]}
 WARD = {"name": "ward", "kind": "category", "ticks": ["A"], "real": [1.0], "made": [1.0]}

@@ -82,7 +82,10 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({**PRIVATE, "augment": "ada"}, "--augment ada: with --dp-epsilon 1 it counts the logits"),
     ({**PRIVATE, "r1": 2, "augment": "diffaugment"}, "--r1 2 --augment diffaugment: with --dp-eps"),
     ({**PRIVATE, "precision": "bf16"}, "--precision bf16: with --dp-epsilon 1 gradients of single"),
-    ({**PRIVATE, "compile": True}, "--compile: with --dp-epsilon 1 gradients of single samples"),
+    (
+        {**PRIVATE, "compile": True},
+        "--set compile=true: with --dp-epsilon 1 gradients of single samples",
+    ),
     (
         {**PRIVATE, "channels_last": True},
         "--set channels_last=true: with --dp-epsilon 1 gradients of",
@@ -146,7 +149,7 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({**FEGAN, "participation": 1.5}, "--participation 1.5: must be above 0 and at most 1"),
     ({**FEGAN, "participation": float("nan")}, "--participation nan: must be above 0 and at most"),
     ({**FEGAN, "round_iterations": 0}, "--round-iterations 0: must be at least 1"),
-    ({**FEGAN, "round_epochs": float("inf")}, "--round-epochs inf: must be above 0"),
+    ({**FEGAN, "round_epochs": float("inf")}, "--set round_epochs=inf: must be above 0"),
     # groups of workers
     ({**PARAGAN, "participation": 0.5}, "--participation 0.5: paragan averages the gradients of"),
     ({**PARAGAN, "kappa": 3}, "--kappa 3: a worker of paragan has use for two generated batches"),
