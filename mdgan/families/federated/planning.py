@@ -62,8 +62,8 @@ def planning(
     """See `Builder.planning`; a short run has rounds of a few iterations."""
     if class_counts is None and settings.rounds.round_iterations is None:
         raise BadInput(
-            f"--set round_epochs={settings.rounds.round_epochs or 1:g}: how long a round is depends "
-            "on how many samples a worker has; say --shard-size or --round-iterations"
+            f"--set round_epochs={settings.rounds.round_epochs or 1:g}: how long a round is "
+            "depends on how many samples a worker has; say --shard-size or --round-iterations"
         )
     both = [build_model(kind, 0) for kind in (models.generator, models.discriminator)]
     training = settings.training
