@@ -20,6 +20,8 @@ _RATE = 0.1
 _SMOOTH = 1e-3
 _BEGINNING = 0.3
 _RANGE = 2.0
+_PICTURE_DIMS = 4
+"""[b, C, H, W]."""
 _EQUAL = 100.0
 """The PSNR, in dB, of what is equal."""
 _USUAL_WIDTH, _NARROW_WIDTH = 1.5, 0.5
@@ -127,7 +129,9 @@ def reconstruct(
 
 
 def _roughness(images: Tensor) -> Tensor:
-    """Total variation, the mean over neighbours."""
+    """Total variation of pictures, the mean over neighbours; 0 of other samples."""
+    if images.dim() != _PICTURE_DIMS:
+        return torch.zeros(())
     down = (images[..., 1:, :] - images[..., :-1, :]).abs()
     right = (images[..., :, 1:] - images[..., :, :-1]).abs()
     return sum((part.mean() for part in (down, right) if part.numel()), torch.zeros(()))
@@ -138,22 +142,23 @@ def likeness(samples: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
     from torchmetrics.functional.image import peak_signal_noise_ratio  # takes seconds to import
 
     found = []
+    of_a_sample = tuple(range(1, images.dim()))
     for sample in samples:
         every = peak_signal_noise_ratio(
-            images, sample.expand_as(images), _RANGE, dim=(1, 2, 3), reduction="none"
+            images, sample.expand_as(images), _RANGE, dim=of_a_sample, reduction="none"
         )
         found.append(every.reshape(-1).clamp(max=_EQUAL).max(dim=0))
     return torch.stack([one.values for one in found]), torch.stack([one.indices for one in found])
 
 
 def mean_ssim(samples: Tensor, images: Tensor) -> float | None:
-    """Mean structural similarity of pairs, [b, C, H, W] each; None if they are too small.
+    """Mean structural similarity of pairs, [b, C, H, W] each; None if they are too small, or none.
 
     The window is that of Wang et al. 2004 (σ = 1.5 pixels), of small pictures a third as wide.
     """
     from torchmetrics.functional.image import structural_similarity_index_measure
 
-    side = min(samples.shape[-2:])
+    side = min(samples.shape[-2:]) if samples.dim() == _PICTURE_DIMS else 0
     if side < _SMALLEST:
         return None
     width = _USUAL_WIDTH if side >= _SMALLEST_USUAL else _NARROW_WIDTH

@@ -21,13 +21,12 @@ from mdgan.launch import machine
 from mdgan.metrics.extractor import Extractor
 from mdgan.privacy.canaries import CANARIES
 from mdgan.records.audit import AUDIT_FILE, NEIGHBOURS, PICTURES, Audit, Bound, Copying, Inversion
-from mdgan.samples.pictures.grid import grid_png
 from mdgan.storage.whole_file import make_folder, write_whole
 
 _log = logging.getLogger(__name__)
 
 _SHOWN = 10
-FEATURES, PIXELS = "features", "pixels"
+FEATURES, PIXELS, VALUES = "features", "pixels", "values"
 _LOWER_BOUND = "lower bound on ε"
 _NO_STATES = (
     "no state of a worker lies in {path}/checkpoints; train with "
@@ -63,7 +62,10 @@ def audit_run(
     elif target.discriminators:
         for inversion, shown in invert_all(target, seed, steps, left_out, _tell):
             inversions.append(inversion)
-            pictures[inversion.picture] = grid_png(shown, len(shown) // 2)
+            if target.trained.dataset.kind.is_seen:
+                pictures[inversion.picture] = target.trained.dataset.kind.png(
+                    shown, len(shown) // 2
+                )
     found = Audit(
         iteration=target.trained.iteration,
         checkpoint=target.checkpoint,
@@ -88,6 +90,8 @@ def _extractor(
     target: Target, changes: Mapping[str, str], left_out: dict[str, str]
 ) -> Extractor | None:
     """The network of the run; None, with the reason, if there is none that may be used."""
+    if target.trained.dataset.kind.judges:
+        return None
     try:
         return extractor_of(target.trained, target.settings, changes)
     except BadInput as error:
@@ -143,7 +147,8 @@ def _attack_generator(
     pieces = sample_pieces(trained.generator, num_samples, trained.models.z_dim, seed, labels)
     generated = torch.cat(list(pieces))
     own = together([target.samples_of(worker) for worker in target.holdings])
-    images = generated, own.images, target.held_out.images
+    kind = trained.dataset.kind
+    images = kind.as_written(generated), own.images, target.held_out.images
     classes, other_classes = own.labels, target.held_out.labels
     assert classes is not None
     assert other_classes is not None
@@ -152,7 +157,7 @@ def _attack_generator(
         made, trained_on, held_out = map(points, images)
         return Space(name, made, trained_on, held_out, classes, other_classes)
 
-    spaces = [space(PIXELS, lambda each: each.flatten(1).double())]
+    spaces = [space(PIXELS if kind.is_seen else VALUES, lambda each: each.flatten(1).double())]
     if extractor is not None:
         spaces.insert(0, space(FEATURES, lambda each: extractor(each).values))
     _tell("looking for copies")
@@ -160,5 +165,7 @@ def _attack_generator(
     if not found:
         left_out["generator"] = "no held-out sample is of the classes that it was trained on"
     chosen = most_suspicious(spaces[0], _SHOWN)
+    if not kind.is_seen:
+        return found, {}
     rows: list[Tensor] = [each[places] for each, places in zip(images, chosen, strict=True)]
-    return found, {NEIGHBOURS: grid_png(torch.cat(rows), len(chosen[0]))}
+    return found, {NEIGHBOURS: kind.png(torch.cat(rows), len(chosen[0]))}

@@ -9,20 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mdgan.data.partitioner import ImageFilesPartitioner, InMemoryPartitioner, Partitioner
+    from mdgan.data.volume_files import VolumesPartitioner
     from mdgan.samples.pictures.reading import image_to_tensor, read_image
 
 __all__ = [
     "ImageFilesPartitioner",
     "InMemoryPartitioner",
     "Partitioner",
+    "VolumesPartitioner",
     "image_to_tensor",
     "read_image",
 ]
+
+_PARTITIONERS, _READING = "mdgan.data.partitioner", "mdgan.samples.pictures.reading"
+_HOMES = {
+    "VolumesPartitioner": "mdgan.data.volume_files",
+    "image_to_tensor": _READING,
+    "read_image": _READING,
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    of_data = name.endswith("Partitioner")
-    module = "mdgan.data.partitioner" if of_data else "mdgan.samples.pictures.reading"
-    return getattr(importlib.import_module(module), name)
+    return getattr(importlib.import_module(_HOMES.get(name, _PARTITIONERS)), name)

@@ -23,8 +23,21 @@ _DIRICHLET_ATTEMPTS = 100
 _MOST_PIECES = 1_000_000
 
 
-def partition(labels: Tensor, scheme: PartitionScheme, num_workers: int, seed: int) -> list[Tensor]:
-    """Divides a data set with these labels, int64 [n], over workers, by any scheme but `none`."""
+def partition(
+    labels: Tensor,
+    scheme: PartitionScheme,
+    num_workers: int,
+    seed: int,
+    groups: Tensor | None = None,
+) -> list[Tensor]:
+    """Divides a data set with these labels, int64 [n], over workers, by any scheme but `none`.
+
+    Args:
+        groups: int64 [n]; samples of one group, such as a patient, go to the same worker, and the
+            label of a group is that of its first sample. None if each stands for itself.
+    """
+    if groups is not None:
+        return _partition_groups(labels, scheme, num_workers, seed, groups)
     divide = SCHEMES[scheme.name]
     if len(labels) < num_workers and not lets_workers_share(scheme):
         raise BadInput(
@@ -40,6 +53,15 @@ def partition(labels: Tensor, scheme: PartitionScheme, num_workers: int, seed: i
                 "use fewer workers, a larger number in the scheme, or another --seed"
             )
     return [torch.from_numpy(np.sort(part)) for part in parts]
+
+
+def _partition_groups(
+    labels: Tensor, scheme: PartitionScheme, num_workers: int, seed: int, groups: Tensor
+) -> list[Tensor]:
+    names, first = np.unique(groups.numpy(), return_index=True)
+    of_groups = labels[torch.from_numpy(first)]
+    parts = partition(of_groups, scheme, num_workers, seed)
+    return [torch.from_numpy(np.flatnonzero(np.isin(groups, names[part]))) for part in parts]
 
 
 def _iid(labels: Indices, num_workers: int, random: np.random.Generator) -> Parts:

@@ -18,6 +18,8 @@ class Partitioner(ABC):
     Attributes:
         labels: int64 [n], the class of each sample, in [0, number of classes).
         class_names: one name a class; empty if the classes have only numbers.
+        groups: int64 [n]; samples of one group, such as a patient, go to one worker. None if each
+            stands for itself.
         reads_files: whether the data lie in the folder that the user names.
         read_one_by_one: whether each sample is read when it is drawn, by a reader that may be
             called from several threads; then samples are read ahead.
@@ -25,6 +27,7 @@ class Partitioner(ABC):
 
     labels: Tensor
     class_names: tuple[str, ...] = ()
+    groups: Tensor | None = None
     read_one_by_one: bool = False
     reads_files: ClassVar[bool] = True
 

@@ -45,6 +45,7 @@ class Readable(Partitioner):
     def __init__(self, source: Partitioner, indices: Tensor) -> None:
         self.labels = source.labels[indices]
         self.class_names = source.class_names
+        self.groups = None if source.groups is None else source.groups[indices]
         self.read_one_by_one = source.read_one_by_one
         self._told: list[str] = []
         self._source: Partitioner = source

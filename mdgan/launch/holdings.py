@@ -52,7 +52,8 @@ def _clients(
             "be trained by any rank; name one folder"
         )
     source = _open(settings, dataset, folder)
-    parts = partition(source.labels, settings.data.partition, number, settings.training.seed)
+    seed = settings.training.seed
+    parts = partition(source.labels, settings.data.partition, number, seed, source.groups)
     clients = ClientShards(source, parts, settings.training.seed)
     entry.build().check_holdings(settings, clients.class_counts())
     return clients
@@ -89,7 +90,9 @@ def _divide(settings: RunSettings, dataset: DatasetFile, workers: Sequence[int])
         )
     (source,) = sources.values()
     holders = [worker for worker in range(1, settings.world_size) if settings.holds_data(worker)]
-    parts = partition(source.labels, settings.data.partition, len(holders), settings.training.seed)
+    seed = settings.training.seed
+    scheme, number = settings.data.partition, len(holders)
+    parts = partition(source.labels, scheme, number, seed, source.groups)
     part_of = dict(zip(holders, parts, strict=True))
     everything = torch.arange(len(source))  # for newcomers: they have no part
     return {worker: (source, part_of.get(worker, everything)) for worker in workers}

@@ -120,7 +120,7 @@ def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Sco
         real,
         prepared.models.generator(),
         z_dim=prepared.models.z_dim,
-        num_samples=settings.scores.eval_samples,
+        num_samples=min(settings.scores.eval_samples, dataset.kind.most_scored),
         seed=settings.training.seed,
     )
 

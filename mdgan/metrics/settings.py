@@ -19,7 +19,11 @@ class ScoreSettings(Settings, group="output"):
         is_usual=True,
     )
     eval_samples: int = own_setting(
-        10_000, "Samples to generate for each score.", whole(2), metavar="N", has_flag=False
+        10_000,
+        "Samples to generate for each score; of volumes at most 1,000.",
+        whole(2),
+        metavar="N",
+        has_flag=False,
     )
     extractor: str = own_setting(
         "classifier",

@@ -5,7 +5,10 @@ from mdgan.settings.names import Names
 
 FILE = "file"
 """Stands for the dataset file's own models."""
-ARCHITECTURES = ("dcgan", "lsgan", "sngan", "biggan", "acgan", "md-gan-mlp", "md-gan-cnn", "table")
+ARCHITECTURES = (
+    *("dcgan", "lsgan", "sngan", "biggan", "acgan", "md-gan-mlp", "md-gan-cnn"),
+    *("dcgan3d", "table"),
+)
 """Those that come with mdgan; a dataset file may register others."""
 ARCHITECTURE_NAMES = Names("architecture", FILE, *ARCHITECTURES)
 

@@ -64,6 +64,7 @@ class SampleKind(ABC):
         name: one word, in the plural where there is one, as messages name it.
         augments: whether the transformations of DiffAugment fit.
         is_seen: whether `png` and `class_png` draw samples.
+        most_scored: how many are generated for a score, at most.
         judges: whether `judge` scores samples, rather than the features of a network.
     """
 
@@ -71,6 +72,7 @@ class SampleKind(ABC):
     augments: ClassVar[bool] = False
     is_seen: ClassVar[bool] = False
     judges: ClassVar[bool] = False
+    most_scored: ClassVar[int] = 1 << 40
 
     @abstractmethod
     def why_not(self, shape: Shape) -> str:
@@ -83,6 +85,10 @@ class SampleKind(ABC):
     @abstractmethod
     def writers(self) -> Mapping[str, Writer]:
         """By the ending of a file, such as `.npz`, what makes it; the usual one comes first."""
+
+    def as_written(self, samples: Tensor) -> Tensor:
+        """Samples as they are after they were written and read again, [n, *shape]."""
+        return samples
 
     def png(self, samples: Tensor, columns: int | None = None) -> bytes:
         """A picture of samples [n, *shape] as PNG, side by side, if such samples are seen.

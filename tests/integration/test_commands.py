@@ -124,7 +124,7 @@ def test_small_shards_are_warned_about(tmp_path: Path) -> None:
 def test_datasets_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
     lines = call(capsys, "datasets").splitlines()
     assert [line.split()[0] for line in lines[1:]] == [
-        *("breast-cancer", "celeba", "cifar10", "digits", "folder", "mnist", "table")
+        *("breast-cancer", "celeba", "cifar10", "digits", "folder", "mnist", "table", "volumes")
     ]
     assert "1×8×8" in next(line for line in lines if line.startswith("digits"))
 

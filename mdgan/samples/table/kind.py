@@ -157,6 +157,10 @@ class TableKind(SampleKind):
             values[:, self.target] = labels.cpu().numpy().astype(np.float64) + self._first
         return Rows(self.schema, values)
 
+    def as_written(self, samples: Tensor) -> Tensor:
+        """See `SampleKind`: each choice is made, and numbers have the column's decimals."""
+        return self.encode(self.decode(samples, None))
+
     def why_not(self, shape: Shape) -> str:
         """See `SampleKind`."""
         return "" if shape == self.shape else f"rows of this schema have the shape {self.shape}"

@@ -137,7 +137,7 @@ def test_unknown_name_lists_what_there_is_and_suggests_the_nearest(tmp_path: Pat
     message = str(caught.value)
     assert (
         "--dataset mnits: not found among bars, breast-cancer, celeba, cifar10, digits, folder, "
-        "mnist, table; did you mean" in message
+        "mnist, table, volumes; did you mean" in message
     )
     assert message.endswith("; did you mean 'mnist'?")
 
