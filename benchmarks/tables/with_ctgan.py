@@ -6,11 +6,13 @@ python -m benchmarks.tables.with_ctgan TRAIN.csv MADE.csv SECONDS SEED
 import sys
 import time
 import warnings
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pandas as pd
 import torch
 from ctgan import CTGAN
+from ctgan.synthesizers import ctgan as synthesizer
 
 
 def main() -> None:
@@ -21,19 +23,18 @@ def main() -> None:
     np.random.seed(seed)
     rows = pd.read_csv(source)
     discrete = [name for name in rows if not pd.api.types.is_numeric_dtype(rows[name])]
-    tried = []
-    for epochs in (1, 4):  # what it does once at the start shall not count
-        model = CTGAN(epochs=epochs, verbose=False)
-        start = time.monotonic()
-        model.fit(rows, discrete)
-        tried.append(time.monotonic() - start)
-    an_epoch = max((tried[1] - tried[0]) / 3, 1e-3)
-    once = max(tried[0] - an_epoch, 0.0)
-    epochs = max(1, int((seconds - once) / an_epoch))
-    start = time.monotonic()
-    model = CTGAN(epochs=epochs, verbose=False)
+    begin = time.monotonic()
+
+    def until_time_is_up(epochs: Iterable[int], **_: object) -> Iterator[int]:
+        for epoch in epochs:
+            yield epoch
+            if time.monotonic() - begin > seconds:
+                print(f"{epoch + 1} epochs in {time.monotonic() - begin:.0f} s", file=sys.stderr)
+                return
+
+    synthesizer.tqdm = until_time_is_up
+    model = CTGAN(epochs=100_000, verbose=False)
     model.fit(rows, discrete)
-    print(f"{epochs} epochs in {time.monotonic() - start:.0f} s", file=sys.stderr)
     model.sample(len(rows)).to_csv(target, index=False)
 
 

@@ -212,10 +212,11 @@ def _scale(
     Args:
         is_exact: whether each value has a cell of its own if there are not too many.
     """
-    common = _common(values, counts)
+    has_cells = is_exact and bounds[1] - bounds[0] < _NUM_CELLS
+    common = _common(values, counts, has_cells=has_cells)
     others = ~np.isin(values, common)
     is_long = False
-    if others.any() and not (is_exact and bounds[1] - bounds[0] < _NUM_CELLS):
+    if others.any() and not has_cells:
         rows = np.cumsum(counts[others])
         median = values[others][np.searchsorted(rows, rows[-1] / 2)] - bounds[0]
         is_long = 0 < median < (bounds[1] - bounds[0]) / _LONG_TAIL
@@ -227,11 +228,15 @@ def _scale(
     }
 
 
-def _common(values: Floats, counts: Counts) -> tuple[float, ...]:
-    """The values that so many rows share that a histogram would blur them."""
+def _common(values: Floats, counts: Counts, *, has_cells: bool) -> tuple[float, ...]:
+    """The values that so many rows share that a histogram would blur them.
+
+    Args:
+        has_cells: whether each value has a cell of its own; then only what stands out is common.
+    """
     total = counts.sum()
     least = max(FEW, _SHARE_OF_COMMON * total)
-    if len(values) > _FEW_VALUES:
+    if has_cells and len(values) > _FEW_VALUES:
         least = max(least, _ABOVE_AVERAGE * total / len(values))
     places = np.flatnonzero(counts >= least)
     most = places[np.argsort(-counts[places], kind="stable")][:MOST_COMMON]

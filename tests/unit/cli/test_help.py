@@ -144,7 +144,7 @@ def test_bash_completes_names_of_data_sets_runs_and_algorithms(tmp_path: Path) -
     )
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
-        "breast-cancer celeba cifar10 digits folder mnist table",
+        "breast-cancer celeba cifar10 digits folder mnist table volumes",
         "mine mnist",
         "runs/first runs/second",
         "runs/second",
