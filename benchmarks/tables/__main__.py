@@ -93,7 +93,7 @@ def _mdgan(
     folder: Path, made: Path, way: str, outcome: str, sites: int, seed: int, flags: list[str]
 ) -> float:
     division, own = WAYS[way]
-    where = str(folder / (f"{division}-{{rank}}.csv" if division else "train.csv"))
+    where = str(folder / (f"site-{{rank}}-{division}.csv" if division else "train.csv"))
     size = sites + 1 if division else 2
     run = folder / f"{way}-{seed}"
     begin = time.monotonic()

