@@ -2,13 +2,14 @@
 
     python -m benchmarks.private_quality [--seeds 3] [--at-once 2] [--only "4 workers, ε = 10"]
 
-Trains 4 and 10 workers as they train by default, then with the settings that were chosen for
+Trains 1, 4 and 10 workers as they train by default, then with the settings that were chosen for
 privacy: with batches by Poisson sampling and cut gradients but no noise (ε = ∞), and with the noise
-that ε takes. Then it attacks each run with `mdgan audit`. Prints scores, and the AUC with which
-samples trained on are told from others, by discriminators (the mean over them) and by the
-generator's distances in features and in pixels: mean ± deviation over the seeds. Nothing depends on
-how many runs share the machine. So that all runs are scored against the same samples and by the
-same network, private ones tell sums over features here, and use one that knows workers' samples.
+that ε takes; and then with `--algorithm moments`. Then it attacks each run with `mdgan audit`.
+Prints scores, and the AUC with which samples trained on are told from others, by discriminators
+(the mean over them) and by the generator's distances in features and in pixels: mean ± deviation
+over the seeds. Nothing depends on how many runs share the machine. So that all runs are scored
+against the same samples and by the same network, private ones tell sums over features here, and use
+one that knows workers' samples.
 """
 
 import json
@@ -18,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import nan
 from pathlib import Path
 
 import click
@@ -33,13 +35,25 @@ PLAIN = (
 )
 CHOSEN = ("--iterations", "1000", "--dp-clip", "3", "--dp-disclose", "features")
 BOUNDED = ("--dp-delta", "0.0001")
+MOMENTS = (
+    *("--algorithm", "moments", "--architecture", "md-gan-mlp", "--iterations", "1500"),
+    *("--dp-disclose", "features", *BOUNDED),
+)
 WAYS = {
     "default": ("--iterations", "3500"),
     "default, as short": ("--iterations", "1000"),
     "ε = ∞": (*CHOSEN, "--dp-noise", "0"),
     **{f"ε = {e}": (*CHOSEN, *BOUNDED, "--dp-epsilon", str(e)) for e in (10, 3, 1)},
+    **{f"moments, ε = {e}": (*MOMENTS, "--dp-epsilon", str(e)) for e in (10, 3, 1)},
+    **{
+        f"moments, shared noise, ε = {e}": (
+            *MOMENTS,
+            *("--dp-epsilon", str(e), "--secure-aggregation", "--workers-per-host", "1"),
+        )
+        for e in (10, 3, 1)
+    },
 }
-WORKERS = (4, 10)
+WORKERS = (1, 4, 10)
 COLUMNS = ("FID", "coverage", "discriminators", "features", "pixels")
 
 
@@ -80,7 +94,7 @@ def run(num_workers: int, way: str, seed: int, folder: Path) -> list[float]:
     (scores,) = [row["scores"] for row in rows if row.get("event") == "scores"]
     audit = read_audit(out)
     assert audit is not None
-    known = statistics.mean(judged.of_all.auc for judged in audit.discriminators)
+    known = statistics.fmean([judged.of_all.auc for judged in audit.discriminators] or [nan])
     near = {copy.space: copy.membership.auc for copy in audit.generator}
     return [scores["fid"], scores["coverage"], known, near["features"], near["pixels"]]
 

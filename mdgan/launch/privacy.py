@@ -13,6 +13,7 @@ from mdgan.data.partition import lets_workers_share
 from mdgan.data.shard import Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
+from mdgan.families import registry
 from mdgan.privacy import counts
 from mdgan.privacy.accountant import check_installed
 from mdgan.privacy.budget import Budget, ClientsAccount, open_budget
@@ -30,6 +31,8 @@ from mdgan.privacy.settings import DISCLOSABLE
 
 CLASSES, FEATURES = DISCLOSABLE[:2]
 """What hosts tell outside of training."""
+_FEW_SAMPLES = 5_000
+"""With fewer samples a worker, noise in every step ruins what is learnt; see docs/quality.md."""
 _BLIND_SCHEMES = ("iid", "none")
 """Divisions that do not depend on what samples are."""
 
@@ -167,8 +170,12 @@ def check_budgets(
     contents: Mapping[int, Contents],
     *,
     serves: bool,
+    goes_on: bool = False,
 ) -> list[str]:
     """Checks that those who spend on this machine may take a step; writes nothing.
+
+    Args:
+        goes_on: whether an earlier run goes on; workers may have told all that they tell.
 
     Returns:
         Warnings, one line each.
@@ -192,7 +199,20 @@ def check_budgets(
             f"--partition {settings.data.partition}: who holds a sample, and how many each worker "
             "holds, follows the classes of all samples, which no noise covers; for simulations"
         )
-    return warnings + _check_samples(settings, shards, contents)
+    warnings += _better_told_once(settings, shards)
+    return warnings + _check_samples(settings, shards, contents, goes_on=goes_on)
+
+
+def _better_told_once(settings: RunSettings, shards: Mapping[int, Shard]) -> list[str]:
+    """A hint at algorithms whose workers tell one noisy sum, where those here hold few samples."""
+    fewest = min(map(len, shards.values()))
+    others = [n for n in registry.names() if registry.algorithm(n).settings.tells_once]
+    if settings.tells_once or fewest >= _FEW_SAMPLES or not others:
+        return []
+    return [
+        f"{settings.privacy.dp_flag}: a worker here holds {fewest:,} samples, too few for noise in "
+        f"every step; --algorithm {others[0]} adds it once, and learns far more"
+    ]
 
 
 def _check_distinct(settings: RunSettings, contents: Mapping[int, Contents]) -> list[str]:
@@ -223,7 +243,11 @@ def _check_distinct(settings: RunSettings, contents: Mapping[int, Contents]) -> 
 
 
 def _check_samples(
-    settings: RunSettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
+    settings: RunSettings,
+    shards: Mapping[int, Shard],
+    contents: Mapping[int, Contents],
+    *,
+    goes_on: bool,
 ) -> list[str]:
     privacy = settings.privacy
     warnings, folder = _large_delta(privacy.dp_delta or 0.0, shards), ledger_folder(privacy)
@@ -234,6 +258,8 @@ def _check_samples(
                 "number that is at least as large for every worker here"
             )
         schedule = StepSchedule.of_samples(rank, len(shard), settings)
+        if not goes_on:
+            schedule = schedule._replace(may_be_over=False)
         known = look_up(folder, contents[rank]) if rank in contents else LedgerView()
         plan = plan_of(privacy, schedule, known, folder)
         if spent := _spent_before(settings, schedule, known):

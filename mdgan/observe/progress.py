@@ -4,6 +4,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
+from math import isnan
 
 _log = logging.getLogger(__name__)
 
@@ -42,12 +43,15 @@ class Progress:
         return time.monotonic() - self._last_shown >= self._every_seconds
 
     def show(self, iteration: int, losses: Sequence[float] = ()) -> None:
-        """Shows iteration, iterations/s, the losses of G and D if known, and the time left."""
+        """Shows iteration, iterations/s, the losses of G and D if there are, and the time left."""
         self._last_shown = now = time.monotonic()
         self._marks.append((now, iteration))
         rate = self.rate()
         left = (self._total - iteration) / rate if rate > 0 else float("inf")
-        said = "loss G {:.3f} D {:.3f}".format(*losses) if losses else ""
+        both = [f"{name} {loss:.3f}" for name, loss in zip("GD", losses or (), strict=False)]
+        if losses and isnan(losses[1]) and not isnan(losses[0]):  # there is no discriminator
+            both = both[:1]
+        said = f"loss {' '.join(both)}" if both else ""
         pieces = [
             (0, f"{self._prefix}iteration {iteration}/{self._total}"),
             (2, f"{rate:.1f} it/s"),

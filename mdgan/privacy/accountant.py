@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from math import inf
+from math import inf, sqrt
 from typing import Any, NamedTuple
 
 from mdgan.errors import BadInput
@@ -50,6 +50,7 @@ def _accountants() -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what it imports
             import opacus.accountants
+            import opacus.accountants.analysis.gdp
             import opacus.accountants.analysis.rdp
             import opacus.accountants.utils
     except ImportError as error:
@@ -127,6 +128,20 @@ def _best(charge: PrivacyCharge, delta: float) -> tuple[float, float]:
     return float(epsilon), float(order)
 
 
+def _of_first(charge: PrivacyCharge, delta: float) -> float:
+    """ε of the steps of a first plan.
+
+    Steps that take every sample are together one Gaussian mechanism, of which ε is known exactly
+    (Balle and Wang 2018, theorem 8; Dong, Roth and Su 2022, corollary 3.3).
+    """
+    least = _best(charge, delta)[0]
+    if charge.rate == 1.0:
+        exact = _accountants().analysis.gdp.eps_from_mu
+        with suppress(*_NO_ANSWER):  # ε is 0, or beyond what numbers can say
+            least = min(least, float(exact(mu=sqrt(charge.steps) / charge.noise, delta=delta)))
+    return max(0.0, least)
+
+
 def best_order(charge: PrivacyCharge, delta: float) -> float:
     """The Rényi order at which the steps of a first plan cost least, for δ."""
     with warnings.catch_warnings():
@@ -165,7 +180,7 @@ def epsilon_of(
             }
             return _epsilon_at(spent, delta)
         if kind == "rdp":
-            return max(0.0, _best(charge, delta)[0])
+            return _of_first(charge, delta)
         accountant = _accountants().create_accountant(mechanism=kind)
         accountant.history = [tuple(charge)]
         return float(accountant.get_epsilon(delta))
@@ -216,7 +231,7 @@ def noise_for(
     def cost(noise: float) -> float:
         return epsilon_of(PrivacyCharge(noise, rate, steps), delta, kind, earlier)
 
-    if not earlier:
+    if not earlier and not (kind == "rdp" and rate == 1.0):
         utils = _accountants().utils
         with warnings.catch_warnings(), suppress(*_NO_ANSWER):  # then it is found below, or not
             warnings.simplefilter("ignore")

@@ -129,7 +129,8 @@ class Budget:
     @property
     def iterations_left(self) -> int:
         """How many iterations of L steps the worker may still train."""
-        return (self._plan.until - self._ledger.taken) // self._settings.training.local_steps
+        each = 1 if self._settings.tells_once else self._settings.training.local_steps
+        return (self._plan.until - self._ledger.taken) // each
 
     @property
     def limit(self) -> float:

@@ -27,19 +27,27 @@ MOST_STEPS = 1 << 40
 
 
 class StepSchedule(NamedTuple):
-    """The iterations or rounds of a run, what noise hides, and `whose` they are, in messages."""
+    """The iterations or rounds of a run, what noise hides, and `whose` they are, in messages.
+
+    Attributes:
+        may_be_over: whether a plan that is used up may be had again, of a run that goes on with
+            what was told.
+    """
 
     whose: str
     rate: float
     num_units: int
     unit: int = 1
     hides: str = SAMPLE
+    may_be_over: bool = False
 
     @classmethod
     def of_samples(cls, rank: int, num_samples: int, settings: Private) -> "StepSchedule":
         """Of a worker's samples."""
-        rate = rate_of(settings.training.batch_size, settings.privacy.public_samples(num_samples))
         whose = f"the samples of rank {rank}"
+        if settings.tells_once:
+            return cls(whose, 1.0, 1, may_be_over=True)
+        rate = rate_of(settings.training.batch_size, settings.privacy.public_samples(num_samples))
         return cls(whose, rate, settings.training.iterations, settings.training.local_steps)
 
     @classmethod
@@ -78,7 +86,8 @@ def plan_of(
             *(schedule.rate, schedule.num_units, schedule.unit, schedule.hides),
         ]
     )
-    if (goes_on := known.plan_going_on(asked, schedule.unit)) is not None:
+    steps = 0 if schedule.may_be_over else schedule.unit
+    if (goes_on := known.plan_going_on(asked, steps)) is not None:
         return goes_on
     check_alike(settings, schedule, known, ledger)
     earlier = tuple(sorted({*known.histories, *disclosed}))

@@ -294,6 +294,10 @@ class Private(Protocol):
     """Settings of training, and of what its data are promised."""
 
     @property
+    def tells_once(self) -> bool:
+        """Whether each worker tells one sum over all its samples, before training."""
+
+    @property
     def training(self) -> TrainingSettings:
         """How long to train, and on how large batches."""
 

@@ -51,7 +51,9 @@ def diagnose(
     fids = [(row.iteration, value) for row in scores if (value := row.scores.get("fid"))]
     trend = [fid for _, fid in fids]
     last = losses[-1] if losses else None
-    if last and last.workers and None in (last.generator_loss, last.discriminator_loss):
+    has_discriminator = any(row.discriminator_loss is not None for row in losses)
+    told = [last.generator_loss] + [last.discriminator_loss] * has_discriminator if last else []
+    if last and last.workers and None in told:
         return Finding(
             "losses are not finite",
             f"the losses are not finite (NaN) in iteration {losses[-1].iteration:,}",

@@ -75,6 +75,7 @@ class Engine:
         self._timeouts = timeouts
         self.answer_seconds = timeouts.answer
         self._hurries = self._any_spent = False
+        self._tells_once = settings.tells_once
         self._spent: dict[int, float] = {}  # worker → ε, of those whose last answer follows
         self._newcomers = Newcomers(peers, checkpoints.kept, self.part.copied)
         self._timelines = Timelines(peers, settings.training.iterations)
@@ -259,26 +260,38 @@ class Engine:
             self.retire_spent(carried)
 
     def retire_spent(self, workers: Collection[int] | None = None) -> None:
-        """Workers, by default all that have, take part no more once their budgets are spent."""
+        """Workers, by default all that have, take part no more once their budgets are spent.
+
+        Those that tell once stay until they have described their data for scores, if they do.
+        """
+        if self._tells_once and not self.scoring.described():
+            return
         spent = {n: e for n, e in self._spent.items() if workers is None or n in workers}
         self._spent = {n: e for n, e in self._spent.items() if n not in spent}
         i = self.peers.iteration
         for worker in sorted(spent.keys() & set(self.peers.workers())):
             self._any_spent = True
-            budget = f"budget ε = {spent[worker]:.3g} after {i:,} iterations"
-            self.peers.retire(worker, f"has spent its privacy {budget}")
+            why = f"has spent its privacy budget ε = {spent[worker]:.3g} after {i:,} iterations"
+            if self._tells_once:
+                why = f"has told all that it tells (ε = {spent[worker]:.3g}) and goes home"
+            self.peers.retire(worker, why)
             self.observer.spent(i, {worker: spent[worker]}, {})  # its last words may come too late
         self.handle_losses()
 
     @property
     def all_spent(self) -> bool:
-        """Whether no worker is left, the last ones because their budgets are spent."""
-        return self._any_spent and not self.peers.hosts()
+        """Whether no worker is left to train, the last ones because their budgets are spent."""
+        return self._any_spent and not self.peers.hosts() and not self._tells_once
 
     # Saving and ending.
 
     def save(self, *, alone: bool = False) -> None:
-        """Orders a checkpoint; makes one of the server alone while no worker is there."""
+        """Orders a checkpoint; makes one of the server alone while no worker is there.
+
+        Without checkpoints it does nothing.
+        """
+        if not self._makes_checkpoints:
+            return
         with self.span("checkpoint"):
             save = self._checkpoints.save_alone if alone else self._checkpoints.order
             save(self.done, self.part.progress(), self._trainer.state())

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
+from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.stages.mask_arithmetic import SECRET_BYTES
 from mdgan.messages import Kind, Message
 
@@ -53,6 +54,9 @@ class MaskedSum(NamedTuple):
 
     total: Tensor
     shares: Tensor
+
+
+_Order = TypeVar("_Order", SumQuestion, Survivors)
 
 
 def as_fields(asked: SumQuestion | Survivors) -> dict[str, Any]:
@@ -101,3 +105,15 @@ def read_masked(
     if totals.keys() != shares.keys() or 2 * len(totals) != len(message.tensors):
         raise ValueError("tensors that are no masked sums")
     return {group: MaskedSum(total, shares[group]) for group, total in totals.items()}
+
+
+def read_sums(message: Message, kind: type[_Order], otherwise: str) -> _Order:
+    """What the server says of sums, in the field `sums`.
+
+    Raises:
+        NotMasked: it is malformed; `otherwise` says so for people.
+    """
+    try:
+        return msgspec.convert(message.fields.get("sums"), kind, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise NotMasked(f"{otherwise} ({error})") from error

@@ -43,9 +43,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 import torch
 from torch import Tensor
@@ -61,6 +60,7 @@ from mdgan.engine.stages.mask import (
     MaskedSum,
     SumQuestion,
     Survivors,
+    read_sums,
 )
 from mdgan.engine.stages.mask_arithmetic import (
     LIMBS,
@@ -83,8 +83,6 @@ _log = logging.getLogger(__name__)
 
 _MOST_LOSS = 2.0**30
 
-_Order = TypeVar("_Order", SumQuestion, Survivors)
-
 
 @dataclass
 class _AnsweredSum:
@@ -100,7 +98,8 @@ class HostMask(HostPath):
     """Masks what one host answers, and helps to unmask sums; what it refuses is `NotMasked`.
 
     Args:
-        least: how many hosts' answers a sum must have, 3 or more.
+        least: how many hosts' answers a sum must have, 3 or more; `least_workers`: how many
+            workers'.
         repeats: whether the host would answer the same if it were asked for an iteration again.
             Then it does so only until it has helped to unmask that one's sum: of two sums, the
             second without one of the hosts, the difference would be that host's answer. That the
@@ -110,12 +109,18 @@ class HostMask(HostPath):
     hides_answers = True
 
     def __init__(
-        self, keys: HostKeys, form: AnswerForm, least: int = LEAST_PARTIES, *, repeats: bool = False
+        self,
+        keys: HostKeys,
+        form: AnswerForm,
+        least: int = LEAST_PARTIES,
+        *,
+        repeats: bool = False,
+        least_workers: int = 0,
     ) -> None:
         super().__init__(form)
         self.keys = keys
         self.least = max(least, LEAST_PARTIES)
-        self._repeats = repeats
+        self._repeats, self._least_workers = repeats, least_workers
         self._host = keys.host
         self._newest_revealed = 0
         self._asked_form = form
@@ -298,7 +303,7 @@ class HostMask(HostPath):
 
     def _read(self, question: Message, groups: Collection[int]) -> SumQuestion:
         """What is asked for, if answering it tells the server nothing but sums."""
-        asked = _read_sums(question, SumQuestion, "its question does not say whose sums it wants")
+        asked = read_sums(question, SumQuestion, "its question does not say whose sums it wants")
         if asked.number <= self._number:
             raise NotMasked(f"it asks question {asked.number} a second time")
         is_usual = self._asked_form is self.form
@@ -316,10 +321,17 @@ class HostMask(HostPath):
             if self._host not in parties:
                 raise NotMasked("it asks for this host's part of a sum of others")
             self.keys.of(parties)
+            self._check_workers(parties)
         return asked
 
+    def _check_workers(self, hosts: Collection[int]) -> None:
+        if (number := sum(map(len, self.keys.carried(hosts).values()))) < self._least_workers:
+            raise NotMasked(
+                f"it wants a sum of {number} workers' answers, and that takes {self._least_workers}"
+            )
+
     def _read_survivors(self, order: Message) -> Survivors:
-        asked = _read_sums(order, Survivors, "it does not say whose answers have come")
+        asked = read_sums(order, Survivors, "it does not say whose answers have come")
         if asked.number != self._number:
             raise NotMasked(f"it wants to unmask question {asked.number}, and not the last one")
         return asked
@@ -338,6 +350,7 @@ class HostMask(HostPath):
                 f"it wants to unmask a sum of {len(survivors)} of {len(sum_.parties)} hosts, and "
                 f"this host helps with {least} or more"
             )
+        self._check_workers(survivors)
         if sum_.confirmed not in (None, tuple(survivors)):
             raise NotMasked("it names two lists of survivors of one sum")
         return sum_
@@ -379,10 +392,3 @@ class HostMask(HostPath):
                 shares = bytes([255]) * num_bytes  # see `reveal`
             opened[host] = np.frombuffer(shares, "<u2").reshape(-1, LIMBS)
         return opened
-
-
-def _read_sums(message: Message, kind: type[_Order], otherwise: str) -> _Order:
-    try:
-        return msgspec.convert(message.fields.get("sums"), kind, str_keys=True)
-    except msgspec.ValidationError as error:
-        raise NotMasked(f"{otherwise} ({error})") from error

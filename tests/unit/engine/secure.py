@@ -29,9 +29,13 @@ RUN = b"run"
 class Hosts:
     """Hosts 1, 2, 3, … with a worker each, in one sum."""
 
-    def __init__(self, number: int, least: int = 3, *, repeats: bool = False) -> None:
+    def __init__(
+        self, number: int, least: int = 3, *, repeats: bool = False, least_workers: int = 0
+    ) -> None:
         self.masks = {
-            host: HostMask(HostKeys([host]), FORM, least, repeats=repeats)
+            host: HostMask(
+                *(HostKeys([host]), FORM, least), repeats=repeats, least_workers=least_workers
+            )
             for host in range(1, number + 1)
         }
         self.keys = {host: masks.begin(RUN) for host, masks in self.masks.items()}

@@ -308,3 +308,17 @@ def test_the_server_reads_no_codes_or_shares_of_another_shape_or_type(wrong: Ten
     with pytest.raises(ValueError, match=r"not torch\.uint8 \[2, 32\]"):
         read_tensors(message, "codes", {0: (2, 32)}, torch.uint8)
     assert not read_tensors(message, "codes", {1: (2, 32)}, torch.uint8)
+
+
+def test_a_sum_of_fewer_workers_than_it_takes_is_neither_masked_nor_unmasked() -> None:
+    """Each adds a part of the noise; a sum of fewer would have too little of it."""
+    hosts = Hosts(5, least_workers=5)
+    with pytest.raises(NotMasked, match="4 workers' answers, and that takes 5"):
+        hosts.answer(1, ZEROS, hosts.question(parties={"0": [1, 2, 3, 4]}))
+    hosts = Hosts(5, least_workers=5)
+    for host in hosts.parties[:4]:
+        hosts.answer(host, ZEROS)
+    with pytest.raises(NotMasked, match="4 workers' answers, and that takes 5"):
+        hosts.confirm(1, [1, 2, 3, 4])
+    hosts.answer(5, ZEROS)
+    assert is_sum_of(hosts.total(hosts.parties), [0])

@@ -31,6 +31,15 @@ def test_a_log_gets_a_line_each_time(clock: Clock, capsys: pytest.CaptureFixture
     )
 
 
+def test_a_loss_that_there_is_not_is_left_out(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = Progress(1000)
+    clock.now += 10
+    shown.show(100, (0.5, float("nan")))
+    assert "| loss G 0.500 |" in capsys.readouterr().err
+
+
 def test_a_terminal_gets_one_line_that_is_rewritten(
     clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

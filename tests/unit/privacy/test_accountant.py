@@ -1,9 +1,11 @@
 """ε is what Opacus says, and for small cases what dp-accounting says."""
 
 import sys
+from math import exp, sqrt
 from typing import Any
 
 import pytest
+from scipy.stats import norm
 
 from mdgan.errors import BadInput
 from mdgan.privacy import accountant
@@ -32,11 +34,37 @@ def opacus() -> Any:
 @pytest.mark.parametrize("charge", PLANS, ids=str)
 @pytest.mark.parametrize("kind", ["rdp", pytest.param("prv", marks=pytest.mark.slow)])
 def test_a_first_plan_costs_what_opacus_says(opacus: Any, charge: PrivacyCharge, kind: str) -> None:
-    if kind == "prv" and charge.rate == 1:
-        pytest.skip("Opacus's PRV accountant divides by zero where all samples are drawn")
+    if charge.rate == 1:
+        pytest.skip("that is known exactly; see below")
     theirs = opacus.create_accountant(mechanism=kind)
     theirs.history = [tuple(charge)]
     assert epsilon_of(charge, 1e-5, kind) == pytest.approx(theirs.get_epsilon(1e-5), rel=1e-9)
+
+
+@pytest.mark.usefixtures("opacus")
+@pytest.mark.parametrize(("noise", "steps"), [(0.4, 1), (3.0, 5), (20.0, 1), (1.0, 100)])
+@pytest.mark.parametrize("delta", [1e-5, 1e-3])
+def test_steps_that_take_every_sample_are_one_gaussian_mechanism(
+    noise: float, steps: int, delta: float
+) -> None:
+    """Balle and Wang 2018, equation 6: at ε, and at no less, δ is enough."""
+    mean = sqrt(steps) / noise
+
+    def delta_at(epsilon: float) -> float:
+        upper, lower = mean / 2 - epsilon / mean, -mean / 2 - epsilon / mean
+        return float(norm.cdf(upper) - exp(epsilon + norm.logcdf(lower)))
+
+    found = epsilon_of(PrivacyCharge(noise, 1.0, steps), delta, "rdp")
+    assert delta_at(found) == pytest.approx(delta, rel=1e-6)
+    assert delta_at(found * 0.999) > delta
+
+
+@pytest.mark.usefixtures("opacus")
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+def test_the_noise_of_one_such_step_is_the_least(epsilon: float) -> None:
+    noise = noise_for(epsilon, 1e-4, 1.0, 1, (), "rdp")
+    cost, less = (epsilon_of(PrivacyCharge(n, 1.0, 1), 1e-4, "rdp") for n in (noise, noise * 0.998))
+    assert cost <= epsilon < less
 
 
 def at_order(opacus: Any, order: float, *charges: PrivacyCharge) -> float:

@@ -5,6 +5,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from functools import cache
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,18 @@ def of_a_step(noise: float, rate: float, orders: tuple[float, ...]) -> Any:
 def by_opacus(charges: Sequence[tuple[float, float, int]], order: float | None) -> float:
     """ε of a plain list of steps; at one order, or at that which is the best in hindsight."""
     from opacus.accountants import RDPAccountant
+    from opacus.accountants.analysis.gdp import eps_from_mu
     from opacus.accountants.analysis.rdp import get_privacy_spent
 
     if not charges:
         return 0.0
     orders = tuple(RDPAccountant.DEFAULT_ALPHAS) if order is None else (order,)
     total = sum(of_a_step(noise, rate, orders) * steps for noise, rate, steps in charges)
-    return max(0.0, float(get_privacy_spent(orders=orders, rdp=total, delta=DELTA)[0]))
+    least = max(0.0, float(get_privacy_spent(orders=orders, rdp=total, delta=DELTA)[0]))
+    if order is None and {rate for _, rate, _ in charges} == {1.0}:  # then it is known exactly
+        mean = sqrt(sum(steps / noise**2 for noise, _, steps in charges))
+        least = min(least, float(eps_from_mu(mu=mean, delta=DELTA)))
+    return least
 
 
 RUNS = st.lists(

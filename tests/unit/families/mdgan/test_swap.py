@@ -122,7 +122,9 @@ COUNTS = st.lists(st.lists(st.integers(0, 50), max_size=5), max_size=6)
 
 
 @given(COUNTS)
-def test_unevenness_is_half_of_the_total_variation_distance_of_workers_with_one_class(class_counts: list[list[int]]) -> None:
+def test_unevenness_is_half_of_what_workers_with_one_class_differ_by(
+    class_counts: list[list[int]],
+) -> None:
     table = np.zeros((len(class_counts), 5))
     for row, counts in zip(table, class_counts, strict=True):
         row[: len(counts)] = counts

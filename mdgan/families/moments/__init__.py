@@ -1,0 +1,1 @@
+"""DP-MERF: every worker tells one sum of random features, and the server trains on that alone."""

@@ -1,0 +1,88 @@
+"""Makes the two parts of DP-MERF."""
+
+from math import prod
+
+from mdgan.engine.answers import AnswerForm
+from mdgan.engine.message_sizes import MessageSizes, shares_bytes, small_bytes
+from mdgan.engine.stages.contract import HostPath, ServerPath
+from mdgan.engine.stages.mask_host import HostMask
+from mdgan.engine.stages.mask_server import ServerMask
+from mdgan.families.contract import Builder, ClassCounts, HostNeeds, ServerNeeds
+from mdgan.families.moments.features import SUMS, FourierFeatures
+from mdgan.families.moments.host import ASK, MomentsHost
+from mdgan.families.moments.server import EvenGenerator, MomentsServer
+from mdgan.families.moments.settings import MomentsSettings
+from mdgan.gan.build import Models, build_model, make_model
+from mdgan.gan.labels import num_classes_of
+from mdgan.gan.optimizers import make_optimizer
+from mdgan.gan.randomness import RandomState, derive_seed, generator_for
+
+_SUM = "SUM"
+"""Host → server: the sums of features."""
+_FLOAT64_BYTES = 8
+
+
+class _Moments(Builder[MomentsSettings]):
+    def server(self, needs: ServerNeeds[MomentsSettings]) -> MomentsServer:
+        """The server's part, with G drawn from the seed."""
+        settings, models, seed = needs.settings, needs.models, needs.settings.training.seed
+        generator = make_model(models.generator, "generator", settings.training, needs.device)
+        policy = settings.training.policy("generator")
+        learner = EvenGenerator(
+            *(generator, make_optimizer(generator, policy)),
+            z_dim=models.z_dim,
+            noise=generator_for(seed, "noise"),
+            random_state=RandomState(derive_seed(seed, "server"), needs.device),
+            policy=policy,
+        )
+        features = _features(settings, models).to(needs.device)
+        form = _form(features)
+        is_secure = settings.secure.secure_aggregation
+        path = ServerMask(form) if is_secure else ServerPath(form)
+        return MomentsServer(learner, features, path, settings.training.batch_size)
+
+    def host(self, needs: HostNeeds[MomentsSettings]) -> MomentsHost:
+        """The part of a host, with a teller for each of its shards."""
+        settings, features = needs.settings, _features(needs.settings, needs.models)
+        form = _form(features)
+        path = HostPath(form)
+        if settings.secure.secure_aggregation and needs.keys is not None:
+            least = settings.num_sharers if settings.shares_noise else 0
+            path = HostMask(
+                needs.keys, form, needs.least_parties, repeats=True, least_workers=least
+            )
+        return MomentsHost(needs, path, features.to(needs.device))
+
+    def message_sizes(self, settings: MomentsSettings, models: Models) -> MessageSizes:
+        """One vector of features for each class."""
+        size = _FLOAT64_BYTES * prod(_features(settings, models).shape)
+        shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
+        return MessageSizes(
+            0,
+            lambda count: {_SUM: (count + 1) * (size + shares) + small_bytes(count)},
+            lambda count: {ASK: small_bytes(count) + shares},
+            shares_bytes=shares,
+        )
+
+    def describe(
+        self, settings: MomentsSettings, models: Models, class_counts: ClassCounts
+    ) -> list[tuple[str, str]]:
+        """What a worker tells."""
+        del class_counts
+        num_classes, num_features = _features(settings, models).shape
+        return [("a worker tells", f"{num_features:,} features × {num_classes} class(es), once")]
+
+
+def _features(settings: MomentsSettings, models: Models) -> FourierFeatures:
+    """The same at the server and at all hosts."""
+    num_classes = num_classes_of(build_model(models.generator, 0))
+    return FourierFeatures.drawn(
+        settings.features, models.shape, num_classes, settings.training.seed
+    )
+
+
+def _form(features: FourierFeatures) -> AnswerForm:
+    return AnswerForm(_SUM, features.shape, arithmetic=SUMS)
+
+
+BUILDER = _Moments()

@@ -1,0 +1,146 @@
+"""Random Fourier features, and means of them by class.
+
+DP-MERF (Harder, Adamczewski and Park 2021): two distributions are alike if the means of their
+features are (Rahimi and Recht 2007 for the Gaussian kernel). A sample of class c adds its features
+to row c of a sum, so what one sample adds has length 1, and no other sample has a part in it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod, sqrt
+
+import torch
+from torch import Tensor
+
+from mdgan.families.moments.settings import FeatureSettings
+from mdgan.gan.exact_sum import FixedPoint
+from mdgan.gan.labels import Samples
+from mdgan.gan.randomness import generator_for
+
+CONSTANT = 0.2
+"""The first feature of every sample: sums of it tell how many samples a class has. Its square is
+the part of a sample's length that the others do without."""
+SUMS = FixedPoint(2.0**30, 2.0**21)
+"""How sums of several workers are added up, exactly: those of 2²¹ samples and noise fit."""
+
+
+@dataclass(frozen=True)
+class FourierFeatures:
+    """φ: from samples to a constant, and cosines and sines of W·x, float32 [b, 1 + D].
+
+    Attributes:
+        frequencies: W, float32 [D/2, d], for d values in a sample.
+        num_classes: K, or 1 where classes are not known.
+    """
+
+    frequencies: Tensor
+    num_classes: int
+
+    @classmethod
+    def drawn(
+        cls, settings: FeatureSettings, shape: Sequence[int], num_classes: int | None, seed: int
+    ) -> "FourierFeatures":
+        """W ~ N(0, 1/σ²), the same at all hosts, with σ = width · √d."""
+        size = prod(shape)
+        random = generator_for(seed, "features")
+        drawn = torch.randn(-(-settings.num_features // 2), size, generator=random)
+        return cls(drawn / (settings.kernel_width * sqrt(size)), num_classes or 1)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of sums: K rows of 1 + D features."""
+        return self.num_classes, 1 + 2 * len(self.frequencies)
+
+    def to(self, device: torch.device) -> "FourierFeatures":
+        """The same on a device."""
+        return FourierFeatures(self.frequencies.to(device), self.num_classes)
+
+    def of(self, samples: Tensor) -> Tensor:
+        """φ of some samples, [b, *shape]: float32 [b, 1 + D], each of length 1."""
+        angles = samples.flatten(1) @ self.frequencies.T
+        scale = sqrt((1 - CONSTANT**2) / len(self.frequencies))
+        ones = torch.full((len(samples), 1), CONSTANT, device=angles.device)
+        return torch.cat([ones, angles.cos() * scale, angles.sin() * scale], 1)
+
+    def sums(self, pieces: Iterable[Samples]) -> Tensor:
+        """Σ φ(x) by class, float64 [K, 1 + D]; samples that are not finite add nothing."""
+        total = torch.zeros(self.shape, dtype=torch.float64)
+        for piece in pieces:
+            found = self.of(piece.images.to(self.frequencies.device)).double().cpu()
+            found[~found.isfinite().all(1)] = 0.0
+            total.index_add_(0, self._rows(piece), found)
+        return total
+
+    def _rows(self, piece: Samples) -> Tensor:
+        if piece.labels is None or self.num_classes == 1:
+            return torch.zeros(len(piece), dtype=torch.int64)
+        return piece.labels.cpu()
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """What the server knows of all samples: for each class its part of them, and its features.
+
+    Attributes:
+        shares: p, float32 [K], adding up to 1.
+        features: Σ φ(x) / n without the constant, float32 [K, D].
+        noise: the variance of each of its values, from the noise of workers.
+    """
+
+    shares: Tensor
+    features: Tensor
+    noise: float
+
+    @classmethod
+    def of(cls, sums: Tensor, num_samples: int, variance: float) -> "Embedding":
+        """From the sums of all workers, float64 [K, 1 + D].
+
+        Args:
+            num_samples: n, of all workers.
+            variance: of the noise in each value of the sums.
+        """
+        counts = sums[:, 0] / CONSTANT
+        shares = _shares(counts.clamp(min=0), variance / CONSTANT**2)
+        features = (sums[:, 1:] / num_samples).float()
+        return cls(shares.float(), features, variance / num_samples**2)
+
+    def to(self, device: torch.device) -> "Embedding":
+        """The same on a device."""
+        return Embedding(self.shares.to(device), self.features.to(device), self.noise)
+
+    def distance(self, found: Tensor, classes: Tensor) -> Tensor:
+        """‖Σ φ(x) / n − E φ(G(z, y))‖², the squares summed over classes; a scalar.
+
+        What G's own sampling adds to it on average is taken off, and so is what the noise adds:
+        without that G would make samples that vary less.
+
+        Args:
+            found: φ of generated samples, float32 [b, 1 + D].
+            classes: of each, int64 [b].
+        """
+        num_classes, num_features = self.features.shape
+        numbers = torch.bincount(classes, minlength=num_classes).to(found.dtype)
+        total = found.new_zeros(num_classes, num_features).index_add(0, classes, found[:, 1:])
+        means = total / numbers.clamp(min=1)[:, None]
+        seen = (numbers > 0).to(found.dtype)
+        # Of a squared mean of m vectors of length L, L²/m is there whatever their mean is.
+        length = 1 - CONSTANT**2
+        square = (numbers * means.square().sum(1) - length) / (numbers - 1).clamp(min=1)
+        square = torch.where(numbers > 1, square, means.square().sum(1))
+        both = (self.features * means).sum(1)
+        rows = self.features.square().sum(1) - 2 * self.shares * both + self.shares**2 * square
+        return (seen * rows).sum() - self.noise * num_features * seen.sum()
+
+
+def _shares(counts: Tensor, variance: float) -> Tensor:
+    """Each class's part of all samples, by counts with noise: float64 [K].
+
+    As far as counts differ no more than noise makes them, classes count as equally frequent (James
+    and Stein 1961).
+    """
+    number, mean = len(counts), float(counts.mean())
+    if mean <= 0:
+        return torch.full((number,), 1 / number, dtype=torch.float64)
+    spread = float((counts - mean).square().sum()) / max(1, number - 3)
+    keeps = max(0.0, 1 - variance / spread) if spread > 0 else 0.0
+    return (mean + keeps * (counts - mean)) / (mean * number)

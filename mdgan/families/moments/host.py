@@ -1,0 +1,127 @@
+"""The hosts' share of DP-MERF: each worker adds up its samples' features, once."""
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from math import sqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mdgan.data.shard import Shard
+from mdgan.engine.host.spending import Spending
+from mdgan.engine.parts import HostHandler, HostPart
+from mdgan.engine.stages.contract import HostPath, Leaving
+from mdgan.families.contract import HostNeeds
+from mdgan.families.moments.features import FourierFeatures
+from mdgan.families.moments.settings import MomentsSettings
+from mdgan.gan.labels import Samples
+from mdgan.messages import Message
+from mdgan.privacy.budget import Budget
+from mdgan.privacy.noise import with_noise
+from mdgan.transport.host_end import HostTransport
+
+ASK = "MOMENTS"
+"""Server → host: tell the sums."""
+_AT_ONCE = 256
+_NO_LOSSES = torch.zeros(2)
+
+
+class SumTeller:
+    """One worker: its samples, and what they may spend. It keeps nothing."""
+
+    def __init__(
+        self, shard: Shard, features: FourierFeatures, budget: Budget | None, num_sharers: int
+    ) -> None:
+        self._shard = shard
+        self._features = features
+        self._budget = budget
+        self._num_sharers = num_sharers
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of the noise in each value that it tells."""
+        return 0.0 if self._budget is None else self._budget.noise / sqrt(self._num_sharers)
+
+    def tell(self) -> Tensor:
+        """Σ φ(x) by class with noise, [K, 1 + D]: float32, or float64 for a part of the noise.
+
+        Each of M workers that share the noise rounds its part, of variance σ²/M, to the lattice.
+        Sums of such parts are, but for a probability below 2⁻¹⁰⁰⁰, a normal number of variance σ²
+        and numbers below 1 step that do not depend on it, rounded: what the lattice's own reasoning
+        asks for; see `privacy.noise`.
+        """
+        sums = self._features.sums(self._pieces())
+        if self._budget is None:
+            return sums.float()
+        noisy = with_noise(sums.flatten(), 1.0, self.noise, self._budget.key("moments"))
+        self._budget.advance()
+        noisy = noisy.view_as(sums)
+        return noisy if self._num_sharers > 1 else noisy.float()
+
+    def _pieces(self) -> Iterator[Samples]:
+        for first in range(0, len(self._shard), _AT_ONCE):
+            last = min(first + _AT_ONCE, len(self._shard))
+            yield self._shard.taken(torch.arange(first, last))
+
+    def state(self) -> dict[str, Tensor]:
+        """Empty."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> bool:
+        """Takes nothing, or raises `KeyError`."""
+        if state:
+            raise KeyError(f"tensors that do not fit: {sorted(state)[:3]}")
+        return True
+
+
+class MomentsHost(HostPart):
+    """Tells the sums of its workers when it is asked, and has nothing else to do."""
+
+    begins = ASK
+
+    def __init__(
+        self, needs: HostNeeds[MomentsSettings], path: HostPath, features: FourierFeatures
+    ) -> None:
+        self._needs = needs
+        self.path = path
+        self._spending = Spending(needs.budgets)
+        self._tellers = {
+            rank: SumTeller(shard, features, needs.budgets.get(rank), needs.settings.num_sharers)
+            for rank, shard in needs.shards.items()
+        }
+
+    @property
+    def learners(self) -> Mapping[int, SumTeller]:
+        """By rank."""
+        return self._tellers
+
+    def handlers(self) -> Mapping[str, HostHandler]:
+        """By kind of message, what carries it out."""
+        return {ASK: self._tell_sums}
+
+    def tell(self) -> dict[str, Any]:
+        """How much noise each worker adds."""
+        return {"noise": {str(rank): teller.noise for rank, teller in self._tellers.items()}}
+
+    def _tell_sums(self, question: Message, transport: HostTransport) -> None:
+        ranks = [rank for rank in self._tellers if self._spending.lets(rank)]
+        if not ranks:  # asked before the server knew
+            return
+        ending = self._spending.ending(dict.fromkeys(ranks, 1))
+        sums = {}
+        for rank in ranks:
+            with self._needs.tracer.of_worker(rank)("embed"):
+                sums[rank] = self._tellers[rank].tell()
+        with self._needs.tracer.span("send") as span:
+            answer = self.path.pack(
+                Leaving(
+                    question,
+                    sums,
+                    dict.fromkeys(sums, _NO_LOSSES),
+                    dict.fromkeys(sums, 0),
+                    about=lambda: {0: sha256(b"moments").digest()},
+                )
+            )
+            ending.tell(question.iteration, transport)
+            span.num_bytes = transport.send(answer)

@@ -1,0 +1,154 @@
+"""The server's share of DP-MERF: it asks once, and trains a generator on what it was told."""
+
+from collections.abc import Mapping
+from math import inf, nan
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.engine.answers import Answers
+from mdgan.engine.parts import Advance, ServerPart
+from mdgan.engine.server.engine import Engine
+from mdgan.engine.stages.contract import ServerPath
+from mdgan.families.moments.features import SUMS, Embedding, FourierFeatures
+from mdgan.families.moments.host import ASK
+from mdgan.gan.arithmetic import finite_or_zero
+from mdgan.gan.generator import Generator
+from mdgan.gan.labels import even_labels
+from mdgan.gan.model_state import part_of, under
+from mdgan.messages import Message
+from mdgan.privacy.accountant import MOST_NOISE
+
+_TOLD = "told."
+"""Before the names of what workers have told in a checkpoint."""
+
+
+class EvenGenerator(Generator):
+    """G, whose batches have equally many samples of each class."""
+
+    def draw_inputs(self, num_samples: int) -> tuple[Tensor, Tensor | None]:
+        """See `Generator`."""
+        z, _ = super().draw_inputs(num_samples)
+        if self.label_counts is None:
+            return z, None
+        return z, even_labels(self.label_counts, num_samples).to(self.device)
+
+
+class MomentsServer(ServerPart):
+    """DP-MERF (Harder, Adamczewski and Park 2021, section 3): G learns from noisy means alone."""
+
+    path: ServerPath
+
+    def __init__(
+        self, learner: EvenGenerator, features: FourierFeatures, path: ServerPath, batch_size: int
+    ) -> None:
+        self.form, self.path = path.form, path
+        self.device = learner.device
+        self._learner = learner
+        self._features = features
+        self._batch_size = batch_size
+        self._workers: list[int] | None = None
+        self._is_unsaved = False
+        self._told: dict[str, Tensor] = {}
+        self._embedding: Embedding | None = None
+
+    @property
+    def generator(self) -> nn.Module:
+        """G."""
+        return self._learner.model
+
+    def holdings(self, engine: Engine) -> Mapping[str, Any]:
+        """What those workers hold that have told, though they went home since."""
+        return engine.peers.holdings(self._workers)
+
+    def advance(self, done: int, engine: Engine) -> Advance | None:
+        """A step of G; before the first one, workers tell their sums."""
+        i = done + 1
+        if self._is_unsaved:  # what workers tell once must not be lost
+            engine.save(alone=not engine.peers.workers())
+            self._is_unsaved = False
+        if self._embedding is None and not self._ask(i, engine):
+            return None
+        engine.poll()
+        engine.at(i)
+        with engine.span("step"):
+            self._learner.at(i)
+            loss = self._learn()
+        return Advance(i, torch.tensor([[nan, loss]]))
+
+    def _learn(self) -> float:
+        """One step down the distance between the features of real and of generated samples."""
+        assert self._embedding is not None, "workers have told their sums"
+        samples = self._learner.draw(self._batch_size)
+        labels = samples.labels
+        if labels is None:
+            labels = torch.zeros(self._batch_size, dtype=torch.int64, device=self.device)
+        loss = self._embedding.distance(self._features.of(samples.images), labels)
+        gradients = list(torch.autograd.grad(loss, self._learner.parameters))
+        finite_or_zero(gradients, 1.0)
+        self._learner.put_gradients(gradients)
+        self._learner.step()
+        return float(loss.detach())
+
+    def _ask(self, i: int, engine: Engine) -> bool:
+        """Has all workers tell their sums; whether any did."""
+        hosts = engine.await_hosts()
+        engine.at(i)
+        groups = {worker: 0 for workers in hosts.values() for worker in workers}
+        asked = self.path.ask(hosts, groups, engine)
+        question = Message(ASK, i, asked.fields)
+        engine.ask(i, asked.hosts, lambda _: question)
+        answers = self.path.collect(i, asked, engine)
+        workers = sorted(answers.losses)
+        if not workers:
+            return False
+        self._workers, held = workers, engine.peers.holdings(workers)
+        told = {
+            "sums": self._total(answers),
+            "samples": torch.tensor(sum(int(own["samples"]) for own in held.values())),
+            "variance": torch.tensor(_variance(engine, workers), dtype=torch.float64),
+        }
+        self._learn_of(told)
+        self._is_unsaved = True
+        return True
+
+    def _total(self, answers: Answers) -> Tensor:
+        """Σ over all workers, float64 [K, 1 + D], in whatever layout they are."""
+        parts = [SUMS.steps(answers.singles[n]) / SUMS.scale for n in sorted(answers.singles)]
+        parts += [part.total.double() for part in answers.sums]
+        return torch.stack(parts).sum(0).cpu()
+
+    def _learn_of(self, told: Mapping[str, Tensor]) -> None:
+        self._told = dict(told)
+        number, variance = max(1, int(told["samples"])), float(told["variance"])
+        embedding = Embedding.of(told["sums"].cpu(), number, variance)
+        self._embedding = embedding.to(self.device)
+
+    def state(self) -> dict[str, Tensor]:
+        """See `ServerPart`; with it a run goes on without asking a second time."""
+        return {**self._learner.state(), **under(_TOLD, self._told)}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """See `ServerPart`."""
+        told = part_of(state, _TOLD)
+        if told and (
+            told.keys() != {"sums", "samples", "variance"}
+            or told["sums"].shape != self._features.shape
+        ):
+            raise RuntimeError("the state has sums of other features")
+        own = {name: t for name, t in state.items() if not name.startswith(_TOLD)}
+        self._learner.load_state(own)
+        if told:
+            self._learn_of(told)
+
+
+def _variance(engine: Engine, workers: list[int]) -> float:
+    """Of the noise in a value of the sum, by what hosts say of their workers; 0 without noise."""
+    said = {
+        int(worker): float(noise)
+        for told in engine.peers.told().values()
+        for worker, noise in dict(told.get("noise", {})).items()
+    }
+    own = [said.get(worker, 0.0) for worker in workers]
+    return sum(min(max(noise, 0.0), MOST_NOISE) ** 2 for noise in own if noise < inf)

@@ -1,0 +1,101 @@
+"""The settings of DP-MERF, and its entry in the registry."""
+
+from math import inf
+from typing import ClassVar
+
+from mdgan.engine.settings import RunSettings, SecureSumSettings
+from mdgan.errors import BadInput
+from mdgan.families.contract import Algorithm
+from mdgan.privacy.settings import PrivacySettings
+from mdgan.settings.declare import Settings, number, section, setting, text, whole
+
+NAME = "moments"
+
+
+class FeatureSettings(Settings, group="algorithm"):
+    """What workers tell."""
+
+    num_features: int = setting(
+        2000,
+        "Random Fourier features whose sums workers tell, of each class.",
+        whole(1),
+        metavar="D",
+        symbol="D",
+        has_flag=False,
+    )
+    kernel_width: float = setting(
+        0.5,
+        "How far apart two samples may be and still count as alike: the width of the Gaussian "
+        "kernel, in units of the root of how many values a sample has.",
+        number(lambda width: 0 < width < inf, "must be above 0"),
+        metavar="WIDTH",
+        has_flag=False,
+    )
+    noise_sharers: int | None = setting(
+        None,
+        "With --secure-aggregation and differential privacy, how many workers' noise a sum must "
+        "have: each adds its part of the noise, and helps with no sum that has fewer.",
+        whole(1),
+        metavar="M",
+        default_text="all workers",
+        has_flag=False,
+    )
+
+
+class MomentsSettings(RunSettings):
+    """The settings of DP-MERF, and those that every algorithm has."""
+
+    tells_once: ClassVar[bool] = True
+
+    features = section(FeatureSettings)
+    privacy = section(PrivacySettings)
+    secure = section(SecureSumSettings)
+
+    algorithm: str = setting(NAME, "What trains.", text(), is_usual=True)
+
+    def check(self) -> None:
+        """Checks that what is asked for has a use where workers tell one sum."""
+        super().check()
+        if self.privacy.dp_clip is not None:
+            raise BadInput(
+                f"--dp-clip {self.privacy.dp_clip:g}: with --algorithm {NAME} all that a sample "
+                "adds has length 1; leave it out"
+            )
+        if self.privacy.audit_canaries:
+            raise BadInput(
+                f"--audit-canaries {self.privacy.audit_canaries}: with --algorithm {NAME} workers "
+                "tell no gradients that canaries could be in; leave it out"
+            )
+        sharers = self.features.noise_sharers
+        if sharers is not None and sharers > self.num_workers:
+            raise BadInput(
+                f"--set noise_sharers={sharers}: there are {self.num_workers} workers; give less, "
+                "or leave it out for all of them"
+            )
+
+    @property
+    def shares_noise(self) -> bool:
+        """Whether each worker adds only a part of the noise, as the server sees sums alone."""
+        return self.secure.secure_aggregation and self.privacy.keeps_ledger
+
+    @property
+    def num_sharers(self) -> int:
+        """By how many workers' parts the noise of a sum is as large as epsilon takes."""
+        return (self.features.noise_sharers or self.num_workers) if self.shares_noise else 1
+
+
+MOMENTS = Algorithm(
+    NAME,
+    "every worker tells one sum of its samples' features, with noise if it must, and goes home",
+    MomentsSettings,
+    "mdgan.families.moments.build:BUILDER",
+    {
+        "iterations": 1500,
+        "batch_size": 500,
+        "generator_optimizer": "lr=0.002,schedule=cosine",
+    },
+    lets_batches_repeat=False,
+    server_phases=("step",),
+    host_phases=("receive", "embed", "send"),
+)
+"""Harder, Adamczewski and Park 2021."""

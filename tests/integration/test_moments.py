@@ -1,0 +1,180 @@
+"""`--algorithm moments`: workers tell one sum, go home, and a generator is trained on it."""
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mdgan.data.dataset_file import load
+from mdgan.families.moments.features import CONSTANT
+from mdgan.gan.randomness import derive_seed
+from tests.accounts import charges_in
+from tests.processes import (
+    MDGAN,
+    Finished,
+    check_refused,
+    ended_well,
+    generator_bytes,
+    read_events,
+    run,
+    run_here,
+    start,
+    wait_until,
+)
+
+SMALL = [
+    *("train", "--algorithm", "moments", "--architecture", "md-gan-mlp", "--width", "32"),
+    *("--batch-size", "20", "--iterations", "12", "--threads", "1", "--sample-interval", "0"),
+    *("--eval-interval", "0", "--set", "num_features=100"),
+]
+MEMORY = ["--transport", "memory"]
+PRIVATE = ["--dp-epsilon", "3", "--dp-delta", "1e-4"]
+
+
+def here(folder: Path, *arguments: str) -> Finished:
+    result = run_here(*arguments, cwd=folder)
+    assert "Traceback" not in result.errors, result
+    return result
+
+
+def told_in(run_folder: Path) -> dict[str, torch.Tensor]:
+    """What workers have told, from the newest checkpoint."""
+    newest = max((run_folder / "checkpoints").iterdir())
+    (file,) = newest.glob("server*")
+    state = load_file(file)
+    return {n.removeprefix("told."): t for n, t in state.items() if n.startswith("told.")}
+
+
+def test_one_worker_without_noise_tells_what_a_plain_computation_gives(tmp_path: Path) -> None:
+    result = here(tmp_path, *SMALL, *MEMORY, "--world-size", "2", "--out", "one")
+    ended_well(result, tmp_path / "one")
+    digits = load("digits", None).partitioner(tmp_path)
+    every = digits.images(torch.arange(len(digits)))
+    random = torch.Generator().manual_seed(derive_seed(0, "features"))
+    frequencies = torch.randn(50, 64, generator=random).double().numpy() / (0.5 * 8)
+    expected = np.zeros((10, 101))
+    for image, c in zip(every.flatten(1).double().numpy(), digits.labels, strict=True):
+        waves = np.concatenate([np.cos(frequencies @ image), np.sin(frequencies @ image)])
+        expected[int(c)] += [CONSTANT, *(waves * np.sqrt((1 - CONSTANT**2) / 50))]
+    found = told_in(tmp_path / "one")
+    number = len(digits)
+    np.testing.assert_allclose(found["sums"].numpy() / number, expected / number, atol=1e-6)
+    assert int(found["samples"]) == number
+
+
+def test_any_layout_and_secure_sums_give_the_same_bits(tmp_path: Path) -> None:
+    layouts = {
+        "here": MEMORY,
+        "apart": ["--workers-per-host", "1"],
+        "pairs": ["--workers-per-host", "2"],
+        "secure": [*MEMORY, "--workers-per-host", "1", "--secure-aggregation"],
+    }
+    found = {}
+    for name, flags in layouts.items():
+        begin = run_here if "--transport" in flags else run
+        result = begin(*SMALL, "--world-size", "6", *flags, "--out", name, cwd=tmp_path)
+        found[name] = ended_well(result, tmp_path / name)
+    assert len(set(found.values())) == 1, {name: hash(one) for name, one in found.items()}
+
+
+def test_workers_tell_once_and_go_home_and_training_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    flags = [*SMALL, *PRIVATE, "--world-size", "4", "--dp-ledger", "ledger", "--out", "run"]
+    result = run(*flags, "--workers-per-host", "1", cwd=tmp_path)
+    ended_well(result, tmp_path / "run")
+    for rank in (1, 2, 3):
+        assert f"rank {rank} has told all that it tells" in result.errors
+    assert [(c.rate, c.steps) for c in charges_in(tmp_path / "ledger")] == [(1.0, 1)] * 3
+    spent = read_events(tmp_path / "run", "epsilon")[-1]["epsilon"]
+    assert all(2.9 < epsilon <= 3 for epsilon in spent.values())
+    again = here(tmp_path, *flags[:-1], "again")
+    check_refused(again, "have spent", "give more", lines=1)
+
+
+def test_a_run_that_goes_on_asks_nobody_and_costs_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    flags = [*SMALL, *PRIVATE, *MEMORY, "--world-size", "4", "--dp-ledger", "ledger"]
+    ended_well(here(tmp_path, *flags, "--out", "run"), tmp_path / "run")
+    before, sums = charges_in(tmp_path / "ledger"), told_in(tmp_path / "run")["sums"]
+    result = here(tmp_path, "train", "--resume", "run", "--iterations", "20")
+    ended_well(result, tmp_path / "run", 20)
+    assert charges_in(tmp_path / "ledger") == before
+    assert torch.equal(told_in(tmp_path / "run")["sums"], sums)
+
+
+def checkpoints_with_sums(run_folder: Path) -> list[Path]:
+    return [p for p in run_folder.glob("checkpoints/*/manifest.json") if int(p.parent.name) > 0]
+
+
+def test_a_run_that_is_killed_goes_on_with_what_was_told(tmp_path: Path) -> None:
+    """A checkpoint is made as soon as workers have told, however rare checkpoints are."""
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    flags = [*SMALL, *PRIVATE, "--world-size", "4", "--dp-ledger", "ledger", "--out", "cut"]
+    long = ["--checkpoint-interval", "1000000", "--iterations", "10000000"]
+    process = start([*MDGAN, *flags, *long], tmp_path)
+    wait_until(lambda: bool(checkpoints_with_sums(tmp_path / "cut")), "a checkpoint")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    sums, before = told_in(tmp_path / "cut")["sums"], charges_in(tmp_path / "ledger")
+    (saved,) = checkpoints_with_sums(tmp_path / "cut")
+    reached = int(saved.parent.name) + 5
+    result = run("train", "--resume", "cut", "--iterations", str(reached), cwd=tmp_path)
+    ended_well(result, tmp_path / "cut", reached)
+    assert torch.equal(told_in(tmp_path / "cut")["sums"], sums)
+    assert charges_in(tmp_path / "ledger") == before
+
+
+def test_a_run_that_stopped_goes_on_bit_by_bit(tmp_path: Path) -> None:
+    same = [*SMALL, *MEMORY, "--world-size", "4"]
+    same += ["--generator-optimizer", "lr=0.002,schedule=constant"]
+    ended_well(here(tmp_path, *same, "--out", "whole"), tmp_path / "whole")
+    here(tmp_path, *same, "--iterations", "5", "--out", "cut")
+    here(tmp_path, "train", "--resume", "cut", "--iterations", "12")
+    assert generator_bytes(tmp_path / "cut") == generator_bytes(tmp_path / "whole")
+
+
+def test_with_secure_sums_all_workers_share_the_noise(tmp_path: Path) -> None:
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    flags = [*SMALL, *PRIVATE, *MEMORY, "--world-size", "6", "--workers-per-host", "1"]
+    variances = {}
+    for name, secure in (("plain", []), ("secure", ["--secure-aggregation"])):
+        ledger = ["--dp-ledger", f"ledger-{name}", "--out", name]
+        ended_well(here(tmp_path, *flags, *secure, *ledger), tmp_path / name)
+        variances[name] = float(told_in(tmp_path / name)["variance"])
+        charged = {charge.noise for charge in charges_in(tmp_path / f"ledger-{name}")}
+        if name == "secure":  # the sum has the noise that each is charged for
+            (noise,) = charged
+            assert variances[name] == pytest.approx(noise**2)
+    assert variances["plain"] == pytest.approx(5 * variances["secure"])
+
+
+def test_more_workers_than_there_are_cannot_share_noise(tmp_path: Path) -> None:
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    flags = [*SMALL, *PRIVATE, *MEMORY, "--world-size", "5", "--workers-per-host", "1"]
+    asked = ["--secure-aggregation", "--set", "noise_sharers=9"]
+    check_refused(here(tmp_path, *flags, *asked), "noise_sharers=9", "4 workers", lines=1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        (["--dp-clip", "1"], ["--dp-clip 1", "leave it out"]),
+        (["--audit-canaries", "5"], ["--audit-canaries 5", "leave it out"]),
+        (["--set", "num_features=0"], ["num_features=0"]),
+        (["--set", "kernel_width=0"], ["kernel_width=0"]),
+    ],
+    ids=str,
+)
+def test_what_has_no_use_is_refused(tmp_path: Path, flags: list[str], parts: list[str]) -> None:
+    result = here(tmp_path, *SMALL, *MEMORY, "--world-size", "4", *PRIVATE, *flags)
+    check_refused(result, *parts, lines=1)
+
+
+def test_models_without_classes_learn_too(tmp_path: Path) -> None:
+    flags = [*("train", "--algorithm", "moments"), *SMALL[7:], *MEMORY, "--world-size", "3"]
+    ended_well(here(tmp_path, *flags, "--out", "run"), tmp_path / "run")
+    assert told_in(tmp_path / "run")["sums"].shape == (1, 101)

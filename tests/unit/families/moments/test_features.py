@@ -1,0 +1,122 @@
+"""FourierFeatures, their sums by class, and what the server makes of them."""
+
+from math import sqrt
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mdgan.families.moments.features import CONSTANT, Embedding, FourierFeatures
+from mdgan.families.moments.settings import FeatureSettings
+from mdgan.gan.labels import Samples
+
+
+def drawn(num_classes: int | None = 3, num_features: int = 40) -> FourierFeatures:
+    return FourierFeatures.drawn(
+        FeatureSettings(num_features=num_features), (1, 2, 2), num_classes, 0
+    )
+
+
+def samples(number: int, seed: int = 0) -> Samples:
+    random = torch.Generator().manual_seed(seed)
+    images = torch.rand(number, 1, 2, 2, generator=random) * 2 - 1
+    return Samples(images, torch.randint(3, (number,), generator=random))
+
+
+def test_all_that_a_sample_adds_has_length_1() -> None:
+    found = drawn().of(samples(50).images)
+    assert found.shape == (50, 41)
+    torch.testing.assert_close(found.norm(dim=1), torch.ones(50))
+    torch.testing.assert_close(found[:, 0], torch.full((50,), CONSTANT))
+
+
+def test_scalar_products_are_those_of_a_gaussian_kernel() -> None:
+    """Rahimi and Recht 2007: on average over W, and more nearly so the more features there are."""
+    features, few = drawn(num_features=40_000), samples(6).images
+    found = features.of(few)[:, 1:]
+    distances = torch.cdist(few.flatten(1), few.flatten(1)).square()
+    width = 0.5 * sqrt(4)
+    kernel = (1 - CONSTANT**2) * torch.exp(-distances / (2 * width**2))
+    torch.testing.assert_close(found @ found.T, kernel, atol=0.02, rtol=0)
+
+
+def test_sums_are_those_of_a_plain_computation() -> None:
+    features, given_ = drawn(), samples(300)
+    pieces = [given_[0:256], given_[256:300]]
+    images, classes = given_.images.flatten(1).double().numpy(), given_.labels
+    assert classes is not None
+    frequencies = features.frequencies.double().numpy()
+    expected = np.zeros((3, 41))
+    for image, c in zip(images, classes.tolist(), strict=True):
+        waves = [f(w @ image) for f in (np.cos, np.sin) for w in frequencies]
+        rest = sqrt((1 - CONSTANT**2) / len(frequencies))
+        expected[c] += [CONSTANT, *(rest * wave for wave in waves)]
+    np.testing.assert_allclose(features.sums(pieces).numpy(), expected, atol=1e-4)
+
+
+def test_without_classes_there_is_one_row() -> None:
+    features, given_ = drawn(None), samples(20)
+    assert features.sums([given_]).shape == (1, 41)
+    torch.testing.assert_close(features.sums([given_]), drawn().sums([given_]).sum(0, keepdim=True))
+
+
+def test_a_sample_that_is_not_finite_adds_nothing() -> None:
+    features, given_ = drawn(), samples(5)
+    broken = given_.images.clone()
+    broken[2, 0, 1, 1] = torch.inf
+    rest = given_[[0, 1, 3, 4]]
+    torch.testing.assert_close(features.sums([given_.of(broken)]), features.sums([rest]))
+
+
+def embedding_of(features: FourierFeatures, given_: Samples, variance: float = 0.0) -> Embedding:
+    return Embedding.of(features.sums([given_]), len(given_), variance)
+
+
+def test_shares_are_those_of_the_classes() -> None:
+    given_ = samples(200)
+    assert given_.labels is not None
+    found = embedding_of(drawn(), given_)
+    torch.testing.assert_close(found.shares, torch.bincount(given_.labels) / 200)
+    torch.testing.assert_close(found.features.sum(), found.features.double().sum().float())
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    counts=st.lists(st.floats(-50, 500), min_size=1, max_size=12), variance=st.floats(0.0, 10_000.0)
+)
+def test_shares_of_noisy_counts_are_shares(counts: list[float], variance: float) -> None:
+    sums = torch.zeros(len(counts), 3, dtype=torch.float64)
+    sums[:, 0] = torch.tensor(counts, dtype=torch.float64) * CONSTANT
+    shares = Embedding.of(sums, 100, variance * CONSTANT**2).shares
+    assert bool((shares >= 0).all())
+    assert float(shares.sum()) == pytest.approx(1, abs=1e-5)
+
+
+def test_counts_that_differ_less_than_noise_makes_them_count_as_equal() -> None:
+    sums = torch.zeros(4, 3, dtype=torch.float64)
+    sums[:, 0] = torch.tensor([95.0, 105.0, 99.0, 101.0], dtype=torch.float64) * CONSTANT
+    shares = Embedding.of(sums, 400, 30.0**2 * CONSTANT**2).shares
+    torch.testing.assert_close(shares, torch.full((4,), 0.25))
+
+
+def test_the_distance_is_0_on_average_for_samples_of_the_same_kind() -> None:
+    """However few they are, and however much noise there is: neither adds to it."""
+    features, many = drawn(), samples(20_000, seed=1)
+    variance, means = 9.0, []
+    for seed in range(200):
+        noise = torch.Generator().manual_seed(seed)
+        sums = features.sums([many[0:1000]])
+        sums += sqrt(variance) * torch.randn(sums.shape, dtype=torch.float64, generator=noise)
+        embedding = Embedding.of(sums, 1000, variance)
+        few = many[1000 + 90 * seed : 1090 + 90 * seed]
+        assert few.labels is not None
+        means.append(float(embedding.distance(features.of(few.images), few.labels)))
+    found = torch.tensor(means)
+    assert abs(float(found.mean())) < 4 * float(found.std()) / sqrt(len(found)) + 2e-3
+    others = samples(90).images * 0.1
+    labels = samples(90).labels
+    assert labels is not None
+    far = embedding_of(features, many[0:1000]).distance(features.of(others), labels)
+    assert float(far) > 10 * abs(float(found.mean())) + 0.02

@@ -1,0 +1,81 @@
+"""A worker tells its sums once, with its noise or its part of it."""
+
+from math import sqrt
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.data.dataset_file import load
+from mdgan.data.shard import Shard
+from mdgan.families.moments.features import FourierFeatures
+from mdgan.families.moments.host import SumTeller
+from mdgan.families.moments.settings import FeatureSettings
+from mdgan.gan.randomness import generator_for
+from mdgan.privacy.noise import SENSITIVITY, lattice_step
+
+SIGMA = 3.0
+
+
+class Allowance:
+    """Stands for a `Budget` of one step."""
+
+    noise = SIGMA
+
+    def __init__(self, secret: int) -> None:
+        self._secret = secret
+        self.taken = 0
+
+    def key(self, use: str) -> bytes:
+        assert use == "moments"
+        return self._secret.to_bytes(32, "big")
+
+    def advance(self) -> None:
+        self.taken += 1
+
+
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Shard:
+    digits = load("digits", None).open(tmp_path_factory.mktemp("digits"))
+    return Shard(digits, torch.arange(40), generator_for(0))
+
+
+@pytest.fixture(scope="module")
+def features() -> FourierFeatures:
+    return FourierFeatures.drawn(FeatureSettings(), (1, 8, 8), 10, 0)
+
+
+def told(shard: Shard, features: FourierFeatures, secret: int, num_sharers: int) -> Tensor:
+    allowance = Allowance(secret)
+    teller = SumTeller(shard, features, allowance, num_sharers)  # type: ignore[arg-type] # a stand-in
+    found = teller.tell()
+    assert allowance.taken == 1
+    return found
+
+
+def test_the_noise_is_sigma_and_pays_for_rounding(shard: Shard, features: FourierFeatures) -> None:
+    exact = SumTeller(shard, features, None, 1).tell()
+    noisy = told(shard, features, 1, 1)
+    assert noisy.dtype == exact.dtype == torch.float32
+    noise = (noisy - exact).double()
+    expected = SIGMA * SENSITIVITY
+    assert float(noise.std()) == pytest.approx(expected, rel=5 / sqrt(2 * noise.numel()))
+    assert abs(float(noise.mean())) < 5 * expected / sqrt(noise.numel())
+
+
+def test_parts_of_the_noise_add_up_to_that_of_one_worker(
+    shard: Shard, features: FourierFeatures
+) -> None:
+    sharers = 10
+    exact = SumTeller(shard, features, None, 1).tell().double()
+    parts = [told(shard, features, secret, sharers) for secret in range(sharers)]
+    noise = sum((part - exact for part in parts), torch.zeros_like(exact))
+    assert float(noise.std()) == pytest.approx(SIGMA * SENSITIVITY, rel=5 / sqrt(2 * noise.numel()))
+
+
+def test_a_part_of_the_noise_stays_on_the_lattice(shard: Shard, features: FourierFeatures) -> None:
+    """Rounded once more, it would be no sum of rounded normal numbers."""
+    part = told(shard, features, 1, 10)
+    assert part.dtype == torch.float64
+    step = lattice_step(1.0, part.numel())
+    assert torch.equal((part / step).round() * step, part)
