@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from math import nan
+from math import isnan, nan
 from pathlib import Path
 
 import click
@@ -103,6 +103,9 @@ def in_words(name: str, found: Sequence[Sequence[float]]) -> str:
     """One row: mean ± standard deviation."""
     cells = []
     for values in zip(*found, strict=True):
+        if any(map(isnan, values)):  # there are no discriminators
+            cells.append("-")
+            continue
         spread = statistics.stdev(values) if len(values) > 1 else 0.0
         cells.append(f"{statistics.mean(values):6.2f} ±{spread:5.2f}")
     return f"{name:28} " + "  ".join(f"{cell:>14}" for cell in cells)
