@@ -192,6 +192,8 @@ def _curves(run: WatchedRun, width: int) -> Table:
     for place, (name, style) in enumerate((("G loss", "cyan"), ("D loss", "magenta")), start=1):
         points = [(row[0], number(row[place])) for row in run.state.losses]
         values = [value for _, value in points if value is not None]
+        if not values and any(number(row[1]) is not None for row in run.state.losses):
+            continue  # there is no discriminator
         line = Text(sparkline(points, length, run.iteration), style=style)
         between = f"{_number(min(values))} … {_number(max(values))}" if values else ""
         table.add_row(name, line, _number(points[-1][1] if points else None), between)

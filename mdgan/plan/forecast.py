@@ -23,6 +23,7 @@ from mdgan.launch.models import tried_models
 from mdgan.launch.ranks import LocalRanks, local_ranks
 from mdgan.launch.settings import LaunchSettings
 from mdgan.observe.progress import duration
+from mdgan.plan.expectations import expectations
 from mdgan.plan.layout import Layout, Link, Machines, Workers, consecutive, shared_out
 from mdgan.plan.measurement import Measured, Measurement
 from mdgan.plan.phases import MESSAGES, Seconds
@@ -104,6 +105,7 @@ def foretell(
     question = Question(asked, link, measured.costs, measured.traffic, planning)
     if planning.placing is not None:
         question, more = _placed(planning.placing, measured, question, machines)
+    more = [*more, *expectations(settings, shard_size)]
     described = dict(builder.describe(settings, models, [[1]]))
     title = _title(settings, layout, planning.placing, described.get("κ"), shared=shared)
     iterations = settings.training.iterations

@@ -178,3 +178,17 @@ def test_models_without_classes_learn_too(tmp_path: Path) -> None:
     flags = [*("train", "--algorithm", "moments"), *SMALL[7:], *MEMORY, "--world-size", "3"]
     ended_well(here(tmp_path, *flags, "--out", "run"), tmp_path / "run")
     assert told_in(tmp_path / "run")["sums"].shape == (1, 101)
+
+
+def test_runs_with_noise_in_every_step_name_what_does_better(tmp_path: Path) -> None:
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    flags = ["train", *MEMORY, "--world-size", "4", *PRIVATE, "--dry-run", "--batch-size", "16"]
+    result = here(tmp_path, *flags, "--dp-ledger", "ledger")
+    assert result.status == 0, result
+    assert "a worker here holds 479 samples, too few for noise in every step" in result.errors
+    assert "--algorithm moments" in result.errors
+
+
+def test_there_are_no_steps_to_plan(tmp_path: Path) -> None:
+    result = run("plan", "--algorithm", "moments", "--world-size", "4", cwd=tmp_path)
+    check_refused(result, "--algorithm moments", "workers answer once", lines=1)

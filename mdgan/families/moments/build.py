@@ -7,15 +7,17 @@ from mdgan.engine.message_sizes import MessageSizes, shares_bytes, small_bytes
 from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.engine.stages.mask_host import HostMask
 from mdgan.engine.stages.mask_server import ServerMask
-from mdgan.families.contract import Builder, ClassCounts, HostNeeds, ServerNeeds
+from mdgan.errors import BadInput
+from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, ServerNeeds
 from mdgan.families.moments.features import SUMS, FourierFeatures
 from mdgan.families.moments.host import ASK, MomentsHost
 from mdgan.families.moments.server import EvenGenerator, MomentsServer
-from mdgan.families.moments.settings import MomentsSettings
+from mdgan.families.moments.settings import NAME, MomentsSettings
 from mdgan.gan.build import Models, build_model, make_model
 from mdgan.gan.labels import num_classes_of
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
+from mdgan.records.values import brief_size
 
 _SUM = "SUM"
 """Host → server: the sums of features."""
@@ -62,6 +64,18 @@ class _Moments(Builder[MomentsSettings]):
             lambda count: {_SUM: (count + 1) * (size + shares) + small_bytes(count)},
             lambda count: {ASK: small_bytes(count) + shares},
             shares_bytes=shares,
+        )
+
+    def planning(
+        self, settings: MomentsSettings, models: Models, class_counts: ClassCounts | None
+    ) -> Planning[MomentsSettings]:
+        """Refuses: workers answer once, so that there are no steps to foretell."""
+        del class_counts
+        size = _FLOAT64_BYTES * prod(_features(settings, models).shape)
+        raise BadInput(
+            f"--algorithm {NAME}: workers answer once, with {brief_size(size)} each, so there are "
+            "no steps to foretell; what quality to expect of it, mdgan plan says with --dp-epsilon "
+            "of another algorithm"
         )
 
     def describe(

@@ -48,10 +48,11 @@ def _add(series: Series, iteration: int, losses: Sequence[float | None]) -> None
 
 
 def losses(found: Sequence[tuple[Subject, Series]]) -> Picture:
-    """Generator and mean discriminator loss against iterations."""
-    figure, both = _two_axes(_PLAYERS)
+    """Generator and, where there are any, mean discriminator loss against iterations."""
+    number = 1 if not any(series[1] for _, series in found) else 2
+    figure, both = _axes_of(_PLAYERS[:number])
     for subject, series in found:
-        for axes, values in zip(both, series, strict=True):
+        for axes, values in zip(both, series[:number], strict=True):
             thin = envelope(values, MOST_STRETCHES)
             draw_line(axes, subject, subject.label, thin, linewidth=1.2)
     if len(found) > 1:
@@ -59,15 +60,15 @@ def losses(found: Sequence[tuple[Subject, Series]]) -> Picture:
     gone = [
         f"{subject.label}: a loss was not finite"
         for subject, _ in found
-        if any(None in row for row in subject.run.state.losses)
+        if any(None in row[: 1 + number] for row in subject.run.state.losses)
     ]
     rows = [
-        (subject.label, f"{i:,}", *(said(values.get(i)) for values in series))
+        (subject.label, f"{i:,}", *(said(values.get(i)) for values in series[:number]))
         for subject, series in found
         for i in chosen_evenly(sorted(series[0]), _MOST_ROWS // len(found) + 2)
     ]
     seen = f"{'; '.join(gone)}." if gone else ""
-    return together(figure, seen, ("run", "iteration", *_PLAYERS), rows)
+    return together(figure, seen, ("run", "iteration", *_PLAYERS[:number]), rows)
 
 
 def by_worker(subject: Subject) -> dict[int, Series]:
@@ -90,7 +91,7 @@ def _said_workers(_subject: Subject, workers: Mapping[int, Series]) -> str:
 
 
 def _draw_workers(_subject: Subject, workers: Mapping[int, Series]) -> Figure:
-    figure, both = _two_axes(_OF_ONE)
+    figure, both = _axes_of(_OF_ONE)
     for place, axes in enumerate(both):
         draw_each(axes, {f"worker {n}": series[place] for n, series in workers.items()})
     legend(figure)
@@ -103,14 +104,15 @@ losses_by_worker = each_run(
 )  # fmt: skip
 
 
-def _two_axes(titles: Sequence[str]) -> tuple[Figure, Sequence[Axes]]:
-    figure = new_figure(3.6)
-    both: Sequence[Axes] = figure.subplots(2, 1, sharex=True)
-    for axes, title in zip(both, titles, strict=True):
+def _axes_of(titles: Sequence[str]) -> tuple[Figure, Sequence[Axes]]:
+    """One below the other."""
+    figure = new_figure(1.8 * len(titles))
+    column = list(figure.subplots(len(titles), 1, sharex=True, squeeze=False)[:, 0])
+    for axes, title in zip(column, titles, strict=True):
         axes.set_title(title, color=SOFT)
         axes.margins(x=0.02)
-    iteration_axis(both[1])
-    return figure, both
+    iteration_axis(column[-1])
+    return figure, column
 
 
 OfWorkers = Mapping[int, Mapping[int, tuple[float, ...]]]

@@ -229,7 +229,14 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
     lines = shown(run.path)
     assert lines[2].endswith("7/1,000")
     assert lines[4].rstrip().endswith("0.250  0.250 … 0.250")
-    assert lines[5].rstrip().endswith("not finite")
+    assert not any(line.startswith("D loss") for line in lines)  # none was ever told
+
+
+def test_a_loss_that_is_finite_no_more_is_said_to_be(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run")
+    run.losses(6, 1.0, 0.25, 0.5)
+    run.losses(7, 1.0, 0.25, None)
+    assert "not finite" in shown(run.path)[5]
 
 
 @pytest.mark.parametrize("columns", [10, 20, 40, 60, 79, 80, 100, 200])
