@@ -179,7 +179,7 @@ _CLOSE = 1e-4
 
 def check_discriminator(settings: RunSettings, models: Models) -> None:
     """Checks that D judges each sample by itself, and that its gradient can be taken alone."""
-    if not settings.privacy.draws_poisson:
+    if not settings.privacy.draws_poisson or settings.tells_once:  # then no D is trained
         return
     asked = settings.privacy.poisson_flag
     model, source = build_model(models.discriminator, 0), models.source

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod, sqrt
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mdgan.families.moments.settings import FeatureSettings
@@ -20,6 +21,8 @@ from mdgan.gan.randomness import generator_for
 CONSTANT = 0.2
 """The first feature of every sample: sums of it tell how many samples a class has. Its square is
 the part of a sample's length that the others do without."""
+_WAYS = {1: "linear", 2: "bilinear", 3: "trilinear"}
+"""How series, pictures and volumes are enlarged."""
 SUMS = FixedPoint(2.0**30, 2.0**21)
 """How sums of several workers are added up, exactly: those of 2²¹ samples and noise fit."""
 
@@ -40,10 +43,21 @@ class FourierFeatures:
     def drawn(
         cls, settings: FeatureSettings, shape: Sequence[int], num_classes: int | None, seed: int
     ) -> "FourierFeatures":
-        """W ~ N(0, 1/σ²), the same at all hosts, with σ = width · √d."""
-        size = prod(shape)
+        """W ~ N(0, 1/σ²), the same at all hosts, with σ = width · √d.
+
+        Of pictures, volumes and series larger than the `feature_side` it is drawn coarsely, and
+        enlarged as pictures are: W·x is that of a coarse mean of x. So means of features tell of
+        fewer values than are told, and where they do not, G gets the same gradient for neighbours.
+        """
+        most = settings.feature_side
+        channels, sides = shape[:1], [-(-side // -(-side // most)) for side in shape[1:]]
+        size = prod([*channels, *sides])
         random = generator_for(seed, "features")
         drawn = torch.randn(-(-settings.num_features // 2), size, generator=random)
+        if sides != list(shape[1:]):
+            coarse = drawn.view(-1, *channels, *sides)
+            way = _WAYS[len(sides)]
+            drawn = F.interpolate(coarse, shape[1:], mode=way).flatten(1) * (size / prod(shape))
         return cls(drawn / (settings.kernel_width * sqrt(size)), num_classes or 1)
 
     @property

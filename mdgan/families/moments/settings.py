@@ -31,6 +31,13 @@ class FeatureSettings(Settings, group="algorithm"):
         metavar="WIDTH",
         has_flag=False,
     )
+    feature_side: int = setting(
+        8,
+        "Features see pictures, volumes and series by means of neighbours, at most so many a side.",
+        whole(1),
+        metavar="N",
+        has_flag=False,
+    )
     noise_sharers: int | None = setting(
         None,
         "With --secure-aggregation and differential privacy, how many workers' noise a sum must "

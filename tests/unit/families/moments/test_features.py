@@ -1,6 +1,6 @@
 """FourierFeatures, their sums by class, and what the server makes of them."""
 
-from math import sqrt
+from math import prod, sqrt
 
 import numpy as np
 import pytest
@@ -120,3 +120,34 @@ def test_the_distance_is_0_on_average_for_samples_of_the_same_kind() -> None:
     assert labels is not None
     far = embedding_of(features, many[0:1000]).distance(features.of(others), labels)
     assert float(far) > 10 * abs(float(found.mean())) + 0.02
+
+
+@pytest.mark.parametrize(
+    ("shape", "cells"), [((1, 28, 28), 49), ((3, 16, 8), 3 * 8 * 8), ((2, 100), 2 * 8), ((90,), 90)]
+)
+def test_larger_samples_are_seen_coarsely(shape: tuple[int, ...], cells: int) -> None:
+    found = FourierFeatures.drawn(FeatureSettings(num_features=600), shape, None, 0).frequencies
+    assert found.shape == (300, prod(shape))
+    assert int(torch.linalg.matrix_rank(found)) == cells
+
+
+def test_small_pictures_are_seen_as_they_are() -> None:
+    both = [
+        FourierFeatures.drawn(FeatureSettings(feature_side=side), (1, 8, 8), None, 0).frequencies
+        for side in (8, 100)
+    ]
+    assert torch.equal(*both)
+
+
+def test_angles_of_coarse_pictures_are_as_wide_as_those_of_fine_ones() -> None:
+    """Of pictures without any detail, so that one kernel width suits both."""
+    shades = torch.rand(40, 1, 1, 1, generator=torch.Generator().manual_seed(3)) * 2 - 1
+    coarse, fine = shades.expand(-1, -1, 7, 7), shades.expand(-1, -1, 28, 28)
+    angles = [
+        pictures.flatten(1) @ FourierFeatures.drawn(own, shape, None, 0).frequencies.T
+        for pictures, shape, own in (
+            (coarse, (1, 7, 7), FeatureSettings()),
+            (fine, (1, 28, 28), FeatureSettings()),
+        )
+    ]
+    assert float(angles[1].std()) == pytest.approx(float(angles[0].std()), rel=0.1)
