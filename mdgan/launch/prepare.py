@@ -58,6 +58,7 @@ class Prepared:
         continues: the run to go on with.
         resumes_or_starts: whether to go on with the run in `--out` if there is one.
         ray: the cluster on which all ranks run.
+        is_rehearsed: whether the data are noise, of which nothing is secret.
         beginning: what training begins with instead of weights from the seed.
         sockets: those of a running server of this machine that this worker joins.
         clients: the shards of placed clients.
@@ -76,6 +77,7 @@ class Prepared:
     continues: Path | None = None
     resumes_or_starts: bool = False
     ray: RayCluster | None = None
+    is_rehearsed: bool = False
     faults: Planned = field(default_factory=Planned)
     credentials: Identity | None = field(default=None, repr=False)
     beginning: Beginning | None = field(default=None, repr=False)

@@ -179,7 +179,7 @@ def make_host(
 
 def _recorded_windows(prepared: Prepared) -> int:
     """See `traced_every`."""
-    if not tells_times(prepared.settings):
+    if not (tells_times(prepared.settings) or prepared.is_rehearsed):
         return 0
     # There are few rounds, and each moves whole models: their spans are nothing beside that.
     if prepared.algorithm.unit != "iteration":

@@ -156,6 +156,7 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
             clients=ClientShards(noise, parts, settings.training.seed) if parts else None,
             # The noise is the same, and an account refuses two workers with the same samples.
             contents={n: Contents.of_name(f"noise of {n}") for n in ranks.workers()},
+            is_rehearsed=True,
         )
 
 

@@ -143,6 +143,9 @@ def test_differential_privacy_is_played_and_its_refusals_are_told_as_they_are(
     flags = ["plan", "--world-size", "3", "--dp-delta", "0.0001", "--dp-epsilon"]
     played = run(*flags, "8", cwd=tmp_path)
     assert played.status == 0, played
+    for name in ("server sends", "server receives", "host sends", "host receives"):
+        assert figures(played.output)[name] > 0
+    assert "--shard-size M" in played.output  # what it takes to say what quality to expect
     refused = run(*flags, "0.0001", cwd=tmp_path)
     assert refused.status == 2, refused
     assert refused.errors.startswith("mdgan: --dp-epsilon 0.0001: too small for ")

@@ -41,7 +41,8 @@ class _Moments(Builder[MomentsSettings]):
         form = _form(features)
         is_secure = settings.secure.secure_aggregation
         path = ServerMask(form) if is_secure else ServerPath(form)
-        return MomentsServer(learner, features, path, settings.training.batch_size)
+        batch_size, sharers = settings.training.batch_size, settings.num_sharers
+        return MomentsServer(learner, features, path, batch_size, sharers)
 
     def host(self, needs: HostNeeds[MomentsSettings]) -> MomentsHost:
         """The part of a host, with a teller for each of its shards."""

@@ -1,9 +1,10 @@
 """The server's share of DP-MERF: it asks once, and trains a generator on what it was told."""
 
-from collections.abc import Mapping
-from math import inf, nan
+from collections.abc import Collection, Mapping
+from math import nan
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -41,13 +42,19 @@ class MomentsServer(ServerPart):
     path: ServerPath
 
     def __init__(
-        self, learner: EvenGenerator, features: FourierFeatures, path: ServerPath, batch_size: int
+        self,
+        learner: EvenGenerator,
+        features: FourierFeatures,
+        path: ServerPath,
+        batch_size: int,
+        num_sharers: int = 1,
     ) -> None:
         self.form, self.path = path.form, path
         self.device = learner.device
         self._learner = learner
         self._features = features
         self._batch_size = batch_size
+        self._num_sharers = num_sharers
         self._workers: list[int] | None = None
         self._is_unsaved = False
         self._told: dict[str, Tensor] = {}
@@ -57,6 +64,12 @@ class MomentsServer(ServerPart):
     def generator(self) -> nn.Module:
         """G."""
         return self._learner.model
+
+    def lacking(self, workers: Collection[int]) -> str:
+        """All that share the noise must tell together."""
+        if len(workers) >= self._num_sharers:
+            return ""
+        return f"all but {len(workers)} of the {self._num_sharers} workers that share the noise"
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
         """What those workers hold that have told, though they went home since."""
@@ -145,10 +158,16 @@ class MomentsServer(ServerPart):
 
 def _variance(engine: Engine, workers: list[int]) -> float:
     """Of the noise in a value of the sum, by what hosts say of their workers; 0 without noise."""
-    said = {
-        int(worker): float(noise)
-        for told in engine.peers.told().values()
-        for worker, noise in dict(told.get("noise", {})).items()
-    }
-    own = [said.get(worker, 0.0) for worker in workers]
-    return sum(min(max(noise, 0.0), MOST_NOISE) ** 2 for noise in own if noise < inf)
+    said: dict[int, float] = {}
+    for told in engine.peers.told().values():
+        said |= read_noise(told)
+    return sum(said.get(worker, 0.0) ** 2 for worker in workers)
+
+
+def read_noise(told: Mapping[str, Any]) -> dict[int, float]:
+    """The standard deviation of each worker's noise, as a host says; 0 where it makes no sense."""
+    try:
+        given = msgspec.convert(told.get("noise", {}), dict[int, float], strict=False)
+    except msgspec.ValidationError:
+        return {}
+    return {n: noise if 0 <= noise <= MOST_NOISE else 0.0 for n, noise in given.items()}

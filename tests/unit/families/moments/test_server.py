@@ -1,0 +1,27 @@
+"""What the server believes of what hosts say."""
+
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+from mdgan.families.moments.server import read_noise
+
+
+def test_the_noise_of_each_worker_is_read() -> None:
+    assert read_noise({"noise": {"1": 0.5, "12": 3}}) == {1: 0.5, 12: 3.0}
+    assert read_noise({}) == {}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [5, "much", [1, 2], {"one": 1.0}, {"1": "x"}, {"1": [2]}, {"1": None}, {"1": {"2": 3}}],
+    ids=str,
+)
+def test_what_makes_no_sense_is_no_noise(told: Any) -> None:
+    assert read_noise({"noise": told}) == {}
+
+
+@pytest.mark.parametrize("noise", [nan, inf, -1.0, 1e9])
+def test_impossible_noise_counts_as_none(noise: float) -> None:
+    assert read_noise({"noise": {"1": noise, "2": 1.0}}) == {1: 0.0, 2: 1.0}
