@@ -76,6 +76,18 @@ def test_a_rank_that_is_there_already(tmp_path: Path, port: int) -> None:
     assert "the server was asked to stop" in finish(admitted).errors
 
 
+def test_the_server_says_who_has_come_and_who_has_not(tmp_path: Path, port: int) -> None:
+    trio, log = ["--world-size", "4", "--set", "connect_timeout=60"], tmp_path / "server.log"
+    zero = [*trio, "--ranks", "0", "--out", "run", "--log-file", "server.log"]
+    serving = start(train(*zero, port=port), tmp_path)
+    two = start(train(*trio, "--ranks", "2", port=port), tmp_path)
+    says = "rank(s) 2 joined (479 samples); waiting for rank(s) 1,3"
+    wait_until(lambda: log.exists() and says in log.read_text(), "it says so")
+    serving.terminate()
+    finish(serving)
+    finish(two)
+
+
 def test_workers_that_never_come(tmp_path: Path, port: int) -> None:
     flags = ["--world-size", "3", "--set", "connect_timeout=1", "--ranks", "0", "--out", "run"]
     result = finish(start(train(*flags, port=port), tmp_path))

@@ -20,6 +20,8 @@ from mdgan.storage.manifest import Manifest
 from mdgan.timeouts import Timeouts
 
 _TELL_SECONDS = 10.0
+_SETTLE_SECONDS = 1.0
+"""Hosts that come together are told of together."""
 _SAVE_SECONDS = 30.0
 
 
@@ -92,7 +94,8 @@ class Server:
         """Waits until every expected rank is ready to train."""
         limits = self.timeouts
         patience = limits.liveness if self._replaces_another else limits.connect
-        deadline = time.monotonic() + patience
+        begin = told = time.monotonic()
+        deadline, known = begin + patience, set[int]()
         while absent := self.peers.absent():
             left = deadline - time.monotonic()
             ranks = ",".join(map(str, absent))
@@ -104,10 +107,24 @@ class Server:
                     f"rank(s) {ranks} did not join within {limits.connect:g} s; start them "
                     f"with --ranks {ranks}, or wait longer with --set connect_timeout=SECONDS"
                 )
-            event = self.peers.transport.receive(min(left, _TELL_SECONDS))
-            self.engine.take_in(event)
-            if event is None and time.monotonic() < deadline:
-                self.observer.note(f"waiting for rank(s) {ranks} to join")
+            self.engine.take_in(self.peers.transport.receive(min(left, _SETTLE_SECONDS)))
+            waited, new = time.monotonic() - told, self._ready() - known
+            if self.peers.absent() and waited >= (_SETTLE_SECONDS if new else _TELL_SECONDS):
+                self._tell_who_is_missing(sorted(new))
+                told, known = time.monotonic(), known | new
+
+    def _ready(self) -> set[int]:
+        return {n for own in self.peers.taking_part().values() for n in own}
+
+    def _tell_who_is_missing(self, new: list[int]) -> None:
+        """Names those that have joined since it was told last, and those that have not."""
+        waits = f"waiting for rank(s) {','.join(map(str, self.peers.absent()))}"
+        if not new:
+            self.observer.note(f"{waits} to join")
+            return
+        held = sum(own["samples"] for own in self.peers.holdings(new).values())
+        ranks = ",".join(map(str, new))
+        self.observer.note(f"rank(s) {ranks} joined ({held:,} samples); {waits}")
 
     def _train_and_save(self) -> None:
         state, reason = "failed", ""
