@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -302,6 +302,7 @@ def _warnings(
             "machines share, so a server that lies could pass for workers; against that, give each "
             "host a certificate of its own (mdgan credentials issue)"
         )
+    warnings += _same_data(settings, sorted(holdings))
     reads_ahead = any(source.read_one_by_one for source, _ in holdings.values())
     if settings.data.data_threads != "auto" and holdings and not reads_ahead:
         warnings.append(
@@ -317,3 +318,19 @@ def _warnings(
             f"repeat samples: rank(s) {ranks}"
         )
     return tuple(warnings)
+
+
+def _same_data(settings: RunSettings, ranks: Sequence[int]) -> list[str]:
+    """A warning if several workers here hold the same samples, which nobody has divided."""
+    own = settings.data
+    if own.partition.name != "none" or own.data_dir is None:
+        return []
+    folders = [own.data_folder(own.dataset, rank) for rank in ranks]
+    if len(set(folders)) == len(folders):
+        return []
+    many = max(folders, key=folders.count)
+    number = folders.count(many)
+    return [
+        f"--data-dir {own.data_dir}: {number} workers here read all of it, and hold the "
+        "same samples; add --partition iid to divide it, or write {rank} for a folder each"
+    ]

@@ -97,3 +97,26 @@ def test_every_rank_has_a_folder_of_its_own(
     strict = run_here("train", *flags, "--set", "strict_data=true", cwd=tmp_path)
     assert (strict.status, strict.output) == (2, "")
     assert "mdgan: --set strict_data=true: 1 of 10 pictures" in strict.errors
+
+
+@pytest.mark.parametrize(
+    ("flags", "warns"),
+    [
+        (["--data-dir", "data"], True),
+        (["--data-dir", "data", "--partition", "iid"], False),
+        (["--data-dir", "data-{rank}"], False),
+    ],
+    ids=str,
+)
+def test_workers_that_read_one_folder_whole_are_named(
+    tmp_path: Path, flags: list[str], warns: bool
+) -> None:
+    for name in ("data", "data-1", "data-2"):
+        (tmp_path / name).mkdir()
+        for n in range(4):
+            (tmp_path / name / f"{n}.png").write_bytes(dataset_formats.black_png(16))
+    size = ["--world-size", "3", "--dry-run", "--batch-size", "1"]
+    result = run_here("train", "--dataset", "folder", *size, *flags, cwd=tmp_path)
+    assert result.status == 0, result
+    line = "--data-dir data: 2 workers here read all of it, and hold the same samples"
+    assert (line in result.errors) == warns
