@@ -321,7 +321,7 @@ def _warnings(
 
 
 def _same_data(settings: RunSettings, ranks: Sequence[int]) -> list[str]:
-    """A warning if several workers here hold the same samples, which nobody has divided."""
+    """A warning if several workers here hold the same samples, since they are not divided."""
     own = settings.data
     if own.partition.name != "none" or own.data_dir is None:
         return []
