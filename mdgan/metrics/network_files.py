@@ -127,8 +127,8 @@ def _build(kind: Any, weights: Path, content: bytes) -> nn.Module:
     return network
 
 
-def from_file(path: Path, shape: Shape) -> Extractor:
-    """The user's extractor, tried on two images.
+def from_file(path: Path, shape: Shape, flag: str = "--extractor") -> Extractor:
+    """The user's network, tried on two images.
 
     It takes float32 [n, *shape] in [−1, 1] and gives features [n, d], or features and logits
     [n, K]. It runs in evaluation mode. Either kind of file is run like any of the user's programs.
@@ -137,16 +137,17 @@ def from_file(path: Path, shape: Shape) -> Extractor:
         path: `FILE.pt`, read by `torch.jit.load`, or `FILE.py:NAME`, a class that is called without
             arguments and loads its own weights. Exported programs (.pt2) are refused: torch
             unpickles parts of them.
+        flag: that names the file, for messages.
     """
-    file, name = _split(path)
-    content, sha256 = _read(file, "--extractor")
+    file, name = _split(path, flag)
+    content, sha256 = _read(file, flag)
     with RandomState(0, CPU).in_place():
-        network = _from_python(file, name) if name else _from_torchscript(file, content)
+        network = _from_python(file, name, flag) if name else _from_torchscript(file, content, flag)
         network.eval()
         for parameter in network.parameters():  # TorchScript has no requires_grad_ of the whole
             parameter.requires_grad_(False)
         with torch.no_grad():
-            values, logits = run_network(f"--extractor {path}", network, torch.zeros(2, *shape))
+            values, logits = run_network(f"{flag} {path}", network, torch.zeros(2, *shape))
     return Extractor(
         kind="file",
         name=f"{file.name}:{name}" if name else file.name,
@@ -160,18 +161,18 @@ def from_file(path: Path, shape: Shape) -> Extractor:
     )
 
 
-def _split(path: Path) -> tuple[Path, str]:
+def _split(path: Path, flag: str) -> tuple[Path, str]:
     """The file, and the name of the class in it; an empty name if it is not a Python file."""
     file, colon, name = str(path).rpartition(":")
     if colon and file.endswith(".py") and name.isidentifier():
         return Path(file), name
     if path.suffix != ".pt":
         way_out = "; save it with torch.jit.save instead" if path.suffix == ".pt2" else ""
-        raise BadInput(f"--extractor {path}: must be {_KINDS}{way_out}")
+        raise BadInput(f"{flag} {path}: must be {_KINDS}{way_out}")
     return path, ""
 
 
-def _from_torchscript(file: Path, content: bytes) -> nn.Module:
+def _from_torchscript(file: Path, content: bytes, flag: str) -> nn.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # deprecated; what is not unpickles
@@ -180,14 +181,13 @@ def _from_torchscript(file: Path, content: bytes) -> nn.Module:
             )
     except (RuntimeError, ValueError) as error:
         raise BadInput(
-            f"--extractor {file}: no TorchScript file ({reason_of(error)}); write it with "
-            "torch.jit.save"
+            f"{flag} {file}: no TorchScript file ({reason_of(error)}); write it with torch.jit.save"
         ) from error
     return network
 
 
-def _from_python(file: Path, name: str) -> nn.Module:
-    asked = f"--extractor {file}:{name}"
+def _from_python(file: Path, name: str, flag: str) -> nn.Module:
+    asked = f"{flag} {file}:{name}"
     module = import_file(file, "extractor", asked)
     try:
         kind = getattr(module, name, None)

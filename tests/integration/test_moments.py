@@ -18,6 +18,7 @@ from tests.processes import (
     Finished,
     check_refused,
     ended_well,
+    finish,
     generator_bytes,
     read_events,
     run,
@@ -192,3 +193,51 @@ def test_runs_with_noise_in_every_step_name_what_does_better(tmp_path: Path) -> 
 def test_there_are_no_steps_to_plan(tmp_path: Path) -> None:
     result = run("plan", "--algorithm", "moments", "--world-size", "4", cwd=tmp_path)
     check_refused(result, "--algorithm moments", "workers answer once", lines=1)
+
+
+NETWORK = """
+import torch
+from torch import nn
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(SEED)
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 30), nn.Tanh())
+
+    def forward(self, images):
+        return self.layers(images)
+"""
+
+
+def test_features_of_a_network_are_told_instead(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NETWORK.replace("SEED", "1"))
+    flags = [*SMALL, "--world-size", "4", "--set", "feature_network=net.py:Small"]
+    ended_well(here(tmp_path, *flags, *MEMORY, "--out", "run"), tmp_path / "run")
+    found = told_in(tmp_path / "run")["sums"]
+    assert found.shape == (10, 31)
+    assert bool((found[:, 1:].norm(dim=1) <= found[:, 0] / CONSTANT).all())  # each of length 1
+    apart = run(*flags, "--workers-per-host", "1", "--out", "apart", cwd=tmp_path)
+    assert ended_well(apart, tmp_path / "apart") == generator_bytes(tmp_path / "run")
+
+
+def test_another_network_than_the_servers_is_noticed(tmp_path: Path, port: int) -> None:
+    for name, seed in (("net", "1"), ("other", "2")):
+        (tmp_path / f"{name}.py").write_text(NETWORK.replace("SEED", seed))
+    trio = [*SMALL, "--world-size", "3", "--master-port", str(port), "--set", "patience=1"]
+    ranks = [
+        start([*MDGAN, *trio, "--ranks", r, "--set", f"feature_network={name}.py:Small"], tmp_path)
+        for r, name in (("0", "net"), ("1", "net"), ("2", "other"))
+    ]
+    results = [finish(process) for process in ranks]
+    assert (
+        "--set feature_network: not the server's file; give every rank the same"
+        in results[2].errors
+    )
+    assert all("Traceback" not in result.errors for result in results)
+
+
+def test_a_network_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    result = here(tmp_path, *SMALL, *MEMORY, "--set", "feature_network=none.pt")
+    check_refused(result, "--set feature_network none.pt", "cannot be read", lines=1)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mdgan.engine.host.loop import HostFailed
 from mdgan.engine.host.spending import Spending
-from mdgan.engine.parts import HostHandler, HostPart
+from mdgan.engine.parts import HostHandler, HostPart, NothingKept
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.errors import BadInput
 from mdgan.families.contract import HostNeeds
@@ -132,20 +132,6 @@ class FederatedHost(HostPart):
             )
             ending.tell(order.iteration, transport)
             span.num_bytes = transport.send(answer)
-
-
-class NothingKept:
-    """What a host keeps for its rank between two placed rounds: nothing."""
-
-    def state(self) -> dict[str, Tensor]:
-        """Empty."""
-        return {}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Takes nothing, or raises `KeyError`."""
-        if state:
-            raise KeyError(f"tensors that do not fit: {sorted(state)[:3]}")
-        return True
 
 
 class PlacedHost(HostPart):

@@ -1,6 +1,9 @@
 """Makes the two parts of DP-MERF."""
 
 from math import prod
+from pathlib import Path
+
+import torch
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.message_sizes import MessageSizes, shares_bytes, small_bytes
@@ -9,7 +12,7 @@ from mdgan.engine.stages.mask_host import HostMask
 from mdgan.engine.stages.mask_server import ServerMask
 from mdgan.errors import BadInput
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, ServerNeeds
-from mdgan.families.moments.features import SUMS, FourierFeatures
+from mdgan.families.moments.features import SUMS, SampleFeatures
 from mdgan.families.moments.host import ASK, MomentsHost
 from mdgan.families.moments.server import EvenGenerator, MomentsServer
 from mdgan.families.moments.settings import NAME, MomentsSettings
@@ -17,6 +20,7 @@ from mdgan.gan.build import Models, build_model, make_model
 from mdgan.gan.labels import num_classes_of
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
+from mdgan.metrics.network_files import from_file
 from mdgan.records.values import brief_size
 
 _SUM = "SUM"
@@ -88,15 +92,16 @@ class _Moments(Builder[MomentsSettings]):
         return [("a worker tells", f"{num_features:,} features × {num_classes} class(es), once")]
 
 
-def _features(settings: MomentsSettings, models: Models) -> FourierFeatures:
+def _features(settings: MomentsSettings, models: Models) -> SampleFeatures:
     """The same at the server and at all hosts."""
-    num_classes = num_classes_of(build_model(models.generator, 0))
-    return FourierFeatures.drawn(
-        settings.features, models.shape, num_classes, settings.training.seed
-    )
+    num_classes, own = num_classes_of(build_model(models.generator, 0)), settings.features
+    if own.feature_network is None:
+        return SampleFeatures.drawn(own, models.shape, num_classes, settings.training.seed)
+    network = from_file(Path(own.feature_network), models.shape, "--set feature_network")
+    return SampleFeatures(torch.empty(0), num_classes or 1, network)
 
 
-def _form(features: FourierFeatures) -> AnswerForm:
+def _form(features: SampleFeatures) -> AnswerForm:
     return AnswerForm(_SUM, features.shape, arithmetic=SUMS)
 
 

@@ -17,6 +17,7 @@ from mdgan.families.moments.settings import FeatureSettings
 from mdgan.gan.exact_sum import FixedPoint
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
+from mdgan.metrics.extractor import Extractor, run_network
 
 CONSTANT = 0.2
 """The first feature of every sample: sums of it tell how many samples a class has. Its square is
@@ -28,26 +29,28 @@ SUMS = FixedPoint(2.0**30, 2.0**21)
 
 
 @dataclass(frozen=True)
-class FourierFeatures:
+class SampleFeatures:
     """φ: from samples to a constant, and cosines and sines of W·x, float32 [b, 1 + D].
 
     Attributes:
         frequencies: W, float32 [D/2, d], for d values in a sample.
         num_classes: K, or 1 where classes are not known.
+        network: instead of W, one that has seen no sample of a worker (DP-MEPF: Harder et al.
+            2023); its features are scaled to one length.
     """
 
     frequencies: Tensor
     num_classes: int
+    network: Extractor | None = None
 
     @classmethod
     def drawn(
         cls, settings: FeatureSettings, shape: Sequence[int], num_classes: int | None, seed: int
-    ) -> "FourierFeatures":
+    ) -> "SampleFeatures":
         """W ~ N(0, 1/σ²), the same at all hosts, with σ = width · √d.
 
         Of pictures, volumes and series larger than the `feature_side` it is drawn coarsely, and
-        enlarged as pictures are: W·x is that of a coarse mean of x. So means of features tell of
-        fewer values than are told, and where they do not, G gets the same gradient for neighbours.
+        enlarged as pictures are: W·x is that of coarse means, and G's gradient is smooth.
         """
         most = settings.feature_side
         channels, sides = shape[:1], [-(-side // -(-side // most)) for side in shape[1:]]
@@ -63,18 +66,29 @@ class FourierFeatures:
     @property
     def shape(self) -> tuple[int, int]:
         """Of sums: K rows of 1 + D features."""
-        return self.num_classes, 1 + 2 * len(self.frequencies)
+        number = 2 * len(self.frequencies) if self.network is None else self.network.num_features
+        return self.num_classes, 1 + number
 
-    def to(self, device: torch.device) -> "FourierFeatures":
+    @property
+    def identity(self) -> str:
+        """What must be equal at the server and at all hosts, beside settings."""
+        return "" if self.network is None else self.network.sha256
+
+    def to(self, device: torch.device) -> "SampleFeatures":
         """The same on a device."""
-        return FourierFeatures(self.frequencies.to(device), self.num_classes)
+        network = self.network and self.network.to(device)
+        return SampleFeatures(self.frequencies.to(device), self.num_classes, network)
 
     def of(self, samples: Tensor) -> Tensor:
         """φ of some samples, [b, *shape]: float32 [b, 1 + D], each of length 1."""
-        angles = samples.flatten(1) @ self.frequencies.T
-        scale = sqrt((1 - CONSTANT**2) / len(self.frequencies))
-        ones = torch.full((len(samples), 1), CONSTANT, device=angles.device)
-        return torch.cat([ones, angles.cos() * scale, angles.sin() * scale], 1)
+        if self.network is None:
+            angles = samples.flatten(1) @ self.frequencies.T
+            found = torch.cat([angles.cos(), angles.sin()], 1) / sqrt(len(self.frequencies))
+        else:
+            given, _ = run_network(self.network.name, self.network.network, samples)
+            found = F.normalize(given)
+        ones = torch.full((len(samples), 1), CONSTANT, device=found.device)
+        return torch.cat([ones, found * sqrt(1 - CONSTANT**2)], 1)
 
     def sums(self, pieces: Iterable[Samples]) -> Tensor:
         """Σ φ(x) by class, float64 [K, 1 + D]; samples that are not finite add nothing."""

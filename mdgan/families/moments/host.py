@@ -10,10 +10,11 @@ from torch import Tensor
 
 from mdgan.data.shard import Shard
 from mdgan.engine.host.spending import Spending
-from mdgan.engine.parts import HostHandler, HostPart
+from mdgan.engine.parts import HostHandler, HostPart, NothingKept
 from mdgan.engine.stages.contract import HostPath, Leaving
+from mdgan.errors import BadInput
 from mdgan.families.contract import HostNeeds
-from mdgan.families.moments.features import FourierFeatures
+from mdgan.families.moments.features import SampleFeatures
 from mdgan.families.moments.settings import MomentsSettings
 from mdgan.gan.labels import Samples
 from mdgan.messages import Message
@@ -27,11 +28,11 @@ _AT_ONCE = 256
 _NO_LOSSES = torch.zeros(2)
 
 
-class SumTeller:
-    """One worker: its samples, and what they may spend. It keeps nothing."""
+class SumTeller(NothingKept):
+    """One worker: its samples, and what they may spend."""
 
     def __init__(
-        self, shard: Shard, features: FourierFeatures, budget: Budget | None, num_sharers: int
+        self, shard: Shard, features: SampleFeatures, budget: Budget | None, num_sharers: int
     ) -> None:
         self._shard = shard
         self._features = features
@@ -64,16 +65,6 @@ class SumTeller:
             last = min(first + _AT_ONCE, len(self._shard))
             yield self._shard.taken(torch.arange(first, last))
 
-    def state(self) -> dict[str, Tensor]:
-        """Empty."""
-        return {}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Takes nothing, or raises `KeyError`."""
-        if state:
-            raise KeyError(f"tensors that do not fit: {sorted(state)[:3]}")
-        return True
-
 
 class MomentsHost(HostPart):
     """Tells the sums of its workers when it is asked, and has nothing else to do."""
@@ -81,10 +72,11 @@ class MomentsHost(HostPart):
     begins = ASK
 
     def __init__(
-        self, needs: HostNeeds[MomentsSettings], path: HostPath, features: FourierFeatures
+        self, needs: HostNeeds[MomentsSettings], path: HostPath, features: SampleFeatures
     ) -> None:
         self._needs = needs
         self.path = path
+        self._identity = features.identity
         self._spending = Spending(needs.budgets)
         self._tellers = {
             rank: SumTeller(shard, features, needs.budgets.get(rank), needs.settings.num_sharers)
@@ -105,6 +97,8 @@ class MomentsHost(HostPart):
         return {"noise": {str(rank): teller.noise for rank, teller in self._tellers.items()}}
 
     def _tell_sums(self, question: Message, transport: HostTransport) -> None:
+        if question.fields.get("features") != self._identity:
+            raise BadInput("--set feature_network: not the server's file; give every rank the same")
         ranks = [rank for rank in self._tellers if self._spending.lets(rank)]
         if not ranks:  # asked before the server knew
             return
@@ -120,7 +114,7 @@ class MomentsHost(HostPart):
                     sums,
                     dict.fromkeys(sums, _NO_LOSSES),
                     dict.fromkeys(sums, 0),
-                    about=lambda: {0: sha256(b"moments").digest()},
+                    about=lambda: {0: sha256(f"moments {self._identity}".encode()).digest()},
                 )
             )
             ending.tell(question.iteration, transport)

@@ -12,7 +12,7 @@ from mdgan.engine.answers import Answers
 from mdgan.engine.parts import Advance, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.stages.contract import ServerPath
-from mdgan.families.moments.features import SUMS, Embedding, FourierFeatures
+from mdgan.families.moments.features import SUMS, Embedding, SampleFeatures
 from mdgan.families.moments.host import ASK
 from mdgan.gan.arithmetic import finite_or_zero
 from mdgan.gan.generator import Generator
@@ -44,7 +44,7 @@ class MomentsServer(ServerPart):
     def __init__(
         self,
         learner: EvenGenerator,
-        features: FourierFeatures,
+        features: SampleFeatures,
         path: ServerPath,
         batch_size: int,
         num_sharers: int = 1,
@@ -110,7 +110,7 @@ class MomentsServer(ServerPart):
         engine.at(i)
         groups = {worker: 0 for workers in hosts.values() for worker in workers}
         asked = self.path.ask(hosts, groups, engine)
-        question = Message(ASK, i, asked.fields)
+        question = Message(ASK, i, {**asked.fields, "features": self._features.identity})
         engine.ask(i, asked.hosts, lambda _: question)
         answers = self.path.collect(i, asked, engine)
         workers = sorted(answers.losses)
@@ -145,10 +145,7 @@ class MomentsServer(ServerPart):
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `ServerPart`."""
         told = part_of(state, _TOLD)
-        if told and (
-            told.keys() != {"sums", "samples", "variance"}
-            or told["sums"].shape != self._features.shape
-        ):
+        if told and told["sums"].shape != self._features.shape:
             raise RuntimeError("the state has sums of other features")
         own = {name: t for name, t in state.items() if not name.startswith(_TOLD)}
         self._learner.load_state(own)

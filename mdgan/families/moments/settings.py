@@ -7,7 +7,15 @@ from mdgan.engine.settings import RunSettings, SecureSumSettings
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm
 from mdgan.privacy.settings import PrivacySettings
-from mdgan.settings.declare import Settings, number, section, setting, text, whole
+from mdgan.settings.declare import (
+    Settings,
+    number,
+    own_setting,
+    section,
+    setting,
+    text,
+    whole,
+)
 
 NAME = "moments"
 
@@ -36,6 +44,15 @@ class FeatureSettings(Settings, group="algorithm"):
         "Features see pictures, volumes and series by means of neighbours, at most so many a side.",
         whole(1),
         metavar="N",
+        has_flag=False,
+    )
+    feature_network: str | None = own_setting(
+        None,
+        "A network whose features workers tell instead, which has seen no sample of a worker: a "
+        "TorchScript file or FILE.py:MODULE, as for --extractor. It runs with your rights.",
+        text(),
+        metavar="FILE",
+        default_text="random Fourier features",
         has_flag=False,
     )
     noise_sharers: int | None = setting(

@@ -1,4 +1,4 @@
-"""FourierFeatures, their sums by class, and what the server makes of them."""
+"""SampleFeatures, their sums by class, and what the server makes of them."""
 
 from math import prod, sqrt
 
@@ -8,13 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdgan.families.moments.features import CONSTANT, Embedding, FourierFeatures
+from mdgan.families.moments.features import CONSTANT, Embedding, SampleFeatures
 from mdgan.families.moments.settings import FeatureSettings
 from mdgan.gan.labels import Samples
 
 
-def drawn(num_classes: int | None = 3, num_features: int = 40) -> FourierFeatures:
-    return FourierFeatures.drawn(
+def drawn(num_classes: int | None = 3, num_features: int = 40) -> SampleFeatures:
+    return SampleFeatures.drawn(
         FeatureSettings(num_features=num_features), (1, 2, 2), num_classes, 0
     )
 
@@ -70,7 +70,7 @@ def test_a_sample_that_is_not_finite_adds_nothing() -> None:
     torch.testing.assert_close(features.sums([given_.of(broken)]), features.sums([rest]))
 
 
-def embedding_of(features: FourierFeatures, given_: Samples, variance: float = 0.0) -> Embedding:
+def embedding_of(features: SampleFeatures, given_: Samples, variance: float = 0.0) -> Embedding:
     return Embedding.of(features.sums([given_]), len(given_), variance)
 
 
@@ -126,14 +126,14 @@ def test_the_distance_is_0_on_average_for_samples_of_the_same_kind() -> None:
     ("shape", "cells"), [((1, 28, 28), 49), ((3, 16, 8), 3 * 8 * 8), ((2, 100), 2 * 8), ((90,), 90)]
 )
 def test_larger_samples_are_seen_coarsely(shape: tuple[int, ...], cells: int) -> None:
-    found = FourierFeatures.drawn(FeatureSettings(num_features=600), shape, None, 0).frequencies
+    found = SampleFeatures.drawn(FeatureSettings(num_features=600), shape, None, 0).frequencies
     assert found.shape == (300, prod(shape))
     assert int(torch.linalg.matrix_rank(found)) == cells
 
 
 def test_small_pictures_are_seen_as_they_are() -> None:
     both = [
-        FourierFeatures.drawn(FeatureSettings(feature_side=side), (1, 8, 8), None, 0).frequencies
+        SampleFeatures.drawn(FeatureSettings(feature_side=side), (1, 8, 8), None, 0).frequencies
         for side in (8, 100)
     ]
     assert torch.equal(*both)
@@ -144,7 +144,7 @@ def test_angles_of_coarse_pictures_are_as_wide_as_those_of_fine_ones() -> None:
     shades = torch.rand(40, 1, 1, 1, generator=torch.Generator().manual_seed(3)) * 2 - 1
     coarse, fine = shades.expand(-1, -1, 7, 7), shades.expand(-1, -1, 28, 28)
     angles = [
-        pictures.flatten(1) @ FourierFeatures.drawn(own, shape, None, 0).frequencies.T
+        pictures.flatten(1) @ SampleFeatures.drawn(own, shape, None, 0).frequencies.T
         for pictures, shape, own in (
             (coarse, (1, 7, 7), FeatureSettings()),
             (fine, (1, 28, 28), FeatureSettings()),

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
-from mdgan.families.moments.features import FourierFeatures
+from mdgan.families.moments.features import SampleFeatures
 from mdgan.families.moments.host import SumTeller
 from mdgan.families.moments.settings import FeatureSettings
 from mdgan.gan.randomness import generator_for
@@ -41,11 +41,11 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Shard:
 
 
 @pytest.fixture(scope="module")
-def features() -> FourierFeatures:
-    return FourierFeatures.drawn(FeatureSettings(), (1, 8, 8), 10, 0)
+def features() -> SampleFeatures:
+    return SampleFeatures.drawn(FeatureSettings(), (1, 8, 8), 10, 0)
 
 
-def told(shard: Shard, features: FourierFeatures, secret: int, num_sharers: int) -> Tensor:
+def told(shard: Shard, features: SampleFeatures, secret: int, num_sharers: int) -> Tensor:
     allowance = Allowance(secret)
     teller = SumTeller(shard, features, allowance, num_sharers)  # type: ignore[arg-type] # a stand-in
     found = teller.tell()
@@ -53,7 +53,7 @@ def told(shard: Shard, features: FourierFeatures, secret: int, num_sharers: int)
     return found
 
 
-def test_the_noise_is_sigma_and_pays_for_rounding(shard: Shard, features: FourierFeatures) -> None:
+def test_the_noise_is_sigma_and_pays_for_rounding(shard: Shard, features: SampleFeatures) -> None:
     exact = SumTeller(shard, features, None, 1).tell()
     noisy = told(shard, features, 1, 1)
     assert noisy.dtype == exact.dtype == torch.float32
@@ -64,7 +64,7 @@ def test_the_noise_is_sigma_and_pays_for_rounding(shard: Shard, features: Fourie
 
 
 def test_parts_of_the_noise_add_up_to_that_of_one_worker(
-    shard: Shard, features: FourierFeatures
+    shard: Shard, features: SampleFeatures
 ) -> None:
     sharers = 10
     exact = SumTeller(shard, features, None, 1).tell().double()
@@ -73,7 +73,7 @@ def test_parts_of_the_noise_add_up_to_that_of_one_worker(
     assert float(noise.std()) == pytest.approx(SIGMA * SENSITIVITY, rel=5 / sqrt(2 * noise.numel()))
 
 
-def test_a_part_of_the_noise_stays_on_the_lattice(shard: Shard, features: FourierFeatures) -> None:
+def test_a_part_of_the_noise_stays_on_the_lattice(shard: Shard, features: SampleFeatures) -> None:
     """Rounded once more, it would be no sum of rounded normal numbers."""
     part = told(shard, features, 1, 10)
     assert part.dtype == torch.float64
