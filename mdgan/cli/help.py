@@ -1,6 +1,8 @@
 """How `--help` looks: flags in groups, examples, and commands in the order of use."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +13,8 @@ from mdgan.launch.settings import LaunchSettings
 from mdgan.settings import retired
 from mdgan.settings.declare import GROUPS, Setting, Settings, flag, suggest
 
+_EXTRA = re.compile(r"Got unexpected extra arguments? \((\S+).*\)")
+"""What click says of words without a flag."""
 _MOST_INDENTED = 60
 """Columns of a terminal on which long flags push what is said of them to the right."""
 _MANY = 40
@@ -51,6 +55,8 @@ class KeysOption(click.Option):
                 known = _known_settings()
                 if name in known and known[name].has_flag:
                     raise BadInput(f"--set {text}: write {flag(name)} {value}")
+                if meant := _meant(flag(name), known.values()):
+                    raise BadInput(f"--set {text}: there is no such key; see {' or '.join(meant)}")
                 raise BadInput(f"--set {text}: unknown key {name!r}{suggest(name, self.items)}")
             context.params[name] = _value(self.items[name], value)
 
@@ -127,15 +133,27 @@ class Command(click.Command):
             wanted = error.option_name
             if said := _instead_of(wanted, given):
                 raise BadInput(said) from error
-            meant = [
-                flag(option.item.name)
-                for option in self.get_params(ctx)
-                if isinstance(option, SettingOption) and wanted in option.item.other_names
-            ]
+            options = (p for p in self.get_params(ctx) if isinstance(p, SettingOption))
+            meant = _meant(wanted, (option.item for option in options))
             if not meant:
                 raise
             asks = f"No such option {wanted!r}. Did you mean {' or '.join(meant)}?"
             raise click.NoSuchOption(wanted, asks, ctx=ctx) from error
+        except click.UsageError as error:
+            if (extra := _EXTRA.fullmatch(error.message)) is None or not any(
+                isinstance(p, SettingOption) and p.item.name == "dataset" for p in self.params
+            ):
+                raise
+            is_path = "/" in extra[1] or Path(extra[1]).exists()
+            flags = (
+                f"--dataset folder --data-dir {extra[1]}" if is_path else f"--dataset {extra[1]}"
+            )
+            raise BadInput(f"{extra[1]}: data are named by flags; write {flags}") from error
+
+
+def _meant(wanted: str, items: Iterable[Setting]) -> list[str]:
+    """The flags of settings that users of other programs call by that flag."""
+    return [flag(item.name) for item in items if wanted in item.other_names]
 
 
 def _instead_of(wanted: str, given: Sequence[str]) -> str | None:

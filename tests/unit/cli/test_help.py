@@ -105,6 +105,27 @@ def test_a_mistyped_flag_is_answered_with_near_ones(tmp_path: Path, flag: str, m
     assert meant in result.errors
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["digits"], "digits: data are named by flags; write --dataset digits"),
+        (["pics"], "pics: data are named by flags; write --dataset folder --data-dir pics"),
+        (["./x/y"], "write --dataset folder --data-dir ./x/y"),
+        (["--set", "lr=0.1"], "see --generator-optimizer or --discriminator-optimizer"),
+        (["--set", "epochs=3"], "see --iterations"),
+    ],
+    ids=str,
+)
+def test_what_others_would_type_is_answered_with_what_to_write(
+    tmp_path: Path, given: list[str], says: str
+) -> None:
+    (tmp_path / "pics").mkdir()
+    result = run_here("train", *given, cwd=tmp_path)
+    assert result.status == 2, result
+    assert result.errors.count("\n") == 1
+    assert says in result.errors
+
+
 COMPLETE = """
 eval "$(_MDGAN_COMPLETE=bash_source mdgan)"
 complete_here() {
