@@ -56,7 +56,7 @@ class KeysOption(click.Option):
                 if name in known and known[name].has_flag:
                     raise BadInput(f"--set {text}: write {flag(name)} {value}")
                 if meant := _meant(flag(name), known.values()):
-                    raise BadInput(f"--set {text}: there is no such key; see {' or '.join(meant)}")
+                    raise BadInput(f"--set {text}: is called {' or '.join(meant)} here")
                 raise BadInput(f"--set {text}: unknown key {name!r}{suggest(name, self.items)}")
             context.params[name] = _value(self.items[name], value)
 

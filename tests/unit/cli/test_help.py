@@ -111,8 +111,11 @@ def test_a_mistyped_flag_is_answered_with_near_ones(tmp_path: Path, flag: str, m
         (["digits"], "digits: data are named by flags; write --dataset digits"),
         (["pics"], "pics: data are named by flags; write --dataset folder --data-dir pics"),
         (["./x/y"], "write --dataset folder --data-dir ./x/y"),
-        (["--set", "lr=0.1"], "see --generator-optimizer or --discriminator-optimizer"),
-        (["--set", "epochs=3"], "see --iterations"),
+        (
+            ["--set", "lr=0.1"],
+            "lr=0.1: is called --generator-optimizer or --discriminator-optimizer here",
+        ),
+        (["--set", "epochs=3"], "is called --iterations here"),
     ],
     ids=str,
 )
