@@ -133,9 +133,10 @@ def _devices_of_results(func: Any, args: Any, kwargs: Any) -> list[torch.device]
     try:
         with _ONE_AT_A_TIME, _JUDGE:
             told = func(*tree_map(_without_values, args), **tree_map(_without_values, kwargs))
+            # A fake tensor says that it is on `meta` while another thread computes in the mode.
+            return [x.device if isinstance(x, Tensor) else _CPU for x in tree_flatten(told)[0]]
     except _NO_VALUES:  # how many there are, and how large, depends on the values
         return []
-    return [x.device if isinstance(x, Tensor) else _CPU for x in tree_flatten(told)[0]]
 
 
 def _is_on_gpu(x: Any) -> bool:
