@@ -117,3 +117,20 @@ def even_labels(counts: Tensor, num_samples: int) -> Tensor:
     classes = torch.arange(len(counts)).repeat_interleave(enough)
     earlier = torch.arange(len(classes)) - (enough.cumsum(0) - enough)[classes]
     return classes[((earlier + 0.5) / shares[classes]).argsort(stable=True)[:num_samples]]
+
+
+def shares_of(counts: Tensor, variance: float) -> Tensor:
+    """Each class's part of all samples, by counts with noise, float64 [K] of 0 or more.
+
+    As far as counts differ no more than noise makes them, classes count as equally frequent (James
+    and Stein 1961).
+
+    Args:
+        variance: of the noise in each count.
+    """
+    number, mean = len(counts), float(counts.mean())
+    if mean <= 0:
+        return torch.full((number,), 1 / number, dtype=torch.float64)
+    spread = float((counts - mean).square().sum()) / max(1, number - 3)
+    keeps = max(0.0, 1 - variance / spread) if spread > 0 else 0.0
+    return (mean + keeps * (counts - mean)) / (mean * number)

@@ -138,6 +138,16 @@ def test_a_run_that_stopped_goes_on_bit_by_bit(tmp_path: Path) -> None:
     assert generator_bytes(tmp_path / "cut") == generator_bytes(tmp_path / "whole")
 
 
+def test_sums_of_other_features_are_not_gone_on_with(tmp_path: Path) -> None:
+    ended_well(
+        here(tmp_path, *SMALL, *MEMORY, "--world-size", "3", "--out", "run"), tmp_path / "run"
+    )
+    before = generator_bytes(tmp_path / "run")
+    more = ["train", "--resume", "run", "--iterations", "20", "--set", "kernel_width=0.7"]
+    check_refused(here(tmp_path, *more), "kernel_width", "begin a new run")
+    assert generator_bytes(tmp_path / "run") == before
+
+
 def test_with_secure_sums_all_workers_share_the_noise(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     flags = [*SMALL, *PRIVATE, *MEMORY, "--world-size", "6", "--workers-per-host", "1"]

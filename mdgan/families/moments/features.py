@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mdgan.families.moments.settings import FeatureSettings
 from mdgan.gan.exact_sum import FixedPoint
-from mdgan.gan.labels import Samples
+from mdgan.gan.labels import Samples, shares_of
 from mdgan.gan.randomness import generator_for
 from mdgan.metrics.extractor import Extractor, run_network
 
@@ -128,7 +128,7 @@ class Embedding:
             variance: of the noise in each value of the sums.
         """
         counts = sums[:, 0] / CONSTANT
-        shares = _shares(counts.clamp(min=0), variance / CONSTANT**2)
+        shares = shares_of(counts.clamp(min=0), variance / CONSTANT**2)
         features = (sums[:, 1:] / num_samples).float()
         return cls(shares.float(), features, variance / num_samples**2)
 
@@ -158,17 +158,3 @@ class Embedding:
         both = (self.features * means).sum(1)
         rows = self.features.square().sum(1) - 2 * self.shares * both + self.shares**2 * square
         return (seen * rows).sum() - self.noise * num_features * seen.sum()
-
-
-def _shares(counts: Tensor, variance: float) -> Tensor:
-    """Each class's part of all samples, by counts with noise: float64 [K].
-
-    As far as counts differ no more than noise makes them, classes count as equally frequent (James
-    and Stein 1961).
-    """
-    number, mean = len(counts), float(counts.mean())
-    if mean <= 0:
-        return torch.full((number,), 1 / number, dtype=torch.float64)
-    spread = float((counts - mean).square().sum()) / max(1, number - 3)
-    keeps = max(0.0, 1 - variance / spread) if spread > 0 else 0.0
-    return (mean + keeps * (counts - mean)) / (mean * number)

@@ -48,9 +48,8 @@ class SumTeller(NothingKept):
         """Σ φ(x) by class with noise, [K, 1 + D]: float32, or float64 for a part of the noise.
 
         Each of M workers that share the noise rounds its part, of variance σ²/M, to the lattice.
-        Sums of such parts are, but for a probability below 2⁻¹⁰⁰⁰, a normal number of variance σ²
-        and numbers below 1 step that do not depend on it, rounded: what the lattice's own reasoning
-        asks for; see `privacy.noise`.
+        Sums of such parts are rounded normal numbers of variance σ², but for a probability below
+        2⁻¹⁰⁰⁰: what the lattice's own reasoning asks for; see `privacy.noise`.
         """
         sums = self._features.sums(self._pieces())
         if self._budget is None:
@@ -78,8 +77,10 @@ class MomentsHost(HostPart):
         self.path = path
         self._identity = features.identity
         self._spending = Spending(needs.budgets)
+        # A part of the noise is enough in a sum alone: what the server can see has all of it.
+        self._num_sharers = needs.settings.num_sharers if path.hides_answers else 1
         self._tellers = {
-            rank: SumTeller(shard, features, needs.budgets.get(rank), needs.settings.num_sharers)
+            rank: SumTeller(shard, features, needs.budgets.get(rank), self._num_sharers)
             for rank, shard in needs.shards.items()
         }
 
@@ -102,6 +103,9 @@ class MomentsHost(HostPart):
         ranks = [rank for rank in self._tellers if self._spending.lets(rank)]
         if not ranks:  # asked before the server knew
             return
+        if self._num_sharers > 1 and len(ranks) < len(self._tellers):  # others count on its noise
+            spent = ",".join(str(rank) for rank in self._tellers if rank not in ranks)
+            raise BadInput(f"rank(s) {spent} cannot tell any more; start this host without")
         ending = self._spending.ending(dict.fromkeys(ranks, 1))
         sums = {}
         for rank in ranks:

@@ -12,6 +12,7 @@ from mdgan.engine.answers import Answers
 from mdgan.engine.parts import Advance, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.stages.contract import ServerPath
+from mdgan.errors import BadInput
 from mdgan.families.moments.features import SUMS, Embedding, SampleFeatures
 from mdgan.families.moments.host import ASK
 from mdgan.gan.arithmetic import finite_or_zero
@@ -23,6 +24,7 @@ from mdgan.privacy.accountant import MOST_NOISE
 
 _TOLD = "told."
 """Before the names of what workers have told in a checkpoint."""
+_OF_FEATURES = {"seed", "num_features", "kernel_width", "feature_side", "feature_network"}
 
 
 class EvenGenerator(Generator):
@@ -137,6 +139,15 @@ class MomentsServer(ServerPart):
         number, variance = max(1, int(told["samples"])), float(told["variance"])
         embedding = Embedding.of(told["sums"].cpu(), number, variance)
         self._embedding = embedding.to(self.device)
+
+    def go_on(self, progress: Mapping[str, int], changed: Collection[str], *, ended: bool) -> None:
+        """Refuses other features than those whose sums were told."""
+        del progress, ended
+        if self._told and (others := _OF_FEATURES & set(changed)):
+            raise BadInput(
+                f"--set {min(others)}: workers have told sums with another value; leave it out, or "
+                "begin a new run"
+            )
 
     def state(self) -> dict[str, Tensor]:
         """See `ServerPart`; with it a run goes on without asking a second time."""
