@@ -32,6 +32,7 @@ _NO_STATES = (
     "no state of a worker lies in {path}/checkpoints; train with "
     "--set checkpoint_to_server=true, or copy the checkpoints of its hosts there"
 )
+_NO_DISCRIMINATORS = "workers have no discriminator, and tell one sum alone"
 
 
 def audit_run(
@@ -47,7 +48,9 @@ def audit_run(
     seed = target.settings.training.seed if seed is None else seed
     left_out: dict[str, str] = {}
     if not target.discriminators:
-        left_out["discriminators, updates and feedback"] = _NO_STATES.format(path=path)
+        left_out["discriminators, updates and feedback"] = (
+            _NO_DISCRIMINATORS if target.settings.tells_once else _NO_STATES.format(path=path)
+        )
     _tell("attacking discriminators")
     judged = judge_all(target, left_out)
     extractor = _extractor(target, changes, left_out)

@@ -82,8 +82,11 @@ class Budget:
         self._computed = -1, Spent(0.0, 0.0)
         self._due = 0.0
         number = settings.privacy.audit_canaries
+        planted = 0 if settings.tells_once else None  # then no sample is cut
         self.canaries = (
-            Canaries(number, plan.rate, settings.privacy.clip, plan.noise) if number else None
+            Canaries(number, plan.rate, settings.privacy.clip, plan.noise, num_planted=planted)
+            if number
+            else None
         )
 
     @property

@@ -174,7 +174,11 @@ def test_more_workers_than_there_are_cannot_share_noise(tmp_path: Path) -> None:
     ("flags", "parts"),
     [
         (["--dp-clip", "1"], ["--dp-clip 1", "leave it out"]),
-        (["--audit-canaries", "5"], ["--audit-canaries 5", "leave it out"]),
+        (
+            ["--audit-canaries", "5", "--secure-aggregation", "--workers-per-host", "1"],
+            ["--audit-canaries 5", "a part of the noise"],
+        ),
+        (["--audit-canaries", "900"], ["--audit-canaries 900", "room for 126"]),
         (["--set", "num_features=0"], ["num_features=0"]),
         (["--set", "kernel_width=0"], ["kernel_width=0"]),
     ],

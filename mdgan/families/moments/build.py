@@ -21,11 +21,10 @@ from mdgan.gan.labels import num_classes_of
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.metrics.network_files import from_file
-from mdgan.records.values import brief_size
+from mdgan.privacy.canaries import most_canaries
 
 _SUM = "SUM"
 """Host → server: the sums of features."""
-_FLOAT64_BYTES = 8
 
 
 class _Moments(Builder[MomentsSettings]):
@@ -43,26 +42,29 @@ class _Moments(Builder[MomentsSettings]):
         )
         features = _features(settings, models).to(needs.device)
         form = _form(features)
-        is_secure = settings.secure.secure_aggregation
-        path = ServerMask(form) if is_secure else ServerPath(form)
-        batch_size, sharers = settings.training.batch_size, settings.num_sharers
-        return MomentsServer(learner, features, path, batch_size, sharers)
+        path = ServerMask(form) if settings.secure.secure_aggregation else ServerPath(form)
+        batch_size = settings.training.batch_size
+        return MomentsServer(learner, features, path, batch_size, settings.num_sharers)
 
     def host(self, needs: HostNeeds[MomentsSettings]) -> MomentsHost:
         """The part of a host, with a teller for each of its shards."""
         settings, features = needs.settings, _features(needs.settings, needs.models)
+        number, most = settings.privacy.audit_canaries, most_canaries(prod(features.shape))
+        if number > most:
+            raise BadInput(
+                f"--audit-canaries {number}: sums have room for {most}; give at most that"
+            )
         form = _form(features)
         path = HostPath(form)
         if settings.secure.secure_aggregation and needs.keys is not None:
-            least = settings.num_sharers if settings.shares_noise else 0
-            path = HostMask(
-                needs.keys, form, needs.least_parties, repeats=True, least_workers=least
-            )
+            least = needs.least_parties
+            sharers = settings.num_sharers
+            path = HostMask(needs.keys, form, least, repeats=True, least_workers=sharers)
         return MomentsHost(needs, path, features.to(needs.device))
 
     def message_sizes(self, settings: MomentsSettings, models: Models) -> MessageSizes:
         """One vector of features for each class."""
-        size = _FLOAT64_BYTES * prod(_features(settings, models).shape)
+        size = torch.float64.itemsize * prod(_features(settings, models).shape)
         shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
         return MessageSizes(
             0,
@@ -75,12 +77,10 @@ class _Moments(Builder[MomentsSettings]):
         self, settings: MomentsSettings, models: Models, class_counts: ClassCounts | None
     ) -> Planning[MomentsSettings]:
         """Refuses: workers answer once, so that there are no steps to foretell."""
-        del class_counts
-        size = _FLOAT64_BYTES * prod(_features(settings, models).shape)
+        del settings, models, class_counts
         raise BadInput(
-            f"--algorithm {NAME}: workers answer once, with {brief_size(size)} each, so there are "
-            "no steps to foretell; what quality to expect of it, mdgan plan says with --dp-epsilon "
-            "of another algorithm"
+            f"--algorithm {NAME}: workers answer once, so there are no steps to foretell; what "
+            "quality to expect of it, mdgan plan says with --dp-epsilon of another algorithm"
         )
 
     def describe(

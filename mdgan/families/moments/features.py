@@ -52,8 +52,8 @@ class SampleFeatures:
         Of pictures, volumes and series larger than the `feature_side` it is drawn coarsely, and
         enlarged as pictures are: W·x is that of coarse means, and G's gradient is smooth.
         """
-        most = settings.feature_side
-        channels, sides = shape[:1], [-(-side // -(-side // most)) for side in shape[1:]]
+        channels, most = shape[:1], settings.feature_side
+        sides = [-(-side // -(-side // most)) for side in shape[1:]]
         size = prod([*channels, *sides])
         random = generator_for(seed, "features")
         drawn = torch.randn(-(-settings.num_features // 2), size, generator=random)
@@ -85,8 +85,7 @@ class SampleFeatures:
             angles = samples.flatten(1) @ self.frequencies.T
             found = torch.cat([angles.cos(), angles.sin()], 1) / sqrt(len(self.frequencies))
         else:
-            given, _ = run_network(self.network.name, self.network.network, samples)
-            found = F.normalize(given)
+            found = F.normalize(run_network(self.network.name, self.network.network, samples)[0])
         ones = torch.full((len(samples), 1), CONSTANT, device=found.device)
         return torch.cat([ones, found * sqrt(1 - CONSTANT**2)], 1)
 

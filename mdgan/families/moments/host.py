@@ -1,6 +1,7 @@
 """The hosts' share of DP-MERF: each worker adds up its samples' features, once."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from math import sqrt
 from typing import Any
@@ -28,21 +29,19 @@ _AT_ONCE = 256
 _NO_LOSSES = torch.zeros(2)
 
 
+@dataclass(frozen=True)
 class SumTeller(NothingKept):
     """One worker: its samples, and what they may spend."""
 
-    def __init__(
-        self, shard: Shard, features: SampleFeatures, budget: Budget | None, num_sharers: int
-    ) -> None:
-        self._shard = shard
-        self._features = features
-        self._budget = budget
-        self._num_sharers = num_sharers
+    shard: Shard
+    features: SampleFeatures
+    budget: Budget | None
+    num_sharers: int
 
     @property
     def noise(self) -> float:
         """The standard deviation of the noise in each value that it tells."""
-        return 0.0 if self._budget is None else self._budget.noise / sqrt(self._num_sharers)
+        return 0.0 if self.budget is None else self.budget.noise / sqrt(self.num_sharers)
 
     def tell(self) -> Tensor:
         """Σ φ(x) by class with noise, [K, 1 + D]: float32, or float64 for a part of the noise.
@@ -51,18 +50,23 @@ class SumTeller(NothingKept):
         Sums of such parts are rounded normal numbers of variance σ², but for a probability below
         2⁻¹⁰⁰⁰: what the lattice's own reasoning asks for; see `privacy.noise`.
         """
-        sums = self._features.sums(self._pieces())
-        if self._budget is None:
+        sums = self.features.sums(self._pieces())
+        if self.budget is None:
             return sums.float()
-        noisy = with_noise(sums.flatten(), 1.0, self.noise, self._budget.key("moments"))
-        self._budget.advance()
-        noisy = noisy.view_as(sums)
-        return noisy if self._num_sharers > 1 else noisy.float()
+        canaries, total = self.budget.canaries, sums.flatten().clone()
+        if canaries is not None:
+            canaries.add_to(total, self.budget.key("canaries"))
+        noisy = with_noise(total, 1.0, self.noise, self.budget.key("moments"))
+        told = noisy if self.num_sharers > 1 else noisy.float()
+        if canaries is not None:
+            canaries.watch(told.double(), sums.flatten())
+            canaries.taken()
+        self.budget.advance()
+        return told.view_as(sums)
 
     def _pieces(self) -> Iterator[Samples]:
-        for first in range(0, len(self._shard), _AT_ONCE):
-            last = min(first + _AT_ONCE, len(self._shard))
-            yield self._shard.taken(torch.arange(first, last))
+        for places in torch.split(torch.arange(len(self.shard)), _AT_ONCE):
+            yield self.shard.taken(places)
 
 
 class MomentsHost(HostPart):

@@ -96,8 +96,7 @@ class MomentsServer(ServerPart):
         """One step down the distance between the features of real and of generated samples."""
         assert self._embedding is not None, "workers have told their sums"
         samples = self._learner.draw(self._batch_size)
-        labels = samples.labels
-        if labels is None:
+        if (labels := samples.labels) is None:
             labels = torch.zeros(self._batch_size, dtype=torch.int64, device=self.device)
         loss = self._embedding.distance(self._features.of(samples.images), labels)
         gradients = list(torch.autograd.grad(loss, self._learner.parameters))

@@ -85,10 +85,10 @@ class MomentsSettings(RunSettings):
                 f"--dp-clip {self.privacy.dp_clip:g}: with --algorithm {NAME} all that a sample "
                 "adds has length 1; leave it out"
             )
-        if self.privacy.audit_canaries:
+        if self.privacy.audit_canaries and self.shares_noise:
             raise BadInput(
-                f"--audit-canaries {self.privacy.audit_canaries}: with --algorithm {NAME} workers "
-                "tell no gradients that canaries could be in; leave it out"
+                f"--audit-canaries {self.privacy.audit_canaries}: with --secure-aggregation a "
+                "worker adds only a part of the noise; leave one of them out"
             )
         sharers = self.features.noise_sharers
         if sharers is not None and sharers > self.num_workers:

@@ -6,15 +6,20 @@ import pytest
 import torch
 from torch import Tensor
 
+from mdgan.audit.bound import Game, bound
 from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
 from mdgan.families.moments.features import SampleFeatures
 from mdgan.families.moments.host import SumTeller
 from mdgan.families.moments.settings import FeatureSettings
 from mdgan.gan.randomness import generator_for
+from mdgan.privacy.canaries import Canaries
 from mdgan.privacy.noise import SENSITIVITY, lattice_step
+from mdgan.records.audit import Bound
 
 SIGMA = 3.0
+EPSILON, DELTA, SIGMA_OF_3 = 3.0, 1e-4, 1.25
+"""σ = 1.25 has ε = 2.92 for this δ (Balle and Wang 2018, Theorem 8)."""
 
 
 class Allowance:
@@ -22,13 +27,14 @@ class Allowance:
 
     noise = SIGMA
 
-    def __init__(self, secret: int) -> None:
+    def __init__(self, secret: int, canaries: Canaries | None = None) -> None:
         self._secret = secret
+        self.canaries = canaries
         self.taken = 0
 
     def key(self, use: str) -> bytes:
-        assert use == "moments"
-        return self._secret.to_bytes(32, "big")
+        assert use in ("moments", "canaries")
+        return (self._secret + (use == "canaries") * 10**9).to_bytes(32, "big")
 
     def advance(self) -> None:
         self.taken += 1
@@ -79,3 +85,27 @@ def test_a_part_of_the_noise_stays_on_the_lattice(shard: Shard, features: Sample
     assert part.dtype == torch.float64
     step = lattice_step(1.0, part.numel())
     assert torch.equal((part / step).round() * step, part)
+
+
+def bound_by_canaries(shard: Shard, features: SampleFeatures, told_noise: float) -> Bound:
+    """What canaries say of one message whose noise is thought to be SIGMA_OF_3."""
+    coins, scores = [], []
+    for secret in range(3):
+        canaries = Canaries(1000, 1.0, 1.0, SIGMA_OF_3, num_planted=0)
+        allowance = Allowance(secret, canaries)
+        allowance.noise = told_noise
+        SumTeller(shard, features, allowance, 1).tell()  # type: ignore[arg-type] # a stand-in
+        assert canaries.watched.steps == 1
+        coins += canaries.watched.coins
+        scores += canaries.watched.scores
+    return bound([Game("gradients", coins, scores)], DELTA, EPSILON)
+
+
+def test_canaries_bound_epsilon_from_below(shard: Shard, features: SampleFeatures) -> None:
+    found = bound_by_canaries(shard, features, SIGMA_OF_3)
+    assert 0.5 < found.epsilon <= EPSILON
+    assert not found.contradicts
+
+
+def test_canaries_see_noise_that_is_missing(shard: Shard, features: SampleFeatures) -> None:
+    assert bound_by_canaries(shard, features, SIGMA_OF_3 / 8).contradicts
