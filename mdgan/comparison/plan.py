@@ -7,7 +7,7 @@ paper_scale   settings, and perhaps `faults`, that replace those of the file wit
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ NEW, GOES_ON, AGAIN, DONE = "starts", "goes on", "starts again", "finished befor
 """What has to be done for a training. AGAIN: it stopped before its first checkpoint."""
 
 _FAULTS, _PAPER_SCALE = "faults", "paper_scale"
+_RUN = "{run}"
+"""In a `dp_ledger`: the name of each training's folder."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,19 @@ class Training:
     configuration: Configuration
     seed: int
     folder: Path
-    standing: str
+    standing: str = NEW
 
     @property
     def label(self) -> str:
         """Its name for people."""
         return f"{self.configuration.name}, seed {self.seed}"
+
+    @property
+    def own_settings(self) -> dict[str, Any]:
+        """What it does not share with the other seeds of its configuration."""
+        ledger = self.configuration.settings.get("dp_ledger")
+        own = {} if ledger is None else {"dp_ledger": ledger.replace(_RUN, self.folder.name)}
+        return {"seed": self.seed, **own}
 
     @property
     def log(self) -> Path:
@@ -113,8 +122,9 @@ def list_trainings(
     for seed in seeds:
         for configuration in configurations:
             folder = out / f"{configuration.name}-seed{seed}"
-            standing = _standing(folder, {**configuration.resolved, "seed": seed})
-            trainings.append(Training(configuration, seed, folder, standing))
+            training = Training(configuration, seed, folder)
+            standing = _standing(folder, {**configuration.resolved, **training.own_settings})
+            trainings.append(replace(training, standing=standing))
     return trainings
 
 
@@ -168,6 +178,11 @@ def _configuration(name: str, settings: dict[str, Any], seed: int, faults: str) 
     takes_all = threads == "auto" or bool(prepared.launch.core_sets)
     cores = num_cores() if takes_all else int(threads) * num_computing
     warnings = [f"{name}: {line}" for line in prepared.warnings]
+    if prepared.settings.privacy.keeps_ledger and _RUN not in (settings.get("dp_ledger") or ""):
+        warnings.append(
+            "all trainings spend of one account, which refuses those that it cannot afford; if the "
+            f"data are not secret, give each its own with --dp-ledger 'DIR/{_RUN}'"
+        )
     interval, iterations = resolved["eval_interval"], resolved["iterations"]
     if not 0 < interval <= iterations:
         warnings.append(

@@ -38,6 +38,7 @@ from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.score_names import in_short
 from mdgan.report.build import PAGE_NAME, check_plots_extra, write_report
 from mdgan.report.numbers.scores import score_events
+from mdgan.settings.declare import flag
 from mdgan.storage.whole_file import write_output
 
 _log = logging.getLogger(__name__)
@@ -152,7 +153,8 @@ class TrainingQueue:
     def _start(self, training: Training, faults: str, resume: bool) -> None:
         config = self._configs / f"{training.configuration.name}.json"
         command = [sys.executable, "-m", "mdgan", "train", "--config", str(config)]
-        command += ["--seed", str(training.seed)]
+        for name, value in training.own_settings.items():
+            command += [flag(name), str(value)]
         command += ["--resume" if resume else "--out", str(training.folder)]
         self._running.append(_Process.started(training, command, faults))
 

@@ -63,6 +63,13 @@ QUALITY = PageSection("quality", "Quality", (
             for name, against in scores.COSTS.items()
         ),
         GroupedView(
+            name="by epsilon",
+            of=scores.curves("fid", "coverage", "column_shapes", against=scores.EPSILON),
+            draw=scores.scores(scores.EPSILON),
+            caption="The same, and coverage (how much of what is real is among the samples, higher "
+            "is better), by what differential privacy has spent up to then.",
+        ),
+        GroupedView(
             name="all", paper="7.9, E.7", of=scores.curves(*SCORE_NAMES),
             draw=scores.scores(columns=2),
             caption="Lower is better: FID, KID, class KL, intra FID. Higher is better: the "

@@ -23,6 +23,7 @@ from tests.processes import (
 )
 
 SHORT = ["--iterations", "12", "--batch-size", "8", "--threads", "1", "--sample-interval", "0"]
+_LEDGERS = ["--dp-ledger", "ledgers/{run}"]
 SCORED = ["--eval-interval", "6", "--set", "eval_samples=100"]
 
 
@@ -116,6 +117,31 @@ def test_what_is_finished_is_not_trained_again(compared: Path) -> None:
     other = run_here("compare", "alone.json", *flags, "--kappa", "3", "--resume", cwd=compared)
     assert (other.status, other.output) == (2, "")
     assert "alone-seed7: was trained with kappa auto, now it is 3" in other.errors
+
+
+def test_private_runs_are_compared_by_what_they_spend(tmp_path: Path) -> None:
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    private = {"algorithm": "moments", "world_size": 3, "transport": "memory", "dp_delta": 1e-3}
+    small = {"architecture": "md-gan-mlp", "width": 32, "num_features": 100}
+    files = [
+        config(tmp_path, f"e{epsilon}", dp_epsilon=epsilon, **private, **small)
+        for epsilon in (1, 3)
+    ]
+    flags = [*files, *SHORT, *SCORED, "--seeds", "0,7", "--jobs", "2"]
+    apart = run("compare", *flags, *_LEDGERS, "--out", "out", cwd=tmp_path)
+    assert apart.status == 0, apart
+    names = {f"e{epsilon}-seed{seed}" for epsilon in (1, 3) for seed in (0, 7)}
+    assert {path.name for path in (tmp_path / "ledgers").iterdir()} == names
+    for epsilon in (1, 3):
+        found = json.loads((tmp_path / "out" / "comparison.json").read_text())
+        summary = found["configurations"][f"e{epsilon}"]["summary"]["epsilon"]
+        assert epsilon - 0.1 < summary["least"] <= summary["greatest"] <= epsilon
+    assert "by epsilon" in (tmp_path / "out" / "report.html").read_text()
+    again = run_here("compare", *flags, *_LEDGERS, "--out", "out", "--resume", cwd=tmp_path)
+    assert again.output.count("finished before") == 4, again
+    one = run_here("compare", *flags[:1], *SHORT, "--out", "one", "--seeds", "0,1", cwd=tmp_path)
+    assert "give each its own with --dp-ledger 'DIR/{run}'" in one.errors
+    assert one.status == 1, "the second seed has nothing left to spend"
 
 
 @pytest.mark.slow

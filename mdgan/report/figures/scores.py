@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
@@ -9,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from mdgan.records.rows import Epsilon
 from mdgan.records.score_names import SCORE_NAMES
 from mdgan.records.values import chosen_evenly, said, said_seconds, size_unit, time_unit
 from mdgan.report.figures import charts
@@ -64,12 +66,21 @@ COSTS = {
 """What a switch offers."""
 
 
+def _epsilon(run: Subject, score: Score) -> float | None:
+    """The largest ε that any worker's samples, or clients, had spent up to a score."""
+    rows = [row.epsilon.values() for row in run.run.of(Epsilon) if row.iteration <= score.iteration]
+    return max(chain.from_iterable(rows), default=None)
+
+
+EPSILON = Against("ε spent", _epsilon)
+
+
 def curve(group: Group, metric: str, cost: Cost) -> BandedLine:
     """A metric of a configuration against what it took, one point an iteration that was scored.
 
-    Of the iterations those that all runs have in common, or all if there are none. It is the mean
-    over the runs with a band from the least to the greatest, or of a single run its standard
-    deviation.
+    Of the iterations those that all runs have in common, or all if there are none; of those that
+    cost the same, the last. It is the mean over the runs with a band from the least to the
+    greatest, or of a single run its standard deviation.
     """
     found: list[dict[int, tuple[float, Score]]] = []
     for subject in group.members:
@@ -84,7 +95,10 @@ def curve(group: Group, metric: str, cost: Cost) -> BandedLine:
         points = [points[iteration] for points in found if iteration in points]
         values = [score.value for _, score in points]
         spread = (points[0][1].deviation or 0.0) if len(group.members) == 1 else 0.0
-        line.add(fmean(x for x, _ in points), values, fmean(values), spread)
+        x = fmean(each for each, _ in points)
+        if line.x and line.x[-1] == x:
+            line.drop_last()
+        line.add(x, values, fmean(values), spread)
     return line
 
 
@@ -147,9 +161,9 @@ def _draw(found: Found, against: Against, columns: int) -> Figure:
         else:
             axes.set_title(SCORE_NAMES[metric])
         is_last = place + columns >= len(metrics)
-        if against.unit:
+        if against is not ITERATIONS:
             axes.xaxis.set_major_locator(MaxNLocator(6))
-            axes.set_xlabel(f"{against.name if is_last else ''} [{unit}]")
+            axes.set_xlabel((against.name if is_last else "") + (f" [{unit}]" if unit else ""))
         else:
             charts.iteration_axis(axes, against.name if is_last else "", most_ticks=6 // columns)
     for axes in grid[len(metrics) :]:

@@ -1,5 +1,6 @@
 """What runs are called, and which are one configuration."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from mdgan.records.recorded_run import RecordedRun, Trace
-from mdgan.report.figures.scores import COSTS, curve
+from mdgan.report.figures.scores import COSTS, EPSILON, curve
 from mdgan.report.numbers.durations import BandedLine
 from mdgan.report.numbers.subject import differing_settings, groups, labels, said_bands, subjects
 from tests.unit.observe.fake_run import FakeRun
@@ -19,7 +20,11 @@ EXTRACTOR = {"name": "net", "sha256": "a"}
 
 
 def run(
-    name: str, scores: dict[int, float] | None = None, role: str = "server", **config: Any
+    name: str,
+    scores: dict[int, float] | None = None,
+    role: str = "server",
+    before: Sequence[dict[str, Any]] = (),
+    **config: Any,
 ) -> RecordedRun:
     events = [
         {
@@ -33,7 +38,7 @@ def run(
         for iteration, fid in (scores or {}).items()
     ]
     traces = {role: Trace(role)}
-    return run_of(*events, name=name, config={**MDGAN, **config}, traces=traces)
+    return run_of(*before, *events, name=name, config={**MDGAN, **config}, traces=traces)
 
 
 @pytest.mark.parametrize(
@@ -178,3 +183,16 @@ def test_runs_without_a_common_iteration_are_drawn_all_the_same() -> None:
     runs = [run("a-seed0", {10: 8.0}, seed=0), run("a-seed1", {20: 4.0}, seed=1)]
     (group,) = groups(subjects(runs))
     assert curve(group, "fid", iterations_until).middle == pytest.approx([8.0, 4.0])
+
+
+def test_scores_of_one_cost_leave_a_point_of_the_last() -> None:
+    """A run that spends its ε before it learns has one point, not a column of them."""
+    spent = [{"event": "epsilon", "iteration": 1, "epsilon": {"1": 0.5, "2": 0.75}}]
+    (group,) = groups(subjects([run("a", {10: 9.0, 20: 4.0}, before=spent)]))
+    line = curve(group, "fid", EPSILON.of)
+    assert (line.x, line.middle) == ([0.75], [4.0])
+    later = [{"event": "epsilon", "iteration": 15, "epsilon": {"1": 2.0}}]
+    (group,) = groups(subjects([run("a", {10: 9.0, 20: 4.0}, before=[*spent, *later])]))
+    assert curve(group, "fid", EPSILON.of).x == [0.75, 2.0]
+    (group,) = groups(subjects([run("a", {10: 9.0})]))
+    assert curve(group, "fid", EPSILON.of).x == []
