@@ -104,7 +104,7 @@ def _lacks(requirement: str, settings: RunSettings) -> str:
         return "" if at_a_time >= _parties(requirement) else few
     if not settings.privacy.keeps_ledger:
         return "the run has no differential privacy (--dp-epsilon)"
-    if settings.privacy.hides_clients:
+    if settings.privacy.hides_clients and not settings.secure.secure_aggregation:
         return "the server adds the noise (--dp-unit client), which this machine cannot see"
     name, _, most = requirement.partition("<=")
     if not most:

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from math import inf, isfinite
+from math import inf, isfinite, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from mdgan.privacy.accountant import (
 from mdgan.privacy.canaries import Canaries
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import CLIENT, Ledger, LedgerView, Plan, look_up, most_steps
+from mdgan.privacy.noise import with_noise
 from mdgan.privacy.planning import (
     MOST_STEPS,
     StepSchedule,
@@ -40,6 +41,7 @@ from mdgan.privacy.planning import (
     leaves_something,
     plan_of,
 )
+from mdgan.privacy.random_stream import derived
 from mdgan.privacy.real_half import Owned, PoissonHalf, SeededSteps
 from mdgan.privacy.settings import PrivacySettings, Private
 
@@ -249,6 +251,7 @@ class ClientsAccount:
         self._contents = contents
         self._ledger: Ledger | None = None
         self._last: RoundNotice | None = None
+        self._noise_key = b""
 
     def tell(self) -> dict[str, Any]:
         """What the server should know: of each Rényi order the worst history, and no sample."""
@@ -277,9 +280,36 @@ class ClientsAccount:
             raise BadInput(
                 f"{self._settings.dp_flag}: the server begins more rounds than it said would come"
             )
-        ledger.key("round")  # writes it down
+        self._noise_key = ledger.key("noise")  # writes it down
         ledger.taken += 1
         self._last = now
+
+    def with_part_of_noise(
+        self, updates: Mapping[int, Tensor], clip: float, sharers: int
+    ) -> dict[int, Tensor]:
+        """Adds to clients' updates their parts of the noise that M clients share; once a round.
+
+        Args:
+            updates: by client, of a norm of at most `clip`; they stay as they are.
+
+        Returns:
+            float64, on the lattice of the noise.
+
+        Raises:
+            BadInput: the server has not charged for the round.
+        """
+        key, self._noise_key = self._noise_key, b""
+        if not key or self._last is None:
+            raise BadInput(
+                f"{self._settings.dp_flag}: the server asks for a round that it has not charged for"
+            )
+        noise = self._last.noise / sqrt(sharers)
+        return {
+            client: with_noise(
+                given.double().flatten(), clip, noise, derived(key, b"%d" % client)
+            ).view_as(given)
+            for client, given in updates.items()
+        }
 
     def _plan(self, now: RoundNotice, known: LedgerView) -> Plan:
         """The server's plan, if these clients can afford it."""

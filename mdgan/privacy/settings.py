@@ -263,8 +263,9 @@ class ClientPrivacySettings(PrivacySettings):
     dp_unit: str = setting(
         "sample",
         "What differential privacy hides: a sample, by noise of the workers; or a client as a "
-        "whole, by noise of the server, which is trusted with what clients send. Clients' updates "
-        "are cut to --dp-clip, and clients drawn by --sampling poisson.",
+        "whole, by noise of the server, which is trusted with what clients send, or with "
+        "--secure-aggregation by noise that all clients share. Clients' updates are cut to "
+        "--dp-clip, and clients drawn by --sampling poisson.",
         one_of("sample", "client"),
         group="privacy",
     )

@@ -5,12 +5,21 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from mdgan.data.dataset_file import load
 from mdgan.privacy.accountant import PrivacyCharge, PrivacyHistory, best_order, epsilon_of
 from tests.accounts import all_charges_in, charges_in
 from tests.integration.federated import IN_MEMORY, QUICK, here
-from tests.processes import ended_well, generator_bytes, read_events, read_status, run_here
+from tests.processes import (
+    check_refused,
+    ended_well,
+    generator_bytes,
+    read_events,
+    read_status,
+    run_here,
+)
 from tests.refusals import check_refused_in_one_line
 
 pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
@@ -32,12 +41,40 @@ def test_it_does_not_matter_where_clients_are_trained(tmp_path: Path) -> None:
     assert here(tmp_path, "other-noise", *SAME, *PLACED, "--seed", "1") != placed
 
 
-@pytest.mark.usefixtures("known_noise")
 @pytest.mark.parametrize("algorithm", ["fl-gan", pytest.param("fegan", marks=pytest.mark.slow)])
 def test_secure_sums_are_plain_sums(tmp_path: Path, algorithm: str) -> None:
-    same = ["--algorithm", algorithm, "--participation", "1", *NOISE]
-    same += ["--world-size", "5", "--workers-per-host", "1"]
+    same = ["--algorithm", algorithm, "--participation", "1", "--dp-unit", "client"]
+    same += ["--dp-noise", "0", "--dp-clip", "0.5", "--world-size", "5", "--workers-per-host", "1"]
     assert here(tmp_path, "secure", *same, "--secure-aggregation") == here(tmp_path, "plain", *same)
+
+
+def test_with_secure_sums_clients_share_the_noise_and_trust_no_server(tmp_path: Path) -> None:
+    """One round of updates that are cut to next to nothing: what is left is the noise."""
+    hidden = [*IN_MEMORY, *FL_GAN, "--dp-unit", "client", "--world-size", "5", "--dp-clip", "1e-3"]
+    hidden += ["--workers-per-host", "1", "--iterations", "2", "--round-iterations", "2"]
+    still = run_here(
+        *hidden, "--dp-noise", "0", "--dp-clip", "1e-9", "--out", "still", cwd=tmp_path
+    )
+    ended_well(still, tmp_path / "still", 2)
+    noisy = [*hidden, "--dp-noise", "4", "--dp-delta", "0.01", "--dp-ledger", "ledger"]
+    noisy += ["--require", "dp,delta<=0.01", "--out", "noisy"]
+    refused = run_here(*noisy, cwd=tmp_path)
+    check_refused(refused, "the server adds the noise")
+    ended_well(run_here(*noisy, "--secure-aggregation", cwd=tmp_path), tmp_path / "noisy", 2)
+    charges = charges_in(tmp_path / "ledger")
+    assert [(charge.noise, charge.rate, charge.steps) for charge in charges] == [(4.0, 1.0, 1)] * 5
+    before, after = (
+        load_file(tmp_path / name / "generator.safetensors") for name in ("still", "noisy")
+    )
+    weights = [name for name in after if name.endswith("weight")]
+    noise = torch.cat([(after[name] - before[name]).flatten() for name in weights])
+    assert float(noise.std()) == pytest.approx(4.0 * 1e-3 / 4, rel=0.05), "σC / qN"
+
+
+def test_more_clients_than_there_are_cannot_share_noise(tmp_path: Path) -> None:
+    few = [*IN_MEMORY, *FL_GAN, *NOISE, "--world-size", "5", "--workers-per-host", "1"]
+    few += ["--secure-aggregation", "--set", "noise_sharers=9"]
+    check_refused(run_here(*few, cwd=tmp_path), "noise_sharers=9: there are 4 workers", lines=1)
 
 
 def test_without_noise_and_bound_it_is_a_run_without_privacy(tmp_path: Path) -> None:

@@ -120,8 +120,13 @@ class _Federated(Builder[FederatedSettings]):
         form = update_form(settings, next(iter(clients.values())).vector.shape)
         path = HostPath(form)
         if settings.secure.secure_aggregation and needs.keys is not None:
-            repeats = settings.begins_anew
-            path = HostMask(needs.keys, form, needs.least_parties, repeats=repeats)
+            path = HostMask(
+                needs.keys,
+                form,
+                needs.least_parties,
+                repeats=settings.begins_anew and not settings.num_sharers,
+                least_workers=settings.num_sharers,
+            )
         return FederatedHost(needs, clients, path, training)
 
     def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:

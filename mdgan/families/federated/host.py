@@ -113,9 +113,14 @@ class FederatedHost(HostPart):
         found = {task.client: (sent, losses) for group in groups for task, sent, losses in group}
         trained, losses = ({rank: found[rank][n] for rank in tasks} for n in (0, 1))
         weights = {task.client: task.weight for task in asked}
+        settings, account = self._needs.settings, self._needs.account
+        if settings.num_sharers:
+            assert account is not None, "clients that hide have an account"
+            clip, sharers = settings.privacy.clip, settings.num_sharers
+            trained = account.with_part_of_noise(trained, clip, sharers)
 
         def check(host: int, carried: Mapping[int, Collection[int]], least: int) -> None:
-            uniform = self._needs.settings.rounds.weighting == "uniform"
+            uniform = settings.rounds.weighting == "uniform"
             check_weights(host, weights, carried, least, uniform=uniform)
 
         with self._needs.tracer.span("send") as span:

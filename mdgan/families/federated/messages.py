@@ -76,7 +76,8 @@ class HostReport(msgspec.Struct, frozen=True):
 
 def update_form(settings: FederatedSettings, shape: tuple[int, ...]) -> AnswerForm:
     """How a host answers, both models of a client being one vector of this shape."""
-    most_norm = settings.privacy.update_clip if settings.privacy.hides_clients else None
+    is_bounded = settings.privacy.hides_clients and not settings.num_sharers
+    most_norm = settings.privacy.update_clip if is_bounded else None
     if settings.placing.clients is not None:
         return AnswerForm(UPDATE, shape, most_norm=most_norm)
     return AnswerForm(

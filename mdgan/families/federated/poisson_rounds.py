@@ -91,6 +91,7 @@ class PoissonRounds(Averaging):
         self._refresh = refresh
         self.budget: Budget | None = None
         self.weight = 1 / (settings.participation * settings.num_clients)
+        self._is_shared = settings.num_sharers > 0
 
     def begin(self, num_rounds: int, class_counts: ClassCounts, engine: Engine) -> None:
         """See `Averaging`: finds out what clients may spend."""
@@ -111,6 +112,8 @@ class PoissonRounds(Averaging):
         fields = msgspec.to_builtins(self.budget.round)
         for host in engine.peers.taking_part():
             engine.tell(host, Message(CHARGE, iteration, fields))
+        if self._is_shared:  # what clients send is spent, whether a sum comes of it or not
+            self.budget.advance()
 
     @property
     def _steps(self) -> Steps:
@@ -124,6 +127,8 @@ class PoissonRounds(Averaging):
     def choose(self, round_number: int, class_counts: ClassCounts, num_live: int = 0) -> list[int]:
         """See `Averaging`; each client by itself, whatever others there are."""
         del round_number, num_live
+        if self._settings.participation == 1:
+            return sorted(class_counts)
         drawn = uniform(self._steps.key("clients"), max(class_counts, default=0)).tolist()
         rate = self._settings.participation
         return [client for client in sorted(class_counts) if drawn[client - 1] <= rate]
@@ -131,9 +136,9 @@ class PoissonRounds(Averaging):
     def weights(
         self, chosen: list[int], loads: Mapping[int, Load], full: Load, class_counts: ClassCounts
     ) -> dict[int, float]:
-        """See `Averaging`: always the same."""
+        """See `Averaging`: always the same; 1 where parts of the noise must stay on a lattice."""
         del loads, full, class_counts
-        return dict.fromkeys(chosen, self.weight)
+        return dict.fromkeys(chosen, 1.0 if self._is_shared else self.weight)
 
     def next_models(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
         """See `Averaging`: θ + (Σ Δ_k + N(0, σ²C²)) / qN, perhaps of no update."""
@@ -143,6 +148,8 @@ class PoissonRounds(Averaging):
         changed = torch.zeros_like(models)
         if answers.singles or answers.sums:
             changed = total(answers.singles, answers.sums, weights)
+        if self._is_shared:
+            return models + changed * self.weight
         if self.budget is not None:
             noised = changed[: self._num_weight_blocks]
             bound, key = self._settings.privacy.clip * self.weight, self.budget.key("noise")
@@ -156,7 +163,8 @@ class PoissonRounds(Averaging):
         """See `Averaging`: the round is charged."""
         del number, took_part
         self._refresh(iteration)
-        self._steps.advance()
+        if not self._is_shared:
+            self._steps.advance()
         if (budget := self.budget) is None:
             return
         last = self._settings.training.iterations

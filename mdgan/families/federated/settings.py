@@ -20,6 +20,7 @@ from mdgan.families.federated.forms import (
 from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, parse_robust_rule
 from mdgan.gan.codec_form import CODEC_FORMS, WireForm, wire_kind
 from mdgan.privacy.settings import POISSON, UNTOLD, ClientPrivacySettings
+from mdgan.privacy.shared_noise import SharedNoiseSettings
 from mdgan.settings.declare import (
     Settings,
     number,
@@ -175,6 +176,7 @@ class FederatedSettings(RunSettings):
     rounds = section(RoundSettings)
     placing = section(PlacingSettings)
     privacy = section(ClientPrivacySettings)
+    noise = section(SharedNoiseSettings)
     secure = section(SecureSumSettings)
 
     algorithm: str = setting("fl-gan", "What trains.", text(), is_usual=True)
@@ -277,6 +279,7 @@ class FederatedSettings(RunSettings):
     def check(self) -> None:
         """Checks that a round has enough workers for what the aggregation rule promises."""
         super().check()
+        self.noise.among(self.num_workers)
         if self.aggregation.outvotes:
             in_a_round = num_participants(self.participation, self.num_clients)
             more = "more (--world-size, --participation)"
@@ -291,6 +294,13 @@ class FederatedSettings(RunSettings):
     def num_clients(self) -> int:
         """How many clients there are at the start, placed or not."""
         return self.num_workers if self.placing.clients is None else self.placing.clients
+
+    @property
+    def num_sharers(self) -> int:
+        """By how many clients' parts the noise of a sum is enough; 0 if they add none to it."""
+        privacy, is_secure = self.privacy, self.secure.secure_aggregation
+        shares = is_secure and privacy.hides_clients and privacy.keeps_ledger
+        return self.noise.among(self.num_workers) if shares else 0
 
     @property
     def adds_up(self) -> bool:

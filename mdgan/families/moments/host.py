@@ -44,11 +44,9 @@ class SumTeller(NothingKept):
         return 0.0 if self.budget is None else self.budget.noise / sqrt(self.num_sharers)
 
     def tell(self) -> Tensor:
-        """Σ φ(x) by class with noise, [K, 1 + D]: float32, or float64 for a part of the noise.
+        """Σ φ(x) by class with noise, [K, 1 + D].
 
-        Each of M workers that share the noise rounds its part, of variance σ²/M, to the lattice.
-        Sums of such parts are rounded normal numbers of variance σ², but for a probability below
-        2⁻¹⁰⁰⁰: what the lattice's own reasoning asks for; see `privacy.noise`.
+        It is float32, or float64 with a part of the noise: that must stay on its lattice.
         """
         sums = self.features.sums(self._pieces())
         if self.budget is None:

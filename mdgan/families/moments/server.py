@@ -21,6 +21,7 @@ from mdgan.gan.labels import even_labels
 from mdgan.gan.model_state import part_of, under
 from mdgan.messages import Message
 from mdgan.privacy.accountant import MOST_NOISE
+from mdgan.privacy.shared_noise import lacking
 
 _TOLD = "told."
 """Before the names of what workers have told in a checkpoint."""
@@ -69,9 +70,7 @@ class MomentsServer(ServerPart):
 
     def lacking(self, workers: Collection[int]) -> str:
         """All that share the noise must tell together."""
-        if len(workers) >= self._num_sharers:
-            return ""
-        return f"all but {len(workers)} of the {self._num_sharers} workers that share the noise"
+        return lacking(len(workers), self._num_sharers)
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
         """What those workers hold that have told, though they went home since."""

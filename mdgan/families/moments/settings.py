@@ -7,6 +7,7 @@ from mdgan.engine.settings import RunSettings, SecureSumSettings
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm
 from mdgan.privacy.settings import PrivacySettings
+from mdgan.privacy.shared_noise import SharedNoiseSettings
 from mdgan.settings.declare import (
     Settings,
     number,
@@ -55,15 +56,6 @@ class FeatureSettings(Settings, group="algorithm"):
         default_text="random Fourier features",
         has_flag=False,
     )
-    noise_sharers: int | None = setting(
-        None,
-        "With --secure-aggregation and differential privacy, how many workers' noise a sum must "
-        "have: each adds its part of the noise, and helps with no sum that has fewer.",
-        whole(1),
-        metavar="M",
-        default_text="all workers",
-        has_flag=False,
-    )
 
 
 class MomentsSettings(RunSettings):
@@ -73,6 +65,7 @@ class MomentsSettings(RunSettings):
 
     features = section(FeatureSettings)
     privacy = section(PrivacySettings)
+    noise = section(SharedNoiseSettings)
     secure = section(SecureSumSettings)
 
     algorithm: str = setting(NAME, "What trains.", text(), is_usual=True)
@@ -90,12 +83,7 @@ class MomentsSettings(RunSettings):
                 f"--audit-canaries {self.privacy.audit_canaries}: with --secure-aggregation a "
                 "worker adds only a part of the noise; leave one of them out"
             )
-        sharers = self.features.noise_sharers
-        if sharers is not None and sharers > self.num_workers:
-            raise BadInput(
-                f"--set noise_sharers={sharers}: there are {self.num_workers} workers; give less, "
-                "or leave it out for all of them"
-            )
+        self.noise.among(self.num_workers)
 
     @property
     def shares_noise(self) -> bool:
@@ -105,7 +93,7 @@ class MomentsSettings(RunSettings):
     @property
     def num_sharers(self) -> int:
         """By how many workers' parts the noise of a sum is as large as epsilon takes."""
-        return (self.features.noise_sharers or self.num_workers) if self.shares_noise else 1
+        return self.noise.among(self.num_workers) if self.shares_noise else 1
 
 
 MOMENTS = Algorithm(

@@ -1,15 +1,18 @@
 """A host's account of its clients' samples: each round counts, and the bound is the host's own."""
 
 from collections.abc import Iterable
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from mdgan.errors import BadInput
 from mdgan.privacy.accountant import PrivacyCharge, PrivacyHistory
 from mdgan.privacy.budget import ClientsAccount, disclosed_histories
 from mdgan.privacy.ledger import look_up
+from mdgan.privacy.noise import SENSITIVITY, lattice_step
 from mdgan.privacy.planning import StepSchedule
 from mdgan.privacy.settings import PrivacySettings
 from tests.unit.privacy.test_ledger import of, spend
@@ -18,7 +21,7 @@ pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
 
 BOUND = PrivacySettings(dp_epsilon=4.0, dp_delta=0.01)
 BARE = PrivacySettings(dp_noise=2.0, dp_delta=0.01)
-ROUND = {"run": "one", "noise": 2.0, "rounds": 10, "taken": 0}
+ROUND: dict[str, Any] = {"run": "one", "noise": 2.0, "rounds": 10, "taken": 0}
 
 
 def account(
@@ -68,6 +71,32 @@ def test_another_run_is_another_plan_and_all_count(tmp_path: Path) -> None:
         begin_rounds(other, 0, 1, run="three", noise=0.8)
     assert steps_of(tmp_path, 77) == 0
     begin_rounds(account(tmp_path, [4, 77], BARE), 0, 1, run="three", noise=0.8)
+
+
+def test_parts_of_the_noise_add_up_and_each_round_pays_for_them(tmp_path: Path) -> None:
+    sharers, clip = 8, 0.5
+    updates = {n: torch.full((4, 1000), n / 1000, dtype=torch.float32) for n in range(1, 5)}
+    total, kept = torch.zeros(4, 1000, dtype=torch.float64), []
+    for number in range(2):
+        host = account(tmp_path / str(number))
+        host.begin_round(ROUND)
+        told = host.with_part_of_noise(updates, clip, sharers)
+        step = lattice_step(clip, 4000)
+        for client, given in told.items():
+            assert torch.equal((given / step).round() * step, given)
+            total += given - updates[client]
+            kept.append(given)
+        with pytest.raises(BadInput, match="a round that it has not charged for"):
+            host.with_part_of_noise(updates, clip, sharers)
+        host.begin_round(ROUND)  # the same once more costs nothing, and gives nothing
+        with pytest.raises(BadInput, match="a round that it has not charged for"):
+            host.with_part_of_noise(updates, clip, sharers)
+        host.begin_round({**ROUND, "taken": 1, "rounds": 9})
+        assert not torch.equal(host.with_part_of_noise(updates, clip, sharers)[1], told[1])
+        host.close()
+    expected = ROUND["noise"] * clip * SENSITIVITY
+    assert float(total.std()) == pytest.approx(expected, rel=5 / sqrt(2 * total.numel()))
+    assert len({given.numpy().tobytes() for given in kept}) == 8
 
 
 def test_samples_that_hid_by_themselves_hide_no_client(tmp_path: Path) -> None:
