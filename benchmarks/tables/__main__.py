@@ -1,7 +1,7 @@
 """How good synthetic tables are: of mdgan at several sites, and of CTGAN with all rows.
 
     make tables                                                    # once
-    python -m benchmarks.tables [--tables rand,fair,flights] [--ways iid,outcome,ctgan]
+    python -m benchmarks.tables [--tables rand,fair,flights] [--ways iid,outcome,ctgan,moments]
 
 Prints for each table and way, over seeds: the area under the ROC curve of a logistic regression and
 of gradient boosting that learnt from synthetic rows, on held-out real ones, and as a share of that
@@ -31,7 +31,13 @@ WAYS = {
     "fl-gan": ("iid", ("--algorithm", "fl-gan")),
     "fl-gan-outcome": ("outcome", ("--algorithm", "fl-gan")),
 }
-"""How rows are divided, and flags; `one` has a single site with all rows."""
+PRIVATE = ("--algorithm", "moments", "--dp-epsilon", "1", "--dp-delta", "1e-5")
+WAYS |= {
+    "moments": ("iid", PRIVATE),
+    "moments-shared": ("iid", (*PRIVATE, "--secure-aggregation", "--workers-per-host", "1")),
+}
+"""How rows are divided, and flags; `one` has a single site with all rows. With noise for ε = 1
+every site adds its own, or all share that of one."""
 SCORES = ("lr", "gb", "shapes", "trends", "seconds")
 
 
@@ -96,6 +102,8 @@ def _mdgan(
     where = str(folder / (f"site-{{rank}}-{division}.csv" if division else "train.csv"))
     size = sites + 1 if division else 2
     run = folder / f"{way}-{seed}"
+    if "--dp-epsilon" in own:
+        own = (*own, "--dp-ledger", str(folder / f"{way}-{seed}-ledger"))
     begin = time.monotonic()
     _run(
         *("train", "--dataset", "table", "--schema", str(folder / "study.json")),

@@ -235,7 +235,8 @@ def load_path(path: Path) -> DatasetFile:
         z_dim = module.Z_DIM
         if type(z_dim) is not int or not 0 < z_dim < _MOST_NUMBERS:
             raise BadInput(f"{path}: Z_DIM = {z_dim!r:.80} must be a positive integer")
-        models = Models(str(path), shape, z_dim, module.Generator, module.Discriminator)
+        parts = module.Generator, module.Discriminator
+        models = Models(str(path), shape, z_dim, *parts, kind.value_weights)
     defaults = getattr(module, "DEFAULTS", {})
     if not isinstance(defaults, Mapping):
         raise BadInput(f"{path}: DEFAULTS must be a dict of settings")

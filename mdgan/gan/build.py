@@ -40,6 +40,8 @@ class Models:
     """Makes G, from z [b, z_dim] to samples [b, *shape]."""
     discriminator: Build
     """Makes D, from samples [b, *shape] to one logit a sample."""
+    value_weights: tuple[float, ...] = ()
+    """See `SampleKind`."""
 
 
 def num_parameters(model: nn.Module) -> int:

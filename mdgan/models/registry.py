@@ -43,7 +43,8 @@ class Architecture:
             raise ValueError(f"makes pictures, not {kind.name} of the shape {shape}")
         of = kind if self.fits == "kinds" else shape
         generator, discriminator, z_dim = self.parts(of, num_classes, width)
-        return Models(f"--architecture {self.name}", shape, z_dim, generator, discriminator)
+        source, weights = f"--architecture {self.name}", kind.value_weights
+        return Models(source, shape, z_dim, generator, discriminator, weights)
 
 
 def _adam(

@@ -110,6 +110,11 @@ class SampleKind(ABC):
         """What scores samples, if this kind judges them; its `learn` was called before."""
         raise TypeError(f"{self.name} are scored by features, {held_out is not None}")
 
+    @property
+    def value_weights(self) -> tuple[float, ...]:
+        """What each value of a sample counts for where two are compared; empty if all alike."""
+        return ()
+
     # What all sites learn together before training begins.
 
     @property

@@ -96,7 +96,8 @@ def _features(settings: MomentsSettings, models: Models) -> SampleFeatures:
     """The same at the server and at all hosts."""
     num_classes, own = num_classes_of(build_model(models.generator, 0)), settings.features
     if own.feature_network is None:
-        return SampleFeatures.drawn(own, models.shape, num_classes, settings.training.seed)
+        seed, weights = settings.training.seed, models.value_weights
+        return SampleFeatures.drawn(own, models.shape, num_classes, seed, weights)
     network = from_file(Path(own.feature_network), models.shape, "--set feature_network")
     return SampleFeatures(torch.empty(0), num_classes or 1, network)
 

@@ -45,9 +45,14 @@ class SampleFeatures:
 
     @classmethod
     def drawn(
-        cls, settings: FeatureSettings, shape: Sequence[int], num_classes: int | None, seed: int
+        cls,
+        settings: FeatureSettings,
+        shape: Sequence[int],
+        num_classes: int | None,
+        seed: int,
+        weights: Sequence[float] = (),
     ) -> "SampleFeatures":
-        """W ~ N(0, 1/σ²), the same at all hosts, with σ = width · √d.
+        """W ~ N(0, w²/σ²), the same at all hosts, with σ = width · √d and w of each value, or 1.
 
         Of pictures, volumes and series larger than the `feature_side` it is drawn coarsely, and
         enlarged as pictures are: W·x is that of coarse means, and G's gradient is smooth.
@@ -61,6 +66,8 @@ class SampleFeatures:
             coarse = drawn.view(-1, *channels, *sides)
             way = _WAYS[len(sides)]
             drawn = F.interpolate(coarse, shape[1:], mode=way).flatten(1) * (size / prod(shape))
+        if weights:
+            drawn *= torch.tensor(weights)
         return cls(drawn / (settings.kernel_width * sqrt(size)), num_classes or 1)
 
     @property

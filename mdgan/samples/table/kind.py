@@ -3,6 +3,7 @@
 import mmap
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from math import sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -53,6 +54,16 @@ class TableKind(SampleKind):
     def shape(self) -> Shape:
         """Of a sample."""
         return (self.layout.width,)
+
+    @cached_property
+    def value_weights(self) -> tuple[float, ...]:
+        """See `SampleKind`: all columns count alike, however many entries they have.
+
+        Squared, two scores are 2/9 apart on average, and two different choices 2.
+        """
+        width, scores = self.layout.width, set(self.layout.scores)
+        of_column = width / len(self.layout.places)
+        return tuple(sqrt(of_column * (4.5 if n in scores else 0.5)) for n in range(width))
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:
