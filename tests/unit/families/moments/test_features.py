@@ -42,6 +42,14 @@ def test_scalar_products_are_those_of_a_gaussian_kernel() -> None:
     torch.testing.assert_close(found @ found.T, kernel, atol=0.02, rtol=0)
 
 
+def test_values_that_count_for_more_are_farther_apart() -> None:
+    plain, weights = FeatureSettings(num_features=40), (2.0, 1.0, 1.0, 0.5)
+    features = SampleFeatures.drawn(plain, (4,), 3, 0, weights)
+    given_ = samples(5).images.flatten(1)
+    same = SampleFeatures.drawn(plain, (4,), 3, 0).of(given_ * torch.tensor(weights))
+    torch.testing.assert_close(features.of(given_), same)
+
+
 def test_sums_are_those_of_a_plain_computation() -> None:
     features, given_ = drawn(), samples(300)
     pieces = [given_[0:256], given_[256:300]]

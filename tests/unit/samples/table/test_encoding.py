@@ -138,3 +138,22 @@ def test_counts_that_do_not_fit_are_refused(counts: torch.Tensor) -> None:
     assert not kind.is_learnt
     with pytest.raises(RuntimeError, match="before their spread is learnt"):
         kind.encode(Rows(kind.schema, np.zeros((1, 1))))
+
+
+def test_columns_count_alike_where_rows_are_compared() -> None:
+    """A number and a choice of 40, each of which takes all values equally often."""
+    random, number = np.random.default_rng(0), 4000
+    names = tuple(f"airport {n}" for n in range(40))
+    schema = Schema(
+        columns=(
+            NumberColumn(name="x", low=0, high=100, decimals=6),
+            CategoryColumn(name="from", categories=names),
+        )
+    )
+    values = np.stack([random.uniform(0, 100, number), random.integers(40, size=number)], 1)
+    kind = learnt(Rows(schema, values))
+    weighted = kind.encode(Rows(schema, values)) * torch.tensor(kind.value_weights)
+    apart = (weighted[: number // 2] - weighted[number // 2 :]).square().mean(0)
+    of_column = kind.layout.width / 2  # a distance is in units of the root of all values
+    assert float(apart[0]) == pytest.approx(of_column, rel=0.1)
+    assert float(apart[1:].sum()) == pytest.approx(of_column, rel=0.1)
