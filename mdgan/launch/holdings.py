@@ -70,7 +70,7 @@ def _holdings(
     nothing = NoSamples(), torch.empty(0, dtype=torch.int64)
     holdings = {worker: nothing if worker in without else held[worker] for worker in wanted}
     if len(held) == settings.num_workers:
-        counts = {worker: _class_counts(*held) for worker, held in holdings.items()}
+        counts = {worker: class_counts_of(*held) for worker, held in holdings.items()}
         entry.build().check_holdings(settings, counts)
     return holdings
 
@@ -108,7 +108,7 @@ def _open(settings: RunSettings, dataset: DatasetFile, folder: Path) -> Partitio
     return source
 
 
-def _class_counts(source: Partitioner, indices: Tensor) -> list[int]:
+def class_counts_of(source: Partitioner, indices: Tensor) -> list[int]:
     """How many samples of each class a worker holds, of all classes that the data have."""
     num_classes = int(source.labels.max()) + 1
     counts: list[int] = torch.bincount(source.labels[indices], minlength=num_classes).tolist()

@@ -13,11 +13,17 @@ from mdgan.data.dataset_file import DatasetFile
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.families.contract import ClassCounts, Placing, PlannedHost, PlannedShare
+from mdgan.families.contract import (
+    ClassCounts,
+    Placing,
+    PlannedHost,
+    PlannedShare,
+    mean_size,
+)
 from mdgan.gan.build import Models
 from mdgan.launch import machine
 from mdgan.launch.forks import ForkFailed
-from mdgan.launch.holdings import read_data
+from mdgan.launch.holdings import class_counts_of, read_data
 from mdgan.launch.host_size import default_host_size
 from mdgan.launch.models import tried_models
 from mdgan.launch.ranks import LocalRanks, local_ranks
@@ -84,7 +90,8 @@ def foretell(
         else:
             name = "host here" if shared else "like here"
             machines = [Machines(settings.num_workers, name)]
-    planning = builder.planning(settings, models, _class_counts(settings, dataset, shard_size))
+    counts = _class_counts(settings, dataset, shard_size)
+    planning = builder.planning(settings, models, counts)
     if planning.in_groups or planning.by_arrival:
         what = "workers in groups" if planning.in_groups else "a server that waits for no worker"
         raise BadInput(
@@ -105,7 +112,7 @@ def foretell(
     question = Question(asked, link, measured.costs, measured.traffic, planning)
     if planning.placing is not None:
         question, more = _placed(planning.placing, measured, question, machines)
-    more = [*more, *expectations(settings, shard_size)]
+    more = [*more, *expectations(settings, None if counts is None else round(mean_size(counts)))]
     described = dict(builder.describe(settings, models, [[1]]))
     title = _title(settings, layout, planning.placing, described.get("κ"), shared=shared)
     iterations = settings.training.iterations
@@ -115,19 +122,22 @@ def foretell(
 def _class_counts(
     settings: RunSettings, dataset: DatasetFile, shard_size: int | None
 ) -> ClassCounts | None:
-    """What each worker holds, or each placed client; None if that is not known."""
+    """What each worker holds, or each placed client; None if the data are not here."""
+    placed = settings.num_placed is not None
     if shard_size is not None:
         return [[shard_size]] * (settings.num_placed or settings.num_workers)
-    if settings.num_placed is None:
-        return None
     nobody = LocalRanks(serves=True, hosts=(), complete=False)
     entry = registry.algorithm(settings.algorithm)
     try:
-        clients, _ = read_data(entry, settings, dataset, nobody, show_all=False)
+        clients, held = read_data(entry, settings, dataset, nobody, show_all=not placed)
     except BadInput as error:
-        _log.warning("what clients hold is not known (%s)", error)
+        if placed:
+            _log.warning("what clients hold is not known (%s)", error)
         return None
-    return None if clients is None else list(clients.class_counts().values())
+    if clients is not None:
+        return list(clients.class_counts().values())
+    counts = [class_counts_of(*own) for own in held.values() if len(own[1])]
+    return [[sum(own)] for own in counts] if settings.privacy.keeps_classes else counts
 
 
 def _layout(

@@ -49,7 +49,10 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
         (["--algorithm", "standalone"], ["--algorithm standalone", "nothing to plan"]),
         (["--secure-aggregation"], ["--secure-aggregation", "twice the bytes"]),
         (["--dp-epsilon", "8"], ["--dp-epsilon 8", "add --dp-delta"]),
-        (["--algorithm", "fl-gan"], ["--set round_epochs=1", "--shard-size or --round-iterations"]),
+        (
+            ["--algorithm", "fl-gan", "--dataset", "mnist"],
+            ["--set round_epochs=1", "--shard-size or --round-iterations"],
+        ),
         (["--updates", "arrival"], ["a server that waits for no worker"]),
         (
             ["--algorithm", "paragan", "--updates", "async", "--generator-ranks", "1..1"],
@@ -105,6 +108,17 @@ def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
     assert captured.err.startswith("mdgan: ")
     assert captured.err.count("\n") == 1, captured.err
     return captured.err
+
+
+def test_swaps_are_foretold_from_data_that_are_here(
+    capsys: pytest.CaptureFixture[str], empty_folder: Path
+) -> None:
+    """Unless the user names a rhythm, as the run would take it: 1,438 samples, 3 workers, b = 60."""
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "--world-size", "4", "--batch-size", "60", "--workers-per-host", "1"])
+    found = capsys.readouterr().out
+    assert not ended.value.code
+    assert re.search(r"every +8 +iterations, part of the time above", found), found
 
 
 @pytest.mark.slow

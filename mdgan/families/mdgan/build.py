@@ -218,6 +218,7 @@ def planning(
     num_judges, num_sharing = settings.num_judges, settings.num_sharing
     kappa = resolve_kappa(settings.kappa, num_sharing)
     short = settings.but(kappa=kappa, stale=0, swap_interval=0, swap_epochs=None)
+    counts = class_counts or [[]]
     known = class_counts is not None or settings.swaps.swap_interval is not None
     weights = num_parameters(discriminator)
     worker_bytes = training_bytes((discriminator, settings.training.policy("discriminator")))
@@ -227,7 +228,7 @@ def planning(
         "swap",
         "discriminator",
         thing,
-        settings.swap_every(mean_size(class_counts or [[]])) if known else None,
+        settings.swap_every(mean_size(counts), counts, weights) if known else None,
         "--shard-size or --swap-interval",
         lambda hosts: thing * share * mean_moved(settings.swaps.swap, hosts),
     )
