@@ -11,6 +11,7 @@ from msgspec import Meta
 from mdgan import __version__
 from mdgan.errors import BadInput, cannot_write
 from mdgan.records.rows import Count, Kind, Seconds, json_object, typed
+from mdgan.storage.foreign_file import read_whole
 from mdgan.storage.whole_file import write_whole
 
 # Commands that only look at a run start quickly, without torch.
@@ -245,12 +246,14 @@ class RunDirectory:
     def _read_json(self, name: str, kind: type[Kind]) -> Kind:
         path = self.path / name
         try:
-            return typed(json_object(path.read_bytes()), kind)
+            return typed(json_object(read_whole(path)), kind)
         except FileNotFoundError as error:
             raise BadInput(
                 f"{path}: is missing; copy it from where the run was, or name another run"
             ) from error
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise BadInput(f"{path}: damaged ({error.strerror})") from error
+        except ValueError as error:
             raise BadInput(f"{path}: damaged ({error})") from error
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
