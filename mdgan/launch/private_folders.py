@@ -27,7 +27,7 @@ def make_private_folder() -> "tempfile.TemporaryDirectory[str]":
 
 
 def check_temporary() -> None:
-    """Checks that no other user can put something else in the place of a file in `$TMPDIR`."""
+    """Checks that no other user can exchange a file in `$TMPDIR` for another."""
     above = Path(tempfile.gettempdir())
     try:
         check_above(above / "new")
@@ -36,7 +36,7 @@ def check_temporary() -> None:
 
 
 def check_above(path: Path) -> None:
-    """Checks that no other user, but root, can put something else in the place of a path.
+    """Checks that no other user, but root, can exchange what a path names for something else.
 
     Raises:
         NotPrivate: one can.
@@ -89,7 +89,7 @@ def private_cache(name: str) -> Path | None:
 
 
 def _others_may_rename(status: os.stat_result) -> bool:
-    """Whether other users may rename what is in a folder, whoever it is of."""
+    """Whether other users may rename what is in a folder, even if it is not theirs."""
     if status.st_mode & stat.S_ISVTX:
         return False
     by_group = status.st_mode & stat.S_IWGRP and not _is_of_one_user(status.st_gid)
