@@ -41,6 +41,7 @@ class Status(TypedDict, total=False):
         process_began: when the server's process began, in seconds from the start of the system.
         listens: address and port for hosts of other machines; empty if there are none.
         socket: where hosts of this machine find the server; empty if it has none.
+        run_id, run_key: by which hosts know the run's folder from those of other runs.
         other_defaults: setting → its default, of those that the user gave another value.
         unit: what the run is counted in, `iteration` or `round`.
         state: `starting`, `running`, `finished`, `stopped` or `failed`.
@@ -54,6 +55,8 @@ class Status(TypedDict, total=False):
     process_began: float
     listens: _Text
     socket: _Text
+    run_id: _Text
+    run_key: _Text
     system: dict[str, str]
     other_defaults: dict[str, Any]
     unit: _Text

@@ -44,11 +44,15 @@ FLAGS = ["--dataset", "tells", "--datasets-dir", ".", "--iterations", "2", "--th
 NOBODY = 65534
 
 
-def folders_of_torch(folder: Path, **variables: str) -> set[str]:
+def folders_of_torch(folder: Path, **variables: Any) -> set[str]:
     """Where the processes of a run look for what torch has compiled."""
     (folder / "tells.py").write_text(TELLS)
     (folder / "tmp").mkdir(exist_ok=True)
-    own = {"XDG_CACHE_HOME": str(folder / "cache"), "TMPDIR": str(folder / "tmp"), **variables}
+    own: dict[str, Any] = {
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "TMPDIR": str(folder / "tmp"),
+        **variables,
+    }
     ended_well(run("train", *FLAGS, "--world-size", "3", "--out", "run", cwd=folder, **own),
                folder / "run", 2)  # fmt: skip
     told = [json.loads(path.read_text()) for path in folder.glob("told-*.json")]
