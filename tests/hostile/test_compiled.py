@@ -10,7 +10,7 @@ import pytest
 
 from mdgan.launch.guests import of_the_run
 from mdgan.launch.prepare import prepare
-from tests.processes import ended_well, run
+from tests.processes import QUICK, check_refused, ended_well, run
 
 TELLS = """
 import json, os, pathlib, torch
@@ -97,6 +97,16 @@ def test_what_the_user_says_stays(tmp_path: Path) -> None:
     mine = {name: str(tmp_path / name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
     assert folders_of_torch(tmp_path, **mine) == set(mine.values())
     assert not (tmp_path / "cache" / "mdgan" / "compiled").exists()
+
+
+def test_without_any_private_folder_nothing_is_compiled(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o777)
+    own: dict[str, Any] = {"XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path / "tmp")}
+    flags = ["--transport", "memory", "--world-size", "2", *QUICK, "--out"]
+    refused = run("train", *flags, "one", "--set", "compile=true", cwd=tmp_path, **own)
+    check_refused(refused, f"TMPDIR {tmp_path / 'tmp'}", "chmod +t", lines=1)
+    assert run("train", *flags, "other", cwd=tmp_path, **own).status == 0, "without, all is well"
 
 
 def test_no_server_makes_a_host_compile() -> None:
