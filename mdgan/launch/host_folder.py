@@ -6,6 +6,7 @@ a host writes only to a folder that bears it, or to the one that its user has na
 
 import json
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from glob import escape
@@ -15,11 +16,12 @@ from typing import Any
 
 from mdgan.credentials.identity import Identity
 from mdgan.errors import BadInput, printable
+from mdgan.privacy.canaries import CANARIES
 from mdgan.records.run_directory import RunDirectory, Status
-from mdgan.storage.checkpoints import Checkpoints, worker_file
+from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.foreign_file import open_regular
 from mdgan.storage.state_file import Damaged, StoredFile, check_file
-from mdgan.storage.whole_file import whole_file
+from mdgan.storage.whole_file import make_folder, whole_file
 
 _DIGITS = 16
 
@@ -77,7 +79,8 @@ def _copy_states(
 ) -> None:
     """Brings states of the run's newest checkpoint from where older versions have written them.
 
-    They may also lie in the folder for other credentials. What they hold tells them from others.
+    They may also lie in the folder for other credentials. What they hold tells them from others;
+    what was seen of canaries lies beside them.
     """
     if newest is None:
         return
@@ -89,9 +92,16 @@ def _copy_states(
         with suppress(Damaged, OSError, StopIteration, LookupError, TypeError, ValueError):
             stored = StoredFile.from_record(newest["files"][str(worker)])
             found = next(_holding(stored, others))
-            folder = Checkpoints(own / "checkpoints", keep=1).make_folder_of(int(found.name))
-            with whole_file(folder / name) as file, open_regular(found / stored.name) as source:
-                shutil.copyfileobj(source, file)
+            _copy(found / stored.name, own / "checkpoints" / found.name / name)
+            canaries = f"{CANARIES}/{worker}.json"
+            _copy(found.parent.parent / canaries, own / canaries)
+
+
+def _copy(source: Path, target: Path) -> None:
+    make_folder(target.parent)
+    mode = stat.S_IMODE(source.stat().st_mode)
+    with open_regular(source) as there, whole_file(target, mode) as here:
+        shutil.copyfileobj(there, here)
 
 
 def _holding(stored: StoredFile, runs: Iterable[Path]) -> Iterator[Path]:

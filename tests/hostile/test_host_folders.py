@@ -138,9 +138,15 @@ def test_a_checkpoint_that_is_none_brings_nothing(files: object) -> None:
 def test_states_of_another_run_are_not_taken_for_ours() -> None:
     """They lie where an older version would have written ours, and are not what was written."""
     folder = Checkpoints(Path("runs", "victim", "checkpoints"), 1).make_folder_of(6)
+    seen = Path("runs", "victim", "canaries", "1.json")
+    seen.parent.mkdir()
+    seen.write_bytes(b"{}")
+    seen.chmod(0o600)
     stored = write_state(folder, worker_file(1), {"weight": torch.ones(3)})
     other = {**stored.as_record(), "sha256": "0" * 64}
     for record, is_brought in ((other, False), (stored.as_record(), True)):
         told = welcome("victim", checkpoint={"iteration": 6, "files": {"1": record}})
         own = host_folder(told, (1,), None, None)
         assert bool(content(own)) is is_brought
+    assert {Path(name).name for name in content(own)} == {worker_file(1), "1.json"}
+    assert (own / "canaries" / "1.json").stat().st_mode & 0o777 == 0o600
