@@ -74,8 +74,7 @@ class Minder:
     def start(self, arguments: Sequence[str], folder: str, settings: str) -> None:
         """Starts the process; one that runs already is stopped first."""
         self.stop()
-        check_temporary()
-        descriptor, name = tempfile.mkstemp(prefix="mdgan-", suffix=".json")
+        descriptor, name = tempfile.mkstemp(".json", "mdgan-", check_temporary())
         with os.fdopen(descriptor, "w") as file:
             file.write(settings)
         self._process = subprocess.Popen(

@@ -22,17 +22,18 @@ class NotPrivate(Exception):
 
 def make_private_folder() -> "tempfile.TemporaryDirectory[str]":
     """A new folder with mode 0700 and a name that cannot be foretold, in `$TMPDIR`."""
-    check_temporary()
-    return tempfile.TemporaryDirectory(prefix="mdgan-", ignore_cleanup_errors=True)
+    above = check_temporary()
+    return tempfile.TemporaryDirectory(prefix="mdgan-", dir=above, ignore_cleanup_errors=True)
 
 
-def check_temporary() -> None:
-    """Checks that no other user can exchange a file in `$TMPDIR` for another."""
+def check_temporary() -> Path:
+    """Checks that no other user can exchange a file in `$TMPDIR` for another; returns its path."""
     above = Path(tempfile.gettempdir())
     try:
         check_above(above / "new")
     except NotPrivate as error:
         raise BadInput(f"TMPDIR {above}: {error}, or name another folder") from error
+    return above.resolve()  # another user may have made a link that leads there
 
 
 def check_above(path: Path) -> None:
@@ -60,7 +61,9 @@ def check_socket(place: str) -> None:
     """
     socket = Path(place.removeprefix("unix:"))
     folder, status = socket.parent.lstat(), socket.stat()
-    if not stat.S_ISDIR(folder.st_mode) or {folder.st_uid, status.st_uid} != {os.geteuid()}:
+    if socket.parent != socket.parent.resolve():
+        raise NotPrivate(f"a link leads to {socket}")
+    if {folder.st_uid, status.st_uid} != {os.geteuid()}:
         raise NotPrivate(f"{socket} is of another user")
     if folder.st_mode & _BY_OTHERS:
         raise NotPrivate(f"other users may put sockets into {socket.parent}")
@@ -84,7 +87,7 @@ def private_cache(name: str) -> Path | None:
         is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
         if is_ours and not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             check_above(folder)
-            return folder
+            return above.resolve() / name  # another user may have made a link that leads there
     return None
 
 

@@ -85,7 +85,9 @@ def test_the_group_of_one_user_is_no_other_user(
         make_private_folder()
 
 
-@pytest.mark.parametrize("how", ["the folder", "the socket", "a folder that all may write to"])
+@pytest.mark.parametrize(
+    "how", ["the folder", "the socket", "a folder that all may write to", "a link"]
+)
 def test_nobody_joins_the_server_of_another_user(temporary: Path, how: str) -> None:
     """The name is that which the run's own server had, and any user may read it."""
     run_json = temporary / "run" / "run.json"
@@ -101,6 +103,10 @@ def test_nobody_joins_the_server_of_another_user(temporary: Path, how: str) -> N
             os.chown(folder, NOBODY, NOBODY)
         elif how == "the socket":
             os.chown(place, NOBODY, NOBODY)
+        elif how == "a link":
+            (temporary / "link").symlink_to(folder)
+            place = temporary / "link" / "server"
+            run_json.write_text(f'{{"socket": "unix:{place}"}}')
         else:
             folder.chmod(0o777)
         with pytest.raises(BadInput, match="who alone may add workers to it"):
