@@ -37,7 +37,7 @@ def environment(**changes: str) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("OMP_", "TORCH", "PYTEST"))
+        if not name.startswith(("OMP_", "TORCH", "TRITON", "PYTEST"))
     }
     return {**kept, "OMP_WAIT_POLICY": "PASSIVE", **changes}
 

@@ -9,6 +9,7 @@ import click
 from mdgan.cli.help import Command, Commands
 from mdgan.cli.options import (
     PATH,
+    compile_privately,
     complete_runs,
     dataset_names,
     output_option,
@@ -67,6 +68,7 @@ def sample(
     output: Path | None,
 ) -> None:
     """Draw samples from the generator of RUN, the --out folder of a finished or running run."""
+    compile_privately()
     from mdgan.inspect.sampling import sample_run
 
     written, iteration, num = sample_run(
@@ -105,6 +107,7 @@ def evaluate(
     """
     import json
 
+    compile_privately()
     from mdgan.inspect.evaluate import evaluate_run, scores_in_words
 
     given = {name: value for name, value in changes.items() if value is not None}
@@ -167,6 +170,7 @@ def show(
     output: Path | None,
 ) -> None:
     """Draw which worker would hold how many samples of each class of data set NAME."""
+    compile_privately()
     from mdgan.inspect.datasets import draw_partition
 
     output = output or Path(f"{name}-partition.png")

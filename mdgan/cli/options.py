@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 from mdgan.cli.help import KeysOption, SettingOption, about
 from mdgan.errors import BadInput
 from mdgan.families import registry
+from mdgan.launch.private_folders import make_private_folder, private_cache
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings, without_other_guards
 from mdgan.records.run_directory import RunDirectory
@@ -22,7 +23,7 @@ from mdgan.settings.machine import cores_taken, num_cores
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def prepare_environment(*, many_processes: bool | None) -> None:
+def prepare_environment(*, many_processes: bool | None, compiles: bool = False) -> None:
     """Sets what torch and OpenMP read when they are loaded; what the user has set stays.
 
     How threads wait for one another changes no result.
@@ -30,12 +31,45 @@ def prepare_environment(*, many_processes: bool | None) -> None:
     Args:
         many_processes: whether several processes may share this machine's cores; None if this one
             computes nothing, and those that it starts decide for themselves.
+        compiles: whether the user wants compiled models.
     """
     if many_processes:
         _wait_passively()
     # A process that has asked the driver for GPUs cannot fork. We report what torch would warn of.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    compile_privately(is_wanted=compiles)
+
+
+def compile_privately(*, is_wanted: bool = False) -> None:
+    """Keeps other users from putting programs where torch looks for what it has compiled.
+
+    By default that is a folder in `$TMPDIR` whose name all users can tell, with pickles in it.
+    Where no folder is private, a user who wants compiled models is refused, and torch finds none.
+    """
+    # One more such cache of torch's always lies there, if it is used.
+    os.environ.setdefault("TORCHINDUCTOR_ENABLE_CACHING_MODULE", "0")
+    unset = [name for name in _COMPILED if name not in os.environ]
+    if not unset:
+        return
+    folder = private_cache("compiled")
+    if folder is None:
+        try:
+            made = make_private_folder()
+        except BadInput:
+            if is_wanted:
+                raise
+            folder = Path(os.devnull)
+        else:
+            if (context := click.get_current_context(silent=True)) is not None:
+                context.call_on_close(made.cleanup)
+            folder = Path(made.name)
+    for name in unset:
+        os.environ[name] = str(folder / _COMPILED[name])
+
+
+_COMPILED = {"TORCHINDUCTOR_CACHE_DIR": "torch", "TRITON_CACHE_DIR": "triton"}
+"""Variables that say where compiled programs lie, and our folder for each."""
 
 
 def prepare_for_load(settings: LaunchSettings) -> str | None:

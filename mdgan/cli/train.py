@@ -163,7 +163,8 @@ def _run(
     begin_long_command(resolved.launch.log_file)
     has_hosts = registry.algorithm(resolved.settings.algorithm).has_hosts
     many_processes = has_hosts and resolved.launch.transport == "tcp"
-    prepare_environment(many_processes=many_processes)
+    compiles = resolved.settings.training.arithmetic.compile
+    prepare_environment(many_processes=many_processes, compiles=compiles)
     crowded = None if many_processes or dry_run else prepare_for_load(resolved.launch)
     _log.info("loading PyTorch …", extra={"shown": "doing"})
     from mdgan.inspect.describe import describe
@@ -220,7 +221,7 @@ def join(started: float, /, run: Path | None, **flags: Any) -> int:
     discriminator. Its data is that of a rank that has gone, or else all of --data-dir.
     """
     begin_long_command(flags["log_file"])
-    prepare_environment(many_processes=True)
+    prepare_environment(many_processes=True, compiles=bool(flags.get("compile")))
     from mdgan.launch.guests import join as take_part
 
     return take_part(flags, started, run)

@@ -66,7 +66,7 @@ class SignedKey(msgspec.Struct, frozen=True):
 
 def run_digest(welcome: Mapping[str, Any], identity: Mapping[str, Any]) -> bytes:
     """What tells a run, and the server of it that hosts have joined, from others."""
-    said = [welcome.get("run"), welcome.get("generation"), identity]
+    said = [*map(welcome.get, ("run", "run_id", "generation")), identity]
     return sha256(json.dumps(said, sort_keys=True).encode()).digest()
 
 

@@ -57,8 +57,11 @@ class ArithmeticSettings(Settings, group="speed"):
         "longer begins before the generated ones are there.",
         switch(),
     )
-    compile: bool = setting(
-        False, "Compile the models with torch.compile.", switch(), has_flag=False
+    compile: bool = own_setting(
+        False,
+        "Compile the models with torch.compile. Each machine decides for itself.",
+        switch(),
+        has_flag=False,
     )
 
     excludes = table(

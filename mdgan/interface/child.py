@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -15,6 +14,7 @@ from typing import Any
 
 from mdgan.errors import BadInput
 from mdgan.launch.minder import ENDS_WITH_INPUT
+from mdgan.launch.private_folders import make_private_folder
 from mdgan.launch.resolve import known_settings
 from mdgan.settings.declare import suggest
 from mdgan.settings.retired import answer
@@ -115,7 +115,7 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
     """A folder that goes with the block."""
-    with tempfile.TemporaryDirectory(prefix="mdgan-", ignore_cleanup_errors=True) as made:
+    with make_private_folder() as made:
         yield Path(made)
 
 

@@ -1,8 +1,6 @@
 """Where processes are reached: sockets on this machine, and addresses towards others."""
 
 import socket
-import stat
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,18 +28,6 @@ class Sockets:
     def host(self, number: int) -> str:
         """Where a host hands out parcels."""
         return f"unix:{self.folder / str(number)}"
-
-
-def make_private_folder() -> "tempfile.TemporaryDirectory[str]":
-    """A new folder for sockets, with mode 0700 and a name that cannot be foretold."""
-    above = tempfile.gettempdir()
-    mode = Path(above).stat().st_mode
-    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        raise BadInput(
-            f"TMPDIR {above}: other users may rename what is in it; `chmod +t {above}` forbids "
-            "that, or name another folder"
-        )
-    return tempfile.TemporaryDirectory(prefix="mdgan-", ignore_cleanup_errors=True)
 
 
 def check_free(place: str, listen: str | None = None) -> str:

@@ -1,6 +1,7 @@
 """What training begins with instead of weights from the seed: a checkpoint, a run, or a file."""
 
 import logging
+import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from mdgan.records.run_directory import GENERATOR_FILE, RunDirectory
 from mdgan.settings.machine import path_of
 from mdgan.settings.retired import modern
 from mdgan.storage.checkpoints import Checkpoints
+from mdgan.storage.foreign_file import open_regular
 from mdgan.storage.manifest import SERVER, Manifest
 from mdgan.storage.state_file import Damaged, read_state
 
@@ -175,7 +177,8 @@ def read_beginning(given: str, models: Models) -> Beginning:
 def _read(path: Path, most_bytes: int) -> State:
     """All tensors of a safetensors file, which may be anything else."""
     try:
-        size = path.stat().st_size
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
         state = load_file(path) if size <= most_bytes + _HEADER_BYTES else None
     except (OSError, SafetensorError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error

@@ -3,6 +3,7 @@
 import logging
 import os
 import platform
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,6 +27,7 @@ from mdgan.launch.beginning import (
     seconds_since_boot,
 )
 from mdgan.launch.faults import SERVER
+from mdgan.launch.host_folder import run_key
 from mdgan.launch.machine import resolve_device
 from mdgan.launch.models import default_settings
 from mdgan.launch.prepare import Prepared
@@ -54,6 +56,7 @@ class Claim:
         takes_over: whether this server replaces one that may seem to live but does not answer.
         listens: address and port for workers of other machines; empty if there are none.
         socket: where workers of this machine find the server; empty if it has none.
+        run_id: drawn for the run when it was new; the folders of its hosts are known by it.
         before: what the files held that the claim has changed, by name, None where there was none;
             empty if the folder is new.
     """
@@ -64,6 +67,7 @@ class Claim:
     takes_over: bool
     listens: str
     socket: str
+    run_id: str
     before: Mapping[str, bytes | None] = field(default_factory=dict)
 
     @property
@@ -121,7 +125,9 @@ def claim(
         if is_new:  # the folder was empty; the same command can be given again
             shutil.rmtree(run.path, ignore_errors=True)
         raise BadInput(cannot_write(place, error)) from error
-    claimed = Claim(run, fence, goes_on, taking_over, listens, socket, before)
+    run_id = "" if is_new else run.read_status().get("run_id", "")
+    run_id = run_id or secrets.token_hex(16)
+    claimed = Claim(run, fence, goes_on, taking_over, listens, socket, run_id, before)
     try:
         run.write_config(prepared.config)
         if prepared.dataset.kept:
@@ -202,6 +208,8 @@ def about(prepared: Prepared, claimed: Claim) -> dict[str, Any]:
         "process_began": seconds_since_boot(psutil.Process()),
         "listens": claimed.listens,
         "socket": claimed.socket,
+        "run_id": claimed.run_id,
+        "run_key": run_key(claimed.run_id, prepared.credentials),
         "unit": prepared.algorithm.unit,
     }
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import grpc
 
 from mdgan.errors import BadInput, one_line
+from mdgan.launch.private_folders import NotPrivate, check_socket
 from mdgan.transport.frames import WireError
 from mdgan.transport.streams import ASK, reason_of
 from mdgan.transport.until import Until
@@ -103,6 +104,20 @@ def check_generation(welcome: Mapping[str, Any], known: Any, place: str) -> None
         )
 
 
+def check_ours(place: str) -> None:
+    """Checks that a socket is this user's. Others may take its name once the server is gone.
+
+    Raises:
+        NoServerYet: it is not, or it is not there.
+    """
+    if not place.startswith("unix:"):
+        return
+    try:
+        check_socket(place)
+    except (OSError, NotPrivate) as error:
+        raise NoServerYet(one_line(error), listens=isinstance(error, NotPrivate)) from error
+
+
 def shown(place: str) -> str:
     """A place as users know it."""
     return place.removeprefix("unix:")
@@ -111,6 +126,7 @@ def shown(place: str) -> str:
 def _attempted(
     place: str, attempt: Callable[[str, Until], Found], until: Until, has_identity: bool
 ) -> Found:
+    check_ours(place)
     try:
         return attempt(place, until.shorter(_ONE_TRY_SECONDS))
     except grpc.RpcError as error:

@@ -21,6 +21,7 @@ from mdgan.launch.forks import ForkFailed, ForkParent, in_forks
 from mdgan.launch.launcher import STOPPED, launch
 from mdgan.launch.links import server_places
 from mdgan.launch.prepare import Prepared, prepare
+from mdgan.launch.private_folders import NotPrivate, check_socket
 from mdgan.launch.processes import on_stop_signals
 from mdgan.launch.settings import LaunchSettings, read_identity, without_other_guards
 from mdgan.records.run_directory import RunDirectory
@@ -72,10 +73,12 @@ def _sockets_of(path: Path) -> Sockets:
     status = RunDirectory.open(path).read_status()
     place = Path(status.get("socket", "").removeprefix("unix:"))
     try:
-        is_there = place.is_socket()
-    except PermissionError as error:
+        if is_there := place.is_socket():
+            check_socket(str(place))
+    except (PermissionError, NotPrivate) as error:
+        why = f" ({error})" if isinstance(error, NotPrivate) else ""
         raise BadInput(
-            f"{path}: is of another user, who alone may add workers to it on its machine"
+            f"{path}: is of another user, who alone may add workers to it on its machine{why}"
         ) from error
     if not is_there:
         raise BadInput(

@@ -24,12 +24,13 @@ from mdgan.engine.common_memory import CommonMemory
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.errors import BadInput, Interrupted, NotSaved, cannot_write, is_of_disk
-from mdgan.launch.addresses import Sockets, make_private_folder
+from mdgan.launch.addresses import Sockets
 from mdgan.launch.claim import Claim, claim, resumed_or_started
 from mdgan.launch.links import place_for_others, server_places
 from mdgan.launch.machine import check_open_files, resolve_device
 from mdgan.launch.minder import end_with_input
 from mdgan.launch.prepare import Prepared
+from mdgan.launch.private_folders import make_private_folder
 from mdgan.launch.processes import TOGETHER_SECONDS, run_everything, run_host, run_server
 from mdgan.launch.task import LaunchedTask
 from mdgan.storage.fence import Fenced

@@ -107,7 +107,7 @@ def connector(
     own_address = LOOPBACK if is_alone else _towards_servers(settings.links)[0]
 
     def connect(hello: Mapping[str, Any], timeout_seconds: float) -> HostTransport:
-        from mdgan.launch.find import check_generation, find_server
+        from mdgan.launch.find import check_generation, check_ours, find_server
         from mdgan.transport.grpc_host import GrpcHostTransport
         from mdgan.transport.streams import CannotListen
 
@@ -126,6 +126,7 @@ def connector(
                 closing.callback(host.close)
                 host.own_address = own_address
                 check_generation(host.welcome, hello.get("generation", 0), place)
+                check_ours(place)  # another server may be there since the first look
                 closing.pop_all()
             return host
 

@@ -18,6 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO
 
+from mdgan.launch.private_folders import check_temporary
+
 ENDS_WITH_INPUT = "MDGAN_ENDS_WITH_INPUT"
 """The variable with which a program that starts mdgan says: end when your standard input does."""
 
@@ -72,7 +74,7 @@ class Minder:
     def start(self, arguments: Sequence[str], folder: str, settings: str) -> None:
         """Starts the process; one that runs already is stopped first."""
         self.stop()
-        descriptor, name = tempfile.mkstemp(prefix="mdgan-", suffix=".json")
+        descriptor, name = tempfile.mkstemp(".json", "mdgan-", check_temporary())
         with os.fdopen(descriptor, "w") as file:
             file.write(settings)
         self._process = subprocess.Popen(

@@ -37,6 +37,7 @@ from mdgan.gan.build import make_average
 from mdgan.launch import machine
 from mdgan.launch.addresses import Sockets, split
 from mdgan.launch.claim import Claim, make_observer
+from mdgan.launch.host_folder import host_folder
 from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import (
@@ -171,7 +172,7 @@ def make_host(
         connect,
         timeouts,
         Describer(shards, file, device, why_not, server_is_here=is_here),
-        HostCheckpoints(partial(_checkpoints_of, prepared, run), tracer),
+        HostCheckpoints(partial(_checkpoints_of, prepared, workers, run), tracer),
         HostReports(tracer, fetcher, Spending(budgets), teller),
         HostEncoding(kind, lambda: counts_of(shards, counts_noise, kind.num_histograms)),
     )
@@ -187,9 +188,12 @@ def _recorded_windows(prepared: Prepared) -> int:
     return traced_every(prepared.settings.training.iterations, prepared.settings.num_workers)
 
 
-def _checkpoints_of(prepared: Prepared, run: Path | None, name: str) -> Path:
-    """Where a host on this machine keeps its checkpoints of the run with a name."""
-    return (run or Path(prepared.launch.out or f"runs/{Path(name).name}")) / "checkpoints"
+def _checkpoints_of(
+    prepared: Prepared, workers: tuple[int, ...], run: Path | None, welcome: Mapping[str, Any]
+) -> Path:
+    """Where a host on this machine keeps its checkpoints of the run that has let it in."""
+    out, identity = prepared.launch.out, prepared.credentials
+    return (run or host_folder(welcome, workers, identity, out)) / "checkpoints"
 
 
 def _profiler(prepared: Prepared, device: torch.device, *, serves: bool = False) -> Profiler | None:
@@ -244,7 +248,8 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
     """Which hosts may come in, with what the server tells every newcomer."""
     told: dict[str, Any] = {
         "generation": claimed.fence.generation,
-        "run": claimed.run.path.name,
+        "run": claimed.run.path.resolve().name,
+        "run_id": claimed.run_id,
         "address": split(claimed.listens)[0] if claimed.listens else "",
         "wants_states": prepared.settings.checkpoints.checkpoint_to_server,
         "brings_states": _brings_states(prepared),

@@ -28,6 +28,7 @@ from mdgan.gan.randomness import RandomState
 from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once, run_network
 from mdgan.samples.contract import Shape
 from mdgan.samples.pictures.reading import float_to_pixels
+from mdgan.storage.foreign_file import open_regular
 
 SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
 """The SHA-256 of weights-inception-2015-12-05-6726825d.pth, torch-fidelity's release v0.2.0."""
@@ -42,7 +43,8 @@ _KINDS = "a TorchScript file ending in .pt, or FILE.py:NAME with the name of an 
 def _read(path: Path, flag: str) -> tuple[bytes, str]:
     """A file's content and its SHA-256, so that what was checked is what is used."""
     try:
-        content = path.read_bytes()
+        with open_regular(path) as file:
+            content = file.read()
     except OSError as error:
         raise BadInput(f"{flag} {path}: cannot be read ({error.strerror})") from error
     return content, hashlib.sha256(content).hexdigest()

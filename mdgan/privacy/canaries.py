@@ -27,6 +27,7 @@ from mdgan.gan.regularizers.contract import REAL, Regularizers
 from mdgan.privacy.noise_structure import find_structure
 from mdgan.privacy.per_sample import clipped_sum, per_sample_gradients, still
 from mdgan.privacy.random_stream import uniform
+from mdgan.storage.foreign_file import read_whole
 from mdgan.storage.whole_file import OWNER_ALONE, make_folder, write_whole
 
 CANARIES = "canaries"
@@ -265,7 +266,7 @@ def _rows(vector: Tensor) -> list[Tensor]:
 def read_watched(path: Path) -> Watched | None:
     """What a worker's file holds; None if there is none."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Watched)
+        return msgspec.json.decode(read_whole(path), type=Watched)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from mdgan.records.rows import Count, Rank, Seconds, json_object, typed
+from mdgan.storage.foreign_file import read_whole
 
 AUDIT_FILE = "audit.json"
 PICTURES = "audit"
@@ -185,5 +186,5 @@ class Audit(Struct, frozen=True, kw_only=True):
 def read_audit(run: Path) -> Audit | None:
     """What the last audit of a run wrote; None if there is none, or it is damaged."""
     with contextlib.suppress(OSError, ValueError):
-        return typed(json_object((run / AUDIT_FILE).read_bytes()), Audit)
+        return typed(json_object(read_whole(run / AUDIT_FILE)), Audit)
     return None

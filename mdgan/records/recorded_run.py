@@ -1,6 +1,6 @@
 """A run as it is read from its folder, whether it has ended or not."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from mdgan.records.roles import first_worker
 from mdgan.records.rows import Count, Kind, Losses, RoundRow, Seconds, json_object, typed
 from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory, Status
 from mdgan.records.run_state import RunState
+from mdgan.storage.foreign_file import LONGEST_LINE_BYTES, MOST_RECORDS_BYTES, open_regular
 
 MOST_NAMES = 32
 """How many different things a role may do; a host that tells of more does not mean them."""
@@ -191,11 +192,11 @@ class RecordedRun:
 
 def _read(path: Path, take: Callable[[dict[str, Any]], None], damage: list[str]) -> None:
     """Hands on the JSON objects of a file, if it is there."""
-    if not path.exists():
-        return
-    damaged = senseless = 0
-    *lines, rest = path.read_bytes().split(b"\n")
-    for line in lines:
+    damaged = senseless = unended = 0
+    for line in _lines(path, damage):
+        if not line.endswith(b"\n"):
+            unended += 1
+            continue
         try:
             record = json_object(line)
         except (ValueError, RecursionError):
@@ -207,7 +208,19 @@ def _read(path: Path, take: Callable[[dict[str, Any]], None], damage: list[str])
             senseless += 1
     if damaged:
         damage.append(f"{path}: {damaged} line(s) are damaged and left out")
-    if rest:
+    if unended:
         damage.append(f"{path}: ends in the middle of a line, which is left out")
     if senseless:
         damage.append(f"{path}: {senseless} line(s) make no sense and are left out")
+
+
+def _lines(path: Path, damage: list[str]) -> Iterator[bytes]:
+    """The lines of a file, if it is there; one that is too long comes in pieces."""
+    try:
+        with open_regular(path, MOST_RECORDS_BYTES) as file:
+            while line := file.readline(LONGEST_LINE_BYTES):
+                yield line
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        damage.append(f"{path}: {error.strerror}, and is left out")

@@ -23,8 +23,8 @@ Kind = TypeVar("Kind")
 
 _NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 """Characters that XML does not allow, that move a terminal, or that are halves of a character."""
-_MAY_BE_NO_TEXT = (b"\\u", b"\xed", b"\xef\xbf", b"\xc2", b"\x7f")
-"""JSON without these holds no such characters."""
+_MAY_BE_NO_TEXT = (b"\\u", b"\\b", b"\\f", b"\xed", b"\xef\xbf", b"\xc2", b"\x7f")
+"""JSON in UTF-8 without these holds no such characters."""
 
 
 def json_object(text: bytes) -> dict[str, Any]:
@@ -33,7 +33,8 @@ def json_object(text: bytes) -> dict[str, Any]:
     Characters that no page, drawing or terminal can hold are replaced.
     """
     try:
-        content = json.loads(text)
+        # Of bytes the parser would guess the encoding, and the marks below are those of one.
+        content = json.loads(text.decode("utf-8-sig", "surrogatepass"))
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(content, dict):

@@ -11,6 +11,7 @@ from msgspec import Meta
 from mdgan import __version__
 from mdgan.errors import BadInput, cannot_write
 from mdgan.records.rows import Count, Kind, Seconds, json_object, typed
+from mdgan.storage.foreign_file import read_whole
 from mdgan.storage.whole_file import write_whole
 
 # Commands that only look at a run start quickly, without torch.
@@ -40,6 +41,7 @@ class Status(TypedDict, total=False):
         process_began: when the server's process began, in seconds from the start of the system.
         listens: address and port for hosts of other machines; empty if there are none.
         socket: where hosts of this machine find the server; empty if it has none.
+        run_id, run_key: by which hosts know the run's folder from those of other runs.
         other_defaults: setting → its default, of those that the user gave another value.
         unit: what the run is counted in, `iteration` or `round`.
         state: `starting`, `running`, `finished`, `stopped` or `failed`.
@@ -53,6 +55,8 @@ class Status(TypedDict, total=False):
     process_began: float
     listens: _Text
     socket: _Text
+    run_id: _Text
+    run_key: _Text
     system: dict[str, str]
     other_defaults: dict[str, Any]
     unit: _Text
@@ -245,12 +249,14 @@ class RunDirectory:
     def _read_json(self, name: str, kind: type[Kind]) -> Kind:
         path = self.path / name
         try:
-            return typed(json_object(path.read_bytes()), kind)
+            return typed(json_object(read_whole(path)), kind)
         except FileNotFoundError as error:
             raise BadInput(
                 f"{path}: is missing; copy it from where the run was, or name another run"
             ) from error
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise BadInput(f"{path}: damaged ({error.strerror})") from error
+        except ValueError as error:
             raise BadInput(f"{path}: damaged ({error})") from error
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:

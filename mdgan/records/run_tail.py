@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from mdgan.records.rows import json_object
+from mdgan.storage.foreign_file import LONGEST_LINE_BYTES, MOST_RECORDS_BYTES, open_regular
 
 METRICS = "metrics"
 """The name of `metrics.jsonl`; all other files are named by their role."""
@@ -60,10 +61,13 @@ class _FileTail:
     def read(self) -> tuple[bool, list[dict[str, Any]]]:
         """Whether the file has been replaced, and the objects in its new complete lines."""
         try:
-            with self.path.open("rb") as file:
-                anew = self._is_another(file)
+            with open_regular(self.path, MOST_RECORDS_BYTES) as file:
+                anew, found = self._is_another(file), list[dict[str, Any]]()
                 file.seek(self._offset)
-                return anew, _objects(self._complete(file.read()))
+                while lines := self._complete(file.read(LONGEST_LINE_BYTES)):
+                    found += _objects(lines)
+                    file.seek(self._offset)
+                return anew, found
         except OSError:  # it does not exist, or not at the moment
             return False, []
 

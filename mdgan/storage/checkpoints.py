@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mdgan.errors import BadInput
 from mdgan.storage.fence import Fenced
+from mdgan.storage.foreign_file import read_whole
 from mdgan.storage.manifest import Manifest, Newer
 from mdgan.storage.state_file import Damaged, StoredFile, check_file, read_state
 from mdgan.storage.whole_file import make_folder, write_whole
@@ -178,8 +179,7 @@ class Checkpoints:
 def _read_manifest(iteration: int, folder: Path) -> Manifest:
     path = folder / _MANIFEST_FILE
     try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_MANIFEST_BYTES)
+        data = read_whole(path, _MOST_MANIFEST_BYTES)
     except FileNotFoundError as error:
         raise Damaged("has no manifest; it was never completed") from error
     except OSError as error:

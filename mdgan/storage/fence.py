@@ -9,6 +9,7 @@ import socket
 import time
 from pathlib import Path
 
+from mdgan.storage.foreign_file import read_whole
 from mdgan.storage.whole_file import sync_folder
 
 
@@ -101,7 +102,7 @@ def _make(folder: Path, generation: int, claim: bytes) -> bool:
 
 def _describe(path: Path) -> str:
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = json.loads(read_whole(path))
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(about["time"]))
         return f" ({about['host']}, process {about['process']}, at {since})"
     except (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError):

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from mdgan.errors import BadInput
+from mdgan.storage.foreign_file import open_regular
 from mdgan.storage.whole_file import make_folder, whole_file, write_whole
 
 # How safetensors calls the types that models, optimizers and random states consist of.
@@ -102,7 +103,7 @@ def check_file(folder: Path, stored: StoredFile) -> None:
         Damaged: the file is missing, or not as it was written.
     """
     try:
-        with (folder / stored.name).open("rb") as file:
+        with open_regular(folder / stored.name) as file:
             num_bytes = file.seek(0, 2)
             if num_bytes != stored.num_bytes:
                 raise Damaged(f"{stored.name}: {num_bytes} bytes instead of {stored.num_bytes}")
@@ -211,11 +212,13 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         BadInput: it is not there, or damaged.
     """
     try:
-        with safe_open(path, framework="pt") as file:
+        with open_regular(path), safe_open(path, framework="pt") as file:
             fields: dict[str, Any] = json.loads(file.metadata()["fields"])
             names = file.keys()
             return {name: file.get_tensor(name) for name in names}, fields
     except FileNotFoundError as error:
         raise BadInput(f"{path}: is missing") from error
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+    except OSError as error:
+        raise BadInput(f"{path}: damaged ({error.strerror or error})") from error
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{path}: damaged ({error})") from error

@@ -107,6 +107,8 @@ def knock(place: str, told: Any, seconds: float) -> "PlainSocket":
     try:
         connection.settimeout(seconds)
         connection.connect(str(_folder(place) / told["name"]))
+        if _user_of(connection) not in (_ROOT, os.geteuid()):
+            raise PermissionError("another user listens there")
         connection.sendall(str(told.get("key")).encode(), _QUIETLY)
     except (OSError, UnicodeError) as error:
         connection.close()

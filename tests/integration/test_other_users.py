@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mdgan.errors import BadInput
-from mdgan.launch import addresses, guests
+from mdgan.launch import guests, private_folders
 from tests.processes import MDGAN, Training, finish, start, wait_until
 
 NOBODY = 65534
@@ -104,7 +104,7 @@ def test_a_folder_that_was_there_before_is_never_taken(
     (tmp_path / "mdgan-guessed").mkdir(mode=0o777)
     before = os.umask(0)
     try:
-        with addresses.make_private_folder() as made:
+        with private_folders.make_private_folder() as made:
             assert Path(made) == tmp_path / "mdgan-other"
             assert stat.S_IMODE(Path(made).stat().st_mode) == 0o700
     finally:
@@ -116,8 +116,8 @@ def test_a_place_where_others_may_rename_it_is_refused(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     tmp_path.chmod(0o777)
-    with pytest.raises(BadInput, match="other users may rename what is in it"):
-        addresses.make_private_folder()
+    with pytest.raises(BadInput, match="other users may rename what is in"):
+        private_folders.make_private_folder()
     assert list(tmp_path.iterdir()) == []
     tmp_path.chmod(0o1777)
-    addresses.make_private_folder().cleanup()
+    private_folders.make_private_folder().cleanup()

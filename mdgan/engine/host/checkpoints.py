@@ -20,10 +20,10 @@ class HostCheckpoints:
     """Keeps the states of one host's workers.
 
     Args:
-        folder: from the run's name to the folder of its checkpoints on this machine.
+        folder: from what the server tells to the folder of the run's checkpoints on this machine.
     """
 
-    def __init__(self, folder: Callable[[str], Path], tracer: Tracer) -> None:
+    def __init__(self, folder: Callable[[Mapping[str, Any]], Path], tracer: Tracer) -> None:
         self._folder = folder
         self._tracer = tracer
         self._writer = BackgroundWriter()
@@ -31,7 +31,7 @@ class HostCheckpoints:
 
     def attend(self, welcome: Mapping[str, Any]) -> Path:
         """A server has let this host in; returns the run's folder on this machine."""
-        folder = self._folder(str(welcome["run"]))
+        folder = self._folder(welcome)
         self._checkpoints = Checkpoints(folder, keep=1)
         return folder.parent
 

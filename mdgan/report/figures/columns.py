@@ -23,6 +23,7 @@ from mdgan.report.figures.charts import (
 )
 from mdgan.report.figures.picture import Row, each_run
 from mdgan.report.numbers.subject import Subject
+from mdgan.storage.foreign_file import read_whole
 
 _Share = Annotated[float, Meta(ge=0, le=1.001)]
 _Correlation = Annotated[float, Meta(ge=-1.001, le=1.001)]
@@ -64,9 +65,7 @@ def table_figures(run: RecordedRun) -> TableFigures | None:
     """The columns of the newest scores; None if there are none, or the file makes no sense."""
     path = run.path / FIGURES_FILE
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            return None
-        found = typed(json_object(path.read_bytes()), TableFigures)
+        found = typed(json_object(read_whole(path, _MOST_BYTES)), TableFigures)
     except (OSError, ValueError):
         return None
     return found if found.columns and all(one.is_sound for one in found.columns) else None

@@ -12,6 +12,7 @@ from mdgan.records.rows import Neighbours, ScoresRow
 from mdgan.records.values import chosen_evenly, count, said
 from mdgan.report.figures.picture import PictureFile, Row, Stills, each_run
 from mdgan.report.numbers.subject import Subject
+from mdgan.storage.foreign_file import read_whole
 
 _MOST_STILLS = 12
 
@@ -31,7 +32,7 @@ def result(run: RecordedRun) -> PictureFile | None:
 def read_picture(path: Path, iteration: int) -> PictureFile | None:
     """A PNG of a run; None if it cannot be read."""
     try:
-        png = path.read_bytes()
+        png = read_whole(path)
         with Image.open(io.BytesIO(png), formats=["PNG"]) as picture:
             picture.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):

@@ -24,7 +24,7 @@ def waits(
 ) -> dict[str, str]:
     """What is set where a user has set something."""
     with monkeypatch.context() as patched:
-        patched.setattr(os, "environ", dict(given))
+        patched.setattr(os, "environ", {"XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"], **given})
         prepare_environment(many_processes=many_processes)
         return {name: os.environ[name] for name in NAMES if name in os.environ}
 

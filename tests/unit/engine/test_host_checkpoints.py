@@ -25,7 +25,7 @@ class Keeper:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "digits-1" / "checkpoints"
         self.messages: list[Message] = []
-        self.saving = HostCheckpoints(lambda run: folder / run / "checkpoints", Tracer())
+        self.saving = HostCheckpoints(lambda told: folder / told["run"] / "checkpoints", Tracer())
         assert self.saving.attend({"run": "digits-1"}) == folder / "digits-1"
 
     def order(self, workers: dict[int, Learner], iteration: int = 5, *kept: int) -> None:

@@ -109,7 +109,7 @@ def test_an_unreadable_file_is_damaged(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match="a: is not there"):
         read_state(tmp_path / "nowhere", stored)
     (tmp_path / "a").mkdir()
-    with pytest.raises(Damaged, match="a: cannot be read \\(Is a directory\\)"):
+    with pytest.raises(Damaged, match="a: cannot be read \\(is no regular file\\)"):
         read_state(tmp_path, stored)
 
 
