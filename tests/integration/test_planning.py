@@ -113,7 +113,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
 def test_swaps_are_foretold_from_data_that_are_here(
     capsys: pytest.CaptureFixture[str], empty_folder: Path
 ) -> None:
-    """Unless the user names a rhythm, as the run would take it: 1,438 samples, 3 workers, b = 60."""
+    """As the run would swap where the user names no rhythm: 1,438 samples, 3 workers, b = 60."""
     with pytest.raises(SystemExit) as ended:
         main(["plan", "--world-size", "4", "--batch-size", "60", "--workers-per-host", "1"])
     found = capsys.readouterr().out
