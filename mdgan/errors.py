@@ -1,7 +1,9 @@
-"""The ways in which a run ends badly without being a defect, and what full disks are called."""
+"""The ways in which a run ends badly without being a defect, and how trouble is told."""
 
 import errno
-from collections.abc import Iterator
+import threading
+from collections import Counter
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -45,6 +47,35 @@ def printable(text: str, most: int) -> str:
     """Text of a stranger for one line of a log, at most so long; controls may move a terminal."""
     kept = text[:most]
     return kept if kept.isprintable() else "".join(c if c.isprintable() else "?" for c in kept)
+
+
+class Folded:
+    """Tells what happens again and again less and less often: the 1st, 2nd, 4th, 8th, … time.
+
+    What differs is counted apart, up to `most` different things; all others count as one, so that
+    a stranger who says something new each time fills neither a log nor memory. Any thread may ask.
+    """
+
+    def __init__(self, most: int = 1000) -> None:
+        self._most = most
+        self._times: Counter[Hashable] = Counter()
+        self._lock = threading.Lock()
+
+    def times(self, what: Hashable) -> int:
+        """Counts it once more; returns how often it has happened, 0 if that need not be told."""
+        with self._lock:
+            known = what in self._times or len(self._times) < self._most
+            what = what if known else None
+            self._times[what] += 1
+            times = self._times[what]
+        return times if times.bit_count() == 1 else 0
+
+    def line(self, text: str, what: Hashable) -> str:
+        """A line to tell of it now; empty if it need not be told."""
+        times = self.times(what)
+        if times <= 1:
+            return text * times
+        return f"{text} ({times:,} times so far)"
 
 
 def is_of_disk(error: OSError) -> bool:
