@@ -52,30 +52,28 @@ def printable(text: str, most: int) -> str:
 class Folded:
     """Tells what happens again and again less and less often: the 1st, 2nd, 4th, 8th, … time.
 
-    What differs is counted apart, up to `most` different things; all others count as one, so that
-    a stranger who says something new each time fills neither a log nor memory. Any thread may ask.
+    What strangers say fills neither a log nor memory: few texts of a source are counted apart, and
+    few sources; all further ones count as one. Any thread may ask.
     """
 
-    def __init__(self, most: int = 1000) -> None:
-        self._most = most
-        self._times: Counter[Hashable] = Counter()
+    def __init__(self, most_sources: int = 1000, most_texts: int = 16) -> None:
+        self._most_sources, self._most_texts = most_sources, most_texts
+        self._times: dict[Hashable, Counter[int]] = {}
         self._lock = threading.Lock()
 
-    def times(self, what: Hashable) -> int:
-        """Counts it once more; returns how often it has happened, 0 if that need not be told."""
+    def line(self, text: str, source: Hashable) -> str:
+        """The line to tell now of something that a source has done; empty: nothing."""
         with self._lock:
-            known = what in self._times or len(self._times) < self._most
-            what = what if known else None
-            self._times[what] += 1
-            times = self._times[what]
-        return times if times.bit_count() == 1 else 0
-
-    def line(self, text: str, what: Hashable) -> str:
-        """A line to tell of it now; empty if it need not be told."""
-        times = self.times(what)
-        if times <= 1:
-            return text * times
-        return f"{text} ({times:,} times so far)"
+            known = source in self._times or len(self._times) < self._most_sources
+            source = source if known else None
+            of_source = self._times.setdefault(source, Counter())
+            what = hash(text)
+            what = what if what in of_source or len(of_source) < self._most_texts else 0
+            of_source[what] += 1
+            times = of_source[what]
+        if times.bit_count() > 1:
+            return ""
+        return text if times == 1 else f"{text} ({times:,} times so far)"
 
 
 def is_of_disk(error: OSError) -> bool:
