@@ -6,8 +6,8 @@ gone does nothing.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from mdgan.messages import Message
 
@@ -25,6 +25,11 @@ class Traffic:
 
 Admit = Callable[[Mapping[str, Any]], Mapping[str, Any] | str]
 """Takes a host's hello; returns the welcome for it, or the reason why it may not join."""
+
+
+class Later(str):
+    """The reason why a host may not join now: it may try again."""
+
 
 SERVER = 0
 """The server's number as a peer. Hosts are numbered by their first worker."""
@@ -65,11 +70,27 @@ class Lost:
     lied: bool = False
 
 
+class Caller(NamedTuple):
+    """What a call was for, the fingerprint of its certificate, its address; empty: not known."""
+
+    purpose: str = "join"
+    certificate: str = ""
+    address: str = ""
+
+
 @dataclass(frozen=True)
 class Refused:
-    """A host that wanted to join was not admitted."""
+    """A host that wanted to join, to ask or to watch was not admitted."""
 
     reason: str
+    caller: Caller = field(default=Caller(), compare=False)
+
+
+@dataclass(frozen=True)
+class Visited:
+    """A process that does not take part was told what it asked for."""
+
+    caller: Caller
 
 
 @dataclass(frozen=True)
@@ -77,5 +98,5 @@ class Asked:
     """This process was asked to stop (`interrupt`)."""
 
 
-ServerEvent = Received | Joined | Lost | Refused | Asked
+ServerEvent = Received | Joined | Lost | Refused | Visited | Asked
 HostEvent = Received | Lost | Asked

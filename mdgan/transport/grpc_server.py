@@ -18,7 +18,7 @@ from mdgan.credentials.permit import HOST_NAME, Permit, permit_of
 from mdgan.credentials.revocations import Revocations
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import RELAY, Admit, ServerEvent
+from mdgan.transport.base import RELAY, Admit, Caller, Later, ServerEvent
 from mdgan.transport.frames import (
     CutOff,
     Frame,
@@ -39,6 +39,7 @@ from mdgan.transport.streams import (
     CLOSE_SECONDS,
     Outbox,
     Threads,
+    address_of,
     listen,
     may_be_tried,
     open_channel,
@@ -341,15 +342,20 @@ class GrpcServerTransport(ServerTransport):
             refusal = permit.refusal(_ROLES[purpose], wanted)
             if permit.ranks is not None:
                 hello = {**hello, "ranks": sorted(permit.ranks)}
-        if refusal is not None:
-            self.tell_refused(refusal)
         known_by = "" if permit is None else permit.fingerprint
         own = "" if known_by == self._shared else known_by
-        answer = refusal or self.decide({**hello, "purpose": purpose}, own)
+        address = str(address_of(context.peer()) or "")
+        if refusal is not None:
+            self.tell_refused(refusal, Caller(purpose, known_by, address))
+        answer = refusal or self.decide({**hello, "purpose": purpose}, own, address)
         if isinstance(answer, str):
-            denied, later = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.CANCELLED
+            code = grpc.StatusCode.PERMISSION_DENIED
             # Another server may have taken over from one that ends: its hosts look on.
-            context.abort(later if self._closing else denied, answer)
+            if self._closing:
+                code = grpc.StatusCode.CANCELLED
+            elif isinstance(answer, Later):
+                code = grpc.StatusCode.RESOURCE_EXHAUSTED
+            context.abort(code, answer)
         return answer
 
     def _permit(self, context: grpc.ServicerContext) -> Permit | None:

@@ -11,12 +11,14 @@ from mdgan.transport.base import (
     LOOPBACK,
     Admit,
     Asked,
+    Caller,
     Joined,
     Lost,
     Received,
     Refused,
     ServerEvent,
     Traffic,
+    Visited,
 )
 from mdgan.transport.frames import Frame, decode, encode
 from mdgan.transport.until import Inbox, Until
@@ -145,19 +147,24 @@ class ServerTransport:
 
     # The transport's threads.
 
-    def decide(self, hello: Mapping[str, Any], certificate: str = "") -> Mapping[str, Any] | str:
+    def decide(
+        self, hello: Mapping[str, Any], certificate: str = "", address: str = ""
+    ) -> Mapping[str, Any] | str:
         """What a newcomer, known by its own certificate, is told; or why it may not come in."""
+        caller = Caller(str(hello.get("purpose")), certificate, address)
         try:
-            answer = self._decided({**hello, "certificate": certificate})
+            answer = self._decided({**hello, "certificate": certificate, "address": address})
         except _MALFORMED as error:
             answer = f"its hello is malformed ({type(error).__name__}: {one_line(error)})"
         if isinstance(answer, str):
-            self.tell_refused(one_line(answer))
+            self.tell_refused(one_line(answer), caller)
+        elif caller.purpose != "join":
+            self._inbox.put((Visited(caller), None, 0))
         return answer
 
-    def tell_refused(self, reason: str) -> None:
+    def tell_refused(self, reason: str, caller: Caller | None = None) -> None:
         """Tells the server of one that was not let in."""
-        self._inbox.put((Refused(reason), None, 0))
+        self._inbox.put((Refused(reason, caller or Caller()), None, 0))
 
     def let_in(self, host: int, hello: Mapping[str, Any], line: Line) -> Guest:
         """Tells the server that a host has joined; an earlier link of the same host is gone."""

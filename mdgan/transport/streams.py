@@ -170,12 +170,13 @@ def may_be_tried(place: str, peer: str) -> bool:
     except ValueError:
         return False
     means_others = named.is_loopback or named.is_unspecified or named.is_multicast
-    return named == _address_of(peer) or not (
+    return named == address_of(peer) or not (
         means_others or named.is_link_local or named.is_reserved
     )
 
 
-def _address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Where a connection comes from, by gRPC's name of it; None on this machine."""
     family, _, rest = unquote(peer).partition(":")
     try:
         found = ipaddress.ip_address(rest.rpartition(":")[0].strip("[]"))

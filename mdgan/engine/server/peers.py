@@ -77,7 +77,7 @@ class Peers:
     def arrived(self, host: int) -> None:
         """Every worker of a live host has what it needs to go on."""
         member = self._members[host]
-        member.arriving = False
+        member.arriving, member.since = False, time.monotonic()
         self.admission.take_part(host)
         if self.has_begun:
             left = len(self.workers())
@@ -293,6 +293,19 @@ class Peers:
             self.shut_out(worker, f"strike {self.strikes.strikes_of(worker)}: {reason}")
         most = max(map(self.strikes.strikes_of, workers), default=0)
         self.drop(host, f"{reason}; strike {most}")
+
+    def give_up_on(self, host: int, waited_seconds: float) -> None:
+        """A host has owed an answer for too long: its link ends, and it may come back later.
+
+        That is a strike of another kind, of which as many put it out. They are forgiven once it
+        has taken part for long enough: the host may be honest, and its machine busy.
+        """
+        member, reason = self._members[host], f"no answer in {waited_seconds:.3g} s"
+        took_part = time.monotonic() - member.since - waited_seconds
+        times = self.admission.give_up(host, waited_seconds, took_part)
+        for worker in list(member.workers) if times >= self.strikes.limit else ():
+            self.shut_out(worker, f"strike {times}: {reason}")
+        self.drop(host, f"{reason}; strike {times}")
 
     def _tell_left(self, text: str) -> None:
         self.observer.note(f"{text}; {len(self.workers())} left")
