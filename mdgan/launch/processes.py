@@ -252,7 +252,7 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
     workers = prepared.settings.num_workers if prepared.algorithm.has_hosts else 0
     all_ranks = range(1, workers + 1)
     manifest = None if claimed.goes_on is None else claimed.goes_on.manifest
-    return Admission(
+    admission = Admission(
         all_ranks if manifest is None or not claimed.takes_over else manifest.workers,
         prepared.identity,
         told,
@@ -262,6 +262,8 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
         None if manifest is None else whereabouts(manifest),
         prepared.credentials,
     )
+    admission.most_classes = prepared.dataset.num_classes or admission.most_classes
+    return admission
 
 
 def _brings_states(prepared: Prepared) -> bool:

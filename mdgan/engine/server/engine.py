@@ -16,7 +16,7 @@ from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.scoring import ScorerLink, Scoring
 from mdgan.engine.server.timelines import Timelines
 from mdgan.engine.settings import RunSettings
-from mdgan.errors import Interrupted
+from mdgan.errors import Folded, Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.storage.state_file import Damaged
 from mdgan.timeouts import Timeouts
@@ -76,6 +76,7 @@ class Engine:
         self.answer_seconds = timeouts.answer
         self._hurries = self._any_spent = False
         self._tells_once = settings.tells_once
+        self._folded = Folded()
         self._spent: dict[int, float] = {}  # worker → ε, of those whose last answer follows
         self._newcomers = Newcomers(peers, checkpoints.kept, self.part.copied)
         self._timelines = Timelines(peers, settings.training.iterations)
@@ -192,7 +193,7 @@ class Engine:
             case Refused():
                 if self.peers.admission.heard_of_successor():  # from a host; the folder knows
                     self._look_at_fence()
-                self.note(f"refused a host: {event.reason}")
+                self._note_refused(event)
             case Asked():
                 self._stop_when_done()
             case None:  # perhaps all hosts have gone to another server
@@ -244,6 +245,11 @@ class Engine:
                 self.peers.leave(host)
             case kind if kind in self._of_part:
                 self._of_part[kind](self, host, message)
+
+    def _note_refused(self, event: Refused) -> None:
+        _, certificate, address = event.caller
+        if line := self._folded.line(f"refused a host: {event.reason}", certificate or address):
+            self.note(line)
 
     def _look_at_fence(self) -> None:
         with contextlib.suppress(OSError):

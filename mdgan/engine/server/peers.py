@@ -145,6 +145,15 @@ class Peers:
         """By live host, what it said of its workers, for the algorithm."""
         return {host: member.told for host, member in self._members.items()}
 
+    def told_of_workers(self, name: str) -> dict[int, Any]:
+        """By worker, what its own host said of it under a name; nothing of other hosts' workers."""
+        found = dict[int, Any]()
+        for host, told in self.told().items():
+            said = told.get(name)
+            if isinstance(said, Mapping):
+                found |= {n: said[str(n)] for n in self.carried(host) if str(n) in said}
+        return found
+
     def holdings(self, workers: Iterable[int] | None = None) -> dict[str, dict[str, Any]]:
         """How many samples workers, by default all that live, hold, and how many of each class."""
         chosen = self.workers() if workers is None else workers
