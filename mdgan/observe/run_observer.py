@@ -2,20 +2,21 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
 from torch import Tensor
 
-from mdgan.errors import NotSaved, printable
+from mdgan.errors import Folded, NotSaved, printable
 from mdgan.gan.losses import finite_means
 from mdgan.observe.progress import Progress, duration
 from mdgan.observe.record_writer import RecordWriter
 from mdgan.observe.snapshots import Sampled, Snapshots
 from mdgan.observe.tracer import Tracer
 from mdgan.observe.trackers import Trackers
+from mdgan.records.audit_log import AuditLog
 from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
 from mdgan.records.rows import Fetching, Losses, Profile, RecordedRow, spent_in_words, typed
 from mdgan.records.run_directory import RunDirectory
@@ -27,6 +28,9 @@ from mdgan.records.values import number as finite
 _log = logging.getLogger(__name__)
 
 _MOST_OF_A_NOTE = 4000
+_MOST_OF_AN_OUTCOME = 500
+_AUDITED = {"left": "leave", "lost": "lost", "shut out": "shut out", "refused": "answer"}
+"""Events that the audit log has, too, with what it calls them."""
 
 
 class Rhythm(NamedTuple):
@@ -54,7 +58,11 @@ class Launched(NamedTuple):
 
 
 class RunObserver:
-    """Records one run: shows how far it is, writes rows, and tells trackers."""
+    """Records one run: shows how far it is, writes rows, and tells trackers.
+
+    Attributes:
+        known: from a rank to the fingerprint of the certificate and the address of its host.
+    """
 
     def __init__(
         self,
@@ -79,6 +87,9 @@ class RunObserver:
         self._progress = Progress(rhythm.iterations)
         self._trackers = trackers or Trackers((), run.path, {})
         self._snapshots = Snapshots(run, sampled, self._write, self.tracer, self._trackers)
+        self._audit_log = AuditLog(run.path)
+        self._folded = Folded()
+        self.known: Callable[[int], tuple[str, str]] = lambda _rank: ("", "")
 
     def note(self, text: str) -> None:
         """Logs one line, in which there may be words of a host."""
@@ -134,6 +145,31 @@ class RunObserver:
         """Records something that happens now and then, such as a swap, in `metrics.jsonl`."""
         about = {"event": name, "iteration": iteration, "seconds": self.seconds(), **details}
         self._append(about)
+        if name in _AUDITED:
+            ranks = details.get("workers") or [details["worker"]]
+            self.audit(_AUDITED[name], str(details.get("reason", "")), iteration, ranks)
+
+    def visited(self, iteration: int, caller: tuple[str, str, str], refusal: str = "") -> None:
+        """Tells of a process that was refused or answered, less often if that happens again.
+
+        Args:
+            caller: what for, the fingerprint of its certificate, its address.
+        """
+        purpose, *known = caller
+        said = f"refused: {refusal}" if refusal else "answered"
+        said = self._folded.line(said, (purpose, *known))
+        if said and refusal:
+            self.note(said.replace("refused", "refused a host", 1))
+        if said:
+            self._add_to_audit_log(purpose, said, iteration, (), *known)
+
+    def audit(self, action: str, outcome: str, iteration: int, ranks: Sequence[int]) -> None:
+        """Adds to the audit log what became of a host's ranks."""
+        self._add_to_audit_log(action, outcome, iteration, ranks, *self.known(ranks[0]))
+
+    def _add_to_audit_log(self, action: str, outcome: str, *about: Any) -> None:
+        words = printable(" ".join(outcome.splitlines()), _MOST_OF_AN_OUTCOME)
+        self._write(lambda: self._audit_log.add(action, words, *about))
 
     def scores(self, iteration: int, record: Mapping[str, Any]) -> None:
         """Records the scores of a generator, as the scorer tells them."""

@@ -1,5 +1,6 @@
 """Who asks for ranks again and again, and does not join."""
 
+import json
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +9,9 @@ from typing import Any
 import pytest
 
 from mdgan.credentials.identity import read_credentials
+from mdgan.credentials.permit import permit_of
 from mdgan.engine.server.peers import Peers
+from mdgan.records.audit_log import AUDIT_LOG_FILE
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Later
 from mdgan.transport.until import Until
@@ -94,3 +97,27 @@ def test_others_still_come_in(tmp_path: Path) -> None:
     server.send_signal(signal.SIGINT)
     assert finish(server).status == 130
     assert "Traceback" not in finish(joins).errors
+    check_audit_log(run, {name: name_of(tmp_path / f"authority/{name}.cred") for name in NAMES})
+
+
+NAMES = ("mallory", "alice")
+
+
+def name_of(credentials: Path) -> str:
+    """The fingerprint of a file's certificate, as the log has it."""
+    identity = read_credentials(credentials)
+    return permit_of(identity.certificate).fingerprint
+
+
+def check_audit_log(run: Path, known: Mapping[str, str]) -> None:
+    """It says who asked and joined, what is repeated less and less often, and its chain holds."""
+    log = [json.loads(line) for line in (run / AUDIT_LOG_FILE).read_text().splitlines()]
+    asked = [e["outcome"] for e in log if known["mallory"] == e["fingerprint"]]
+    assert asked == ["answered", *(f"answered ({n} times so far)" for n in (2, 4, 8, 16))]
+    said = [(e["action"], e["ranks"]) for e in log if known["alice"] == e["fingerprint"]]
+    assert said[:2] == [("ask", []), ("join", [8])]
+    assert {e["address"] for e in log if e["fingerprint"]} == {"127.0.0.1"}
+    assert [e["ranks"] for e in log if e["action"] == "join"] == [[1], [2], [8]]
+    verified = run_here("log", "verify", str(run), cwd=run)
+    assert verified.status == 0
+    assert f"whole, {len(log)} entries" in verified.output

@@ -19,7 +19,7 @@ _MOST_PROMISES = 8
 _AWAY_SECONDS = 60.0
 """How long a host at most stays away that did not answer; then twice as long each time."""
 _FORGIVEN_AFTER = 20
-"""A host has made up for not answering once it took part for so many times as long."""
+"""A host has made up for not answering once it took part 20 times as long."""
 _MOST_CLASSES = 4096
 """For data sets that do not say how many classes they have."""
 _ALLOW_MORE = "rank 0 allows more with --set max_world_size=N"
@@ -338,6 +338,11 @@ class Admission:
     def owner(self, worker: int) -> Owner | None:
         """The host that has a rank, or had it last."""
         return self._owners.get(worker)
+
+    def known_by(self, worker: int) -> tuple[str, str]:
+        """The fingerprint of the certificate and the address of the host that has a rank."""
+        owner = self._owners.get(worker)
+        return (owner.certificate, owner.address) if owner else ("", "")
 
     def holding(self, worker: int) -> dict[str, Any]:
         """How many samples a worker holds, and how many of each class."""

@@ -16,11 +16,11 @@ from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.scoring import ScorerLink, Scoring
 from mdgan.engine.server.timelines import Timelines
 from mdgan.engine.settings import RunSettings
-from mdgan.errors import Folded, Interrupted
+from mdgan.errors import Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.storage.state_file import Damaged
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import Asked, Joined, Lost, Received, Refused, ServerEvent
+from mdgan.transport.base import Asked, Joined, Lost, Received, Refused, ServerEvent, Visited
 
 NONSENSE = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
@@ -76,7 +76,6 @@ class Engine:
         self.answer_seconds = timeouts.answer
         self._hurries = self._any_spent = False
         self._tells_once = settings.tells_once
-        self._folded = Folded()
         self._spent: dict[int, float] = {}  # worker → ε, of those whose last answer follows
         self._newcomers = Newcomers(peers, checkpoints.kept, self.part.copied)
         self._timelines = Timelines(peers, settings.training.iterations)
@@ -193,7 +192,9 @@ class Engine:
             case Refused():
                 if self.peers.admission.heard_of_successor():  # from a host; the folder knows
                     self._look_at_fence()
-                self._note_refused(event)
+                self.observer.visited(self.peers.iteration, event.caller, event.reason)
+            case Visited():
+                self.observer.visited(self.peers.iteration, event.caller)
             case Asked():
                 self._stop_when_done()
             case None:  # perhaps all hosts have gone to another server
@@ -245,11 +246,6 @@ class Engine:
                 self.peers.leave(host)
             case kind if kind in self._of_part:
                 self._of_part[kind](self, host, message)
-
-    def _note_refused(self, event: Refused) -> None:
-        _, certificate, address = event.caller
-        if line := self._folded.line(f"refused a host: {event.reason}", certificate or address):
-            self.note(line)
 
     def _look_at_fence(self) -> None:
         with contextlib.suppress(OSError):

@@ -45,6 +45,7 @@ class Peers:
         self.observer = observer
         self.strikes = Strikes(settings.faults.strikes)
         self.carried, self.owner = admission.carried, admission.owner
+        observer.known = admission.known_by
         self.mean_shard_size = 0.0
         # Where noise hides each client as a whole, none is named.
         privacy = settings.privacy
@@ -71,6 +72,7 @@ class Peers:
         """A host's link is open; its workers take part once they have `arrived`."""
         workers = [int(worker) for worker in hello["workers"]]
         self.admission.joined(host, workers)
+        self.observer.audit("join", "let in", self.iteration, workers)
         believed = sorted(set(workers) - self.admission.shut_out)
         self._members[host] = Member(believed, hello.get("listens"))
 
@@ -144,15 +146,6 @@ class Peers:
     def told(self) -> dict[int, Mapping[str, Any]]:
         """By live host, what it said of its workers, for the algorithm."""
         return {host: member.told for host, member in self._members.items()}
-
-    def told_of_workers(self, name: str) -> dict[int, Any]:
-        """By worker, what its own host said of it under a name; nothing of other hosts' workers."""
-        found = dict[int, Any]()
-        for host, told in self.told().items():
-            said = told.get(name)
-            if isinstance(said, Mapping):
-                found |= {n: said[str(n)] for n in self.carried(host) if str(n) in said}
-        return found
 
     def holdings(self, workers: Iterable[int] | None = None) -> dict[str, dict[str, Any]]:
         """How many samples workers, by default all that live, hold, and how many of each class."""
@@ -295,13 +288,9 @@ class Peers:
 
         It comes back at once, so strikes are what keeps it from doing so without end.
         """
-        member = self._members.get(host)
-        workers = [] if member is None else list(member.workers)
+        workers = list(self.hosts().get(host, ()))
         self.strikes.blame(workers)
-        for worker in filter(self.strikes.is_out, workers):
-            self.shut_out(worker, f"strike {self.strikes.strikes_of(worker)}: {reason}")
-        most = max(map(self.strikes.strikes_of, workers), default=0)
-        self.drop(host, f"{reason}; strike {most}")
+        self._strike(host, reason, {n: self.strikes.strikes_of(n) for n in workers})
 
     def give_up_on(self, host: int, waited_seconds: float) -> None:
         """A host has owed an answer for too long: its link ends, and it may come back later.
@@ -309,12 +298,18 @@ class Peers:
         That is a strike of another kind, of which as many put it out. They are forgiven once it
         has taken part for long enough: the host may be honest, and its machine busy.
         """
-        member, reason = self._members[host], f"no answer in {waited_seconds:.3g} s"
+        member = self._members[host]
         took_part = time.monotonic() - member.since - waited_seconds
         times = self.admission.give_up(host, waited_seconds, took_part)
-        for worker in list(member.workers) if times >= self.strikes.limit else ():
-            self.shut_out(worker, f"strike {times}: {reason}")
-        self.drop(host, f"{reason}; strike {times}")
+        reason = f"no answer in {waited_seconds:.3g} s"
+        self._strike(host, reason, dict.fromkeys(member.workers, times))
+
+    def _strike(self, host: int, reason: str, strikes: Mapping[int, int]) -> None:
+        """Ends the link to a host; its workers with too many strikes are shut out."""
+        for worker, times in strikes.items():
+            if times >= self.strikes.limit:
+                self.shut_out(worker, f"strike {times}: {reason}")
+        self.drop(host, f"{reason}; strike {max(strikes.values(), default=0)}")
 
     def _tell_left(self, text: str) -> None:
         self.observer.note(f"{text}; {len(self.workers())} left")

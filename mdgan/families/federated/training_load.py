@@ -25,6 +25,7 @@ from mdgan.gan.build import Models
 from mdgan.gan.labels import call, num_classes_of
 
 if TYPE_CHECKING:
+    from mdgan.engine.server.peers import Peers
     from mdgan.families.federated.fl_gan import Client
     from mdgan.families.federated.settings import FederatedSettings
 
@@ -34,9 +35,8 @@ Points = Sequence[tuple[int, float]]
 Line = tuple[float, float]
 """Seconds per iteration: a constant, and seconds per sample of the batch; neither is negative."""
 
-CAPABILITIES = "capabilities"
+_CAPABILITIES = "capabilities"
 """Under this name hosts tell what their clients have measured."""
-
 _NOISE = 1.1
 """A client slower than the median by less than this factor may owe that to measurement noise."""
 _TRIES = 3
@@ -84,7 +84,7 @@ def choose_loads(
     """The server's choice of training loads (section 3.4); N counts the clients at the start.
 
     Args:
-        told: by client, what it has measured of itself, as its own host says; see `capabilities`.
+        told: by client, what it has measured of itself; see `told_of_clients`.
     """
     found: dict[int, Load] = {}
     if form.name == "measured":
@@ -173,6 +173,16 @@ def _half(count: int) -> int:
     return (count + 1) // 2
 
 
+def told_of_clients(peers: "Peers") -> dict[int, Any]:
+    """By client, what its own host told of it; what hosts told of others' clients is left out."""
+    found: dict[int, Any] = {}
+    for host, told in peers.told().items():
+        said = told.get(_CAPABILITIES)
+        if isinstance(said, Mapping):
+            found |= {n: said[str(n)] for n in peers.carried(host) if str(n) in said}
+    return found
+
+
 def _capabilities(told: Mapping[int, Any]) -> dict[int, Capability]:
     """What hosts told of their clients, as far as it is well-formed; a host may lie."""
     found: dict[int, Capability] = {}
@@ -202,7 +212,7 @@ def capabilities(
         )
         for rank, client in clients.items()
     }
-    return {CAPABILITIES: msgspec.to_builtins(found)}
+    return {_CAPABILITIES: msgspec.to_builtins(found)}
 
 
 def _seconds(client: "Client", batch_size: int) -> tuple[tuple[int, float], ...]:
