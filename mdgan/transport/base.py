@@ -7,7 +7,7 @@ gone does nothing.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mdgan.messages import Message
 
@@ -34,6 +34,18 @@ LOOPBACK = "127.0.0.1"
 
 RELAY = "server"
 """Where parcels are fetched of a host that other hosts cannot reach."""
+
+
+class Tickets(NamedTuple):
+    """What a host needs in one exchange, beside addresses; the server tells it to no other host.
+
+    Attributes:
+        gives: by taker, what that one shows to fetch its parcel.
+        takes: by giver, what this host shows there.
+    """
+
+    gives: Mapping[int, str]
+    takes: Mapping[int, str]
 
 
 @dataclass(frozen=True)

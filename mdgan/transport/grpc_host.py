@@ -71,8 +71,8 @@ class GrpcHostTransport(HostTransport):
         self._accepts = accepts
         self._from_hosts = accepts_from_hosts
         self._timeouts = timeouts
-        self._parcels = Parcels()
-        self._service = ParcelService(self._parcels, timeouts.swap)
+        self._parcels = Parcels(timeouts.swap)
+        self._service = ParcelService(self._parcels)
         said = {**hello, "purpose": "join", "listens": None}
         if accepts_from_hosts and parcels_at is not None:
             said["listens"] = self._service.serve(parcels_at, identity, timeouts)
@@ -90,7 +90,6 @@ class GrpcHostTransport(HostTransport):
         self._reader.start()
         try:
             welcome = until.take(first)
-            self._service.key = self._key = str(welcome.pop("peers_key", ""))
             self._is_relayed = bool(welcome.pop("relayed", False))
             self.clock_offset_seconds = self._ask_clock()
             self.welcome = welcome
@@ -179,16 +178,21 @@ class GrpcHostTransport(HostTransport):
     def _put(self, frame: Frame) -> bool:
         return self._way.put(frame)
 
-    def _lay_out(self, iteration: int, frames: Mapping[int, Frame]) -> None:
-        if not self._is_relayed:
-            self._parcels.lay_out(self.host, iteration, frames)
+    def _lay_out(
+        self, iteration: int, frames: Mapping[int, Frame], tickets: Mapping[int, str]
+    ) -> None:
+        if self._is_relayed:
+            for taker, frame in frames.items():
+                self._way.put(replace(frame, taker=taker))
+            self._way.put(Frame(Kind.LAIDOUT, iteration, b""))
             return
+        self._parcels.expect(self.host, iteration, tickets)
         for taker, frame in frames.items():
-            self._way.put(replace(frame, taker=taker))
-        self._way.put(Frame(Kind.LAIDOUT, iteration, b""))
+            self._parcels.put(self.host, taker, frame)
+        self._parcels.laid_out(self.host, iteration)
 
-    def _fetch(self, giver: int, iteration: int, address: Any) -> Frame:
-        order = Order(giver=giver, iteration=iteration, taker=self.host, key=self._key)
+    def _fetch(self, giver: int, iteration: int, address: Any, ticket: str) -> Frame:
+        order = Order(giver=giver, iteration=iteration, taker=self.host, ticket=ticket)
         if address == RELAY:
             return fetch(self._channel, order, self._from_hosts, self._swap_seconds)
         if not isinstance(address, str):

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import json
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,9 +29,8 @@ from mdgan.transport.frames import (
     frames_of,
     next_frame,
 )
-from mdgan.transport.links_pb2 import Hello, Nothing, Piece, Time, Welcome
+from mdgan.transport.links_pb2 import Nothing, Piece, Time, Welcome
 from mdgan.transport.parcel_service import ParcelService
-from mdgan.transport.parcels import Parcels
 from mdgan.transport.plain_socket import Door, PlainSocket
 from mdgan.transport.server_end import Guest, ServerTransport
 from mdgan.transport.streams import (
@@ -126,7 +124,7 @@ class GrpcServerTransport(ServerTransport):
         parcels_from: AcceptsFrom,
         timeouts: Timeouts,
     ) -> None:
-        super().__init__(admit)
+        super().__init__(admit, timeouts.swap)
         self._identity = identity
         # A certificate that the server has, too, is in a file that all machines share.
         self._shared = None if identity is None else permit_of(identity.certificate).fingerprint
@@ -137,13 +135,10 @@ class GrpcServerTransport(ServerTransport):
         self._watchers: set[threading.Event] = set()
         self._looked = 0.0
         self._doors = itertools.count()
-        self._parcels = Parcels()
-        parcels = ParcelService(self._parcels, timeouts.swap)
-        parcels.key = self._peers_key = secrets.token_hex(32)
         self._health = health.HealthServicer()
         self._server = grpc.server(
             Threads(),
-            handlers=[self._handler(), parcels.handler()],
+            handlers=[self._handler(), ParcelService(self.parcels).handler()],
             options=options(timeouts),
             maximum_concurrent_rpcs=MOST_CALLS,
         )
@@ -177,7 +172,7 @@ class GrpcServerTransport(ServerTransport):
     def lose(self, guest: Guest, reason: str, *, lied: bool = False) -> None:
         """A host is gone, and so are the parcels that it would have laid out here."""
         super().lose(guest, reason, lied=lied)
-        self._parcels.leave(guest.host)
+        self.parcels.leave(guest.host)
 
     def _shut_out_revoked(self) -> None:
         with self._lock:
@@ -189,30 +184,30 @@ class GrpcServerTransport(ServerTransport):
                 guest.line.cut()
 
     def _handler(self) -> grpc.GenericRpcHandler:
-        answers, welcome = Hello.FromString, Welcome.SerializeToString
+        nothing, welcome = Nothing.FromString, Welcome.SerializeToString
         return grpc.method_handlers_generic_handler(
             "mdgan.Server",
             {
-                "Ask": grpc.unary_unary_rpc_method_handler(self._ask, answers, welcome),
-                "Watch": grpc.unary_stream_rpc_method_handler(self._watch, answers, welcome),
+                "Ask": grpc.unary_unary_rpc_method_handler(self._ask, nothing, welcome),
+                "Watch": grpc.unary_stream_rpc_method_handler(self._watch, nothing, welcome),
                 "TakePart": grpc.stream_stream_rpc_method_handler(
                     self._take_part, Piece.FromString, None
                 ),
                 "Clock": grpc.unary_unary_rpc_method_handler(
                     lambda _, __: Time(seconds=time.monotonic()),
-                    Nothing.FromString,
+                    nothing,
                     Time.SerializeToString,
                 ),
             },
         )
 
-    def _ask(self, request: Hello, context: grpc.ServicerContext) -> Welcome:
-        answer = self._answer(_read(request.fields), "ask", self._permit(context), context)
+    def _ask(self, _request: Nothing, context: grpc.ServicerContext) -> Welcome:
+        answer = self._answer({}, "ask", self._permit(context), context)
         return Welcome(fields=json.dumps(answer))
 
-    def _watch(self, request: Hello, context: grpc.ServicerContext) -> Iterator[Welcome]:
+    def _watch(self, _request: Nothing, context: grpc.ServicerContext) -> Iterator[Welcome]:
         """Lasts until the other end is gone, or the server ends."""
-        answer = self._answer(_read(request.fields), "watch", self._permit(context), context)
+        answer = self._answer({}, "watch", self._permit(context), context)
         ended = threading.Event()
         with self._lock:
             self._watchers.add(ended)
@@ -239,7 +234,7 @@ class GrpcServerTransport(ServerTransport):
         accepts, parcels = self._accepts_from(hello), self._parcels_from(hello)
         place = self._place_of(hello, peer) if parcels else None
         relayed = place == RELAY
-        added = {"peers_key": self._peers_key, "relayed": relayed}
+        added: dict[str, Any] = {"relayed": relayed}
         outbox: Outbox | PlainSocket = Outbox()
         come: Callable[[Mapping[str, Most]], Iterator[Frame]] = partial(frames_of, pieces)
         if not peer.startswith("unix:"):
@@ -268,7 +263,6 @@ class GrpcServerTransport(ServerTransport):
     ) -> None:
         """Takes in what a host sends, until it says goodbye or is gone."""
         reason, lied = "it said goodbye", False
-        laid_out: dict[int, Frame] = {}
         expected = {**accepts, **parcels}
         most_bytes = max((most.body_bytes for most in parcels.values()), default=0)
         if parcels:
@@ -279,13 +273,10 @@ class GrpcServerTransport(ServerTransport):
                 if not rates.allows(frame.kind):
                     raise WireError(f"{frame.kind} messages come too often")
                 if frame.kind == Kind.LAIDOUT:
-                    self._parcels.lay_out(guest.host, frame.iteration, laid_out)
-                    laid_out = {}
+                    self.parcels.laid_out(guest.host, frame.iteration)
                 elif frame.kind in parcels:
-                    laid_out[frame.taker] = frame
                     # Its workers are shared out among takers: all together are not more than one.
-                    if sum(len(parcel.body) for parcel in laid_out.values()) > most_bytes:
-                        raise WireError("it lays out more than it can have")
+                    self.parcels.put(guest.host, frame.taker, frame, most_bytes)
                 else:
                     guest.await_room(_MOST_UNTAKEN_BYTES)
                     self.take_in(guest, frame)
@@ -382,12 +373,3 @@ class GrpcServerTransport(ServerTransport):
         finally:
             channel.close()
         return True
-
-
-def _read(text: str) -> Mapping[str, Any]:
-    """A JSON object; an empty one for anything else."""
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return fields if isinstance(fields, dict) else {}

@@ -1,6 +1,5 @@
 """Parcels over gRPC: one service hands them out, and hosts fetch from it."""
 
-import hmac
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,15 +16,10 @@ _MOST_CALLS = 256
 
 
 class ParcelService:
-    """Hands out parcels to hosts that the same server has let in.
+    """Hands out parcels to hosts that show the ticket for one."""
 
-    They know its `key`; as long as that is empty, no host gets anything.
-    """
-
-    def __init__(self, parcels: Parcels, timeout_seconds: float) -> None:
-        self.key = ""
+    def __init__(self, parcels: Parcels) -> None:
         self._parcels = parcels
-        self._timeout_seconds = timeout_seconds
         self._server: grpc.Server | None = None
 
     def serve(self, place: str, identity: Identity | None, timeouts: Timeouts) -> str:
@@ -51,11 +45,9 @@ class ParcelService:
         return grpc.method_handlers_generic_handler("mdgan.Parcels", {"Fetch": fetch})
 
     def _fetch(self, order: Order, context: grpc.ServicerContext) -> Iterator[bytes]:
-        if not self.key or not hmac.compare_digest(order.key.encode(), self.key.encode()):
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, "its key is not that of this run")
         of = order.giver, order.iteration, order.taker
         try:
-            frame = self._parcels.wait_for(*of, self._timeout_seconds)
+            frame = self._parcels.wait_for(*of, order.ticket)
         except NothingThere as error:
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         yield from frame.pieces

@@ -1,8 +1,10 @@
 """The server's end over every transport: who is in, what has come, who is gone."""
 
+import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from mdgan.errors import one_line
@@ -19,6 +21,7 @@ from mdgan.transport.base import (
     Traffic,
 )
 from mdgan.transport.frames import Frame, decode, encode
+from mdgan.transport.parcels import Parcels
 from mdgan.transport.until import Inbox, Until
 
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -79,10 +82,12 @@ class ServerTransport:
 
     Attributes:
         own_address: of this machine, where hosts can reach it besides.
+        parcels: those that hosts lay out here, for other hosts.
     """
 
-    def __init__(self, admit: Admit) -> None:
+    def __init__(self, admit: Admit, swap_seconds: float) -> None:
         self.traffic = Traffic()
+        self.parcels = Parcels(swap_seconds)
         self.own_address = LOOPBACK
         self._admit = admit
         self._inbox: Inbox[tuple[ServerEvent, Guest | None, int]] = Inbox()
@@ -121,6 +126,21 @@ class ServerTransport:
                 self.traffic.received[str(event.message.kind)] += event.num_bytes
             return event
         return None
+
+    def order_exchange(
+        self, iteration: int, pairs: Iterable[tuple[int, int]]
+    ) -> dict[tuple[int, int], str]:
+        """Makes a random ticket for each pair of a giver and a taker.
+
+        Whoever shows it gets the parcel, so only those two may be told.
+        """
+        tickets = {pair: secrets.token_hex(16) for pair in pairs if len(set(pair)) > 1}
+        by_giver: defaultdict[int, dict[int, str]] = defaultdict(dict)
+        for (giver, taker), ticket in tickets.items():
+            by_giver[giver][taker] = ticket
+        for giver, own in by_giver.items():
+            self.parcels.expect(giver, iteration, own)
+        return tickets
 
     def drop(self, host: int) -> None:
         """Ends the link to a host that is no longer needed; no `Lost` follows."""

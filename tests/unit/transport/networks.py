@@ -17,7 +17,15 @@ from mdgan.credentials.revocations import Revocations
 from mdgan.launch.find import find_server
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import Admit, HostEvent, Joined, Received, Refused, ServerEvent
+from mdgan.transport.base import (
+    Admit,
+    HostEvent,
+    Joined,
+    Received,
+    Refused,
+    ServerEvent,
+    Tickets,
+)
 from mdgan.transport.frames import Most
 from mdgan.transport.grpc_host import GrpcHostTransport
 from mdgan.transport.grpc_server import AcceptsFrom, GrpcServerTransport
@@ -172,6 +180,18 @@ def giver_and_taker(network: Network) -> Pair:
     """A giver, 1, a taker, 2, and where they hand out parcels."""
     hosts = {number: network.join(number, {}) for number in (1, 2)}
     return hosts[1], hosts[2], listening(network, hosts)
+
+
+def ordered(network: Network, iteration: int, *pairs: tuple[int, int]) -> dict[int, Tickets]:
+    """Givers are to hand something to takers: the tickets of each host."""
+    made = network.server.order_exchange(iteration, pairs)
+    return {
+        host: Tickets(
+            {taker: ticket for (giver, taker), ticket in made.items() if giver == host},
+            {giver: ticket for (giver, taker), ticket in made.items() if taker == host},
+        )
+        for host in {host for pair in pairs for host in pair}
+    }
 
 
 def expect(end: ServerTransport | HostTransport, kind: type[Event]) -> Event:

@@ -35,6 +35,7 @@ from tests.unit.transport.networks import (
     host_of,
     listening,
     note,
+    ordered,
     refusal,
     value_of,
 )
@@ -74,8 +75,9 @@ def test_hosts_of_the_same_authority_come_in_and_exchange(
 ) -> None:
     hosts = {1: join(network, folder, "worker", 1), 3: join(network, folder, "three", 3, 4)}
     addresses = listening(network, hosts)
-    hosts[1].exchange(4, {3: note(4, 4.0)}, [], addresses)
-    assert value_of(hosts[3].exchange(4, {}, [1], addresses)[1]) == 4.0
+    tickets = ordered(network, 4, (1, 3))
+    hosts[1].exchange(4, {3: note(4, 4.0)}, [], addresses, tickets[1])
+    assert value_of(hosts[3].exchange(4, {}, [1], addresses, tickets[3])[1]) == 4.0
     echo(network, hosts[3], 3)
     for host in hosts.values():
         host.close()

@@ -199,7 +199,7 @@ class Way:
 
 
 def test_json_that_waits_counts_as_what_it_takes_in_memory() -> None:
-    server = ServerTransport(lambda _: {})
+    server = ServerTransport(lambda _: {}, LONG)
     guest = server.let_in(1, {}, Way())
     frame = encode(NASTY["lists"])
     server.take_in(guest, frame)

@@ -15,7 +15,7 @@ from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import Joined, Lost, Refused
 from mdgan.transport.frames import Frame, Most, encode
-from mdgan.transport.links_pb2 import Hello, Piece, Welcome
+from mdgan.transport.links_pb2 import Nothing, Piece, Welcome
 from mdgan.transport.streams import ASK, TAKE_PART, WATCH, open_channel
 from tests.processes import wait_until
 from tests.unit.transport.networks import (
@@ -154,9 +154,9 @@ class Stranger:
         return grpc.StatusCode.OK
 
     def say(self, fields: str) -> grpc.StatusCode:
-        ask = self.channel.unary_stream(ASK, Hello.SerializeToString, Welcome.FromString)
+        ask = self.channel.unary_stream(ASK, Welcome.SerializeToString, Welcome.FromString)
         try:
-            list(ask(Hello(fields=fields), timeout=LONG))
+            list(ask(Welcome(fields=fields), timeout=LONG))
         except grpc.RpcError as error:
             return error.code()
         return grpc.StatusCode.OK
@@ -268,9 +268,9 @@ def test_more_calls_than_there_may_be_are_refused_and_hosts_go_on(
     network = GrpcNetwork(place="127.0.0.1:0")
     hosts = joined(network, 1)
     stranger = Stranger(network)
-    watch = stranger.channel.unary_stream(WATCH, Hello.SerializeToString, Welcome.FromString)
+    watch = stranger.channel.unary_stream(WATCH, Nothing.SerializeToString, Welcome.FromString)
     refused = threading.Event()
-    calls: list[Any] = [watch(Hello(fields="{}")) for _ in range(20)]
+    calls: list[Any] = [watch(Nothing()) for _ in range(20)]
 
     def note(call: Any) -> None:
         if call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
