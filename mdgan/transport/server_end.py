@@ -132,7 +132,7 @@ class ServerTransport:
     ) -> dict[tuple[int, int], str]:
         """Makes a random ticket for each pair of a giver and a taker.
 
-        Whoever shows it gets the parcel, so only those two may be told.
+        A process that shows it gets the parcel, so only those two may be told.
         """
         tickets = {pair: secrets.token_hex(16) for pair in pairs if len(set(pair)) > 1}
         by_giver: defaultdict[int, dict[int, str]] = defaultdict(dict)
