@@ -1,5 +1,6 @@
 """Parcels over gRPC: one service hands them out, and hosts fetch from it."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -8,27 +9,42 @@ import grpc
 from mdgan.credentials.identity import Identity
 from mdgan.timeouts import Timeouts
 from mdgan.transport.frames import Frame, Most, WireError, next_frame
+from mdgan.transport.guard import MOST_CALLS, Access, Guard
 from mdgan.transport.links_pb2 import Order, Piece
 from mdgan.transport.parcels import NothingThere, Parcels
+from mdgan.transport.quotas import Lines
 from mdgan.transport.streams import CLOSE_SECONDS, FETCH, Threads, listen, options, reason_of
 
-_MOST_CALLS = 256
+_log = logging.getLogger(__name__)
 
 
 class ParcelService:
     """Hands out parcels to hosts that show the ticket for one."""
 
-    def __init__(self, parcels: Parcels) -> None:
+    def __init__(self, parcels: Parcels, guard: Guard) -> None:
         self._parcels = parcels
+        self._guard = guard
         self._server: grpc.Server | None = None
+
+    @classmethod
+    def of_host(cls, parcels: Parcels, access: Access) -> "ParcelService":
+        """For a host, whose log tells whom it refuses."""
+        lines = Lines()
+
+        def tell(identity: str, reason: str) -> None:
+            if (line := lines.folded(identity, reason)) is not None:
+                _log.warning("refused to hand out discriminators: %s", line)
+
+        return cls(parcels, Guard(access, tell))
 
     def serve(self, place: str, identity: Identity | None, timeouts: Timeouts) -> str:
         """Opens a port, or a socket, for parcels alone; see `listen`."""
         self._server = grpc.server(
             Threads(),
             handlers=[self.handler()],
-            options=options(timeouts),
-            maximum_concurrent_rpcs=_MOST_CALLS,
+            interceptors=[self._guard],
+            options=options(timeouts, 1),
+            maximum_concurrent_rpcs=2 * MOST_CALLS,
         )
         found = listen(self._server, place, identity)
         self._server.start()
@@ -50,6 +66,7 @@ class ParcelService:
             frame = self._parcels.wait_for(*of, order.ticket)
         except NothingThere as error:
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        self._guard.does_not_count(context)
         yield from frame.pieces
         self._parcels.fetched(*of)
 

@@ -29,6 +29,7 @@ from mdgan.transport.base import (
 from mdgan.transport.frames import Most
 from mdgan.transport.grpc_host import GrpcHostTransport
 from mdgan.transport.grpc_server import AcceptsFrom, GrpcServerTransport
+from mdgan.transport.guard import Access
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.memory import MemoryNetwork
 from mdgan.transport.server_end import ServerTransport
@@ -52,8 +53,14 @@ def admit_all(_hello: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"generation": 1}
 
 
-def accept_all(_hello: Mapping[str, Any]) -> Mapping[str, Most]:
+def accept_all(_num_workers: int) -> Mapping[str, Most]:
     return ACCEPTS
+
+
+def access(identity: Identity | None = None, revocations: Revocations | None = None) -> Access:
+    """What a process with some credentials lets others do."""
+    none = Revocations(None, b"")
+    return Access(identity, revocations or none, most_ranks=33, hello_bytes=lambda _: 1 << 16)
 
 
 def note(iteration: int, value: float = 0.0, size: int = 3, **fields: Any) -> Message:
@@ -96,8 +103,7 @@ class GrpcNetwork:
         usual = f"unix:{self._folder.name}/server" if identity is None else "127.0.0.1:0"
         self.server: ServerTransport = GrpcServerTransport(
             [place or usual],
-            identity,
-            revocations or Revocations(None, b""),
+            access(identity, revocations),
             admit,
             accepts_from,
             lambda _: FROM_HOSTS,
@@ -259,7 +265,7 @@ def host_of(
     def attempt(place: str, until: Until) -> GrpcHostTransport:
         return GrpcHostTransport(
             place,
-            identity,
+            access(identity),
             said,
             ACCEPTS,
             FROM_HOSTS,
