@@ -256,6 +256,7 @@ def host_of(
     interrupted: threading.Event | None = None,
     places: Sequence[str] = (),
     identity: Identity | None = None,
+    revocations: Revocations | None = None,
 ) -> GrpcHostTransport:
     """Joins as `mdgan.launch.links` does."""
     identity = identity or network.identity
@@ -265,7 +266,7 @@ def host_of(
     def attempt(place: str, until: Until) -> GrpcHostTransport:
         return GrpcHostTransport(
             place,
-            access(identity),
+            access(identity, revocations),
             said,
             ACCEPTS,
             FROM_HOSTS,
