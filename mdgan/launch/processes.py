@@ -262,7 +262,8 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
         None if manifest is None else whereabouts(manifest),
         prepared.credentials,
     )
-    admission.most_classes = prepared.dataset.num_classes or admission.most_classes
+    num_classes = prepared.dataset.num_classes or 0
+    admission.most_classes = max(admission.most_classes, num_classes)
     return admission
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import asdict
 from torch import Tensor
 
-from mdgan.errors import Folded, NotSaved, printable
+from mdgan.errors import NotSaved, printable
 from mdgan.gan.losses import finite_means
 from mdgan.observe.progress import Progress, duration
 from mdgan.observe.record_writer import RecordWriter
@@ -88,7 +88,6 @@ class RunObserver:
         self._trackers = trackers or Trackers((), run.path, {})
         self._snapshots = Snapshots(run, sampled, self._write, self.tracer, self._trackers)
         self._audit_log = AuditLog(run.path)
-        self._folded = Folded()
         self.known: Callable[[int], tuple[str, str]] = lambda _rank: ("", "")
 
     def note(self, text: str) -> None:
@@ -149,19 +148,14 @@ class RunObserver:
             ranks = details.get("workers") or [details["worker"]]
             self.audit(_AUDITED[name], str(details.get("reason", "")), iteration, ranks)
 
-    def visited(self, iteration: int, caller: tuple[str, str, str], refusal: str = "") -> None:
-        """Tells of a process that was refused or answered, less often if that happens again.
+    def visited(self, outcome: str, iteration: int, caller: tuple[str, str, str]) -> None:
+        """Adds to the audit log what a process that has no ranks was told.
 
         Args:
             caller: what for, the fingerprint of its certificate, its address.
         """
         purpose, *known = caller
-        said = f"refused: {refusal}" if refusal else "answered"
-        said = self._folded.line(said, (purpose, *known))
-        if said and refusal:
-            self.note(said.replace("refused", "refused a host", 1))
-        if said:
-            self._add_to_audit_log(purpose, said, iteration, (), *known)
+        self._add_to_audit_log(purpose, outcome, iteration, (), *known)
 
     def audit(self, action: str, outcome: str, iteration: int, ranks: Sequence[int]) -> None:
         """Adds to the audit log what became of a host's ranks."""

@@ -41,6 +41,18 @@ RELAY = "server"
 """Where parcels are fetched of a host that other hosts cannot reach."""
 
 
+class Tickets(NamedTuple):
+    """What a host needs in one exchange, beside addresses; the server tells it to no other host.
+
+    Attributes:
+        gives: by taker, what that one shows to fetch its parcel.
+        takes: by giver, what this host shows there.
+    """
+
+    gives: Mapping[int, str]
+    takes: Mapping[int, str]
+
+
 @dataclass(frozen=True)
 class Received:
     """A message of a host, by its number, or of `SERVER` arrived; it took so many bytes."""
@@ -70,7 +82,7 @@ class Lost:
     lied: bool = False
 
 
-class Caller(NamedTuple):
+class Visitor(NamedTuple):
     """What a call was for, the fingerprint of its certificate, its address; empty: not known."""
 
     purpose: str = "join"
@@ -83,14 +95,15 @@ class Refused:
     """A host that wanted to join, to ask or to watch was not admitted."""
 
     reason: str
-    caller: Caller = field(default=Caller(), compare=False)
+    visitor: Visitor = field(default=Visitor(), compare=False)
 
 
 @dataclass(frozen=True)
 class Visited:
     """A process that does not take part was told what it asked for."""
 
-    caller: Caller
+    visitor: Visitor
+    outcome: str
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def test_a_newcomer_tells_of_no_more_classes_than_there_are(tmp_path: Path) -> N
     liar = Hostile(FEEDBACK, from_iteration=2, brings=Stranger([9], hello=counts))
     ran = hostile_run(tmp_path, liar)
     assert not ran.harm
-    assert "rank 9 tells of 330000 classes, the run has at most 10" in ran.refusals[0]
+    assert "rank 9 tells of 330000 classes, the run has at most 1000" in ran.refusals[0]
     assert "say NUM_CLASSES in the dataset file" in ran.refusals[0]
     assert (ran.folder / "metrics.jsonl").stat().st_size < 100_000
 

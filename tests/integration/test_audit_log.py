@@ -6,8 +6,10 @@ from pathlib import Path
 from mdgan.records.audit_log import AUDIT_LOG_FILE, verify
 from tests.processes import run_here
 
-TRAIN = ("train", "--transport", "memory", "--world-size", "3", "--batch-size", "4")
-TRAIN += ("--threads", "1", "--sample-interval", "0", "--checkpoint-interval", "2", "--out", "run")
+TRAIN = (
+    *("train", "--transport", "memory", "--world-size", "3", "--batch-size", "4"),
+    *("--threads", "1", "--sample-interval", "0", "--checkpoint-interval", "2", "--out", "run"),
+)
 
 
 def test_it_goes_on_when_a_run_goes_on(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ _AWAY_SECONDS = 60.0
 """How long a host at most stays away that did not answer; then twice as long each time."""
 _FORGIVEN_AFTER = 20
 """A host has made up for not answering once it took part 20 times as long."""
-_MOST_CLASSES = 4096
-"""For data sets that do not say how many classes they have."""
+_MOST_CLASSES = 1000
+"""If the data set does not say that it has more; hosts may find groups themselves."""
 _ALLOW_MORE = "rank 0 allows more with --set max_world_size=N"
 _MALFORMED = "its hello is malformed; use the same version of mdgan everywhere"
 

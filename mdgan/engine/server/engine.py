@@ -192,9 +192,11 @@ class Engine:
             case Refused():
                 if self.peers.admission.heard_of_successor():  # from a host; the folder knows
                     self._look_at_fence()
-                self.observer.visited(self.peers.iteration, event.caller, event.reason)
+                self.note(f"refused a host: {event.reason}")
+                about = f"refused: {event.reason}", self.peers.iteration, event.visitor
+                self.observer.visited(*about)
             case Visited():
-                self.observer.visited(self.peers.iteration, event.caller)
+                self.observer.visited(event.outcome, self.peers.iteration, event.visitor)
             case Asked():
                 self._stop_when_done()
             case None:  # perhaps all hosts have gone to another server

@@ -53,7 +53,7 @@ def make_peers(
     admission = Admission(range(1, num_workers + 1), IDENTITY, WELCOME, return_seconds, **how)
     observer = observer or cast(RunObserver, notes or Notes())
     settings = RunSettings(strikes=strikes)
-    return Peers(admission, ServerTransport(admission.admit), observer, settings)
+    return Peers(admission, ServerTransport(admission.admit, 60.0), observer, settings)
 
 
 def hello(*workers: int, samples: int = 100, **differences: Any) -> dict[str, Any]:

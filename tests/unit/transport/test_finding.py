@@ -13,7 +13,7 @@ import pytest
 
 from mdgan.errors import BadInput, Interrupted
 from mdgan.launch.find import check_generation, find_server
-from mdgan.transport.base import Joined, Refused
+from mdgan.transport.base import Joined, Refused, Visited
 from mdgan.transport.streams import Threads
 from mdgan.transport.until import Until
 from mdgan.transport.visit import ask, watch
@@ -184,6 +184,7 @@ def opened_with() -> Mapping[str, Any]:
 
 def test_a_process_that_asks_is_answered_and_is_no_host(network: GrpcNetwork) -> None:
     assert ask_at(network.place) == {"generation": 3, "settings": {"seed": 7}, "purpose": "ask"}
+    assert isinstance(network.server.receive(LONG), Visited)
     assert network.server.receive(SOON) is None
 
 
