@@ -284,10 +284,7 @@ class Peers:
         return hosts
 
     def blame(self, host: int, reason: str) -> None:
-        """A host has said what no host of the run would: its link ends, and it has a strike more.
-
-        It comes back at once, so strikes are what keeps it from doing so without end.
-        """
+        """A host has said what no host of the run would: its link ends, which is a strike."""
         workers = list(self.hosts().get(host, ()))
         self.strikes.blame(workers)
         self._strike(host, reason, {n: self.strikes.strikes_of(n) for n in workers})
@@ -370,11 +367,7 @@ class Peers:
                 )
 
     def refused(self, worker: int, reason: str) -> None:
-        """A worker's answer could not be used; it is shut out if it has used up its strikes.
-
-        A refusal that is no strike may be followed by any number of others: they are told less and
-        less often, the 1st, 2nd, 4th, 8th, … of a worker.
-        """
+        """A worker's answer could not be used; what is no strike is told less and less often."""
         self._count("refused", [worker])
         strikes = self.strikes.strikes_of(worker)
         self._num_excused[worker] += not strikes
