@@ -234,7 +234,8 @@ def test_a_host_tells_once_for_each_question(bench: MakeBench) -> None:
     made.tell(1, statistics(1).tensors())
     made.tell(2, statistics(2).tensors())
     for _ in range(20):
-        made.tell(2, statistics(7).tensors())
+        with pytest.raises(ValueError, match="was not asked"):
+            made.tell(2, statistics(7).tensors())
     made.lose(1)
     assert made.handed().num_samples == 40
     assert made.scorer.receive(0) is None, "the scorer is told of a sum once"
