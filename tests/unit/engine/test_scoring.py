@@ -220,7 +220,11 @@ def test_a_host_that_comes_back_is_asked_again_unless_it_has_told(bench: MakeBen
 def test_statistics_that_are_none_are_refused_at_once(bench: MakeBench) -> None:
     made = bench(1, 2, 3, 4)
     whole = statistics(1).tensors()
-    wrong = {}, {**whole, "first.total": torch.zeros(2)}, {"x": torch.zeros(2)}
+    wrong: list[dict[str, Tensor]] = [
+        {},
+        {**whole, "first.total": torch.zeros(2)},
+        {"x": torch.zeros(2)},
+    ]
     for host, tensors in enumerate(wrong, 2):
         with pytest.raises(BadInput, match="damaged statistics"):
             made.tell(host, tensors)
