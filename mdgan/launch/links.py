@@ -75,7 +75,7 @@ def open_server(
 
     try:
         server = GrpcServerTransport(
-            places, access(prepared), admit, from_host, between_hosts, timeouts
+            places, access(prepared, serves=True), admit, from_host, between_hosts, timeouts
         )
     except CannotListen as error:
         raise BadInput(f"{error}: cannot listen there any more; start again") from error
@@ -86,14 +86,14 @@ def open_server(
     return server
 
 
-def access(prepared: Prepared) -> "Access":
+def access(prepared: Prepared, *, serves: bool) -> "Access":
     """Whom a process of this machine lets call it, and how much."""
     from mdgan.transport.guard import Access
 
     identity, classes = prepared.credentials, prepared.dataset.num_classes
     return Access(
         identity,
-        read_revocations(prepared.link_settings.links, identity),
+        read_revocations(prepared.link_settings.links, identity, serves=serves),
         most_ranks(prepared.settings, prepared.launch),
         partial(message_sizes.hello_bytes, prepared.identity, classes),
     )
@@ -125,7 +125,7 @@ def connector(
         from mdgan.transport.grpc_host import GrpcHostTransport
         from mdgan.transport.streams import CannotListen
 
-        until, allowed = Until(timeout_seconds, interrupted), access(prepared)
+        until, allowed = Until(timeout_seconds, interrupted), access(prepared, serves=False)
 
         def attempt(place: str, until: Until) -> HostTransport:
             host = GrpcHostTransport(

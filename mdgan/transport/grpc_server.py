@@ -43,7 +43,6 @@ from mdgan.transport.streams import (
 )
 from mdgan.transport.until import Until
 
-_HELLO_SECONDS = 5.0
 _REACH_SECONDS = 2.0
 _LOOK_SECONDS = 1.0
 _SMALL = Most(256, 256, unasked=8)
@@ -251,23 +250,16 @@ class GrpcServerTransport(ServerTransport):
         """Reads a hello and lets its host in, or ends the call; nothing else of it is kept."""
         caller = self._guard.caller(context)
         most_bytes = self._access.hello_bytes(caller.num_ranks)
-        in_time = threading.Timer(_HELLO_SECONDS, context.cancel)
-        in_time.start()
         try:
             first = next_frame(pieces, {Kind.HELLO: Most(most_bytes, most_bytes)})
+            assert first is not None, "the guard has seen how it begins"
+            with self._admitting:
+                hello = decode(first).fields
+                welcome = self._answer(hello, "join", context)
+                told = {name: hello.get(name) for name in ("host", "workers", "listens")}
+                del hello
         except (WireError, grpc.RpcError) as error:
-            reason = str(error) or "it sent no hello"
-            self._guard.refuse(caller, context, reason, grpc.StatusCode.INVALID_ARGUMENT)
-        finally:
-            in_time.cancel()
-        with self._admitting:
-            try:
-                hello = {} if first is None else decode(first).fields
-            except WireError as error:
-                self._guard.refuse(caller, context, str(error), grpc.StatusCode.INVALID_ARGUMENT)
-            welcome = self._answer(hello, "join", context)
-            told = {name: hello.get(name) for name in ("host", "workers", "listens")}
-            del hello
+            self._guard.refuse(caller, context, str(error), grpc.StatusCode.INVALID_ARGUMENT)
         num_workers = len(told["workers"] or ())
         accepts, parcels = self._accepts_from(num_workers), self._parcels_from(num_workers)
         told["listens"] = self._place_of(told, context.peer()) if parcels else None

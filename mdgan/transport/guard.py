@@ -4,12 +4,12 @@ A caller is known by its certificate, or by its address if it shows none of its 
 follow from the ranks that it may have, as its certificate or the settings say.
 """
 
-import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, NoReturn
 
 import grpc
@@ -30,7 +30,7 @@ A_SECOND, IN_A_ROW = 20.0, 20
 _JOINS_A_SECOND = 0.5
 """Each that is let in leaves some lines in the run's records."""
 _SMALL_BYTES = 1 << 12
-_QUESTION_SECONDS = 5.0
+_FIRST_SECONDS = 5.0
 
 
 class Access(NamedTuple):
@@ -168,28 +168,39 @@ class Guard(grpc.ServerInterceptor):
     def _answers(
         self, kind: str, handler: Any, requests: Iterator[Any], context: Any
     ) -> Iterator[Any]:
-        with self._let_in(kind, context):
-            asked = requests if handler.request_streaming else _first(requests, context)
-            answers = _behaviour(handler)(asked, context)
-            yield from answers if handler.response_streaming else (answers,)
-
-    @contextlib.contextmanager
-    def _let_in(self, kind: str, context: Any) -> Iterator[None]:
-        """A call, as long as it is answered; ends it at once if it is one too many."""
+        """Lets a call in, as long as it is answered; ends it at once if it is one too many."""
         caller = self.caller(context)
-        if self.is_revoked(caller):
-            name = "" if caller.permit is None else caller.permit.name
-            self.refuse(caller, context, f"its certificate ({name}) was revoked")
+        if caller.permit is not None and self.is_revoked(caller):
+            reason = f"its certificate ({caller.permit.name}) was revoked"
+            self.refuse(caller, context, reason)
         if refusal := self._enter(caller, kind, context):
             self.refuse(caller, context, refusal, grpc.StatusCode.RESOURCE_EXHAUSTED)
         try:
-            yield
+            first = self._first(caller, requests, context)
+            if handler.request_streaming:
+                yield from handler.stream_stream(chain((first,), requests), context)
+            elif handler.response_streaming:
+                yield from handler.unary_stream(first, context)
+            else:
+                yield handler.unary_unary(first, context)
         finally:
             with self._lock:
                 own = self._open[caller.identity]
                 del own[context]
                 if not own:
                     del self._open[caller.identity]
+
+    def _first(self, caller: Caller, requests: Iterator[Any], context: Any) -> Any:
+        """What a call begins with, which must come in time."""
+        in_time = threading.Timer(_FIRST_SECONDS, context.cancel)
+        in_time.start()
+        try:
+            return next(requests)
+        except (StopIteration, grpc.RpcError):
+            reason = "it asks nothing, or nothing that can be read"
+            self.refuse(caller, context, reason, grpc.StatusCode.INVALID_ARGUMENT)
+        finally:
+            in_time.cancel()
 
     def _enter(self, caller: Caller, kind: str, context: Any) -> str:
         """Counts a call; why it is one too many, or empty."""
@@ -215,26 +226,8 @@ class Guard(grpc.ServerInterceptor):
         return ""
 
 
-def _behaviour(handler: Any) -> Callable[[Any, Any], Any]:
-    kinds = handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream
-    (behaviour,) = filter(None, kinds)
-    return behaviour  # type: ignore[no-any-return] # gRPC gives it no type
-
-
 def _read_small(read: Callable[[bytes], Any], data: bytes) -> Any:
     """A question, of which none is long."""
     if len(data) > _SMALL_BYTES:
         raise ValueError(f"a question of {len(data)} bytes")
     return read(data)
-
-
-def _first(requests: Iterator[Any], context: Any) -> Any:
-    """The one request of a call, if it comes in time."""
-    in_time = threading.Timer(_QUESTION_SECONDS, context.cancel)
-    in_time.start()
-    try:
-        return next(requests)
-    except StopIteration:
-        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "it asks nothing")
-    finally:
-        in_time.cancel()

@@ -242,17 +242,17 @@ class ServerTransport:
         with self._changed:
             guest.untaken_bytes += num_bytes
             self._changed.notify_all()
-            guests = list(self._guests.values())
-            held = Counter[str]()
-            for other in guests:
-                held[other.owner] += other.untaken_bytes
-            if held.total() <= _OF_ALL_BYTES + sum(other.most_bytes for other in guests):
+            guests = [*self._guests.values()]
+            most = _OF_ALL_BYTES + sum(other.most_bytes for other in guests)
+            if num_bytes < 0 or sum(other.untaken_bytes for other in guests) <= most:
                 return
+        held = Counter[str]()
+        for other in guests:
+            held[other.owner] += other.untaken_bytes
         owner, num_bytes = held.most_common(1)[0]
         for other in guests:
             if other.owner == owner:
                 self.lose(other, f"of all hosts it has most that waits here: {num_bytes:,} bytes")
-                self._silence(other)
                 other.line.cut()
 
     def _silence(self, guest: Guest) -> None:

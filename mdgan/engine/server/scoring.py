@@ -141,10 +141,13 @@ class Scoring:
     def note_real(self, host: int, message: Message) -> None:
         """Takes in the statistics of a host's data; the scorer gets the sum when all are here.
 
-        A host is asked once, and what it tells besides is ignored.
+        Raises:
+            ValueError: it was not asked, or has told already.
         """
-        if not self.on or host not in self._owing:
+        if not self.on:
             return
+        if host not in self._owing:
+            raise ValueError("it was not asked for its data")
         self._owing.discard(host)
         reason = message.fields["reason"]
         if reason:

@@ -220,7 +220,11 @@ def test_a_host_that_comes_back_is_asked_again_unless_it_has_told(bench: MakeBen
 def test_statistics_that_are_none_are_refused_at_once(bench: MakeBench) -> None:
     made = bench(1, 2, 3, 4)
     whole = statistics(1).tensors()
-    wrong = {}, {**whole, "first.total": torch.zeros(2)}, {"x": torch.zeros(2)}
+    wrong: list[dict[str, Tensor]] = [
+        {},
+        {**whole, "first.total": torch.zeros(2)},
+        {"x": torch.zeros(2)},
+    ]
     for host, tensors in enumerate(wrong, 2):
         with pytest.raises(BadInput, match="damaged statistics"):
             made.tell(host, tensors)
@@ -234,7 +238,8 @@ def test_a_host_tells_once_for_each_question(bench: MakeBench) -> None:
     made.tell(1, statistics(1).tensors())
     made.tell(2, statistics(2).tensors())
     for _ in range(20):
-        made.tell(2, statistics(7).tensors())
+        with pytest.raises(ValueError, match="was not asked"):
+            made.tell(2, statistics(7).tensors())
     made.lose(1)
     assert made.handed().num_samples == 40
     assert made.scorer.receive(0) is None, "the scorer is told of a sum once"

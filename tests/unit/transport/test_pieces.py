@@ -228,3 +228,18 @@ def test_json_that_waits_counts_as_what_it_takes_in_memory(
     while not isinstance(server.receive(LONG), Received):
         pass
     assert there_is_room.wait(LONG)
+
+
+def test_the_owner_that_fills_most_memory_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = encode(NASTY["lists"])
+    monkeypatch.setattr(server_end, "_OF_ALL_BYTES", 8 * frame.held_bytes)
+    server = ServerTransport(lambda _: {}, LONG)
+    owners = {1: "good", 2: "bad", 3: "bad", 4: "other"}
+    guests = {host: server.let_in(host, {}, Way(), owner, 0) for host, owner in owners.items()}
+    for host in (1, 1, 1, 4, 2, 2, 3, 3):
+        server.take_in(guests[host], frame)
+    server.take_in(guests[4], frame)
+    events = [server.receive(LONG) for _ in range(4 + 9 + 2)]
+    lost = [event for event in events if isinstance(event, Lost)]
+    assert [event.peer for event in lost] == [2, 3]
+    assert "of all hosts it has most that waits here" in lost[0].reason

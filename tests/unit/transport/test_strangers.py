@@ -215,7 +215,7 @@ def test_nobody_says_for_what_it_comes_but_by_the_way_it_comes(
 def test_a_stranger_that_says_no_hello_is_not_waited_for(
     network: GrpcNetwork, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mdgan.transport.grpc_server._HELLO_SECONDS", 0.3)
+    monkeypatch.setattr("mdgan.transport.guard._FIRST_SECONDS", 0.3)
     begin = time.monotonic()
     assert stranger.take_part() is not grpc.StatusCode.OK
     assert time.monotonic() - begin < LONG / 2
