@@ -22,7 +22,7 @@ from torch import Tensor
 
 from benchmarks.training import HERE
 from mdgan.credentials.files import write_shared
-from mdgan.credentials.identity import read_credentials
+from mdgan.credentials.identity import Identity, read_credentials
 from mdgan.credentials.revocations import Revocations
 from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
@@ -192,7 +192,14 @@ def join(place: str, credentials: str) -> HostTransport:
     identity = read_credentials(Path(credentials)) if credentials else None
     accepts: dict[str, Most] = {Kind.SPANS: Most(1 << 20, 1 << 20)}
     hello, until = {"host": 1}, Until(60.0)
-    return GrpcHostTransport(place, identity, hello, accepts, {}, Timeouts(), None, until)
+    return GrpcHostTransport(place, access(identity), hello, accepts, {}, Timeouts(), None, until)
+
+
+def access(identity: Identity | None) -> Any:
+    """What a process with some credentials lets others do."""
+    from mdgan.transport.guard import Access
+
+    return Access(identity, Revocations(None, b""), 1, lambda _: 1 << 16)
 
 
 @pytest.mark.parametrize("is_tls", [False, True], ids=["socket", "tls"])
@@ -205,8 +212,7 @@ def test_a_message_there_and_back(benchmark: Benchmark, tmp_path: Path, is_tls: 
         write_shared(Path(credentials), timedelta(days=1))
     server = GrpcServerTransport(
         [place],
-        read_credentials(Path(credentials)) if is_tls else None,
-        Revocations(None, b""),
+        access(read_credentials(Path(credentials)) if is_tls else None),
         lambda _: {},
         lambda _: {str(Kind.SPANS): Most(1 << 20, 1 << 20)},
         lambda _: {},

@@ -1,7 +1,9 @@
-"""The ways in which a run ends badly without being a defect, and what full disks are called."""
+"""The ways in which a run ends badly without being a defect, and how trouble is told."""
 
 import errno
-from collections.abc import Iterator
+import threading
+from collections import Counter
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -45,6 +47,33 @@ def printable(text: str, most: int) -> str:
     """Text of a stranger for one line of a log, at most so long; controls may move a terminal."""
     kept = text[:most]
     return kept if kept.isprintable() else "".join(c if c.isprintable() else "?" for c in kept)
+
+
+class Folded:
+    """Tells what happens again and again less and less often: the 1st, 2nd, 4th, 8th, … time.
+
+    What strangers say fills neither a log nor memory: few texts of a source are counted apart, and
+    few sources; all further ones count as one. Any thread may ask.
+    """
+
+    def __init__(self, most_sources: int = 1000, most_texts: int = 16) -> None:
+        self._most_sources, self._most_texts = most_sources, most_texts
+        self._times: dict[Hashable, Counter[int]] = {}
+        self._lock = threading.Lock()
+
+    def line(self, text: str, source: Hashable) -> str:
+        """The line to tell now of something that a source has done; empty: nothing."""
+        with self._lock:
+            known = source in self._times or len(self._times) < self._most_sources
+            source = source if known else None
+            of_source = self._times.setdefault(source, Counter())
+            what = hash(text)
+            what = what if what in of_source or len(of_source) < self._most_texts else 0
+            of_source[what] += 1
+            times = of_source[what]
+        if times.bit_count() > 1:
+            return ""
+        return text if times == 1 else f"{text} ({times:,} times so far)"
 
 
 def is_of_disk(error: OSError) -> bool:

@@ -17,6 +17,7 @@ from mdgan.cli.compare import compare
 from mdgan.cli.credentials import credentials
 from mdgan.cli.help import Commands
 from mdgan.cli.inspect import audit, datasets, evaluate, report, sample, trace, watch
+from mdgan.cli.log import log
 from mdgan.cli.logs import prepare_streams, show_logs
 from mdgan.cli.plan import plan
 from mdgan.cli.schema import schema
@@ -46,7 +47,7 @@ def cli(context: click.Context) -> None:
 
 for _command in (
     *(datasets, schema, plan, train, watch, report, sample, evaluate, trace, standalone, compare),
-    *(audit, credentials, join, standby, chaos),
+    *(audit, credentials, join, standby, log, chaos),
 ):
     cli.add_command(_command)
 

@@ -18,6 +18,7 @@ class Owner(NamedTuple):
 
     key: str
     certificate: str
+    address: str = ""
 
     def is_same(self, other: "Owner | None") -> bool:
         """Whether another one is the same host, or one with the same certificate."""
@@ -45,6 +46,7 @@ class HostHello(msgspec.Struct, frozen=True):
         listens: where other hosts fetch from it; None if they need not know.
         certificate: what the transport knows it by, whatever it says itself; empty if the host has
             no certificate that is its own.
+        address: where its connection comes from, by the transport; empty on this machine.
     """
 
     host: int
@@ -56,11 +58,12 @@ class HostHello(msgspec.Struct, frozen=True):
     key: str
     listens: str | None = None
     certificate: str = ""
+    address: str = ""
 
     @property
     def owner(self) -> Owner:
         """Which host says it."""
-        return Owner(self.key, self.certificate)
+        return Owner(self.key, self.certificate, self.address)
 
 
 def make_hello(

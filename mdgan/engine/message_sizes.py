@@ -7,8 +7,11 @@ sends is also bound in its JSON, which takes many times its size as values; a ho
 server.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
+from typing import Any
 
 from torch import nn
 
@@ -25,6 +28,17 @@ _OF_A_WORKER_BYTES = _KIB
 _OF_A_TENSOR_BYTES = 512
 """What a tensor may add beside its elements: name and shape in JSON, and padding."""
 _SPANS = Most(_MIB, _MIB, a_second=2.0)
+_HELLO_BYTES, _OF_A_RANK_BYTES = 4 * _KIB, 64
+_CLASSES = 1000
+"""As many at least may be told of: hosts may find groups themselves."""
+_OF_A_CLASS_BYTES = 12
+_QUESTIONS: Mapping[str, str] = {
+    Kind.REAL: Kind.EXTRACTOR,
+    Kind.CHECKPOINTED: Kind.CHECKPOINT,
+}
+"""What the server asks for a kind of message; others may answer anything that it sends."""
+_UNASKED = {Kind.READY, Kind.LEAVE, Kind.SPENT, Kind.STATE}
+"""What a host may say once by itself, as it comes or goes."""
 """Enough for `observe.tracer.MOST_SPANS`, which a host tells once a second."""
 _KEYS_BYTES = 64 * _MIB
 _OF_A_SHARE_BYTES = 256
@@ -52,6 +66,7 @@ class MessageSizes:
         from_host: the kinds that a host with this many workers may send to the server.
         num_counts: of the kind of sample; see `SampleKind`.
         json_bytes: the most JSON of those kinds `from_host` that have more than `small_bytes`.
+        several: how many messages of such a kind answer one question, if not one.
     """
 
     state_bytes: int
@@ -62,6 +77,7 @@ class MessageSizes:
     json_bytes: Limits = field(default=lambda _: {})
     shares_bytes: int = 0
     num_counts: int = 0
+    several: Mapping[str, int] = field(default_factory=dict)
 
 
 def small_bytes(num_workers: int) -> int:
@@ -117,9 +133,18 @@ def from_host(sizes: MessageSizes, num_workers: int) -> dict[str, Most]:
         **dict.fromkeys((Kind.READY, Kind.LEAVE, Kind.SPENT, Kind.CHECKPOINTED), small),
     }
     heads = {**own, Kind.STATE: small + num_workers * sizes.names_bytes}
-    return {kind: Most(most, heads.get(kind, small)) for kind, most in limits.items()} | {
-        Kind.SPANS: _SPANS
-    }
+
+    def most(kind: str) -> Most:
+        asked = sizes.several.get(kind, 1), _QUESTIONS.get(kind, "")
+        return Most(limits[kind], heads.get(kind, small), inf, int(kind in _UNASKED), *asked)
+
+    return {kind: most(kind) for kind in limits} | {Kind.SPANS: _SPANS}
+
+
+def hello_bytes(identity: Mapping[str, Any], num_classes: int | None, num_ranks: int) -> int:
+    """The most that a host of so many ranks says of itself, with what must be equal on all."""
+    counts = _OF_A_CLASS_BYTES * max(num_classes or 0, _CLASSES)
+    return _HELLO_BYTES + len(json.dumps(identity)) + num_ranks * (_OF_A_RANK_BYTES + counts)
 
 
 def from_server(sizes: MessageSizes, count: int) -> dict[str, Most]:

@@ -16,6 +16,7 @@ from mdgan.transport.streams import ASK, reason_of
 from mdgan.transport.until import Until
 
 RETRY_SECONDS = 0.1
+_LATER_SECONDS = 1.0
 _ONE_TRY_SECONDS = 10.0
 _FAIR_TRY_SECONDS = 1.0
 _TLS_SECONDS = 2.0
@@ -38,9 +39,12 @@ class TurnedAway(Exception):
 class NoServerYet(Exception):
     """A place, where any program `listens` or none, does not answer as an mdgan server yet."""
 
-    def __init__(self, text: str, *, listens: bool = True) -> None:
+    def __init__(
+        self, text: str, *, listens: bool = True, pause_seconds: float = RETRY_SECONDS
+    ) -> None:
         super().__init__(text)
         self.listens = listens
+        self.pause_seconds = pause_seconds
 
 
 class Outdated(Exception):
@@ -68,6 +72,7 @@ def find_server(
     doubts: Counter[str] = Counter()
     while True:
         refusals: list[str] = []
+        pause_seconds = RETRY_SECONDS
         for place in places:
             # A try that is cut short by the end of the search says nothing new.
             is_fair = not doubts or until.left() > _FAIR_TRY_SECONDS
@@ -81,13 +86,14 @@ def find_server(
                 problem, is_known = str(error), True
             except NoServerYet as error:
                 doubts[place] = 0
+                pause_seconds = max(pause_seconds, error.pause_seconds)
                 if error.listens and is_fair and not is_known:
                     problem = str(error)
         if refusals:
             raise BadInput(refusals[0])
         if until.left() <= 0:
             raise BadInput(problem)
-        until.pause(RETRY_SECONDS)
+        until.pause(pause_seconds)
 
 
 def check_generation(welcome: Mapping[str, Any], known: Any, place: str) -> None:
@@ -141,7 +147,9 @@ def why_not(error: grpc.RpcError, place: str, has_identity: bool) -> TurnedAway 
     if code is grpc.StatusCode.PERMISSION_DENIED:
         return TurnedAway(f"the server refused this host: {details}")
     if code in _LATER:
-        return NoServerYet(_words(_SLOW, place, reason_of(error)))
+        is_told = code is grpc.StatusCode.RESOURCE_EXHAUSTED  # that it may try again later
+        pause = _LATER_SECONDS if is_told else RETRY_SECONDS
+        return NoServerYet(_words(_SLOW, place, reason_of(error)), pause_seconds=pause)
     if code is not grpc.StatusCode.UNAVAILABLE:
         return TurnedAway(_words(_NO_SERVER, place))
     for signs, text in _FOR_GOOD.items():

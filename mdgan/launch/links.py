@@ -3,7 +3,8 @@
 import contextlib
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from mdgan.engine import message_sizes
 from mdgan.engine.host.loop import Connect
@@ -17,6 +18,7 @@ from mdgan.launch.addresses import (
     split,
 )
 from mdgan.launch.prepare import Prepared
+from mdgan.launch.ranks import most_ranks
 from mdgan.launch.settings import LinkSettings, check_exposed, read_revocations
 from mdgan.launch.task import LaunchedTask
 from mdgan.launch.torchrun_store import find_place, publish_place
@@ -25,6 +27,9 @@ from mdgan.transport.base import LOOPBACK, Admit
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.server_end import ServerTransport
 from mdgan.transport.until import Until
+
+if TYPE_CHECKING:
+    from mdgan.transport.guard import Access
 
 DEFAULT_PORT = 29500
 """torch's usual port for rank 0."""
@@ -64,17 +69,13 @@ def open_server(
     from mdgan.transport.streams import CannotListen
 
     sizes = prepared.message_sizes
-    settings, identity, task = prepared.link_settings, prepared.credentials, prepared.task
+    settings, task = prepared.link_settings, prepared.task
+    from_host = partial(message_sizes.from_host, sizes)
+    between_hosts = partial(message_sizes.between_hosts, sizes)
 
     try:
         server = GrpcServerTransport(
-            places,
-            identity,
-            read_revocations(settings.links, identity),
-            admit,
-            lambda hello: message_sizes.from_host(sizes, len(hello["workers"])),
-            lambda hello: message_sizes.between_hosts(sizes, len(hello["workers"])),
-            timeouts,
+            places, access(prepared, serves=True), admit, from_host, between_hosts, timeouts
         )
     except CannotListen as error:
         raise BadInput(f"{error}: cannot listen there any more; start again") from error
@@ -83,6 +84,19 @@ def open_server(
     if task is not None and task.store_is_up:
         publish_place(*_store(task), server.places[0], Until(timeouts.connect))
     return server
+
+
+def access(prepared: Prepared, *, serves: bool) -> "Access":
+    """Whom a process of this machine lets call it, and how much."""
+    from mdgan.transport.guard import Access
+
+    identity, classes = prepared.credentials, prepared.dataset.num_classes
+    return Access(
+        identity,
+        read_revocations(prepared.link_settings.links, identity, serves=serves),
+        most_ranks(prepared.settings, prepared.launch),
+        partial(message_sizes.hello_bytes, prepared.identity, classes),
+    )
 
 
 def connector(
@@ -111,12 +125,12 @@ def connector(
         from mdgan.transport.grpc_host import GrpcHostTransport
         from mdgan.transport.streams import CannotListen
 
-        until = Until(timeout_seconds, interrupted)
+        until, allowed = Until(timeout_seconds, interrupted), access(prepared, serves=False)
 
         def attempt(place: str, until: Until) -> HostTransport:
             host = GrpcHostTransport(
                 place,
-                prepared.credentials,
+                allowed,
                 hello,
                 accepts,
                 message_sizes.between_hosts(sizes, len(workers)),

@@ -257,7 +257,7 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
     workers = prepared.settings.num_workers if prepared.algorithm.has_hosts else 0
     all_ranks = range(1, workers + 1)
     manifest = None if claimed.goes_on is None else claimed.goes_on.manifest
-    return Admission(
+    admission = Admission(
         all_ranks if manifest is None or not claimed.takes_over else manifest.workers,
         prepared.identity,
         told,
@@ -267,6 +267,9 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
         None if manifest is None else whereabouts(manifest),
         prepared.credentials,
     )
+    num_classes = prepared.dataset.num_classes or 0
+    admission.most_classes = max(admission.most_classes, num_classes)
+    return admission
 
 
 def _brings_states(prepared: Prepared) -> bool:

@@ -279,9 +279,11 @@ def read_identity(settings: LinkSettings) -> Identity | None:
     return read_own_pki(*(path_of(str(own[name])) for name in ("ca", "certificate", "key")))
 
 
-def read_revocations(settings: LinkSettings, identity: Identity | None) -> Revocations:
-    """The certificates that rank 0 lets in no more."""
-    if settings.revoked is None:
+def read_revocations(
+    settings: LinkSettings, identity: Identity | None, *, serves: bool = True
+) -> Revocations:
+    """The certificates that are answered no more; only rank 0 must have the list."""
+    if settings.revoked is None or not (serves or path_of(settings.revoked).is_file()):
         return Revocations(None, b"")
     if identity is None:
         raise BadInput(f"--revoked {settings.revoked}: needs --credentials, too")

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from mdgan.observe.record_writer import RecordWriter
 from mdgan.observe.snapshots import Sampled, Snapshots
 from mdgan.observe.tracer import Tracer
 from mdgan.observe.trackers import Trackers
+from mdgan.records.audit_log import AuditLog
 from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
 from mdgan.records.rows import Fetching, Losses, Profile, RecordedRow, spent_in_words, typed
 from mdgan.records.run_directory import RunDirectory
@@ -27,6 +28,9 @@ from mdgan.records.values import number as finite
 _log = logging.getLogger(__name__)
 
 _MOST_OF_A_NOTE = 4000
+_MOST_OF_AN_OUTCOME = 500
+_AUDITED = {"left": "leave", "lost": "lost", "shut out": "shut out", "refused": "answer"}
+"""Events that the audit log has, too, with what it calls them."""
 
 
 class Rhythm(NamedTuple):
@@ -54,7 +58,11 @@ class Launched(NamedTuple):
 
 
 class RunObserver:
-    """Records one run: shows how far it is, writes rows, and tells trackers."""
+    """Records one run: shows how far it is, writes rows, and tells trackers.
+
+    Attributes:
+        known: from a rank to the fingerprint of the certificate and the address of its host.
+    """
 
     def __init__(
         self,
@@ -79,6 +87,8 @@ class RunObserver:
         self._progress = Progress(rhythm.iterations)
         self._trackers = trackers or Trackers((), run.path, {})
         self._snapshots = Snapshots(run, sampled, self._write, self.tracer, self._trackers)
+        self._audit_log = AuditLog(run.path)
+        self.known: Callable[[int], tuple[str, str]] = lambda _rank: ("", "")
 
     def note(self, text: str) -> None:
         """Logs one line, in which there may be words of a host."""
@@ -134,6 +144,26 @@ class RunObserver:
         """Records something that happens now and then, such as a swap, in `metrics.jsonl`."""
         about = {"event": name, "iteration": iteration, "seconds": self.seconds(), **details}
         self._append(about)
+        if name in _AUDITED:
+            ranks = details.get("workers") or [details["worker"]]
+            self.audit(_AUDITED[name], str(details.get("reason", "")), iteration, ranks)
+
+    def visited(self, outcome: str, iteration: int, caller: tuple[str, str, str]) -> None:
+        """Adds to the audit log what a process that has no ranks was told.
+
+        Args:
+            caller: what for, the fingerprint of its certificate, its address.
+        """
+        purpose, *known = caller
+        self._add_to_audit_log(purpose, outcome, iteration, (), *known)
+
+    def audit(self, action: str, outcome: str, iteration: int, ranks: Sequence[int]) -> None:
+        """Adds to the audit log what became of a host's ranks."""
+        self._add_to_audit_log(action, outcome, iteration, ranks, *self.known(ranks[0]))
+
+    def _add_to_audit_log(self, action: str, outcome: str, *about: Any) -> None:
+        words = printable(" ".join(outcome.splitlines()), _MOST_OF_AN_OUTCOME)
+        self._write(lambda: self._audit_log.add(action, words, *about))
 
     def scores(self, iteration: int, record: Mapping[str, Any]) -> None:
         """Records the scores of a generator, as the scorer tells them."""

@@ -72,6 +72,7 @@ class RunDirectory:
     far it is), `metrics.jsonl`, `trace/<role>.jsonl`, `samples/<iteration>.png`,
     `generator.safetensors`, with `--ema` `generator-average.safetensors`,
     `checkpoints/<iteration>/`, `generation-<number>.json` for every server that has served it,
+    `audit-log.jsonl` (see `audit_log.py`),
     `dataset/<name>.py` if a Python program made it, and where it is scored
     `extractor.safetensors`, `real.safetensors` and, with held-out samples, `neighbours.png`.
     """

@@ -6,8 +6,8 @@ gone does nothing.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from mdgan.messages import Message
 
@@ -26,6 +26,11 @@ class Traffic:
 Admit = Callable[[Mapping[str, Any]], Mapping[str, Any] | str]
 """Takes a host's hello; returns the welcome for it, or the reason why it may not join."""
 
+
+class Later(str):
+    """The reason why a host may not join now: it may try again."""
+
+
 SERVER = 0
 """The server's number as a peer. Hosts are numbered by their first worker."""
 
@@ -34,6 +39,18 @@ LOOPBACK = "127.0.0.1"
 
 RELAY = "server"
 """Where parcels are fetched of a host that other hosts cannot reach."""
+
+
+class Tickets(NamedTuple):
+    """What a host needs in one exchange, beside addresses; the server tells it to no other host.
+
+    Attributes:
+        gives: by taker, what that one shows to fetch its parcel.
+        takes: by giver, what this host shows there.
+    """
+
+    gives: Mapping[int, str]
+    takes: Mapping[int, str]
 
 
 @dataclass(frozen=True)
@@ -65,11 +82,28 @@ class Lost:
     lied: bool = False
 
 
+class Visitor(NamedTuple):
+    """What a call was for, the fingerprint of its certificate, its address; empty: not known."""
+
+    purpose: str = "join"
+    certificate: str = ""
+    address: str = ""
+
+
 @dataclass(frozen=True)
 class Refused:
-    """A host that wanted to join was not admitted."""
+    """A host that wanted to join, to ask or to watch was not admitted."""
 
     reason: str
+    visitor: Visitor = field(default=Visitor(), compare=False)
+
+
+@dataclass(frozen=True)
+class Visited:
+    """A process that does not take part was told what it asked for."""
+
+    visitor: Visitor
+    outcome: str
 
 
 @dataclass(frozen=True)
@@ -77,5 +111,5 @@ class Asked:
     """This process was asked to stop (`interrupt`)."""
 
 
-ServerEvent = Received | Joined | Lost | Refused | Asked
+ServerEvent = Received | Joined | Lost | Refused | Visited | Asked
 HostEvent = Received | Lost | Asked

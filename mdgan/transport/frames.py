@@ -1,6 +1,6 @@
 """Messages as bytes: a safetensors file, with the fields as JSON in its metadata, in pieces.
 
-How much of each kind may come from a peer: a message at a time, and messages a second.
+How much of each kind may come from a peer: a message at a time, and how many.
 
 Bytes may come from anywhere: what is not a message is a `WireError`.
 """
@@ -8,8 +8,7 @@ Bytes may come from anywhere: what is not a message is a `WireError`.
 import json
 import re
 import struct
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -33,12 +32,6 @@ MOST_BYTES = 1 << 34
 OF_A_HEAD = 80
 """How many times its size a head takes as values: 20 to 31 times as lists within lists, 79 times as
 tensors without elements (measured with Python 3.11)."""
-MOST_IN_A_ROW = 600
-"""How many messages of a kind that is bound to a rate may come at once.
-
-A host that tells something every second has sent so many while a network stood still, or while this
-process did, for ten minutes.
-"""
 _MOST_DIMENSIONS = 16
 _KIND = re.compile("[A-Z]{1,16}")
 _LENGTH = struct.Struct("<Q")
@@ -57,33 +50,22 @@ class Most(NamedTuple):
         head_bytes: of the JSON in its body, which holds its fields and names its tensors. JSON
             takes many times its size as values: `OF_A_HEAD`.
         a_second: messages, on average; what comes beyond `MOST_IN_A_ROW` ends the link.
+        unasked: messages that come by themselves.
+        each: messages more for each that the server sends of the kind that they answer.
+        answers: that kind; empty for any.
     """
 
     body_bytes: int
     head_bytes: int
     a_second: float = inf
+    unasked: float = inf
+    each: int = 1
+    answers: str = ""
 
-
-class Rates:
-    """Counts the messages that come over one link."""
-
-    def __init__(
-        self, accepts: Mapping[str, Most], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._bound = {kind: most.a_second for kind, most in accepts.items() if most.a_second < inf}
-        self._clock = clock
-        self._left = dict.fromkeys(self._bound, float(MOST_IN_A_ROW))
-        self._counted = dict.fromkeys(self._bound, clock())
-
-    def allows(self, kind: str) -> bool:
-        """Counts a message; False if too many have come."""
-        if kind not in self._bound:
-            return True
-        now = self._clock()
-        gained = (now - self._counted[kind]) * self._bound[kind]
-        self._counted[kind] = now
-        self._left[kind] = min(MOST_IN_A_ROW, self._left[kind] + gained) - 1
-        return self._left[kind] >= 0
+    @property
+    def held_bytes(self) -> int:
+        """The most memory that one message takes once it is decoded."""
+        return self.body_bytes + OF_A_HEAD * min(self.head_bytes, self.body_bytes)
 
 
 class WireError(RuntimeError):

@@ -9,7 +9,6 @@ from typing import Any
 
 import grpc
 
-from mdgan.credentials.identity import Identity
 from mdgan.credentials.permit import HOST_NAME, SERVER_NAME
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
@@ -24,6 +23,7 @@ from mdgan.transport.frames import (
     frames_of,
     next_frame,
 )
+from mdgan.transport.guard import Access
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.links_pb2 import Nothing, Order, Piece, Time
 from mdgan.transport.parcel_service import ParcelService, fetch
@@ -42,7 +42,6 @@ class GrpcHostTransport(HostTransport):
 
     Args:
         place: where the server may be: `unix:` and a path, or address and port.
-        identity: what this host shows and whom it trusts; None without TLS.
         hello: what the server is told, with the host's number as `host`. Added is `listens`: where
             this host hands out parcels.
         parcels_at: where this host hands out parcels: `unix:` and a path, or an address with port
@@ -58,7 +57,7 @@ class GrpcHostTransport(HostTransport):
     def __init__(
         self,
         place: str,
-        identity: Identity | None,
+        access: Access,
         hello: Mapping[str, Any],
         accepts: Mapping[str, Most],
         accepts_from_hosts: Mapping[str, Most],
@@ -67,12 +66,12 @@ class GrpcHostTransport(HostTransport):
         until: Until,
     ) -> None:
         super().__init__(int(hello["host"]), timeouts.swap)
-        self._identity = identity
+        self._identity = identity = access.identity
         self._accepts = accepts
         self._from_hosts = accepts_from_hosts
         self._timeouts = timeouts
-        self._parcels = Parcels()
-        self._service = ParcelService(self._parcels, timeouts.swap)
+        self._parcels = Parcels(timeouts.swap)
+        self._service = ParcelService.of_host(self._parcels, access)
         said = {**hello, "purpose": "join", "listens": None}
         if accepts_from_hosts and parcels_at is not None:
             said["listens"] = self._service.serve(parcels_at, identity, timeouts)
@@ -90,7 +89,6 @@ class GrpcHostTransport(HostTransport):
         self._reader.start()
         try:
             welcome = until.take(first)
-            self._service.key = self._key = str(welcome.pop("peers_key", ""))
             self._is_relayed = bool(welcome.pop("relayed", False))
             self.clock_offset_seconds = self._ask_clock()
             self.welcome = welcome
@@ -179,16 +177,21 @@ class GrpcHostTransport(HostTransport):
     def _put(self, frame: Frame) -> bool:
         return self._way.put(frame)
 
-    def _lay_out(self, iteration: int, frames: Mapping[int, Frame]) -> None:
-        if not self._is_relayed:
-            self._parcels.lay_out(self.host, iteration, frames)
+    def _lay_out(
+        self, iteration: int, frames: Mapping[int, Frame], tickets: Mapping[int, str]
+    ) -> None:
+        if self._is_relayed:
+            for taker, frame in frames.items():
+                self._way.put(replace(frame, taker=taker))
+            self._way.put(Frame(Kind.LAIDOUT, iteration, b""))
             return
+        self._parcels.expect(self.host, iteration, tickets)
         for taker, frame in frames.items():
-            self._way.put(replace(frame, taker=taker))
-        self._way.put(Frame(Kind.LAIDOUT, iteration, b""))
+            self._parcels.put(self.host, taker, frame)
+        self._parcels.laid_out(self.host, iteration)
 
-    def _fetch(self, giver: int, iteration: int, address: Any) -> Frame:
-        order = Order(giver=giver, iteration=iteration, taker=self.host, key=self._key)
+    def _fetch(self, giver: int, iteration: int, address: Any, ticket: str) -> Frame:
+        order = Order(giver=giver, iteration=iteration, taker=self.host, ticket=ticket)
         if address == RELAY:
             return fetch(self._channel, order, self._from_hosts, self._swap_seconds)
         if not isinstance(address, str):

@@ -3,37 +3,34 @@
 import contextlib
 import itertools
 import json
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-from mdgan.credentials.identity import Identity
-from mdgan.credentials.permit import HOST_NAME, Permit, permit_of
-from mdgan.credentials.revocations import Revocations
+from mdgan.credentials.permit import HOST_NAME
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import RELAY, Admit, ServerEvent
+from mdgan.transport.base import RELAY, Admit, Later, ServerEvent
 from mdgan.transport.frames import (
     CutOff,
     Frame,
     Most,
-    Rates,
     WireError,
     decode,
     encode,
     frames_of,
     next_frame,
 )
-from mdgan.transport.links_pb2 import Hello, Nothing, Piece, Time, Welcome
+from mdgan.transport.guard import MOST_CALLS, Access, Caller, Guard
+from mdgan.transport.links_pb2 import Nothing, Piece, Time, Welcome
 from mdgan.transport.parcel_service import ParcelService
-from mdgan.transport.parcels import Parcels
 from mdgan.transport.plain_socket import Door, PlainSocket
+from mdgan.transport.quotas import Allowance
 from mdgan.transport.server_end import Guest, ServerTransport
 from mdgan.transport.streams import (
     CLOSE_SECONDS,
@@ -46,19 +43,24 @@ from mdgan.transport.streams import (
 )
 from mdgan.transport.until import Until
 
-HELLO = Most(1 << 20, 1 << 20)
-MOST_CALLS = 2048
-"""Calls at a time, the streams of hosts among them; further ones are refused."""
-_MOST_UNTAKEN_BYTES = 1 << 26
-_HELLO_SECONDS = 5.0
 _REACH_SECONDS = 2.0
 _LOOK_SECONDS = 1.0
-_SMALL = Most(256, 256)
+_SMALL = Most(256, 256, unasked=8)
 _GONE_SECONDS = 0.1
+_ADMITTED_AT_ONCE = 4
 _ROLES = {"join": "worker", "ask": "worker", "watch": "standby"}
 
-AcceptsFrom = Callable[[Mapping[str, Any]], Mapping[str, Most]]
-"""From a hello to the kinds that may come from that host."""
+AcceptsFrom = Callable[[int], Mapping[str, Most]]
+"""From the number of a host's workers to the kinds that may come from it."""
+
+
+class _Newcomer(NamedTuple):
+    """What is kept of a host that was let in: where it listens, and what may come from it."""
+
+    told: Mapping[str, Any]
+    welcome: Mapping[str, Any]
+    accepts: Mapping[str, Most]
+    parcels: Mapping[str, Most]
 
 
 class _Stream:
@@ -67,11 +69,11 @@ class _Stream:
     def __init__(
         self,
         context: grpc.ServicerContext,
-        permit: Permit | None,
+        caller: Caller,
         outbox: Outbox | PlainSocket,
     ) -> None:
         self.context = context
-        self.serial = None if permit is None else permit.serial
+        self.caller = caller
         self.outbox = outbox
         self._over = threading.Event()
 
@@ -108,8 +110,7 @@ class GrpcServerTransport(ServerTransport):
 
     Args:
         places: where it listens: `unix:` and a path, or address and port (0: a free one).
-        identity: what the server shows and whom it trusts; None without TLS.
-        accepts_from: what may come from a host with a hello that was admitted.
+        accepts_from: what may come from a host that was admitted.
         parcels_from: the parcels that such a host may have for other hosts.
 
     Raises:
@@ -119,37 +120,32 @@ class GrpcServerTransport(ServerTransport):
     def __init__(
         self,
         places: Sequence[str],
-        identity: Identity | None,
-        revocations: Revocations,
+        access: Access,
         admit: Admit,
         accepts_from: AcceptsFrom,
         parcels_from: AcceptsFrom,
         timeouts: Timeouts,
     ) -> None:
-        super().__init__(admit)
-        self._identity = identity
-        # A certificate that the server has, too, is in a file that all machines share.
-        self._shared = None if identity is None else permit_of(identity.certificate).fingerprint
-        self._revocations = revocations
+        super().__init__(admit, timeouts.swap)
+        self._access = access
+        self._guard = Guard(access, self.tell_refused)
         self._accepts_from = accepts_from
         self._parcels_from = parcels_from
         self._timeouts = timeouts
+        # As values a hello takes many times its size: few are read at a time.
+        self._admitting = threading.BoundedSemaphore(_ADMITTED_AT_ONCE)
         self._watchers: set[threading.Event] = set()
         self._looked = 0.0
         self._doors = itertools.count()
-        self._parcels = Parcels()
-        parcels = ParcelService(self._parcels, timeouts.swap)
-        parcels.key = self._peers_key = secrets.token_hex(32)
-        self._health = health.HealthServicer()
+        parcels = ParcelService(self.parcels, self._guard)
         self._server = grpc.server(
             Threads(),
-            handlers=[self._handler(), parcels.handler()],
-            options=options(timeouts),
-            maximum_concurrent_rpcs=MOST_CALLS,
+            handlers=[self._handler(), self._health(), parcels.handler()],
+            interceptors=[self._guard],
+            options=options(timeouts, len(places)),
+            maximum_concurrent_rpcs=2 * MOST_CALLS,
         )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        self.places = [listen(self._server, place, identity) for place in places]
-        self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        self.places = [listen(self._server, place, access.identity) for place in places]
         self._server.start()
 
     def receive(self, timeout_seconds: float) -> ServerEvent | None:
@@ -158,14 +154,13 @@ class GrpcServerTransport(ServerTransport):
         while True:
             if time.monotonic() - self._looked > _LOOK_SECONDS:
                 self._looked = time.monotonic()
-                self._shut_out_revoked()
+                self._guard.end_revoked()
             event = super().receive(min(until.left(), _LOOK_SECONDS))
             if event is not None or until.left() <= 0:
                 return event
 
     def close(self) -> None:
         """Says goodbye to hosts and standbys, and waits a moment for them."""
-        self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         super().close()
         with self._lock:
             watchers = list(self._watchers)
@@ -177,42 +172,46 @@ class GrpcServerTransport(ServerTransport):
     def lose(self, guest: Guest, reason: str, *, lied: bool = False) -> None:
         """A host is gone, and so are the parcels that it would have laid out here."""
         super().lose(guest, reason, lied=lied)
-        self._parcels.leave(guest.host)
-
-    def _shut_out_revoked(self) -> None:
-        with self._lock:
-            guests = list(self._guests.values())
-        for guest in guests:
-            serial = guest.line.serial if isinstance(guest.line, _Stream) else None
-            if serial is not None and serial in self._revocations:
-                self.lose(guest, "its certificate was revoked")
-                guest.line.cut()
+        self.parcels.leave(guest.host)
 
     def _handler(self) -> grpc.GenericRpcHandler:
-        answers, welcome = Hello.FromString, Welcome.SerializeToString
+        nothing, welcome = Nothing.FromString, Welcome.SerializeToString
         return grpc.method_handlers_generic_handler(
             "mdgan.Server",
             {
-                "Ask": grpc.unary_unary_rpc_method_handler(self._ask, answers, welcome),
-                "Watch": grpc.unary_stream_rpc_method_handler(self._watch, answers, welcome),
+                "Ask": grpc.unary_unary_rpc_method_handler(self._ask, nothing, welcome),
+                "Watch": grpc.unary_stream_rpc_method_handler(self._watch, nothing, welcome),
                 "TakePart": grpc.stream_stream_rpc_method_handler(
                     self._take_part, Piece.FromString, None
                 ),
                 "Clock": grpc.unary_unary_rpc_method_handler(
                     lambda _, __: Time(seconds=time.monotonic()),
-                    Nothing.FromString,
+                    nothing,
                     Time.SerializeToString,
                 ),
             },
         )
 
-    def _ask(self, request: Hello, context: grpc.ServicerContext) -> Welcome:
-        answer = self._answer(_read(request.fields), "ask", self._permit(context), context)
-        return Welcome(fields=json.dumps(answer))
+    def _health(self) -> grpc.GenericRpcHandler:
+        """GRPC's standard health service, as far as probes ask it."""
 
-    def _watch(self, request: Hello, context: grpc.ServicerContext) -> Iterator[Welcome]:
+        def check(request: HealthCheckRequest, context: grpc.ServicerContext) -> Any:
+            if request.service:
+                context.abort(grpc.StatusCode.NOT_FOUND, "there is one service, without a name")
+            now = HealthCheckResponse.NOT_SERVING if self._closing else HealthCheckResponse.SERVING
+            return HealthCheckResponse(status=now)
+
+        answers = HealthCheckRequest.FromString, HealthCheckResponse.SerializeToString
+        return grpc.method_handlers_generic_handler(
+            "grpc.health.v1.Health", {"Check": grpc.unary_unary_rpc_method_handler(check, *answers)}
+        )
+
+    def _ask(self, _request: Nothing, context: grpc.ServicerContext) -> Welcome:
+        return Welcome(fields=json.dumps(self._answer({}, "ask", context)))
+
+    def _watch(self, _request: Nothing, context: grpc.ServicerContext) -> Iterator[Welcome]:
         """Lasts until the other end is gone, or the server ends."""
-        answer = self._answer(_read(request.fields), "watch", self._permit(context), context)
+        answer = self._answer({}, "watch", context)
         ended = threading.Event()
         with self._lock:
             self._watchers.add(ended)
@@ -223,40 +222,48 @@ class GrpcServerTransport(ServerTransport):
             self._watchers.discard(ended)
 
     def _take_part(self, pieces: Iterator[Piece], context: grpc.ServicerContext) -> Iterator[bytes]:
-        permit, peer = self._permit(context), context.peer()
-        in_time = threading.Timer(_HELLO_SECONDS, context.cancel)
-        in_time.start()
-        try:
-            first = next_frame(pieces, {Kind.HELLO: HELLO})
-            hello = {} if first is None else dict(decode(first).fields)
-        except (WireError, grpc.RpcError) as error:
-            reason = str(error) or "it sent no hello"
-            self.tell_refused(f"{peer}: {reason}")
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
-        finally:
-            in_time.cancel()
-        welcome = self._answer(hello, "join", permit, context)
-        accepts, parcels = self._accepts_from(hello), self._parcels_from(hello)
-        place = self._place_of(hello, peer) if parcels else None
-        relayed = place == RELAY
-        added = {"peers_key": self._peers_key, "relayed": relayed}
+        peer = context.peer()
+        newcomer = self._newcomer(pieces, context)
+        relayed = newcomer.told["listens"] == RELAY
+        most_bytes = max((most.held_bytes for most in newcomer.accepts.values()), default=0)
+        welcome: dict[str, Any] = {**newcomer.welcome, "relayed": relayed}
         outbox: Outbox | PlainSocket = Outbox()
         come: Callable[[Mapping[str, Most]], Iterator[Frame]] = partial(frames_of, pieces)
         if not peer.startswith("unix:"):
-            outbox.put(encode(Message(Kind.WELCOME, 0, {**welcome, **added})))
+            outbox.put(encode(Message(Kind.WELCOME, 0, welcome)))
         else:
             with contextlib.closing(self._door()) as door:
-                added["door"] = door.told
-                yield from encode(Message(Kind.WELCOME, 0, {**welcome, **added})).pieces
-                outbox = self._taken(door, peer, context)
+                welcome["door"] = door.told
+                yield from encode(Message(Kind.WELCOME, 0, welcome)).pieces
+                outbox = self._taken(door, context)
             come = outbox.frames
-        stream = _Stream(context, permit, outbox)
-        told = {**hello, "listens": place}
-        guest = self.let_in(hello["host"], told, stream)
+        stream = _Stream(context, self._guard.caller(context), outbox)
+        owner = stream.caller.certificate or f"host {newcomer.told['host']}"
+        guest = self.let_in(newcomer.told["host"], newcomer.told, stream, owner, most_bytes)
         stream.watch()
-        work = guest, stream, come, accepts, parcels if relayed else {}
+        parcels = newcomer.parcels if relayed else {}
+        work = guest, stream, come, newcomer.accepts, parcels
         threading.Thread(target=self._take_from, args=work, name="reader", daemon=True).start()
         yield from outbox.pieces()
+
+    def _newcomer(self, pieces: Iterator[Piece], context: grpc.ServicerContext) -> _Newcomer:
+        """Reads a hello and lets its host in, or ends the call; nothing else of it is kept."""
+        caller = self._guard.caller(context)
+        most_bytes = self._access.hello_bytes(caller.num_ranks)
+        try:
+            first = next_frame(pieces, {Kind.HELLO: Most(most_bytes, most_bytes)})
+            assert first is not None, "the guard has seen how it begins"
+            with self._admitting:
+                hello = decode(first).fields
+                welcome = self._answer(hello, "join", context)
+                told = {name: hello.get(name) for name in ("host", "workers", "listens")}
+                del hello
+        except (WireError, grpc.RpcError) as error:
+            self._guard.refuse(caller, context, str(error), grpc.StatusCode.INVALID_ARGUMENT)
+        num_workers = len(told["workers"] or ())
+        accepts, parcels = self._accepts_from(num_workers), self._parcels_from(num_workers)
+        told["listens"] = self._place_of(told, context.peer()) if parcels else None
+        return _Newcomer(told, welcome, accepts, parcels)
 
     def _take_from(
         self,
@@ -268,26 +275,22 @@ class GrpcServerTransport(ServerTransport):
     ) -> None:
         """Takes in what a host sends, until it says goodbye or is gone."""
         reason, lied = "it said goodbye", False
-        laid_out: dict[int, Frame] = {}
         expected = {**accepts, **parcels}
         most_bytes = max((most.body_bytes for most in parcels.values()), default=0)
         if parcels:
             expected[Kind.LAIDOUT] = _SMALL
-        rates = Rates(expected)
+        allows = Allowance(expected, guest.asked).allows
         try:
             for frame in come(expected):
-                if not rates.allows(frame.kind):
-                    raise WireError(f"{frame.kind} messages come too often")
+                if not allows(frame.kind):
+                    raise WireError(f"{frame.kind} messages come too often, or unasked")
                 if frame.kind == Kind.LAIDOUT:
-                    self._parcels.lay_out(guest.host, frame.iteration, laid_out)
-                    laid_out = {}
+                    self.parcels.laid_out(guest.host, frame.iteration)
                 elif frame.kind in parcels:
-                    laid_out[frame.taker] = frame
                     # Its workers are shared out among takers: all together are not more than one.
-                    if sum(len(parcel.body) for parcel in laid_out.values()) > most_bytes:
-                        raise WireError("it lays out more than it can have")
+                    self.parcels.put(guest.host, frame.taker, frame, most_bytes)
                 else:
-                    guest.await_room(_MOST_UNTAKEN_BYTES)
+                    self.await_room(guest)
                     self.take_in(guest, frame)
             if stream.is_gone():
                 reason = self._why_gone(guest)
@@ -306,62 +309,50 @@ class GrpcServerTransport(ServerTransport):
         (place,) = [place for place in self.places if place.startswith("unix:")]
         return Door(place, next(self._doors))
 
-    def _taken(self, door: Door, peer: str, context: grpc.ServicerContext) -> PlainSocket:
+    def _taken(self, door: Door, context: grpc.ServicerContext) -> PlainSocket:
         """The connection of a host that has been told of a door; ends the call without one."""
         if not context.add_callback(door.wake):
             door.wake()
         try:
             return door.take(self._timeouts.link)
         except WireError as error:
-            self.tell_refused(f"{peer}: {error}")
+            caller = self._guard.caller(context)
+            self.tell_refused(caller.as_visitor("join"), f"{caller.shown}: {error}")
             context.abort(grpc.StatusCode.CANCELLED, str(error))
 
     def _why_gone(self, guest: Guest) -> str:
         """Why a host's connection is gone, which gRPC does not tell the server's end of a call."""
-        closed, limit = "its connection closed", self._timeouts.liveness
+        stream, limit = guest.line, self._timeouts.liveness
+        if isinstance(stream, _Stream) and self._guard.is_revoked(stream.caller):
+            return "its certificate was revoked"
+        closed = "its connection closed"
         if time.monotonic() - guest.heard < limit / 2:
             return closed
         return f"{closed}, or it was silent for {limit:g} s"
 
     def _answer(
-        self,
-        hello: Mapping[str, Any],
-        purpose: str,
-        permit: Permit | None,
-        context: grpc.ServicerContext,
+        self, hello: Mapping[str, Any], purpose: str, context: grpc.ServicerContext
     ) -> Mapping[str, Any]:
         """What a newcomer is told; ends the call if it may not come in."""
+        caller = self._guard.caller(context)
         ranks = hello.get("workers") if purpose == "join" else None
         said = ranks if isinstance(ranks, list) else []
         wanted = [rank for rank in said if isinstance(rank, int)]
-        refusal = None
-        if permit is not None and permit.serial in self._revocations:
-            refusal = f"its certificate ({permit.name}) was revoked"
-        elif permit is not None:
-            refusal = permit.refusal(_ROLES[purpose], wanted)
+        if (permit := caller.permit) is not None:
+            if refusal := permit.refusal(_ROLES[purpose], wanted):
+                self._guard.refuse(caller, context, refusal)
             if permit.ranks is not None:
                 hello = {**hello, "ranks": sorted(permit.ranks)}
-        if refusal is not None:
-            self.tell_refused(refusal)
-        known_by = "" if permit is None else permit.fingerprint
-        own = "" if known_by == self._shared else known_by
-        answer = refusal or self.decide({**hello, "purpose": purpose}, own)
+        answer = self.decide({**hello, "purpose": purpose}, caller.certificate, caller.address)
         if isinstance(answer, str):
-            denied, later = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.CANCELLED
+            code = grpc.StatusCode.PERMISSION_DENIED
             # Another server may have taken over from one that ends: its hosts look on.
-            context.abort(later if self._closing else denied, answer)
+            if self._closing:
+                code = grpc.StatusCode.CANCELLED
+            elif isinstance(answer, Later):
+                code = grpc.StatusCode.RESOURCE_EXHAUSTED
+            context.abort(code, answer)
         return answer
-
-    def _permit(self, context: grpc.ServicerContext) -> Permit | None:
-        """What the newcomer's certificate allows; None if it needs none here."""
-        shown = context.auth_context().get("x509_pem_cert")
-        if not shown:
-            return None
-        try:
-            return permit_of(bytes(shown[0]))
-        except ValueError as error:
-            self.tell_refused(str(error))
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
 
     def _place_of(self, hello: Mapping[str, Any], peer: str) -> str:
         """Where other hosts fetch from a host: where the server finds it, or at the server."""
@@ -374,7 +365,7 @@ class GrpcServerTransport(ServerTransport):
 
     def _reaches(self, place: str) -> bool:
         """Whether a host of this run listens there, as far as the server can tell."""
-        channel = open_channel(place, self._identity, HOST_NAME, self._timeouts)
+        channel = open_channel(place, self._access.identity, HOST_NAME, self._timeouts)
         try:
             grpc.channel_ready_future(channel).result(_REACH_SECONDS)
         except grpc.FutureTimeoutError:
@@ -382,12 +373,3 @@ class GrpcServerTransport(ServerTransport):
         finally:
             channel.close()
         return True
-
-
-def _read(text: str) -> Mapping[str, Any]:
-    """A JSON object; an empty one for anything else."""
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return fields if isinstance(fields, dict) else {}

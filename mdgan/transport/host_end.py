@@ -8,7 +8,16 @@ from typing import Any
 
 from mdgan.errors import one_line
 from mdgan.messages import Message
-from mdgan.transport.base import LOOPBACK, SERVER, Asked, HostEvent, Lost, Received, Traffic
+from mdgan.transport.base import (
+    LOOPBACK,
+    SERVER,
+    Asked,
+    HostEvent,
+    Lost,
+    Received,
+    Tickets,
+    Traffic,
+)
 from mdgan.transport.frames import Frame, WireError, decode, encode
 from mdgan.transport.parcels import NothingThere
 from mdgan.transport.until import Inbox
@@ -67,6 +76,7 @@ class HostTransport(ABC):
         outgoing: Mapping[int, Message],
         incoming: Collection[int],
         addresses: Mapping[int, Any],
+        tickets: Tickets,
     ) -> dict[int, Message | Lost]:
         """Lays out at most one message for each of some hosts and fetches one from each of others.
 
@@ -74,21 +84,24 @@ class HostTransport(ABC):
         no host waits for another to fetch it, and a host's death affects only its partner.
 
         Args:
-            outgoing: by receiving host.
+            outgoing: by receiving host; nothing is laid out for one that has no ticket.
             addresses: where to fetch, for every host in `incoming`, as its hello said.
 
         Returns:
             For every host in `incoming`, its message, or `Lost` if it did not come in time.
         """
         self.slow_givers = set()
-        frames = {taker: encode(message) for taker, message in outgoing.items()}
-        self._lay_out(iteration, frames)
+        gives = tickets.gives
+        frames = {taker: encode(own) for taker, own in outgoing.items() if taker in gives}
+        self._lay_out(iteration, frames, gives)
         for frame in frames.values():
             self.traffic.sent[frame.kind] += len(frame.body)
         if not incoming:
             return {}
         with ThreadPoolExecutor(len(incoming), "fetch") as pool:
-            fetched = pool.map(lambda giver: self._try(giver, iteration, addresses), incoming)
+            fetched = pool.map(
+                lambda giver: self._try(giver, iteration, addresses, tickets.takes), incoming
+            )
             found = dict(zip(incoming, fetched, strict=True))
         arrived: dict[int, Message | Lost] = {}
         for giver, result in found.items():
@@ -122,11 +135,16 @@ class HostTransport(ABC):
             self._inbox.put(Lost(SERVER, reason))
 
     def _try(
-        self, giver: int, iteration: int, addresses: Mapping[int, Any]
+        self,
+        giver: int,
+        iteration: int,
+        addresses: Mapping[int, Any],
+        tickets: Mapping[int, str],
     ) -> tuple[Message, int] | Lost:
         begin = time.monotonic()
         try:
-            frame = self._fetch(giver, iteration, addresses.get(giver))
+            address, ticket = addresses.get(giver), tickets.get(giver, "")
+            frame = self._fetch(giver, iteration, address, ticket)
             if frame.iteration != iteration:
                 raise WireError(f"it gave what is of iteration {frame.iteration}")
             return decode(frame), len(frame.body)
@@ -141,9 +159,11 @@ class HostTransport(ABC):
         """Sends to the server without waiting; False if it is gone."""
 
     @abstractmethod
-    def _lay_out(self, iteration: int, frames: Mapping[int, Frame]) -> None:
-        """Lays out a parcel for each of some hosts."""
+    def _lay_out(
+        self, iteration: int, frames: Mapping[int, Frame], tickets: Mapping[int, str]
+    ) -> None:
+        """Lays out a parcel for each of some hosts, which fetch them with their tickets."""
 
     @abstractmethod
-    def _fetch(self, giver: int, iteration: int, address: Any) -> Frame:
+    def _fetch(self, giver: int, iteration: int, address: Any, ticket: str) -> Frame:
         """Fetches what a host has laid out for this one."""

@@ -24,27 +24,25 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0blinks.proto\x12\x05mdgan\"\x17\n\x05Hello\x12\x0e\n\x06\x66ields\x18\x01 \x01(\t\"\x19\n\x07Welcome\x12\x0e\n\x06\x66ields\x18\x01 \x01(\t\"S\n\x05Piece\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x11\n\titeration\x18\x02 \x01(\x12\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\r\n\x05taker\x18\x04 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\"E\n\x05Order\x12\r\n\x05giver\x18\x01 \x01(\x04\x12\x11\n\titeration\x18\x02 \x01(\x12\x12\r\n\x05taker\x18\x03 \x01(\x04\x12\x0b\n\x03key\x18\x04 \x01(\t\"\t\n\x07Nothing\"\x17\n\x04Time\x12\x0f\n\x07seconds\x18\x01 \x01(\x01\x32\xa8\x01\n\x06Server\x12#\n\x03\x41sk\x12\x0c.mdgan.Hello\x1a\x0e.mdgan.Welcome\x12\'\n\x05Watch\x12\x0c.mdgan.Hello\x1a\x0e.mdgan.Welcome0\x01\x12*\n\x08TakePart\x12\x0c.mdgan.Piece\x1a\x0c.mdgan.Piece(\x01\x30\x01\x12$\n\x05\x43lock\x12\x0e.mdgan.Nothing\x1a\x0b.mdgan.Time20\n\x07Parcels\x12%\n\x05\x46\x65tch\x12\x0c.mdgan.Order\x1a\x0c.mdgan.Piece0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0blinks.proto\x12\x05mdgan\"\x19\n\x07Welcome\x12\x0e\n\x06\x66ields\x18\x01 \x01(\t\"S\n\x05Piece\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x11\n\titeration\x18\x02 \x01(\x12\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\r\n\x05taker\x18\x04 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\"H\n\x05Order\x12\r\n\x05giver\x18\x01 \x01(\x04\x12\x11\n\titeration\x18\x02 \x01(\x12\x12\r\n\x05taker\x18\x03 \x01(\x04\x12\x0e\n\x06ticket\x18\x04 \x01(\t\"\t\n\x07Nothing\"\x17\n\x04Time\x12\x0f\n\x07seconds\x18\x01 \x01(\x01\x32\xac\x01\n\x06Server\x12%\n\x03\x41sk\x12\x0e.mdgan.Nothing\x1a\x0e.mdgan.Welcome\x12)\n\x05Watch\x12\x0e.mdgan.Nothing\x1a\x0e.mdgan.Welcome0\x01\x12*\n\x08TakePart\x12\x0c.mdgan.Piece\x1a\x0c.mdgan.Piece(\x01\x30\x01\x12$\n\x05\x43lock\x12\x0e.mdgan.Nothing\x1a\x0b.mdgan.Time20\n\x07Parcels\x12%\n\x05\x46\x65tch\x12\x0c.mdgan.Order\x1a\x0c.mdgan.Piece0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'links_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HELLO']._serialized_start=22
-  _globals['_HELLO']._serialized_end=45
-  _globals['_WELCOME']._serialized_start=47
-  _globals['_WELCOME']._serialized_end=72
-  _globals['_PIECE']._serialized_start=74
-  _globals['_PIECE']._serialized_end=157
-  _globals['_ORDER']._serialized_start=159
-  _globals['_ORDER']._serialized_end=228
-  _globals['_NOTHING']._serialized_start=230
-  _globals['_NOTHING']._serialized_end=239
-  _globals['_TIME']._serialized_start=241
-  _globals['_TIME']._serialized_end=264
-  _globals['_SERVER']._serialized_start=267
-  _globals['_SERVER']._serialized_end=435
-  _globals['_PARCELS']._serialized_start=437
-  _globals['_PARCELS']._serialized_end=485
+  _globals['_WELCOME']._serialized_start=22
+  _globals['_WELCOME']._serialized_end=47
+  _globals['_PIECE']._serialized_start=49
+  _globals['_PIECE']._serialized_end=132
+  _globals['_ORDER']._serialized_start=134
+  _globals['_ORDER']._serialized_end=206
+  _globals['_NOTHING']._serialized_start=208
+  _globals['_NOTHING']._serialized_end=217
+  _globals['_TIME']._serialized_start=219
+  _globals['_TIME']._serialized_end=242
+  _globals['_SERVER']._serialized_start=245
+  _globals['_SERVER']._serialized_end=417
+  _globals['_PARCELS']._serialized_start=419
+  _globals['_PARCELS']._serialized_end=467
 # @@protoc_insertion_point(module_scope)

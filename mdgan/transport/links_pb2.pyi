@@ -4,12 +4,6 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class Hello(_message.Message):
-    __slots__ = ("fields",)
-    FIELDS_FIELD_NUMBER: _ClassVar[int]
-    fields: str
-    def __init__(self, fields: _Optional[str] = ...) -> None: ...
-
 class Welcome(_message.Message):
     __slots__ = ("fields",)
     FIELDS_FIELD_NUMBER: _ClassVar[int]
@@ -31,16 +25,16 @@ class Piece(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., iteration: _Optional[int] = ..., size: _Optional[int] = ..., taker: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Order(_message.Message):
-    __slots__ = ("giver", "iteration", "taker", "key")
+    __slots__ = ("giver", "iteration", "taker", "ticket")
     GIVER_FIELD_NUMBER: _ClassVar[int]
     ITERATION_FIELD_NUMBER: _ClassVar[int]
     TAKER_FIELD_NUMBER: _ClassVar[int]
-    KEY_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
     giver: int
     iteration: int
     taker: int
-    key: str
-    def __init__(self, giver: _Optional[int] = ..., iteration: _Optional[int] = ..., taker: _Optional[int] = ..., key: _Optional[str] = ...) -> None: ...
+    ticket: str
+    def __init__(self, giver: _Optional[int] = ..., iteration: _Optional[int] = ..., taker: _Optional[int] = ..., ticket: _Optional[str] = ...) -> None: ...
 
 class Nothing(_message.Message):
     __slots__ = ()

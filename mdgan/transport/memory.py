@@ -6,9 +6,9 @@ from typing import Any
 from mdgan.errors import BadInput
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Admit
-from mdgan.transport.frames import Frame
+from mdgan.transport.frames import Frame, WireError
 from mdgan.transport.host_end import HostTransport
-from mdgan.transport.parcels import NothingThere, Parcels
+from mdgan.transport.parcels import NothingThere
 from mdgan.transport.server_end import Guest, ServerTransport
 
 
@@ -17,8 +17,7 @@ class MemoryNetwork:
 
     def __init__(self, timeouts: Timeouts, admit: Admit) -> None:
         self.timeouts = timeouts
-        self.server = ServerTransport(admit)
-        self.parcels = Parcels()
+        self.server = ServerTransport(admit, timeouts.swap)
         self.hosts: dict[int, MemoryHostTransport] = {}
 
     def join(self, host: int, hello: Mapping[str, Any]) -> "MemoryHostTransport":
@@ -50,7 +49,7 @@ class MemoryHostTransport(HostTransport):
         if not self._ended:
             self._ended = True
             self._network.server.lose(self.guest, "it said goodbye")
-        self._network.parcels.leave(self.host)
+        self._network.server.parcels.leave(self.host)
 
     def put(self, frame: Frame) -> bool:
         """The server sends."""
@@ -70,14 +69,23 @@ class MemoryHostTransport(HostTransport):
         self._network.server.take_in(self.guest, frame)
         return True
 
-    def _lay_out(self, iteration: int, frames: Mapping[int, Frame]) -> None:
-        self._network.parcels.lay_out(self.host, iteration, frames)
+    def _lay_out(
+        self, iteration: int, frames: Mapping[int, Frame], tickets: Mapping[int, str]
+    ) -> None:
+        del tickets  # the server has told them
+        try:
+            for taker, frame in frames.items():
+                self._network.server.parcels.put(self.host, taker, frame)
+        except WireError as error:
+            self._network.server.lose(self.guest, str(error), lied=True)
+            self.lose_server("it said goodbye")
+        self._network.server.parcels.laid_out(self.host, iteration)
 
-    def _fetch(self, giver: int, iteration: int, address: Any) -> Frame:
+    def _fetch(self, giver: int, iteration: int, address: Any, ticket: str) -> Frame:
         del address  # they are all here
         if giver not in self._network.hosts:
             raise NothingThere("its address is unknown")
-        parcels = self._network.parcels
-        frame = parcels.wait_for(giver, iteration, self.host, self._swap_seconds)
+        parcels = self._network.server.parcels
+        frame = parcels.wait_for(giver, iteration, self.host, ticket)
         parcels.fetched(giver, iteration, self.host)
         return frame

@@ -1,40 +1,51 @@
 """Parcels over gRPC: one service hands them out, and hosts fetch from it."""
 
-import hmac
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import grpc
 
 from mdgan.credentials.identity import Identity
+from mdgan.errors import Folded
 from mdgan.timeouts import Timeouts
+from mdgan.transport.base import Visitor
 from mdgan.transport.frames import Frame, Most, WireError, next_frame
+from mdgan.transport.guard import MOST_CALLS, Access, Guard
 from mdgan.transport.links_pb2 import Order, Piece
 from mdgan.transport.parcels import NothingThere, Parcels
 from mdgan.transport.streams import CLOSE_SECONDS, FETCH, Threads, listen, options, reason_of
 
-_MOST_CALLS = 256
+_log = logging.getLogger(__name__)
 
 
 class ParcelService:
-    """Hands out parcels to hosts that the same server has let in.
+    """Hands out parcels to hosts that show the ticket for one."""
 
-    They know its `key`; as long as that is empty, no host gets anything.
-    """
-
-    def __init__(self, parcels: Parcels, timeout_seconds: float) -> None:
-        self.key = ""
+    def __init__(self, parcels: Parcels, guard: Guard) -> None:
         self._parcels = parcels
-        self._timeout_seconds = timeout_seconds
+        self._guard = guard
         self._server: grpc.Server | None = None
+
+    @classmethod
+    def of_host(cls, parcels: Parcels, access: Access) -> "ParcelService":
+        """For a host, whose log tells whom it refuses."""
+        folded = Folded()
+
+        def tell(visitor: Visitor, reason: str) -> None:
+            if line := folded.line(reason, visitor):
+                _log.warning("refused to hand out discriminators: %s", line)
+
+        return cls(parcels, Guard(access, tell))
 
     def serve(self, place: str, identity: Identity | None, timeouts: Timeouts) -> str:
         """Opens a port, or a socket, for parcels alone; see `listen`."""
         self._server = grpc.server(
             Threads(),
             handlers=[self.handler()],
-            options=options(timeouts),
-            maximum_concurrent_rpcs=_MOST_CALLS,
+            interceptors=[self._guard],
+            options=options(timeouts, 1),
+            maximum_concurrent_rpcs=2 * MOST_CALLS,
         )
         found = listen(self._server, place, identity)
         self._server.start()
@@ -51,13 +62,12 @@ class ParcelService:
         return grpc.method_handlers_generic_handler("mdgan.Parcels", {"Fetch": fetch})
 
     def _fetch(self, order: Order, context: grpc.ServicerContext) -> Iterator[bytes]:
-        if not self.key or not hmac.compare_digest(order.key.encode(), self.key.encode()):
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, "its key is not that of this run")
         of = order.giver, order.iteration, order.taker
         try:
-            frame = self._parcels.wait_for(*of, self._timeout_seconds)
+            frame = self._parcels.wait_for(*of, order.ticket)
         except NothingThere as error:
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        self._guard.does_not_count(context)
         yield from frame.pieces
         self._parcels.fetched(*of)
 

@@ -1,11 +1,14 @@
 """The server's end over every transport: who is in, what has come, who is gone."""
 
+import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Any, Protocol
 
-from mdgan.errors import one_line
+from mdgan.errors import Folded, one_line
 from mdgan.messages import Message
 from mdgan.transport.base import (
     LOOPBACK,
@@ -17,11 +20,18 @@ from mdgan.transport.base import (
     Refused,
     ServerEvent,
     Traffic,
+    Visited,
+    Visitor,
 )
 from mdgan.transport.frames import Frame, decode, encode
+from mdgan.transport.parcels import Parcels
 from mdgan.transport.until import Inbox, Until
 
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_OF_AN_OWNER_BYTES = 1 << 26
+"""What may wait to be taken of the hosts of one owner; then the server reads no further."""
+_OF_ALL_BYTES = 1 << 28
+"""What may wait beside one message of each host."""
 _SAME_VERSION = "use the same version of mdgan everywhere"
 
 
@@ -42,36 +52,23 @@ class Guest:
     """A host that was let in.
 
     Attributes:
+        owner: the certificate, or the host, that its quotas are kept by.
+        most_bytes: that one of its messages can take.
         silenced: whether nothing that it has sent counts any more.
         heard: when its last message came, by the monotonic clock.
+        asked: how often each kind of message was sent to it, and "" for all.
+        untaken_bytes: of its messages that the server has not taken yet.
     """
 
-    def __init__(self, host: int, line: Line) -> None:
+    def __init__(self, host: int, line: Line, owner: str, most_bytes: float) -> None:
         self.host = host
         self.line = line
+        self.owner = owner
+        self.most_bytes = most_bytes
         self.silenced = False
         self.heard = time.monotonic()
-        self._untaken_bytes = 0
-        self._taken = threading.Condition()
-
-    def await_room(self, most_bytes: int) -> None:
-        """Waits until few bytes wait to be taken: a host cannot fill the server's memory."""
-        with self._taken:
-            self._taken.wait_for(lambda: self.silenced or self._untaken_bytes <= most_bytes)
-
-    def silence(self) -> None:
-        """Ignores all that the host has sent."""
-        with self._taken:
-            self.silenced = True
-            self._taken.notify_all()
-
-    def count(self, num_bytes: int) -> None:
-        """A message has come (above 0), or was taken (below 0)."""
-        with self._taken:
-            if num_bytes > 0:
-                self.heard = time.monotonic()
-            self._untaken_bytes += num_bytes
-            self._taken.notify_all()
+        self.asked: Counter[str] = Counter()
+        self.untaken_bytes = 0
 
 
 class ServerTransport:
@@ -79,14 +76,18 @@ class ServerTransport:
 
     Attributes:
         own_address: of this machine, where hosts can reach it besides.
+        parcels: those that hosts lay out here, for other hosts.
     """
 
-    def __init__(self, admit: Admit) -> None:
+    def __init__(self, admit: Admit, swap_seconds: float) -> None:
         self.traffic = Traffic()
+        self.parcels = Parcels(swap_seconds)
         self.own_address = LOOPBACK
         self._admit = admit
         self._inbox: Inbox[tuple[ServerEvent, Guest | None, int]] = Inbox()
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._folded = Folded()
         self._guests: dict[int, Guest] = {}
         self._closing = False
         self._sent: tuple[Message, Frame] | None = None
@@ -102,6 +103,8 @@ class ServerTransport:
         if self._sent is None or self._sent[0] is not message:
             self._sent = message, encode(message)
         frame = self._sent[1]
+        for counted in (frame.kind, ""):
+            guest.asked[counted] += 1
         if not guest.line.put(frame):
             return 0
         self.traffic.sent[frame.kind] += len(frame.body)
@@ -114,7 +117,7 @@ class ServerTransport:
         while (taken := self._inbox.take(until.left())) is not None:
             event, guest, held_bytes = taken
             if guest is not None and held_bytes:
-                guest.count(-held_bytes)
+                self._count(guest, -held_bytes)
             if guest is not None and guest.silenced:
                 continue
             if isinstance(event, Received):
@@ -122,12 +125,27 @@ class ServerTransport:
             return event
         return None
 
+    def order_exchange(
+        self, iteration: int, pairs: Iterable[tuple[int, int]]
+    ) -> dict[tuple[int, int], str]:
+        """Makes a random ticket for each pair of a giver and a taker.
+
+        A process that shows it gets the parcel, so only those two may be told.
+        """
+        tickets = {pair: secrets.token_hex(16) for pair in pairs if len(set(pair)) > 1}
+        by_giver: defaultdict[int, dict[int, str]] = defaultdict(dict)
+        for (giver, taker), ticket in tickets.items():
+            by_giver[giver][taker] = ticket
+        for giver, own in by_giver.items():
+            self.parcels.expect(giver, iteration, own)
+        return tickets
+
     def drop(self, host: int) -> None:
         """Ends the link to a host that is no longer needed; no `Lost` follows."""
         with self._lock:
             guest = self._guests.pop(host, None)
         if guest is not None:
-            guest.silence()
+            self._silence(guest)
             guest.line.end()
 
     def interrupt(self) -> None:
@@ -141,31 +159,55 @@ class ServerTransport:
             guests = list(self._guests.values())
         for guest in guests:
             guest.line.end()
-            guest.silence()
+            self._silence(guest)
 
     # The transport's threads.
 
-    def decide(self, hello: Mapping[str, Any], certificate: str = "") -> Mapping[str, Any] | str:
-        """What a newcomer, known by its own certificate, is told; or why it may not come in."""
+    def decide(
+        self, hello: Mapping[str, Any], certificate: str = "", address: str = ""
+    ) -> Mapping[str, Any] | str:
+        """What a newcomer is told; or why it may not come in.
+
+        Args:
+            certificate: the fingerprint of one that is its own, by which it is known.
+            address: where its connection comes from; empty on this machine.
+        """
+        visitor = Visitor(str(hello.get("purpose")), certificate, address)
         try:
-            answer = self._decided({**hello, "certificate": certificate})
+            answer = self._decided({**hello, "certificate": certificate, "address": address})
         except _MALFORMED as error:
             answer = f"its hello is malformed ({type(error).__name__}: {one_line(error)})"
         if isinstance(answer, str):
-            self.tell_refused(one_line(answer))
+            self.tell_refused(visitor, one_line(answer))
+        elif visitor.purpose != "join" and (line := self._folded.line("answered", visitor)):
+            self._inbox.put((Visited(visitor, line), None, 0))
         return answer
 
-    def tell_refused(self, reason: str) -> None:
-        """Tells the server of one that was not let in."""
-        self._inbox.put((Refused(reason), None, 0))
+    def tell_refused(self, visitor: Visitor, reason: str) -> None:
+        """Tells the server of a caller that was not let in, of one that comes often less often."""
+        if line := self._folded.line(reason, visitor[1:]):
+            self._inbox.put((Refused(line, visitor), None, 0))
 
-    def let_in(self, host: int, hello: Mapping[str, Any], line: Line) -> Guest:
-        """Tells the server that a host has joined; an earlier link of the same host is gone."""
-        guest = Guest(host, line)
+    def let_in(
+        self,
+        host: int,
+        hello: Mapping[str, Any],
+        line: Line,
+        owner: str = "",
+        most_bytes: float = inf,
+    ) -> Guest:
+        """Tells the server that a host has joined; an earlier link of the same host is gone.
+
+        Args:
+            hello: what others need to know of it.
+            owner: see `Guest`; `most_bytes`, too.
+        """
+        guest = Guest(host, line, owner, most_bytes)
         with self._lock:
             before = self._guests.get(host)
             if before is not None:
-                before.silence()
+                before.silenced = True
+                self._changed.notify_all()
             self._guests[host] = guest
             self._inbox.put((Joined(host, hello), guest, 0))
             if self._closing:
@@ -181,8 +223,43 @@ class ServerTransport:
             WireError: it is no message.
         """
         event = Received(guest.host, decode(frame), len(frame.body))
-        guest.count(frame.held_bytes)
+        guest.heard = time.monotonic()
+        self._count(guest, frame.held_bytes)
         self._inbox.put((event, guest, frame.held_bytes))
+
+    def await_room(self, guest: Guest) -> None:
+        """Waits until few bytes of a host's owner wait to be taken."""
+
+        def there_is_room() -> bool:
+            own = [other for other in self._guests.values() if other.owner == guest.owner]
+            return guest.silenced or sum(other.untaken_bytes for other in own) <= _OF_AN_OWNER_BYTES
+
+        with self._changed:
+            self._changed.wait_for(there_is_room)
+
+    def _count(self, guest: Guest, num_bytes: int) -> None:
+        """A message has come, or was taken (below 0); the owner that holds most goes if need be."""
+        with self._changed:
+            guest.untaken_bytes += num_bytes
+            self._changed.notify_all()
+            guests = [*self._guests.values()]
+            most = _OF_ALL_BYTES + sum(other.most_bytes for other in guests)
+            if num_bytes < 0 or sum(other.untaken_bytes for other in guests) <= most:
+                return
+        held = Counter[str]()
+        for other in guests:
+            held[other.owner] += other.untaken_bytes
+        owner, num_bytes = held.most_common(1)[0]
+        for other in guests:
+            if other.owner == owner:
+                self.lose(other, f"of all hosts it has most that waits here: {num_bytes:,} bytes")
+                other.line.cut()
+
+    def _silence(self, guest: Guest) -> None:
+        """Ignores all that a host has sent."""
+        with self._changed:
+            guest.silenced = True
+            self._changed.notify_all()
 
     def lose(self, guest: Guest, reason: str, *, lied: bool = False) -> None:
         """A host is gone; the server is told if it does not know."""

@@ -3,9 +3,11 @@
 gRPC does not survive a fork, so only processes that fork no more may import this module.
 """
 
+import contextlib
 import ipaddress
 import logging
 import re
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,12 +39,15 @@ _WINDOW_BYTES = 1 << 22
 _PIECE_MARGIN_BYTES = 1 << 16
 _LEAST_PING_MS = 20
 _HANDSHAKE_MS = 5000
+"""Until a connection ends that has not shown its certificate, or on which nothing is called."""
+_MOST_FILES, _SPARE_FILES = 1 << 14, 256
+"""How many files a process has open at most, and how many of them are no connections to it."""
 _PLACE = re.compile(r"(?:([0-9.]{7,15})|\[([0-9a-fA-F:.]{2,45})\]):([0-9]{1,5})")
 _MOST_PORT = 65_535
 
 
-def options(timeouts: Timeouts) -> list[tuple[str, Any]]:
-    """GRPC's options for either end.
+def options(timeouts: Timeouts, num_places: int = 0) -> list[tuple[str, Any]]:
+    """GRPC's options for either end; a server listens at some places.
 
     A peer is asked for a sign of life after a quarter of the silence that makes it count as gone.
     gRPC's own threads answer, so that a peer that computes for long is there. What a stream may
@@ -51,7 +56,12 @@ def options(timeouts: Timeouts) -> list[tuple[str, Any]]:
     silence_ms = int(timeouts.liveness * 1000)
     ask_after_ms = max(_LEAST_PING_MS, silence_ms // 4)
     answer_within_ms = max(_LEAST_PING_MS, silence_ms - ask_after_ms)
+    serving = [
+        ("grpc.max_allowed_incoming_connections", _most_connections() // max(1, num_places)),
+        ("grpc.max_connection_idle_ms", _HANDSHAKE_MS),
+    ]
     return [
+        *(serving if num_places else ()),
         ("grpc.max_receive_message_length", PIECE_BYTES + _PIECE_MARGIN_BYTES),
         ("grpc.max_send_message_length", -1),
         ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
@@ -68,6 +78,22 @@ def options(timeouts: Timeouts) -> list[tuple[str, Any]]:
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _LEAST_PING_MS // 2),
     ]
+
+
+def _most_connections() -> int:
+    """How many connections others may hold here, so that this process can still open its files.
+
+    The system lets a process raise its own limit of open files up to another one.
+    """
+    limit, most = (
+        _MOST_FILES if found == resource.RLIM_INFINITY else found
+        for found in resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
+    if limit < (wanted := min(most, _MOST_FILES)):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+            limit = wanted
+    return max(min(limit, _MOST_FILES) - _SPARE_FILES, limit // 2)
 
 
 def open_channel(
@@ -170,12 +196,13 @@ def may_be_tried(place: str, peer: str) -> bool:
     except ValueError:
         return False
     means_others = named.is_loopback or named.is_unspecified or named.is_multicast
-    return named == _address_of(peer) or not (
+    return named == address_of(peer) or not (
         means_others or named.is_link_local or named.is_reserved
     )
 
 
-def _address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address of a peer as gRPC names it; None of a socket of this machine."""
     family, _, rest = unquote(peer).partition(":")
     try:
         found = ipaddress.ip_address(rest.rpartition(":")[0].strip("[]"))

@@ -12,7 +12,7 @@ from mdgan.credentials.identity import Identity
 from mdgan.credentials.permit import SERVER_NAME
 from mdgan.timeouts import Timeouts
 from mdgan.transport.frames import WireError
-from mdgan.transport.links_pb2 import Hello, Welcome
+from mdgan.transport.links_pb2 import Nothing, Welcome
 from mdgan.transport.streams import ASK, WATCH, open_channel
 from mdgan.transport.until import Inbox, Until
 
@@ -63,9 +63,9 @@ def _told(
 ) -> Iterator[Inbox[Mapping[str, Any] | Exception]]:
     """What a server answers, for a thread that looks up often."""
     channel = open_channel(place, identity, SERVER_NAME, timeouts)
-    ask: Any = channel.unary_stream(method, Hello.SerializeToString, Welcome.FromString)
+    ask: Any = channel.unary_stream(method, Nothing.SerializeToString, Welcome.FromString)
     told: Inbox[Mapping[str, Any] | Exception] = Inbox()
-    threading.Thread(target=_tell_all, args=(ask(Hello()), told), daemon=True).start()
+    threading.Thread(target=_tell_all, args=(ask(Nothing()), told), daemon=True).start()
     try:
         yield told
     finally:

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 TELLTALE = (
     *(b"mdgan.Server", b"__metadata__", b"dtype", b"workers", b"class_counts", b"answers"),
-    *(b"mdgan.Parcels", b"purpose", b"peers_key"),
+    *(b"mdgan.Parcels", b"purpose", b"relayed"),
 )
 """What messages and calls have in plain text; the first those from hosts to the server."""
 ITERATIONS = 100

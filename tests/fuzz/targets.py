@@ -14,10 +14,10 @@ from google.protobuf.message import DecodeError
 from mdgan.credentials.permit import ROLES, permit_of
 from mdgan.messages import Kind
 from mdgan.transport.frames import Frame, Most, WireError, decode, next_frame
-from mdgan.transport.grpc_server import HELLO
 from mdgan.transport.links_pb2 import Piece
 
 _DATA = bytes(64)
+HELLO = Most(1 << 16, 1 << 16)
 _FIELDS = b'"__metadata__":{"fields":"{}"}'
 
 

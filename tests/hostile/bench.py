@@ -30,7 +30,7 @@ from mdgan.families.mdgan.messages import SWAP
 from mdgan.launch import processes
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import Admit, Lost, Received
+from mdgan.transport.base import Admit, Lost, Received, Tickets
 from mdgan.transport.frames import Frame
 from mdgan.transport.memory import MemoryHostTransport, MemoryNetwork
 from tests.processes import Finished, generator_bytes, read_events, run_here, wait_until
@@ -292,7 +292,7 @@ def _serve(stranger: Stranger, link: MemoryHostTransport) -> None:
             if event.message.kind == Kind.STOP:
                 break
             if event.message.kind == SWAP:  # it has nothing to give, and says so at once
-                link.exchange(event.message.iteration, {}, [], {})
+                link.exchange(event.message.iteration, {}, [], {}, Tickets({}, {}))
             answer = stranger.answer(event.message)
             if answer is not None:
                 link.send(answer)
@@ -330,14 +330,17 @@ class HostileLink(MemoryHostTransport):
         outgoing: Mapping[int, Message],
         incoming: Collection[int],
         addresses: Mapping[int, Any],
+        tickets: Tickets,
     ) -> dict[int, Message | Lost]:
         """See `HostTransport`."""
         changed = {taker: lie for taker, truth in outgoing.items() for lie in self._changed(truth)}
-        return super().exchange(iteration, changed, incoming, addresses)
+        return super().exchange(iteration, changed, incoming, addresses, tickets)
 
-    def _lay_out(self, iteration: int, frames: Mapping[int, Frame]) -> None:
+    def _lay_out(
+        self, iteration: int, frames: Mapping[int, Frame], tickets: Mapping[int, str]
+    ) -> None:
         if not self._hostile.stalls:
-            super()._lay_out(iteration, frames)
+            super()._lay_out(iteration, frames, tickets)
 
     def _changed(self, message: Message) -> Sequence[Message]:
         hostile = self._hostile

@@ -76,7 +76,7 @@ class LyingNetwork(MemoryNetwork):
 
 class _Server(ServerTransport):
     def __init__(self, admit: Admit, network: LyingNetwork) -> None:
-        super().__init__(admit)
+        super().__init__(admit, 60.0)
         self._network = network
 
     def close(self) -> None:
@@ -102,8 +102,8 @@ class _Link(MemoryHostTransport):
             super()._put(encode(message))
         return True
 
-    def _fetch(self, giver: int, iteration: int, address: Any) -> Frame:
-        frame = super()._fetch(giver, iteration, address)
+    def _fetch(self, giver: int, iteration: int, address: Any, ticket: str) -> Frame:
+        frame = super()._fetch(giver, iteration, address, ticket)
         return encode(self._lies.parcel(giver, self.host, decode(frame)))
 
 

@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from mdgan.messages import Message
+from mdgan.messages import Kind, Message
 from tests.hostile.bench import (
     ANSWER,
+    HONEST,
     RANK,
     Hostile,
     hostile_run,
     with_fields,
     with_tensor,
 )
-from tests.processes import read_metrics
+from tests.processes import read_events, read_metrics
 
 
 def with_a_sum_of_no_worker(message: Message, value: float = 0.0) -> Message:
@@ -56,3 +57,15 @@ def test_a_loss_that_is_no_number_is_its_senders_alone(tmp_path: Path, family: s
         assert row["generator_loss"] is not None
         assert row["discriminator_loss"] is not None
         assert row["by_worker"][str(RANK)] == [None, None]
+
+
+def test_a_host_measures_its_own_clients_alone(tmp_path: Path) -> None:
+    tiny = {"seconds": [[4, 0.1]], "memory_bytes": 1, "fixed_bytes": 1, "bytes_per_sample": 1}
+    told = {"capabilities": {str(rank): tiny for rank in range(1, 10)}}
+    liar = Hostile(Kind.READY, lambda message: with_fields(message, told=told))
+    flags = ["--training-load", "measured"]
+    ran = hostile_run(tmp_path, liar, "fl-gan", flags, may_be_believed=True)
+    assert not ran.harm
+    sizes = [event["batch_sizes"] for event in read_events(ran.folder, "round")]
+    assert {of_round[str(rank)] for of_round in sizes for rank in HONEST} == {4}
+    assert {of_round[str(RANK)] for of_round in sizes} == {1}, "of itself it may say so"

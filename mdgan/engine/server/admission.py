@@ -3,18 +3,41 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 from mdgan.credentials.identity import Identity
 from mdgan.engine.hello import MOST_RANKS, HostHello, Owner, read_hello
 from mdgan.engine.host_keys import run_digest
+from mdgan.transport.base import Later
 
 _PROMISE_SECONDS = 60.0  # until a worker that asked has read its data and joins
+_MOST_PROMISES = 8
+"""At a time, for an address. For a certificate it is one, or each rank that it names."""
+_AWAY_SECONDS = 60.0
+"""How long a host at most stays away that did not answer; then twice as long each time."""
+_FORGIVEN_AFTER = 20
+"""A host has made up for not answering once it took part 20 times as long."""
+_MOST_CLASSES = 1000
+"""If the data set does not say that it has more; hosts may find groups themselves."""
 _ALLOW_MORE = "rank 0 allows more with --set max_world_size=N"
 _MALFORMED = "its hello is malformed; use the same version of mdgan everywhere"
+
+
+class _Promise(NamedTuple):
+    """A rank is promised to a caller, known by its certificate or address."""
+
+    caller: str
+    until: float
+
+
+class _GivenUp(NamedTuple):
+    """A rank, or a certificate, did not answer so many times, and may not come in until then."""
+
+    times: int = 0
+    until: float = 0.0
 
 
 class Admission:
@@ -30,6 +53,7 @@ class Admission:
     Attributes:
         iteration: the one that the server works on, or the last that is done.
         run: stands for the run and this server of it; see `run_digest`.
+        most_classes: of which a host may say how many samples it holds.
     """
 
     def __init__(
@@ -46,6 +70,7 @@ class Admission:
         self.iteration = iteration
         self.run = run_digest(welcome, identity)
         self.trusts = trusts
+        self.most_classes = _MOST_CLASSES
         self.shut_out: set[int] = set()
         self.expected = frozenset(expected)
         self.has_begun = False
@@ -61,7 +86,8 @@ class Admission:
         self._present: set[int] = set()  # the hosts that take part
         self._owners: dict[int, Owner] = {}
         self._lost_at: dict[int, float] = {}
-        self._promised: dict[int, float] = {}  # rank → until when
+        self._promised: dict[int, _Promise] = {}  # by rank; the last is the newest
+        self._given_up: dict[int | str, _GivenUp] = {}  # by rank, and by certificate
         self._samples: dict[int, int] = {}
         self._classes: dict[int, list[int]] = {}
         self._lock = threading.Lock()
@@ -70,8 +96,9 @@ class Admission:
         """Decides whether a newcomer may come in: what it is told, or why not, for its user.
 
         Args:
-            hello: `purpose` is `join` (see `make_hello`), `ask` or `watch`. Who asks may have
-                `ranks`: those that its certificate names.
+            hello: `purpose` is `join` (see `make_hello`), `ask` or `watch`. The transport adds
+                `certificate` and `address` (see `HostHello`), and `ranks`: those that the
+                certificate names, if it names any.
         """
         purpose = hello.get("purpose")
         if purpose == "watch":
@@ -80,30 +107,42 @@ class Admission:
             return self._admit_host(hello)
         if purpose != "ask":
             return _MALFORMED
-        ranks = hello.get("ranks")
-        rank = self._promise_rank(None if ranks is None else [int(rank) for rank in ranks])
-        if rank is not None:
-            return {**self._welcome, "identity": dict(self._identity), "rank": rank}
-        if ranks is not None:
-            return "every rank that its certificate names is taken; wait, or issue another"
-        return f"all of the {self._most_ranks} ranks are taken; {_ALLOW_MORE}"
+        certificate, address = (str(hello.get(n) or "") for n in ("certificate", "address"))
+        named = [int(rank) for rank in hello.get("ranks") or ()]
+        promised = self._promise_rank(certificate, address, named)
+        if isinstance(promised, str):
+            return promised
+        return {**self._welcome, "identity": dict(self._identity), "rank": promised}
 
-    def _promise_rank(self, among: Iterable[int] | None) -> int | None:
-        """A rank for a worker that comes later: one that no worker has or may return to."""
-        now = time.monotonic()
+    def _promise_rank(self, certificate: str, address: str, named: Sequence[int]) -> int | str:
+        """A rank for a worker that comes later, which no worker has or may return to; or why none.
+
+        Who asks again, since it could not join, gets the rank that its certificate was promised.
+        What others were promised is no obstacle to a certificate that names the rank.
+        """
+        now, caller = time.monotonic(), certificate or address
         with self._lock:
             taken = self._taken() | self.shut_out
-            taken |= {rank for rank, until in self._promised.items() if until > now}
             if self._checkpoint is not None and not self.has_begun:
                 taken |= self.expected  # a run that goes on: its workers are on their way
             kept = {rank for rank, at in self._lost_at.items() if now - at < self._return_seconds}
             awaited = [rank for rank in sorted(self._lost_at) if self._waits_for(rank)]
             taken |= kept.difference(awaited)
-            ranks = chain(awaited, range(1, self._most_ranks + 1)) if among is None else among
-            allowed = (rank for rank in ranks if rank <= self._most_ranks)
-            rank = next((rank for rank in allowed if rank not in taken), None)
-            if rank is not None:
-                self._promised[rank] = now + _PROMISE_SECONDS
+            promised = {n: each.caller for n, each in self._promised.items() if each.until > now}
+            own = [n for n, other in promised.items() if other == caller and n not in taken]
+            if address and not certificate and len(own) >= _MOST_PROMISES:
+                return Later(f"{len(own)} ranks are promised to {caller}; let them join first")
+            ranks = named or chain(awaited, range(1, self._most_ranks + 1))
+            free = (rank for rank in ranks if rank <= self._most_ranks and rank not in taken)
+            rank = next((rank for rank in free if rank not in (own if named else promised)), None)
+            if certificate and own and (rank is None or not named):
+                rank = own[0]
+            if rank is None and named:
+                return "every rank that its certificate names is taken; wait, or issue another"
+            if rank is None:
+                return f"all of the {self._most_ranks} ranks are taken; {_ALLOW_MORE}"
+            self._promised.pop(rank, None)
+            self._promised[rank] = _Promise(caller, now + _PROMISE_SECONDS)
         return rank
 
     def _taken(self) -> set[int]:
@@ -117,6 +156,12 @@ class Admission:
             return refusal
         if len(set(hello.workers)) < len(hello.workers):
             return f"ranks {hello.workers}: one is given twice"
+        most = max(map(len, hello.class_counts.values()))
+        if most > self.most_classes:
+            return (
+                f"rank {hello.workers[0]} tells of {most} classes, the run has at most "
+                f"{self.most_classes}; say NUM_CLASSES in the dataset file, the same everywhere"
+            )
         if hello.generation > self._welcome["generation"]:
             self._has_successor = True
             return f"a server of generation {hello.generation} has taken over"
@@ -124,9 +169,12 @@ class Admission:
             if refusal := self._why_not(hello):
                 return refusal
             host = hello.workers[0]
+            if (left := self._away_seconds(hello)) > 0:
+                return Later(f"rank {host} did not answer; it may come back in {ceil(left)} s")
             self._linked[host] = self._carried[host] = hello.workers
             self._owners.update(dict.fromkeys(hello.workers, hello.owner))
-            self._promised.update((n, 0.0) for n in hello.workers if n in self._promised)
+            kept = [n for n in hello.workers if n in self._promised]
+            self._promised.update(dict.fromkeys(kept, _Promise("", 0.0)))
             self._samples.update(hello.num_samples)
             self._classes.update(hello.class_counts)
             standing = {"iteration": self.iteration, "checkpoint": self._checkpoint}
@@ -190,7 +238,38 @@ class Admission:
             return 0.0
         return self._lost_at[worker] + self._return_seconds - time.monotonic()
 
+    def _away_seconds(self, hello: HostHello) -> float:
+        """How long a host stays away that did not answer; 0 while training waits for its ranks."""
+        awaited = not self._present or any(map(self._waits_for, hello.workers))
+        if awaited or not self.has_begun:
+            return 0.0
+        known = [
+            self._given_up.get(each, _GivenUp()) for each in _known_as(hello.owner, hello.workers)
+        ]
+        return max(each.until for each in known) - time.monotonic()
+
     # The server's thread.
+
+    def give_up(self, host: int, waited_seconds: float, took_part_seconds: float) -> int:
+        """A host has not answered for too long: from now on it may come in only later.
+
+        Returns:
+            How often in a row; it begins anew for a host that took part for long enough since.
+        """
+        now = time.monotonic()
+        with self._lock:
+            workers = self._linked.get(host, [])
+            keys = _known_as(self._owners.get(host), workers)
+            before = max(
+                (self._given_up.get(each, _GivenUp()) for each in keys), default=_GivenUp()
+            )
+            if took_part_seconds > _FORGIVEN_AFTER * waited_seconds:
+                before = _GivenUp()
+            # Several hosts with one certificate may stand still for the same reason.
+            times = max(1, before.times + (before.until <= now))
+            away = min(_AWAY_SECONDS, waited_seconds) * 2.0 ** min(times - 1, 10)
+            self._given_up.update(dict.fromkeys(keys, _GivenUp(times, now + away)))
+        return times
 
     def heard_of_successor(self) -> bool:
         """Whether a host has said, since this was asked last, that a later server took over."""
@@ -260,6 +339,16 @@ class Admission:
         """The host that has a rank, or had it last."""
         return self._owners.get(worker)
 
+    def known_by(self, worker: int) -> tuple[str, str]:
+        """The fingerprint of the certificate and the address of the host that has a rank."""
+        owner = self._owners.get(worker)
+        return (owner.certificate, owner.address) if owner else ("", "")
+
     def holding(self, worker: int) -> dict[str, Any]:
         """How many samples a worker holds, and how many of each class."""
         return {"samples": self._samples.get(worker, 0), "classes": self._classes.get(worker, [])}
+
+
+def _known_as(owner: Owner | None, workers: Iterable[int]) -> list[int | str]:
+    """What a host that did not answer is known by when it comes again."""
+    return [*workers, *([owner.certificate] if owner and owner.certificate else [])]

@@ -75,6 +75,7 @@ class ServerCheckpoints:
         self._writer = BackgroundWriter()
         self._problems: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         self._open: _Open | None = None
+        self._to_report: dict[int, int] = {}  # host → the checkpoint that it was told to write
 
     def due(self, before: int, iteration: int, *, ends: bool = False) -> bool:
         """Whether there is to be one after an iteration; it was asked last of the one `before`."""
@@ -102,6 +103,7 @@ class ServerCheckpoints:
         self.ordered = iteration
         to_server = self._settings.checkpoints.checkpoint_to_server
         order = messages.checkpoint(iteration, counting, to_server=to_server)
+        self._to_report = dict.fromkeys(opened.asked, iteration)
         for host in opened.asked:
             self._peers.transport.send(host, order)
         self._commit_if_complete()
@@ -157,8 +159,9 @@ class ServerCheckpoints:
         for worker, stored in files.items():
             if stored.name != worker_file(worker):
                 raise Damaged(f"{stored.name} is no file of worker {worker}")
-        if reason:
-            what = f"a worker could not write its checkpoint: {reason:.200}"
+        if reason and self._to_report.get(host) == message.iteration:
+            del self._to_report[host]  # it says so once for each order
+            what = f"a worker could not write its checkpoint: {reason:.99}"
             self._problems.put((message.iteration, what))
         if opened is None or message.iteration != opened.manifest.iteration:
             return

@@ -16,23 +16,38 @@ from mdgan.engine.server.hosts import HostAnswer, Hosts, workers_of
 from mdgan.engine.settings import DeadlineRule, RunSettings
 from mdgan.engine.stages.screen import LEAST_VOTES, AnswerChecks, Screening
 from mdgan.messages import Kind, Message
+from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Received
 
 if TYPE_CHECKING:
     from mdgan.engine.server.engine import Engine
 
 _REMEMBERED = 200
+_ENOUGH_TO_KNOW = 20
+_NOT_USUAL = 20
+"""A host does not answer at all if it takes so many times as long as is usual."""
+_SWAPS = 2
+"""It may wait for others as long as a swap may take, and needs time of its own."""
 
 
 class Deadline:
     """How long the server waits for answers, and for which fraction of the live workers.
 
     Without a rule it waits for every worker that lives. `times` are seconds that answers took.
+
+    Args:
+        limits: a host that owes an answer for `answer` seconds is given up, and earlier, but not
+            before two swaps could be over, if answers usually take far less.
     """
 
-    def __init__(self, rule: DeadlineRule | None, quorum: float) -> None:
+    def __init__(
+        self, rule: DeadlineRule | None, quorum: float, limits: Timeouts | None = None
+    ) -> None:
         self._seconds, self._factor = rule or (0.0, 0.0)
         self._quorum = quorum
+        limits = limits or Timeouts()
+        self._most_seconds = limits.answer
+        self.least_patience_seconds = min(limits.answer, _SWAPS * limits.swap)
         self.times: deque[float] = deque(maxlen=_REMEMBERED)
 
     def limit_seconds(self) -> float:
@@ -42,6 +57,13 @@ class Deadline:
         if self._factor and self.times:
             return self._factor * median(self.times)
         return inf
+
+    def patience_seconds(self) -> float:
+        """How long a host may owe an answer before it is given up."""
+        if len(self.times) < _ENOUGH_TO_KNOW:
+            return self._most_seconds
+        slow = max(self.least_patience_seconds, _NOT_USUAL * median(self.times))
+        return min(self._most_seconds, slow)
 
     def least(self, num_live: int) -> int:
         """How many workers at least must take part in an iteration."""
@@ -53,10 +75,10 @@ class Deadline:
 class Collector:
     """Takes in one event after the other while the server waits; all but answers go to the engine.
 
-    A host that owes an answer for `answer_seconds` counts as lost, even if it lives.
+    A host that owes an answer for too long (see `Deadline`) counts as lost, even if it lives.
     """
 
-    def __init__(self, engine: "Engine", settings: RunSettings, answer_seconds: float) -> None:
+    def __init__(self, engine: "Engine", settings: RunSettings, limits: Timeouts) -> None:
         part, workers = engine.part, range(1, settings.num_workers + 1)
         voters = workers if len(workers) >= LEAST_VOTES else None
         screenings = [Screening(form, engine.peers.strikes, voters) for form in part.forms]
@@ -64,9 +86,8 @@ class Collector:
         self._kinds = {ANSWERS, Kind.COUNTS, *(form.kind for form in part.forms)}
         self._engine = engine
         self._peers = engine.peers
-        self._deadline = Deadline(settings.faults.deadline, settings.faults.quorum)
+        self._deadline = Deadline(settings.faults.deadline, settings.faults.quorum, limits)
         self._counts_busy = part.counts_busy
-        self._answer_seconds = answer_seconds
         self._early: list[Received] = []
         self._since: dict[int, float] = {}  # host → since when it is known to owe an answer
         self._has_first = False
@@ -128,13 +149,13 @@ class Collector:
             lacks = bool(self._engine.lacking(workers_of(live)))
             if self.is_enough(free) and not self._engine.lacking(workers_of(free)):
                 return free
-            now = time.monotonic()
+            now, patience = time.monotonic(), self._deadline.patience_seconds()
             if self._engine.stop_asked or (lacks and now >= patience_end):
                 return {}
-            if not lacks and now - begin > self._answer_seconds:
-                self._give_up_on(set(live) - set(free))
+            if not lacks and now - begin > patience:
+                self._give_up_on(set(live) - set(free), patience)
                 continue
-            until = patience_end if lacks else begin + self._answer_seconds
+            until = patience_end if lacks else begin + patience
             self.take_one(max(0.0, min(until - now, 1.0)))
 
     def is_enough(self, hosts: Hosts) -> bool:
@@ -181,18 +202,20 @@ class Collector:
 
     def _await_answers(self, iteration: int, asked: Hosts, weights: Mapping[int, float]) -> Answers:
         answers, begin = Answers(), time.monotonic()
-        limit = self._deadline.limit_seconds()
+        limit, patience = self._deadline.limit_seconds(), self._deadline.least_patience_seconds
         while missing := [host for host in asked if self._peers.num_owed(host, iteration)]:
             waited = time.monotonic() - begin
-            if waited >= self._answer_seconds:
-                self._give_up_on(missing)
+            if waited >= patience:  # it takes a while to say what is usual
+                patience = self._deadline.patience_seconds()
+            if waited >= patience:
+                self._give_up_on(missing, patience)
             elif waited >= limit and self._may_go_on(answers, asked):
                 live = self._peers.hosts()
                 late = [n for host in missing for n in asked[host] if n in live[host]]
                 self._peers.late(iteration, late)
                 break
             else:
-                until = min(self._answer_seconds, limit if waited < limit else inf)
+                until = min(patience, limit if waited < limit else inf)
                 answer = self._next(until - waited, iteration)
                 if answer is None:
                     continue
@@ -217,10 +240,10 @@ class Collector:
         enough = len(answers.losses) >= self._deadline.least(least)
         return enough and not self._engine.lacking(answers.losses)
 
-    def _give_up_on(self, hosts: Iterable[int]) -> None:
+    def _give_up_on(self, hosts: Iterable[int], patience_seconds: float) -> None:
         """Ends the links to hosts that have owed an answer for too long."""
         for host in hosts:
-            self._engine.drop(host, f"no answer in {self._answer_seconds:g} s")
+            self._engine.give_up_on(host, patience_seconds)
 
     # One answer after the other.
 
@@ -241,7 +264,8 @@ class Collector:
         with self._engine.span("wait") as waiting:
             answer = self._next(self._seconds_left())
             if answer is not None:
-                self._since.pop(answer.host, None)
+                if (since := self._since.pop(answer.host, None)) is not None:
+                    self._deadline.times.append(time.monotonic() - since)
                 self._checks.begin()
                 self._take_in(answer, answers, weights or {})
                 self._peers.answered(answers.losses)
@@ -250,9 +274,11 @@ class Collector:
 
     def _seconds_left(self) -> float:
         """How long to wait for the next event; lets go of hosts that have taken too long."""
-        now = time.monotonic()
+        now, patience = time.monotonic(), self._deadline.least_patience_seconds
         self._since = {host: self._since.get(host, now) for host in self._peers.busy()}
-        ends = {host: since + self._answer_seconds for host, since in self._since.items()}
-        silent = [host for host, end in ends.items() if end <= now]
-        self._give_up_on(silent)
-        return 0.0 if silent else min(ends.values(), default=now) - now
+        first = min(self._since.values(), default=now)
+        if first + patience <= now:  # it takes a while to say what is usual
+            patience = self._deadline.patience_seconds()
+        silent = [host for host, since in self._since.items() if since + patience <= now]
+        self._give_up_on(silent, patience)
+        return 0.0 if silent else max(0.0, first + patience - now)

@@ -20,7 +20,7 @@ from mdgan.errors import Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.storage.state_file import Damaged
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import Asked, Joined, Lost, Received, Refused, ServerEvent
+from mdgan.transport.base import Asked, Joined, Lost, Received, Refused, ServerEvent, Visited
 
 NONSENSE = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
@@ -41,7 +41,7 @@ class Engine:
 
     Attributes:
         done: the last iteration that is done.
-        answer_seconds: after which a host that owes an answer counts as lost.
+        answer_seconds: after which a host that owes an answer counts as lost at the latest.
         tell: sends a host a message that needs no answer; see `ServerTransport`.
         span, note, event, at: see `Tracer`, `RunObserver` and `Peers`.
         collect, next_answer, is_enough, checkpoint_due: see `Collector`, `ServerCheckpoints`.
@@ -80,7 +80,7 @@ class Engine:
         self._newcomers = Newcomers(peers, checkpoints.kept, self.part.copied)
         self._timelines = Timelines(peers, settings.training.iterations)
         self._of_part = self.part.handlers()
-        self._collector = Collector(self, settings, timeouts.answer)
+        self._collector = Collector(self, settings, timeouts)
         self.collect, self.next_answer = self._collector.collect, self._collector.next_answer
         self.is_enough = self._collector.is_enough
 
@@ -152,6 +152,11 @@ class Engine:
         self.peers.drop(host, reason)
         self.handle_losses()
 
+    def give_up_on(self, host: int, waited_seconds: float) -> None:
+        """Ends the link to a host that has owed an answer for too long, which is a strike."""
+        self.peers.give_up_on(host, waited_seconds)
+        self.handle_losses()
+
     def poll(self) -> None:
         """Takes in what has come between two iterations, without waiting.
 
@@ -188,6 +193,10 @@ class Engine:
                 if self.peers.admission.heard_of_successor():  # from a host; the folder knows
                     self._look_at_fence()
                 self.note(f"refused a host: {event.reason}")
+                about = f"refused: {event.reason}", self.peers.iteration, event.visitor
+                self.observer.visited(*about)
+            case Visited():
+                self.observer.visited(event.outcome, self.peers.iteration, event.visitor)
             case Asked():
                 self._stop_when_done()
             case None:  # perhaps all hosts have gone to another server

@@ -38,6 +38,7 @@ class Member:
         workers: in increasing order; those that were shut out are left out.
         address: where other hosts fetch discriminators from it; None if they need not know.
         arriving: it has joined, but some worker still lacks a state to go on with.
+        since: when it had all that it needs to take part, by the monotonic clock.
         told: what the host said of its workers when it arrived, for the algorithm.
         key: with which other hosts agree on secrets with it (`SignedKey`); empty if it has none.
         fingerprint: of the certificate that has signed it, if that tells it from other hosts.
@@ -48,6 +49,7 @@ class Member:
     workers: list[int]
     address: str | None
     arriving: bool = True
+    since: float = 0.0
     told: Mapping[str, Any] = field(default_factory=dict)
     key: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
@@ -60,7 +62,7 @@ class Strikes:
 
     def __init__(self, limit: int) -> None:
         self.unusable: set[int] = set()
-        self._limit = limit
+        self.limit = limit
         self._counts: Counter[int] = Counter()
         self._excused: set[int] = set()
 
@@ -96,4 +98,4 @@ class Strikes:
 
     def is_out(self, worker: int) -> bool:
         """Whether a worker has used up its strikes."""
-        return self._counts[worker] >= self._limit
+        return self._counts[worker] >= self.limit

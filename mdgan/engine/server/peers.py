@@ -45,6 +45,7 @@ class Peers:
         self.observer = observer
         self.strikes = Strikes(settings.faults.strikes)
         self.carried, self.owner = admission.carried, admission.owner
+        observer.known = admission.known_by
         self.mean_shard_size = 0.0
         # Where noise hides each client as a whole, none is named.
         privacy = settings.privacy
@@ -71,13 +72,14 @@ class Peers:
         """A host's link is open; its workers take part once they have `arrived`."""
         workers = [int(worker) for worker in hello["workers"]]
         self.admission.joined(host, workers)
+        self.observer.audit("join", "let in", self.iteration, workers)
         believed = sorted(set(workers) - self.admission.shut_out)
         self._members[host] = Member(believed, hello.get("listens"))
 
     def arrived(self, host: int) -> None:
         """Every worker of a live host has what it needs to go on."""
         member = self._members[host]
-        member.arriving = False
+        member.arriving, member.since = False, time.monotonic()
         self.admission.take_part(host)
         if self.has_begun:
             left = len(self.workers())
@@ -282,17 +284,29 @@ class Peers:
         return hosts
 
     def blame(self, host: int, reason: str) -> None:
-        """A host has said what no host of the run would: its link ends, and it has a strike more.
-
-        It comes back at once, so strikes are what keeps it from doing so without end.
-        """
-        member = self._members.get(host)
-        workers = [] if member is None else list(member.workers)
+        """A host has said what no host of the run would: its link ends, which is a strike."""
+        workers = list(self.hosts().get(host, ()))
         self.strikes.blame(workers)
-        for worker in filter(self.strikes.is_out, workers):
-            self.shut_out(worker, f"strike {self.strikes.strikes_of(worker)}: {reason}")
-        most = max(map(self.strikes.strikes_of, workers), default=0)
-        self.drop(host, f"{reason}; strike {most}")
+        self._strike(host, reason, {n: self.strikes.strikes_of(n) for n in workers})
+
+    def give_up_on(self, host: int, waited_seconds: float) -> None:
+        """A host has owed an answer for too long: its link ends, and it may come back later.
+
+        That is a strike of another kind, of which as many put it out. They are forgiven once it
+        has taken part for long enough: the host may be honest, and its machine busy.
+        """
+        member = self._members[host]
+        took_part = time.monotonic() - member.since - waited_seconds
+        times = self.admission.give_up(host, waited_seconds, took_part)
+        reason = f"no answer in {waited_seconds:.3g} s"
+        self._strike(host, reason, dict.fromkeys(member.workers, times))
+
+    def _strike(self, host: int, reason: str, strikes: Mapping[int, int]) -> None:
+        """Ends the link to a host; its workers with too many strikes are shut out."""
+        for worker, times in strikes.items():
+            if times >= self.strikes.limit:
+                self.shut_out(worker, f"strike {times}: {reason}")
+        self.drop(host, f"{reason}; strike {max(strikes.values(), default=0)}")
 
     def _tell_left(self, text: str) -> None:
         self.observer.note(f"{text}; {len(self.workers())} left")
@@ -353,11 +367,7 @@ class Peers:
                 )
 
     def refused(self, worker: int, reason: str) -> None:
-        """A worker's answer could not be used; it is shut out if it has used up its strikes.
-
-        A refusal that is no strike may be followed by any number of others: they are told less and
-        less often, the 1st, 2nd, 4th, 8th, … of a worker.
-        """
+        """A worker's answer could not be used; what is no strike is told less and less often."""
         self._count("refused", [worker])
         strikes = self.strikes.strikes_of(worker)
         self._num_excused[worker] += not strikes

@@ -54,7 +54,9 @@ class Scoring:
         self._observer = peers.observer
         self._extractor: Message | None = None
         self._asked: set[int] = set()
+        self._owing: set[int] = set()  # of those, the hosts that have not answered
         self._real: dict[int, RealStatistics] = {}
+        self._summed: set[int] = set()
         self._silent: dict[int, str] = {}  # hosts that cannot tell of their data, with the reason
         self._real_is_known = link.knows_real
         self._pending = 0
@@ -133,12 +135,20 @@ class Scoring:
         hosts = self._peers.taking_part().keys() - self._asked - self._real.keys()
         for host in sorted(hosts):
             self._asked.add(host)
+            self._owing.add(host)
             self._peers.transport.send(host, self._extractor)
 
     def note_real(self, host: int, message: Message) -> None:
-        """Takes in the statistics of a host's data; the scorer gets the sum when all are here."""
+        """Takes in the statistics of a host's data; the scorer gets the sum when all are here.
+
+        Raises:
+            ValueError: it was not asked, or has told already.
+        """
         if not self.on:
             return
+        if host not in self._owing:
+            raise ValueError("it was not asked for its data")
+        self._owing.discard(host)
         reason = message.fields["reason"]
         if reason:
             self._leave_out(host, f"rank {host} cannot tell of its data: {one_line(reason)}")
@@ -159,6 +169,7 @@ class Scoring:
         If only the statistics of those were missing, the sum is complete.
         """
         self._asked.intersection_update(self._peers.hosts())
+        self._owing &= self._asked
         self._check_complete()
 
     def _check_complete(self) -> None:
@@ -170,7 +181,8 @@ class Scoring:
             self._leave_out(host, f"rank {host} describes it by another network")
         if self._silent and not self._real and hosts:
             self._give_up(next(iter(self._silent.values())))
-        elif self._real:
+        elif self._real and self._summed != self._real.keys():
+            self._summed = set(self._real)
             parts = [self._real[host] for host in sorted(self._real)]
             try:
                 total = sum(parts[1:], start=parts[0])

@@ -154,6 +154,7 @@ class _Federated(Builder[FederatedSettings]):
             names_bytes=names_bytes(*networks),
             json_bytes=lambda count: {TRAINED: placed + small_bytes(count)},
             shares_bytes=shares,
+            several={MODELS: in_a_round},
         )
 
     def class_counts(self, shard: Shard, settings: FederatedSettings) -> list[int]:

@@ -15,7 +15,7 @@ from mdgan.families.federated.cohort import Cohort, RoundPlan
 from mdgan.families.federated.fl_gan import GlobalModels
 from mdgan.families.federated.messages import ClientTask
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.families.federated.training_load import Load, choose_loads
+from mdgan.families.federated.training_load import Load, choose_loads, told_of_clients
 from mdgan.gan.model_state import part_of, under
 from mdgan.privacy.shared_noise import lacking
 
@@ -94,7 +94,8 @@ class FederatedServer(ServerPart):
         chosen = self._averaging.choose(number, {n: counts[n] for n in able}, num_live)
         full = Load(length, self._settings.training.batch_size)
         form, num_clients = self._settings.rounds.training_load, self._settings.num_clients
-        loads = choose_loads(form, num_clients, chosen, full, engine.peers.told(), counts)
+        told = told_of_clients(engine.peers)
+        loads = choose_loads(form, num_clients, chosen, full, told, counts)
         weights = self._averaging.weights(chosen, loads, full, counts)
 
         # 2. Send both models; clients train them, and what they find comes back.

@@ -7,6 +7,7 @@ smaller batches, once for the whole training. The paper gives neither formula; o
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import floor
 from statistics import fmean, median
@@ -24,6 +25,7 @@ from mdgan.gan.build import Models
 from mdgan.gan.labels import call, num_classes_of
 
 if TYPE_CHECKING:
+    from mdgan.engine.server.peers import Peers
     from mdgan.families.federated.fl_gan import Client
     from mdgan.families.federated.settings import FederatedSettings
 
@@ -33,6 +35,8 @@ Points = Sequence[tuple[int, float]]
 Line = tuple[float, float]
 """Seconds per iteration: a constant, and seconds per sample of the batch; neither is negative."""
 
+_CAPABILITIES = "capabilities"
+"""Under this name hosts tell what their clients have measured."""
 _NOISE = 1.1
 """A client slower than the median by less than this factor may owe that to measurement noise."""
 _TRIES = 3
@@ -74,10 +78,14 @@ def choose_loads(
     num_clients: int,
     chosen: Sequence[int],
     full: Load,
-    told: Mapping[int, Mapping[str, Any]],
+    told: Mapping[int, Any],
     class_counts: Mapping[int, Sequence[int]],
 ) -> dict[int, Load]:
-    """The server's choice of training loads (section 3.4); N counts the clients at the start."""
+    """The server's choice of training loads (section 3.4); N counts the clients at the start.
+
+    Args:
+        told: by client, what it has measured of itself; see `told_of_clients`.
+    """
     found: dict[int, Load] = {}
     if form.name == "measured":
         found = training_loads(_capabilities(told), full)
@@ -165,16 +173,22 @@ def _half(count: int) -> int:
     return (count + 1) // 2
 
 
-def _capabilities(told: Mapping[int, Mapping[str, Any]]) -> dict[int, Capability]:
+def told_of_clients(peers: "Peers") -> dict[int, Any]:
+    """By client, what its own host told of it; what hosts told of others' clients is left out."""
+    found: dict[int, Any] = {}
+    for host, told in peers.told().items():
+        said = told.get(_CAPABILITIES)
+        if isinstance(said, Mapping):
+            found |= {n: said[str(n)] for n in peers.carried(host) if str(n) in said}
+    return found
+
+
+def _capabilities(told: Mapping[int, Any]) -> dict[int, Capability]:
     """What hosts told of their clients, as far as it is well-formed; a host may lie."""
     found: dict[int, Capability] = {}
-    for said in told.values():
-        records = said.get("capabilities", {})
-        for client, record in records.items() if isinstance(records, dict) else ():
-            try:
-                found[int(client)] = msgspec.convert(record, Capability)
-            except (ValueError, msgspec.ValidationError):
-                continue  # as a host that told nothing: the full load
+    for client, record in told.items():
+        with suppress(msgspec.ValidationError):  # as a host that told nothing: the full load
+            found[client] = msgspec.convert(record, Capability)
     return found
 
 
@@ -198,7 +212,7 @@ def capabilities(
         )
         for rank, client in clients.items()
     }
-    return {"capabilities": msgspec.to_builtins(found)}
+    return {_CAPABILITIES: msgspec.to_builtins(found)}
 
 
 def _seconds(client: "Client", batch_size: int) -> tuple[tuple[int, float], ...]:

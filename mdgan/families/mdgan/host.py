@@ -28,7 +28,7 @@ from mdgan.gan.labels import num_classes_of
 from mdgan.gan.model_state import part_of
 from mdgan.messages import Kind, Message, of_workers
 from mdgan.observe.tracer import Tracer
-from mdgan.transport.base import Lost
+from mdgan.transport.base import Lost, Tickets
 from mdgan.transport.host_end import HostTransport
 
 
@@ -148,7 +148,7 @@ def _swap_bytes(transport: HostTransport) -> int:
 _log = logging.getLogger(__name__)
 
 Exchange = Callable[
-    [int, Mapping[int, Message], Collection[int], Mapping[int, Sequence[Any] | None]],
+    [int, Mapping[int, Message], Collection[int], Mapping[int, Any], Tickets],
     Mapping[int, Message | Lost],
 ]
 """`HostTransport.exchange`."""
@@ -210,8 +210,12 @@ def _copies(
         message = Message(DISCRIMINATORS, order.iteration, {}, of_workers(states))
         if (parcel := path.parcel(host, message)) is not None:
             outgoing[host] = parcel
-    addresses = {int(host): where for host, where in order.fields["addresses"].items()}
-    incoming = exchange(order.iteration, outgoing, set(from_hosts.values()), addresses)
+    addresses, gives, takes = (
+        {int(host): told for host, told in order.fields[name].items()}
+        for name in ("addresses", "gives", "takes")
+    )
+    tickets, givers = Tickets(gives, takes), set(from_hosts.values())
+    incoming = exchange(order.iteration, outgoing, givers, addresses, tickets)
     opened = {
         host: _opened(host, order.iteration, parcel, path)
         for host, parcel in incoming.items()

@@ -125,17 +125,26 @@ def judged_by_sum(
 
 def swap(
     iteration: int,
+    host: int,
     moves: Mapping[int, int],
     host_of: Mapping[int, int],
     addresses: Mapping[int, str | None],
+    tickets: Mapping[tuple[int, int], str],
 ) -> Message:
     """Server → host: the moves, giver → taker, that concern one of its workers, with their hosts.
 
     `addresses` say where every host hands out discriminators; None where no host needs to know.
+    Of the tickets, by giving and taking host, a host is told those of its own (see `Tickets`).
     """
     rows = [[giver, host_of[giver], to, host_of[to]] for giver, to in sorted(moves.items())]
-    givers = {str(host_of[giver]): addresses.get(host_of[giver]) for giver in moves}
-    return Message(SWAP, iteration, fields={"moves": rows, "addresses": givers})
+    pairs = [(giver, taker) for _, giver, _, taker in rows if giver != taker]
+    fields = {
+        "moves": rows,
+        "addresses": {str(giver): addresses.get(giver) for _, giver, _, _ in rows},
+        "gives": {str(taker): tickets[host, taker] for giver, taker in pairs if giver == host},
+        "takes": {str(giver): tickets[giver, host] for giver, taker in pairs if taker == host},
+    }
+    return Message(SWAP, iteration, fields)
 
 
 def swapped(

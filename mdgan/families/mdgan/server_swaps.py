@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.hosts import in_words
 from mdgan.engine.settings import num_participants
 from mdgan.families.mdgan import messages
 from mdgan.gan.randomness import derive_seed, generator_for
@@ -192,6 +193,7 @@ class ServerSwaps:
         self._seed = seed
         self._records: dict[int, _SwapRecord] = {}
         self._waited_for: dict[int, set[int]] = {}
+        self._num_failed = 0
 
     def order(
         self, iteration: int, engine: Engine, holders: Collection[int] | None = None
@@ -215,10 +217,13 @@ class ServerSwaps:
         engine.peers.strikes.excuse(moves.values())
         self.num_swaps += 1
         self._records[iteration] = _SwapRecord(moves, {n: host_of[n] for n in workers})
+        pairs = sorted({(host_of[giver], host_of[taker]) for giver, taker in moves.items()})
+        tickets = engine.transport.order_exchange(iteration, pairs)
         engine.peers.tell_keys(free)
         for host, carried in free.items():
             share = {g: t for g, t in moves.items() if g in carried or t in carried}
-            engine.tell(host, messages.swap(iteration, share, host_of, addresses))
+            order = messages.swap(iteration, host, share, host_of, addresses, tickets)
+            engine.tell(host, order)
         return moves
 
     def note(self, engine: Engine, host: int, message: Message) -> None:
@@ -253,8 +258,21 @@ class ServerSwaps:
         for iteration, record in list(self._records.items()):
             if not record.silent:
                 engine.event("swap", iteration, **record.content())
+                self._tell_failed(engine, iteration, record)
                 self.handovers.note(record.moves, record.given, record.taken, record.host_of)
                 del self._records[iteration]
+
+    def _tell_failed(self, engine: Engine, iteration: int, record: "_SwapRecord") -> None:
+        """Tells of the 1st, 2nd, 4th, 8th, … swap in which a host that is there got nothing."""
+        if not (failed := record.failed()):
+            return
+        self._num_failed += 1
+        if self._num_failed.bit_count() == 1:
+            engine.note(
+                f"rank(s) {in_words(failed)} got no discriminator that can be used in the swap of "
+                f"iteration {iteration}, and keep their own; that was so in {self._num_failed} "
+                f"swap(s) of {self.num_swaps}"
+            )
 
 
 class _SwapRecord:
@@ -282,6 +300,11 @@ class _SwapRecord:
     def keep_waiting_for(self, workers: Collection[int]) -> None:
         self._lost |= self.silent - set(workers)
         self.silent -= self._lost
+
+    def failed(self) -> list[int]:
+        """The takers that got nothing from a giver that has reported."""
+        given = {taker for giver, taker in self.moves.items() if giver in self.given}
+        return sorted(given - self.taken.keys() - self._lost)
 
     def content(self) -> dict[str, Any]:
         arrived = (

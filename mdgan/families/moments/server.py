@@ -165,8 +165,9 @@ class MomentsServer(ServerPart):
 def _variance(engine: Engine, workers: list[int]) -> float:
     """Of the noise in a value of the sum, by what hosts say of their workers; 0 without noise."""
     said: dict[int, float] = {}
-    for told in engine.peers.told().values():
-        said |= read_noise(told)
+    for host, told in engine.peers.told().items():
+        own = engine.peers.carried(host)
+        said |= {n: noise for n, noise in read_noise(told).items() if n in own}
     return sum(said.get(worker, 0.0) ** 2 for worker in workers)
 
 

@@ -1,7 +1,7 @@
 """The server's list of hosts, without a server."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from mdgan.engine.hello import make_hello
@@ -24,12 +24,17 @@ class Notes:
         self.tracer = Tracer()
         self.lines: list[str] = []
         self.recorded: list[dict[str, Any]] = []
+        self.audited: list[tuple[str, str, int, list[int]]] = []
+        self.known: Any = None
 
     def note(self, text: str) -> None:
         self.lines.append(text)
 
     def event(self, name: str, iteration: int, **details: Any) -> None:
         self.recorded.append({"event": name, "iteration": iteration, **details})
+
+    def audit(self, action: str, outcome: str, iteration: int, ranks: Sequence[int]) -> None:
+        self.audited.append((action, outcome, iteration, list(ranks)))
 
     def events(self, name: str) -> list[dict[str, Any]]:
         return [event for event in self.recorded if event["event"] == name]
@@ -48,7 +53,7 @@ def make_peers(
     admission = Admission(range(1, num_workers + 1), IDENTITY, WELCOME, return_seconds, **how)
     observer = observer or cast(RunObserver, notes or Notes())
     settings = RunSettings(strikes=strikes)
-    return Peers(admission, ServerTransport(admission.admit), observer, settings)
+    return Peers(admission, ServerTransport(admission.admit, 60.0), observer, settings)
 
 
 def hello(*workers: int, samples: int = 100, **differences: Any) -> dict[str, Any]:

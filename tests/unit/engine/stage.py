@@ -135,6 +135,7 @@ class Stage:
         connect: float = LONG,
         liveness: float = LONG,
         answer: float = LONG,
+        swap: float | None = None,
         return_seconds: float = LONG,
         goes_on: bool = False,
         replaces_another: bool = False,
@@ -147,10 +148,10 @@ class Stage:
         self.fence = Fence.claim(folder)
         self.timeouts = Timeouts(
             connect=connect,
-            link=answer / 4,
-            swap=answer / 2,
+            link=(answer / 2 if swap is None else swap) / 2,
+            swap=answer / 2 if swap is None else swap,
             answer=answer,
-            farewell=min(0.3, answer / 8),
+            farewell=min(0.3, answer / 8, (swap or answer) / 8),
             liveness=liveness,
             patience=patience,
         )

@@ -63,6 +63,8 @@ def test_a_guest_gets_a_rank_that_its_certificate_names() -> None:
     admit, asks = admit_alone(), {"purpose": "ask", "ranks": [7, 9]}
     assert [welcomed(admit(asks))["rank"] for _ in range(2)] == [7, 9]
     assert admit(asks) == "every rank that its certificate names is taken; wait, or issue another"
+    asks["certificate"] = "alice's"  # by which it is known when it asks again
+    assert [welcomed(admit(asks))["rank"] for _ in range(3)] == [7, 9, 7]
 
 
 def test_ranks_that_will_come_back_to_a_new_server_are_not_given_away() -> None:

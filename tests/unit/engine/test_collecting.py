@@ -132,7 +132,7 @@ def test_who_is_busy_for_too_long_is_lost(stage: MakeStage) -> None:
     made.finished(one)
     assert made.has_learnt(generator_after([[1]]))
     (lost,) = made.events("lost")
-    assert (lost["workers"], lost["reason"]) == ([2], "no answer in 0.4 s")
+    assert (lost["workers"], lost["reason"]) == ([2], "no answer in 0.4 s; strike 1")
     assert hung.lost()
 
 

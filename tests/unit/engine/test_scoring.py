@@ -65,6 +65,7 @@ class Bench:
         admission = Admission(range(1, 6), IDENTITY, {"generation": 1}, 60.0)
         self.network = MemoryNetwork(Timeouts(), admission.admit)
         self.hosts: dict[int, Played] = {}
+        self.has_asked = False
         self.observer = RunObserver(
             RunDirectory.claim(folder),
             Sampled(GENERATOR, 3, 0),
@@ -106,11 +107,15 @@ class Bench:
             self.scoring.after(i - 1, i, GENERATOR)
 
     def tell(self, host: int, tensors: Mapping[str, Tensor], reason: str = "") -> None:
-        """A host tells of its data."""
+        """A host tells of its data, which it is asked for first."""
+        if self.scoring.on and not self.has_asked:
+            self.has_network()
+        self.scoring.poll()
         self.scoring.note_real(host, messages.real(1, tensors, reason))
 
     def has_network(self) -> None:
         """The scorer has an extractor, and the server knows."""
+        self.has_asked = True
         self.scorer.send(messages.extractor({"kind": "file"}, {}))
         self.scoring.poll(LONG)
 
@@ -213,14 +218,31 @@ def test_a_host_that_comes_back_is_asked_again_unless_it_has_told(bench: MakeBen
 
 
 def test_statistics_that_are_none_are_refused_at_once(bench: MakeBench) -> None:
-    made = bench(1, 2)
+    made = bench(1, 2, 3, 4)
     whole = statistics(1).tensors()
-    for wrong in ({}, {**whole, "first.total": torch.zeros(2)}, {"x": torch.zeros(2)}):
+    wrong: list[dict[str, Tensor]] = [
+        {},
+        {**whole, "first.total": torch.zeros(2)},
+        {"x": torch.zeros(2)},
+    ]
+    for host, tensors in enumerate(wrong, 2):
         with pytest.raises(BadInput, match="damaged statistics"):
-            made.tell(2, wrong)
-    made.lose(2)
+            made.tell(host, tensors)
+    made.lose(2, 3, 4)
     made.tell(1, whole)
     assert made.handed().num_samples == 20
+
+
+def test_a_host_tells_once_for_each_question(bench: MakeBench) -> None:
+    made = bench(1, 2)
+    made.tell(1, statistics(1).tensors())
+    made.tell(2, statistics(2).tensors())
+    for _ in range(20):
+        with pytest.raises(ValueError, match="was not asked"):
+            made.tell(2, statistics(7).tensors())
+    made.lose(1)
+    assert made.handed().num_samples == 40
+    assert made.scorer.receive(0) is None, "the scorer is told of a sum once"
 
 
 def test_statistics_of_different_networks_are_not_added(

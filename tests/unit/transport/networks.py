@@ -17,10 +17,20 @@ from mdgan.credentials.revocations import Revocations
 from mdgan.launch.find import find_server
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import Admit, HostEvent, Joined, Received, Refused, ServerEvent
+from mdgan.transport.base import (
+    Admit,
+    HostEvent,
+    Joined,
+    Received,
+    Refused,
+    ServerEvent,
+    Tickets,
+    Visited,
+)
 from mdgan.transport.frames import Most
 from mdgan.transport.grpc_host import GrpcHostTransport
 from mdgan.transport.grpc_server import AcceptsFrom, GrpcServerTransport
+from mdgan.transport.guard import Access
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.memory import MemoryNetwork
 from mdgan.transport.server_end import ServerTransport
@@ -44,8 +54,14 @@ def admit_all(_hello: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"generation": 1}
 
 
-def accept_all(_hello: Mapping[str, Any]) -> Mapping[str, Most]:
+def accept_all(_num_workers: int) -> Mapping[str, Most]:
     return ACCEPTS
+
+
+def access(identity: Identity | None = None, revocations: Revocations | None = None) -> Access:
+    """What a process with some credentials lets others do."""
+    none = Revocations(None, b"")
+    return Access(identity, revocations or none, most_ranks=33, hello_bytes=lambda _: 1 << 16)
 
 
 def note(iteration: int, value: float = 0.0, size: int = 3, **fields: Any) -> Message:
@@ -88,8 +104,7 @@ class GrpcNetwork:
         usual = f"unix:{self._folder.name}/server" if identity is None else "127.0.0.1:0"
         self.server: ServerTransport = GrpcServerTransport(
             [place or usual],
-            identity,
-            revocations or Revocations(None, b""),
+            access(identity, revocations),
             admit,
             accepts_from,
             lambda _: FROM_HOSTS,
@@ -147,10 +162,18 @@ class MemoryPlace:
 Network = GrpcNetwork | MemoryPlace
 
 
+def next_event(network: Network) -> Any:
+    """The next event at the server that is not about a process that only asks or watches."""
+    event = network.server.receive(LONG)
+    while isinstance(event, Refused | Visited):
+        event = network.server.receive(LONG)
+    return event
+
+
 def joined(network: Network, *hosts: int) -> dict[int, HostTransport]:
     """Hosts that the server knows of."""
     found = {host: network.join(host, {}) for host in hosts}
-    seen = [network.server.receive(LONG) for _ in hosts]
+    seen = [next_event(network) for _ in hosts]
     assert all(isinstance(event, Joined) for event in seen), seen
     return found
 
@@ -172,6 +195,18 @@ def giver_and_taker(network: Network) -> Pair:
     """A giver, 1, a taker, 2, and where they hand out parcels."""
     hosts = {number: network.join(number, {}) for number in (1, 2)}
     return hosts[1], hosts[2], listening(network, hosts)
+
+
+def ordered(network: Network, iteration: int, *pairs: tuple[int, int]) -> dict[int, Tickets]:
+    """Givers are to hand something to takers: the tickets of each host."""
+    made = network.server.order_exchange(iteration, pairs)
+    return {
+        host: Tickets(
+            {taker: ticket for (giver, taker), ticket in made.items() if giver == host},
+            {giver: ticket for (giver, taker), ticket in made.items() if taker == host},
+        )
+        for host in {host for pair in pairs for host in pair}
+    }
 
 
 def expect(end: ServerTransport | HostTransport, kind: type[Event]) -> Event:
@@ -207,7 +242,10 @@ def in_threads(*works: Callable[[], object]) -> None:
 
 
 def refusal(network: GrpcNetwork) -> str:
+    """Why a caller was not let in, the next time that one was not."""
     event = network.server.receive(LONG)
+    while isinstance(event, Visited):
+        event = network.server.receive(LONG)
     assert isinstance(event, Refused), event
     return event.reason
 
@@ -217,9 +255,7 @@ def echo(network: GrpcNetwork, host: Any, number: int, count: int = 3) -> None:
     for iteration in range(count):
         network.server.send(number, note(iteration, 1.0))
         host.send(message_of(host.receive(LONG)))
-        event = network.server.receive(LONG)
-        while isinstance(event, Refused):
-            event = network.server.receive(LONG)
+        event = next_event(network)
         assert message_of(event).iteration == iteration
 
 
@@ -230,6 +266,7 @@ def host_of(
     interrupted: threading.Event | None = None,
     places: Sequence[str] = (),
     identity: Identity | None = None,
+    revocations: Revocations | None = None,
 ) -> GrpcHostTransport:
     """Joins as `mdgan.launch.links` does."""
     identity = identity or network.identity
@@ -239,7 +276,7 @@ def host_of(
     def attempt(place: str, until: Until) -> GrpcHostTransport:
         return GrpcHostTransport(
             place,
-            identity,
+            access(identity, revocations),
             said,
             ACCEPTS,
             FROM_HOSTS,

@@ -120,6 +120,7 @@ def _host(server: str, number: int, parcels_at: str | None, lays_out: int = 0) -
         parcels_at: where it hands out parcels.
         lays_out: an iteration for which it has a parcel for host 2.
     """
+    from mdgan.transport.base import Tickets
     from tests.unit.transport.networks import QUICK, host_of, note
 
     network: Any = SimpleNamespace(
@@ -127,7 +128,7 @@ def _host(server: str, number: int, parcels_at: str | None, lays_out: int = 0) -
     )
     host = host_of(network, {"host": number})
     if lays_out:
-        host.exchange(lays_out, {2: note(lays_out, 1.0)}, [], {})
+        host.exchange(lays_out, {2: note(lays_out, 1.0)}, [], {}, Tickets({2: "a secret"}, {}))
     return host, server
 
 

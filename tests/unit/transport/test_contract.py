@@ -9,7 +9,7 @@ import pytest
 
 from mdgan.errors import BadInput
 from mdgan.messages import Message
-from mdgan.transport.base import SERVER, Asked, Joined, Lost, Received, Refused
+from mdgan.transport.base import SERVER, Asked, Joined, Lost, Received, Refused, Tickets
 from mdgan.transport.frames import encode
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.server_end import ServerTransport
@@ -31,6 +31,7 @@ from tests.unit.transport.networks import (
     listening,
     message_of,
     note,
+    ordered,
     value_of,
     word,
 )
@@ -188,28 +189,31 @@ def test_hosts_exchange_with_each_other_again_and_again(network: Network) -> Non
     hosts = {number: network.join(number, {}) for number in (1, 2, 3)}
     addresses = listening(network, hosts)
     found: dict[tuple[int, int, int], float] = {}
+    pairs = [(giver, taker) for giver in hosts for taker in hosts if giver != taker]
+    tickets = {iteration: ordered(network, iteration, *pairs) for iteration in (10, 11)}
 
     def work(number: int, host: HostTransport) -> None:
         others = {1, 2, 3} - {number}
-        for iteration in range(10, 20):
+        for iteration in (10, 11):
             outgoing = {
                 other: note(iteration, 1e4 * iteration + 100 * number + other) for other in others
             }
-            arrived = host.exchange(iteration, outgoing, others, addresses)
+            own = tickets[iteration][number]
+            arrived = host.exchange(iteration, outgoing, others, addresses, own)
             for sender, message in arrived.items():
                 found[iteration, sender, number] = value_of(message)
 
     in_threads(*(lambda n=n, host=host: work(n, host) for n, host in hosts.items()))
     assert found == {
         (iteration, sender, receiver): 1e4 * iteration + 100 * sender + receiver
-        for iteration in range(10, 20)
+        for iteration in (10, 11)
         for sender in (1, 2, 3)
         for receiver in (1, 2, 3)
         if sender != receiver
     }
     size = len(encode(note(10, 1.0)).body)
     for host in hosts.values():
-        assert host.traffic.sent == host.traffic.received == {"DISCRIMINATORS": 20 * size}
+        assert host.traffic.sent == host.traffic.received == {"DISCRIMINATORS": 4 * size}
         assert host.slow_givers == set()
 
 
@@ -218,15 +222,16 @@ def pair(network: Network) -> Pair:
     return giver_and_taker(network)
 
 
-def test_a_giver_that_is_late_is_waited_for(pair: Pair) -> None:
+def test_a_giver_that_is_late_is_waited_for(network: Network, pair: Pair) -> None:
     giver, taker, addresses = pair
+    tickets = ordered(network, 4, (1, 2))
     found: list[object] = []
 
     def lay_out() -> None:
         time.sleep(0.3)  # it is busy with its iteration
-        giver.exchange(4, {2: note(4, 4.0)}, [], addresses)
+        giver.exchange(4, {2: note(4, 4.0)}, [], addresses, tickets[1])
 
-    in_threads(lay_out, lambda: found.append(taker.exchange(4, {}, [1], addresses)[1]))
+    in_threads(lay_out, lambda: found.append(taker.exchange(4, {}, [1], addresses, tickets[2])[1]))
     assert value_of(found[0]) == 4.0
 
 
@@ -235,41 +240,52 @@ def test_a_giver_that_is_late_is_waited_for(pair: Pair) -> None:
 def test_a_giver_that_ends_is_noticed_at_once(place: type[Network], after: float) -> None:
     network = place(PATIENT)
     giver, taker, addresses = giver_and_taker(network)
+    tickets = ordered(network, 4, (1, 2))
     found: list[object] = []
 
     def end() -> None:
         time.sleep(after)  # the taker is waiting, or will be: both must end at once
         giver.close()
 
-    in_threads(end, lambda: found.append(taker.exchange(4, {}, [1], addresses)[1]))
+    in_threads(end, lambda: found.append(taker.exchange(4, {}, [1], addresses, tickets[2])[1]))
     assert isinstance(found[0], Lost)
     assert found[0].peer == 1
     network.close()
 
 
-def test_a_giver_that_has_nothing_for_this_taker(pair: Pair) -> None:
+def test_a_giver_that_has_nothing_for_this_taker(network: Network, pair: Pair) -> None:
     giver, taker, addresses = pair
-    giver.exchange(4, {7: note(4)}, [], addresses)
-    lost = taker.exchange(4, {}, [1], addresses)[1]
+    tickets = ordered(network, 4, (1, 2), (1, 7))
+    giver.exchange(4, {7: note(4)}, [], addresses, tickets[1])
+    lost = taker.exchange(4, {}, [1], addresses, tickets[2])[1]
     assert lost == Lost(1, "it has nothing for this host")
 
 
-def test_parcels_stay_for_one_more_exchange(pair: Pair) -> None:
+def test_parcels_stay_for_one_more_exchange(network: Network, pair: Pair) -> None:
     giver, taker, addresses = pair
+    takes = {}
     for iteration in (4, 8, 12):
+        tickets = ordered(network, iteration, (1, 2))
+        takes[iteration] = tickets[2]
         parcel = note(iteration, float(iteration))
-        giver.exchange(iteration, {2: parcel}, [], addresses)
+        giver.exchange(iteration, {2: parcel}, [], addresses, tickets[1])
         parcel.tensors["w"].zero_()  # what was laid out is a copy
-    assert value_of(taker.exchange(12, {}, [1], addresses)[1]) == 12.0
-    assert value_of(taker.exchange(8, {}, [1], addresses)[1]) == 8.0
-    assert isinstance(taker.exchange(4, {}, [1], addresses)[1], Lost)
+    assert value_of(taker.exchange(12, {}, [1], addresses, takes[12])[1]) == 12.0
+    assert value_of(taker.exchange(8, {}, [1], addresses, takes[8])[1]) == 8.0
+    assert isinstance(taker.exchange(4, {}, [1], addresses, takes[4])[1], Lost)
 
 
-def test_a_giver_that_leaves_at_once_has_its_parcels_fetched_first(pair: Pair) -> None:
+def test_a_giver_that_leaves_at_once_has_its_parcels_fetched_first(
+    network: Network, pair: Pair
+) -> None:
     giver, taker, addresses = pair
+    tickets = ordered(network, 4, (1, 2))
     found: list[object] = []
-    giver.exchange(4, {2: note(4, 4.0, size=300_000)}, [], addresses)
-    in_threads(giver.close, lambda: found.append(taker.exchange(4, {}, [1], addresses)[1]))
+    giver.exchange(4, {2: note(4, 4.0, size=300_000)}, [], addresses, tickets[1])
+    in_threads(
+        giver.close,
+        lambda: found.append(taker.exchange(4, {}, [1], addresses, tickets[2])[1]),
+    )
     assert value_of(found[0]) == 4.0
 
 
@@ -280,8 +296,9 @@ def test_a_giver_that_never_lays_out_is_lost_in_time_and_the_others_are_not(
     network = place(HASTY, admit_all)
     hosts = {number: network.join(number, {}) for number in (1, 2, 3)}
     addresses = listening(network, hosts)
-    hosts[2].exchange(4, {1: note(4, 2.0)}, [], addresses)
-    arrived = hosts[1].exchange(4, {}, [3, 2], addresses)
+    tickets = ordered(network, 4, (2, 1), (3, 1))
+    hosts[2].exchange(4, {1: note(4, 2.0)}, [], addresses, tickets[2])
+    arrived = hosts[1].exchange(4, {}, [3, 2], addresses, tickets[1])
     assert value_of(arrived[2]) == 2.0
     assert isinstance(arrived[3], Lost)
     assert 3 in hosts[1].slow_givers
@@ -290,9 +307,9 @@ def test_a_giver_that_never_lays_out_is_lost_in_time_and_the_others_are_not(
 
 def test_a_giver_without_an_address_is_lost(pair: Pair) -> None:
     _, taker, addresses = pair
-    assert taker.exchange(4, {}, [9], {**addresses, 9: None})[9] == Lost(
-        9, "its address is unknown"
-    )
+    takes = Tickets({}, {9: "a secret"})
+    lost = taker.exchange(4, {}, [9], {**addresses, 9: None}, takes)[9]
+    assert lost == Lost(9, "its address is unknown")
 
 
 def test_a_server_that_ends_sends_no_host_away_for_good() -> None:

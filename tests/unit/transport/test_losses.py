@@ -147,7 +147,7 @@ def test_a_host_that_takes_nothing_in_is_lost(
 def test_a_host_cannot_fill_the_servers_memory(
     network: GrpcNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mdgan.transport.grpc_server._MOST_UNTAKEN_BYTES", 1 << 20)
+    monkeypatch.setattr("mdgan.transport.server_end._OF_AN_OWNER_BYTES", 1 << 20)
     hosts = joined(network, 1)
     for iteration in range(30):
         hosts[1].send(note(iteration, size=1 << 19))  # 2 MiB each

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from mdgan.messages import Kind, Message
-from mdgan.transport.base import RELAY, Joined, Lost
+from mdgan.transport.base import RELAY, Joined, Lost, Tickets
 from mdgan.transport.frames import PIECE_BYTES, encode
 from mdgan.transport.grpc_server import GrpcServerTransport
 from mdgan.transport.links_pb2 import Order, Piece
@@ -24,9 +24,12 @@ from tests.unit.transport.networks import (
     joined,
     listening,
     note,
+    ordered,
     value_of,
 )
 from tests.unit.transport.peers import peer
+
+TAKES = Tickets({}, {4: "a secret", 9: "a secret"})
 
 
 def fetched(place: str, order: Order) -> list[Piece]:
@@ -39,25 +42,29 @@ def fetched(place: str, order: Order) -> list[Piece]:
 
 
 @pytest.mark.parametrize("relay", [False, True])
-@pytest.mark.parametrize("key", ["", "Ü\0"])
-def test_who_does_not_know_the_key_gets_nothing(relay: bool, key: str) -> None:
+@pytest.mark.parametrize("ticket", ["", "Ü\0", "0" * 32])
+def test_a_host_without_the_ticket_gets_nothing_and_removes_nothing(
+    relay: bool, ticket: str
+) -> None:
     network = GrpcNetwork(relay=relay)
     giver, taker, addresses = giver_and_taker(network)
-    giver.exchange(4, {2: note(4, 4.0)}, [], addresses)
+    tickets = ordered(network, 4, (1, 2))
+    giver.exchange(4, {2: note(4, 4.0)}, [], addresses, tickets[1])
     place = network.place if relay else addresses[1]
     with pytest.raises(grpc.RpcError) as caught:
-        fetched(place, Order(giver=1, iteration=4, taker=2, key=key))
-    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
-    assert value_of(taker.exchange(4, {}, [1], addresses)[1]) == 4.0
+        fetched(place, Order(giver=1, iteration=4, taker=2, ticket=ticket))
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    assert value_of(taker.exchange(4, {}, [1], addresses, tickets[2])[1]) == 4.0
     network.close()
 
 
 def test_a_relayed_host_that_leaves_has_its_newest_parcels_fetched() -> None:
     network = GrpcNetwork(relay=True)
     giver, taker, addresses = giver_and_taker(network)
-    giver.exchange(4, {2: note(4, 4.0)}, [], addresses)
+    tickets = ordered(network, 4, (1, 2))
+    giver.exchange(4, {2: note(4, 4.0)}, [], addresses, tickets[1])
     giver.close()
-    assert value_of(taker.exchange(4, {}, [1], addresses)[1]) == 4.0
+    assert value_of(taker.exchange(4, {}, [1], addresses, tickets[2])[1]) == 4.0
     network.close()
 
 
@@ -135,7 +142,8 @@ def test_a_giver_that_dies_before_it_gives(
         found: list[object] = []
         iteration = 6 if is_halted else 7  # what a living giver has not laid out is waited for
         in_threads(
-            lambda: found.append(taker.exchange(iteration, {}, [4], {4: place})[4]), child.kill
+            lambda: found.append(taker.exchange(iteration, {}, [4], {4: place}, TAKES)[4]),
+            child.kill,
         )
     assert found == [Lost(4, "its connection closed")]
 
@@ -182,7 +190,7 @@ def test_a_giver_that_gives_something_else(
     taker = network.join(2, {})
     place = f"unix:{tmp_path}/giver"
     server = serving(answer, place)
-    lost = taker.exchange(4, {}, [9], {9: place})[9]
+    lost = taker.exchange(4, {}, [9], {9: place}, TAKES)[9]
     assert isinstance(lost, Lost)
     assert lost.peer == 9
     assert says in lost.reason
@@ -192,13 +200,14 @@ def test_a_giver_that_gives_something_else(
 def test_an_address_that_leads_nowhere(network: GrpcNetwork) -> None:
     taker = network.join(2, {})
     for address in (7, ["127.0.0.1", 4000], "", "nonsense", "unix:/nowhere"):
-        assert isinstance(taker.exchange(4, {}, [9], {9: address})[9], Lost)
+        assert isinstance(taker.exchange(4, {}, [9], {9: address}, TAKES)[9], Lost)
 
 
 def test_a_host_cannot_fill_the_servers_memory_with_parcels() -> None:
     network = GrpcNetwork(relay=True)
     host = joined(network, 1)[1]
     large = note(3, size=700_000)  # two of them are more than one host may have: 4 MiB
-    host.exchange(3, {2: large, 4: large}, [], {})
+    tickets = ordered(network, 3, (1, 2), (1, 4))
+    host.exchange(3, {2: large, 4: large}, [], {}, tickets[1])
     assert network.server.receive(LONG) == Lost(1, "it lays out more than it can have", lied=True)
     network.close()

@@ -2,27 +2,26 @@
 
 import threading
 import tracemalloc
+from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
 
 from mdgan.messages import Kind, Message
-from mdgan.transport import frames
+from mdgan.transport import quotas, server_end
 from mdgan.transport.base import Lost, Received
 from mdgan.transport.frames import (
-    MOST_IN_A_ROW,
     PIECE_BYTES,
     Frame,
     Most,
-    Rates,
     WireError,
     decode,
     encode,
 )
 from mdgan.transport.frames import next_frame as read
 from mdgan.transport.links_pb2 import Piece
+from mdgan.transport.quotas import MOST_IN_A_ROW, Allowance
 from mdgan.transport.server_end import ServerTransport
 from tests.unit.observe.conftest import Clock
 from tests.unit.transport.networks import ACCEPTS, LONG, SOON, GrpcNetwork, echo, joined, note
@@ -135,7 +134,7 @@ def test_an_endless_message_takes_no_more_than_it_announced() -> None:
 
 def test_who_tells_once_a_second_is_heard_for_ever_and_after_any_stall() -> None:
     clock = Clock()
-    rates = Rates({"SPANS": Most(1, 1, a_second=2.0)}, clock)
+    rates = Allowance({"SPANS": Most(1, 1, a_second=2.0)}, Counter(), clock)
     for _ in range(5000):
         clock.now += 1
         assert rates.allows("SPANS")
@@ -144,14 +143,26 @@ def test_who_tells_once_a_second_is_heard_for_ever_and_after_any_stall() -> None
 
 
 def test_who_tells_all_the_time_is_not() -> None:
-    rates = Rates({"SPANS": Most(1, 1, a_second=2.0), "FEEDBACK": Most(1, 1)}, Clock())
+    accepts = {"SPANS": Most(1, 1, a_second=2.0), "FEEDBACK": Most(1, 1)}
+    rates = Allowance(accepts, Counter(), Clock())
     assert all(rates.allows("SPANS") for _ in range(MOST_IN_A_ROW))
     assert not rates.allows("SPANS")
     assert all(rates.allows("FEEDBACK") for _ in range(2 * MOST_IN_A_ROW))
 
 
+def test_an_answer_comes_as_often_as_its_question() -> None:
+    asked = Counter[str]()
+    real = Most(1, 1, unasked=0, answers="EXTRACTOR")
+    heard = Allowance({"REAL": real, "UPDATE": Most(1, 1, unasked=1, each=2)}, asked)
+    assert heard.allows("UPDATE")
+    assert not heard.allows("UPDATE")
+    asked.update(("EXTRACTOR", ""))
+    assert [heard.allows("REAL") for _ in range(2)] == [True, False]
+    assert heard.allows("UPDATE")
+
+
 def test_a_flood_of_spans_ends_the_link_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "MOST_IN_A_ROW", 5)
+    monkeypatch.setattr(quotas, "MOST_IN_A_ROW", 5)
     accepts = {**ACCEPTS, Kind.SPANS: Most(1 << 20, 1 << 20, a_second=0.001)}
     network = GrpcNetwork(accepts_from=lambda _: accepts)
     hosts = joined(network, 1, 2)
@@ -198,16 +209,18 @@ class Way:
         pass
 
 
-def test_json_that_waits_counts_as_what_it_takes_in_memory() -> None:
-    server = ServerTransport(lambda _: {})
+def test_json_that_waits_counts_as_what_it_takes_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = ServerTransport(lambda _: {}, LONG)
     guest = server.let_in(1, {}, Way())
     frame = encode(NASTY["lists"])
     server.take_in(guest, frame)
     there_is_room = threading.Event()
-    most: Any = 20 * len(frame.body)
+    monkeypatch.setattr(server_end, "_OF_AN_OWNER_BYTES", 20 * len(frame.body))
 
     def wait() -> None:
-        guest.await_room(most)
+        server.await_room(guest)
         there_is_room.set()
 
     threading.Thread(target=wait, daemon=True).start()
@@ -215,3 +228,18 @@ def test_json_that_waits_counts_as_what_it_takes_in_memory() -> None:
     while not isinstance(server.receive(LONG), Received):
         pass
     assert there_is_room.wait(LONG)
+
+
+def test_the_owner_that_fills_most_memory_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = encode(NASTY["lists"])
+    monkeypatch.setattr(server_end, "_OF_ALL_BYTES", 8 * frame.held_bytes)
+    server = ServerTransport(lambda _: {}, LONG)
+    owners = {1: "good", 2: "bad", 3: "bad", 4: "other"}
+    guests = {host: server.let_in(host, {}, Way(), owner, 0) for host, owner in owners.items()}
+    for host in (1, 1, 1, 4, 2, 2, 3, 3):
+        server.take_in(guests[host], frame)
+    server.take_in(guests[4], frame)
+    events = [server.receive(LONG) for _ in range(4 + 9 + 2)]
+    lost = [event for event in events if isinstance(event, Lost)]
+    assert [event.peer for event in lost] == [2, 3]
+    assert "of all hosts it has most that waits here" in lost[0].reason

@@ -13,9 +13,9 @@ import pytest
 
 from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
-from mdgan.transport.base import Joined, Lost, Refused
-from mdgan.transport.frames import Frame, Most, encode
-from mdgan.transport.links_pb2 import Hello, Piece, Welcome
+from mdgan.transport.base import Joined, Lost
+from mdgan.transport.frames import Frame, encode
+from mdgan.transport.links_pb2 import Nothing, Piece, Welcome
 from mdgan.transport.streams import ASK, TAKE_PART, WATCH, open_channel
 from tests.processes import wait_until
 from tests.unit.transport.networks import (
@@ -24,10 +24,8 @@ from tests.unit.transport.networks import (
     GrpcNetwork,
     ask_at,
     echo,
-    expect,
     host_of,
     joined,
-    message_of,
     note,
     refusal,
 )
@@ -154,9 +152,9 @@ class Stranger:
         return grpc.StatusCode.OK
 
     def say(self, fields: str) -> grpc.StatusCode:
-        ask = self.channel.unary_stream(ASK, Hello.SerializeToString, Welcome.FromString)
+        ask = self.channel.unary_stream(ASK, Welcome.SerializeToString, Welcome.FromString)
         try:
-            list(ask(Hello(fields=fields), timeout=LONG))
+            list(ask(Welcome(fields=fields), timeout=LONG))
         except grpc.RpcError as error:
             return error.code()
         return grpc.StatusCode.OK
@@ -187,7 +185,7 @@ def test_other_bytes_than_a_hello_are_refused(
 ) -> None:
     hosts = joined(network, 1)
     assert stranger.take_part(*pieces) is not grpc.StatusCode.OK
-    assert refusal(network).startswith(("its hello names no host", "ipv4:127.0.0.1:"))
+    assert refusal(network).startswith(("its hello names no host", "127.0.0.1: "))
     echo(network, hosts[1], 1)
 
 
@@ -217,18 +215,18 @@ def test_nobody_says_for_what_it_comes_but_by_the_way_it_comes(
 def test_a_stranger_that_says_no_hello_is_not_waited_for(
     network: GrpcNetwork, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mdgan.transport.grpc_server._HELLO_SECONDS", 0.3)
+    monkeypatch.setattr("mdgan.transport.guard._FIRST_SECONDS", 0.3)
     begin = time.monotonic()
     assert stranger.take_part() is not grpc.StatusCode.OK
     assert time.monotonic() - begin < LONG / 2
 
 
 @pytest.mark.parametrize("fields", ["", "{", "[]", "7", "[" * 50_000, "9" * 5000, '{"host": 1}'])
-def test_any_question_is_answered_or_refused(
+def test_what_a_stranger_says_as_it_asks_is_not_read_and_is_short(
     network: GrpcNetwork, stranger: Stranger, fields: str
 ) -> None:
-    code = stranger.say(fields)
-    assert code in (grpc.StatusCode.OK, grpc.StatusCode.PERMISSION_DENIED)
+    is_long = len(fields) > 4096
+    assert stranger.say(fields) is (grpc.StatusCode.INTERNAL if is_long else grpc.StatusCode.OK)
 
 
 def test_an_error_of_who_decides_is_a_refusal_and_told_in_one_printable_line() -> None:
@@ -244,33 +242,16 @@ def test_an_error_of_who_decides_is_a_refusal_and_told_in_one_printable_line() -
     network.close()
 
 
-def test_an_error_about_what_a_host_may_send_costs_only_its_link() -> None:
-    def accepts_from(hello: Mapping[str, Any]) -> Mapping[str, Most]:
-        return {"FEEDBACK": Most(int(hello["num_samples"]["1"]), 100)}
-
-    network = GrpcNetwork(accepts_from=accepts_from)
-    with pytest.raises(BadInput):
-        host_of(network, hello={"num_samples": 3})
-    good = host_of(network, hello={"num_samples": {"1": 3}})
-    event = network.server.receive(LONG)
-    while isinstance(event, Refused):
-        event = expect(network.server, Joined)
-    network.server.send(5, note(1))
-    assert message_of(good.receive(LONG)).iteration == 1
-    good.close()
-    network.close()
-
-
 def test_more_calls_than_there_may_be_are_refused_and_hosts_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mdgan.transport.grpc_server.MOST_CALLS", 8)
+    monkeypatch.setattr("mdgan.transport.guard.OF_A_RANK", 0)
     network = GrpcNetwork(place="127.0.0.1:0")
     hosts = joined(network, 1)
     stranger = Stranger(network)
-    watch = stranger.channel.unary_stream(WATCH, Hello.SerializeToString, Welcome.FromString)
+    watch = stranger.channel.unary_stream(WATCH, Nothing.SerializeToString, Welcome.FromString)
     refused = threading.Event()
-    calls: list[Any] = [watch(Hello(fields="{}")) for _ in range(20)]
+    calls: list[Any] = [watch(Nothing()) for _ in range(20)]
 
     def note(call: Any) -> None:
         if call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -278,12 +259,12 @@ def test_more_calls_than_there_may_be_are_refused_and_hosts_go_on(
 
     for call in calls:
         call.add_callback(partial(note, call))
-    assert refused.wait(LONG), "the others hold all places"
-    with pytest.raises(BadInput, match="did not admit this host"):
-        ask_at(network.place, seconds=0.5)
+    assert refused.wait(LONG), "a caller may have eight of a kind"
+    told = refusal(network)
+    assert told == "127.0.0.1: it has 8 Watch calls already, as many as it may have at a time"
+    assert ask_at(network.place) == {"generation": 1}
     echo(network, hosts[1], 1)
     for call in calls:
         call.cancel()
     stranger.channel.close()
-    assert ask_at(network.place) == {"generation": 1}
     network.close()

@@ -210,7 +210,7 @@ def test_a_silent_worker_is_given_up_where_all_must_answer(stage: MakeStage) -> 
     one.answer(2)
     made.finished(one)
     (lost,) = made.events("lost")
-    assert (lost["workers"], lost["reason"]) == ([2], "no answer in 1 s")
+    assert (lost["workers"], lost["reason"]) == ([2], "no answer in 1 s; strike 1")
 
 
 def test_when_all_are_lost_the_iteration_is_done_by_who_comes(stage: MakeStage) -> None:

@@ -1,6 +1,7 @@
 """What a host of MD-GAN gives away and takes, of states and in swaps."""
 
 import copy
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,8 @@ def test_cut_off_in_a_swap_it_has_a_whole_copied(server: PlayedServer) -> None:
     server.take(FEEDBACK)
     reference = make_worker(1)
     answer(reference, 1)
-    server.send(mdgan_messages.swap(1, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
+    tickets = server.network.server.order_exchange(1, [(1, 2), (2, 1)])
+    server.send(mdgan_messages.swap(1, 1, {1: 2, 2: 1}, {1: 1, 2: 2}, {}, tickets))
     server.cut()
     server.take(Kind.READY, besides=SWAPPED)
     assert server.stop() is None
@@ -226,7 +228,7 @@ def everybody() -> dict[int, dict[int, Worker]]:
 
 def order_for(host: int, moves: Mapping[int, int], host_of: Mapping[int, int] = HOST_OF) -> Message:
     share = {g: t for g, t in moves.items() if host in (host_of[g], host_of[t])}
-    return mdgan_messages.swap(7, share, host_of, ADDRESSES)
+    return mdgan_messages.swap(7, host, share, host_of, ADDRESSES, defaultdict(str))
 
 
 def swap(

@@ -12,6 +12,7 @@ from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK, SWA
 from mdgan.families.mdgan.server_swaps import ServerSwaps, draw_swap
 from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Kind, Message, of_workers
+from mdgan.transport.base import Tickets
 from mdgan.transport.memory import MemoryHostTransport
 from tests.unit.families.mdgan.played import Played, answer_of
 from tests.unit.families.mdgan.played_server import PlayedServer, answer, batches
@@ -47,6 +48,14 @@ def trained(server: PlayedServer, *ranks: int) -> tuple[dict[int, Worker], dict[
 # A host's part.
 
 
+def order(server: PlayedServer, moves: Mapping[int, int], host_of: Mapping[int, int]) -> Tickets:
+    """Has host 1 swap with another host; returns what the other one is told."""
+    (other,) = set(host_of.values()) - {1}
+    tickets = server.network.server.order_exchange(4, [(1, other), (other, 1)])
+    server.send(mdgan_messages.swap(4, 1, moves, host_of, {}, tickets))
+    return Tickets({1: tickets[other, 1]}, {1: tickets[1, other]})
+
+
 def parcel(states: Mapping[int, Mapping[str, Tensor]]) -> Message:
     return Message(DISCRIMINATORS, 4, tensors=of_workers(states))
 
@@ -55,8 +64,8 @@ def test_two_hosts_exchange_their_discriminators(server: PlayedServer) -> None:
     workers, before = trained(server, 1)
     theirs = discriminator(7)
     other = partner(server, 2)
-    server.send(mdgan_messages.swap(4, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
-    fetched = other.exchange(4, {1: parcel({1: theirs})}, [1], {})
+    tickets = order(server, {1: 2, 2: 1}, {1: 1, 2: 2})
+    fetched = other.exchange(4, {1: parcel({1: theirs})}, [1], {}, tickets)
     report = server.take(SWAPPED)
     assert isinstance(fetched[1], Message)
     assert same_state(messages.by_worker(fetched[1])[2], before[1])
@@ -84,8 +93,8 @@ def test_who_gets_something_else_keeps_its_own(
 ) -> None:
     workers, before = trained(server, 1)
     other = partner(server, 2)
-    server.send(mdgan_messages.swap(4, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
-    other.exchange(4, {1: Message(DISCRIMINATORS, 4, {}, tensors)}, [1], {})
+    tickets = order(server, {1: 2, 2: 1}, {1: 1, 2: 2})
+    other.exchange(4, {1: Message(DISCRIMINATORS, 4, {}, tensors)}, [1], {}, tickets)
     assert server.take(SWAPPED).fields["taken"] == {}
     assert server.stop() is None
     assert same_state(own(workers[1]), before[1])
@@ -96,8 +105,8 @@ def test_nobody_gets_what_was_meant_for_another(server: PlayedServer) -> None:
     workers, before = trained(server, 1, 3)
     theirs = discriminator(9)
     other = partner(server, 5)
-    server.send(mdgan_messages.swap(4, {3: 5, 5: 3}, {1: 1, 3: 1, 5: 5}, {}))
-    other.exchange(4, {1: parcel({3: theirs, 1: theirs})}, [1], {})
+    tickets = order(server, {3: 5, 5: 3}, {1: 1, 3: 1, 5: 5})
+    other.exchange(4, {1: parcel({3: theirs, 1: theirs})}, [1], {}, tickets)
     assert server.take(SWAPPED).fields["taken"].keys() == {"3"}
     assert server.stop() is None
     assert same_state(own(workers[1]), before[1])

@@ -1,0 +1,153 @@
+"""Who joined, asked, left or was refused: `audit-log.jsonl`, apart from what training records.
+
+Each line holds the SHA-256 of the line before. So no line can be changed, taken out or put in, but
+at the end, without all later lines being written anew; the hash of the last line stands for all.
+"""
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from mdgan.errors import BadInput
+from mdgan.records.rows import json_object
+from mdgan.storage.whole_file import OWNER_ALONE
+
+AUDIT_LOG_FILE = "audit-log.jsonl"
+_BEFORE_ALL = "0" * 64
+_MOST_LINE_BYTES = 1 << 16
+_MOST_RANKS_TOLD = 64
+
+
+class _Last(NamedTuple):
+    """The last whole line: its number, its hash, and where it ends."""
+
+    number: int = 0
+    sha256: str = _BEFORE_ALL
+    end: int = 0
+
+
+class AuditLog:
+    """Adds lines to the log of a run; goes on after the last whole line that is there."""
+
+    def __init__(self, run: Path) -> None:
+        self._path = run / AUDIT_LOG_FILE
+        self._last: _Last | None = None
+
+    def add(
+        self,
+        action: str,
+        outcome: str,
+        iteration: int,
+        ranks: Sequence[int] = (),
+        certificate: str = "",
+        address: str = "",
+    ) -> None:
+        """Adds one line, in one write.
+
+        Args:
+            certificate: the fingerprint of the one that was shown.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with _opened(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
+            last, self._last = self._last or _whole_end(file), None  # unknown if this fails
+            entry = {
+                "number": last.number + 1,
+                "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                "action": action,
+                "outcome": outcome,
+                "iteration": iteration,
+                "ranks": list(ranks[:_MOST_RANKS_TOLD]),
+                "fingerprint": certificate,
+                "address": address,
+                "before": last.sha256,
+            }
+            line = json.dumps(entry).encode()
+            file.write(line + b"\n")
+        self._last = _Last(last.number + 1, sha256(line).hexdigest())
+
+
+class Verified(NamedTuple):
+    """What a log looks like.
+
+    Attributes:
+        entries: the lines of which each follows from the one before.
+        sha256: of the last of them.
+        trouble: what is wrong with the line after them; empty if there is none.
+    """
+
+    entries: int
+    sha256: str
+    trouble: str = ""
+
+
+def verify(run: Path) -> Verified:
+    """Reads the log of a run, line by line, up to the first that does not follow from those before.
+
+    Raises:
+        BadInput: there is none, or it cannot be read.
+    """
+    path = run / AUDIT_LOG_FILE
+    last = _Last()
+    try:
+        with _opened(path, os.O_RDONLY) as file:
+            for line, now in _lines(file):
+                if trouble := _trouble(line, now.number, last.sha256):
+                    return Verified(last.number, last.sha256, trouble)
+                last = now
+    except FileNotFoundError as error:
+        raise BadInput(f"{path}: is not there; name a run that others have joined") from error
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+    return Verified(last.number, last.sha256)
+
+
+def _trouble(line: bytes, number: int, before: str) -> str:
+    if not line.endswith(b"\n"):
+        return "it is not whole"
+    try:
+        entry = json_object(line)
+    except ValueError:
+        return "it is no entry"
+    if entry.get("before") != before:
+        return f"it does not follow from line {number - 1}" if number > 1 else "it is not the first"
+    return "" if entry.get("number") == number else "its number is another"
+
+
+def _whole_end(file: BinaryIO) -> _Last:
+    """The last whole line; cuts off one that was not written to its end."""
+    last = _Last()
+    for line, now in _lines(file):
+        if line.endswith(b"\n"):
+            last = now
+    file.truncate(last.end)
+    return last
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[bytes, _Last]]:
+    """The lines of a log, each with what the next one has to follow from."""
+    last = _Last()
+    while line := file.readline(_MOST_LINE_BYTES):
+        digest = sha256(line.removesuffix(b"\n")).hexdigest()
+        last = _Last(last.number + 1, digest, last.end + len(line))
+        yield line, last
+
+
+@contextmanager
+def _opened(path: Path, how: int) -> Iterator[BinaryIO]:
+    """The log, which only its owner may read; nothing that a stranger put there in its place."""
+    flags = how | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    number = os.open(path, flags, OWNER_ALONE)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    with os.fdopen(number, "r+b" if how & os.O_RDWR else "rb") as file:
+        yield file

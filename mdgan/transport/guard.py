@@ -1,0 +1,233 @@
+"""What one caller may do at a time and again and again, whatever links it opens.
+
+A caller is known by its certificate, or by its address if it shows none of its own. Its quotas
+follow from the ranks that it may have, as its certificate or the settings say.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple, NoReturn
+
+import grpc
+
+from mdgan.credentials.identity import Identity
+from mdgan.credentials.permit import Permit, permit_of
+from mdgan.credentials.revocations import Revocations
+from mdgan.transport.base import Visitor
+from mdgan.transport.quotas import MOST_REMEMBERED, Bucket
+from mdgan.transport.streams import address_of
+
+MOST_CALLS = 2048
+"""Calls at a time; beyond them, the caller with the most loses its newest."""
+AT_ONCE, OF_A_RANK = 8, 2
+"""Calls of a kind at a time: so many, and so many for each rank that the caller may have."""
+A_SECOND, IN_A_ROW = 20.0, 20
+"""Calls of a kind a second, on average; and at once, as many again for each rank."""
+_JOINS_A_SECOND = 0.5
+"""Each that is let in leaves some lines in the run's records."""
+_SMALL_BYTES = 1 << 12
+_FIRST_SECONDS = 5.0
+
+
+class Access(NamedTuple):
+    """Whom a process lets call it, and how much; the same for all of its ports.
+
+    Attributes:
+        identity: what it shows and whom it trusts; None without TLS.
+        most_ranks: that one host may have, if its certificate does not say.
+        hello_bytes: from a number of ranks to the most that their host says of itself.
+    """
+
+    identity: Identity | None
+    revocations: Revocations
+    most_ranks: int
+    hello_bytes: Callable[[int], int]
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls.
+
+    Attributes:
+        identity: what it is known by.
+        shown: the same for log lines, with its address.
+        permit: what its certificate allows; None without one.
+        certificate: its fingerprint, if it is this caller's alone; else empty.
+        address: where it calls from; empty on this machine.
+    """
+
+    identity: str
+    shown: str
+    num_ranks: int
+    permit: Permit | None = None
+    certificate: str = ""
+    address: str = ""
+
+    def as_visitor(self, purpose: str) -> Visitor:
+        """The same for the server's log."""
+        return Visitor(purpose, self.certificate, self.address)
+
+
+@dataclass(eq=False)
+class _Call:
+    caller: Caller
+    kind: str
+    context: Any
+    bucket: Bucket = field(repr=False)
+
+
+class Guard(grpc.ServerInterceptor):
+    """Looks at every call of a gRPC server: revocations, and quotas of its caller.
+
+    Args:
+        tell: takes a caller that was refused, and the reason in one line.
+    """
+
+    def __init__(self, access: Access, tell: Callable[[Visitor, str], None]) -> None:
+        identity = access.identity
+        # A certificate that this process has, too, is in a file that all machines share.
+        self._shared = None if identity is None else permit_of(identity.certificate).fingerprint
+        self._access = access
+        self._tell = tell
+        self._lock = threading.Lock()  # guards what follows
+        self._open: dict[str, dict[Any, _Call]] = {}
+        self._buckets: OrderedDict[tuple[str, str], Bucket] = OrderedDict()
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        """Puts itself before what answers a call.
+
+        As a stream, whatever it is: only then gRPC asks before a request has come, which may be
+        never.
+        """
+        handler = continuation(details)
+        if handler is None:
+            return None
+        read = handler.request_deserializer
+        return grpc.stream_stream_rpc_method_handler(
+            partial(self._answers, details.method.rpartition("/")[2], handler),
+            read if handler.request_streaming else partial(_read_small, read),
+            handler.response_serializer,
+        )
+
+    def caller(self, context: Any) -> Caller:
+        """Who calls; ends the call of one whose certificate cannot be read."""
+        known = str(address_of(context.peer()) or "")
+        address = known or "this machine"
+        shown = context.auth_context().get("x509_pem_cert")
+        if not shown:
+            return Caller(address, address, self._access.most_ranks, address=known)
+        try:
+            permit = permit_of(bytes(shown[0]))
+        except ValueError as error:
+            self.refuse(Caller(address, address, 0, address=known), context, str(error))
+        is_own = permit.fingerprint != self._shared
+        return Caller(
+            permit.fingerprint if is_own else address,
+            f"certificate {permit.fingerprint[:12]} at {address}",
+            self._access.most_ranks if permit.ranks is None else len(permit.ranks),
+            permit,
+            permit.fingerprint if is_own else "",
+            known,
+        )
+
+    def refuse(
+        self,
+        caller: Caller,
+        context: Any,
+        reason: str,
+        code: grpc.StatusCode = grpc.StatusCode.PERMISSION_DENIED,
+    ) -> NoReturn:
+        """Ends a call, and tells so."""
+        self._tell(caller.as_visitor("call"), f"{caller.shown}: {reason}")
+        context.abort(code, reason)
+        raise AssertionError("gRPC has not ended the call")
+
+    def does_not_count(self, context: Any) -> None:
+        """A call shows what only few know, so that it is none too often."""
+        with self._lock:
+            for calls in self._open.values():
+                if context in calls:
+                    calls[context].bucket.give_back()
+
+    def end_revoked(self) -> None:
+        """Ends the calls of certificates that have been revoked since."""
+        with self._lock:
+            calls = [call for own in self._open.values() for call in own.values()]
+        for call in calls:
+            if self.is_revoked(call.caller):
+                call.context.cancel()
+
+    def is_revoked(self, caller: Caller) -> bool:
+        """Whether a caller's certificate is."""
+        return caller.permit is not None and caller.permit.serial in self._access.revocations
+
+    def _answers(
+        self, kind: str, handler: Any, requests: Iterator[Any], context: Any
+    ) -> Iterator[Any]:
+        """Lets a call in, as long as it is answered; ends it at once if it is one too many."""
+        caller = self.caller(context)
+        if caller.permit is not None and self.is_revoked(caller):
+            reason = f"its certificate ({caller.permit.name}) was revoked"
+            self.refuse(caller, context, reason)
+        if refusal := self._enter(caller, kind, context):
+            self.refuse(caller, context, refusal, grpc.StatusCode.RESOURCE_EXHAUSTED)
+        try:
+            first = self._first(caller, requests, context)
+            if handler.request_streaming:
+                yield from handler.stream_stream(chain((first,), requests), context)
+            elif handler.response_streaming:
+                yield from handler.unary_stream(first, context)
+            else:
+                yield handler.unary_unary(first, context)
+        finally:
+            with self._lock:
+                own = self._open[caller.identity]
+                del own[context]
+                if not own:
+                    del self._open[caller.identity]
+
+    def _first(self, caller: Caller, requests: Iterator[Any], context: Any) -> Any:
+        """What a call begins with, which must come in time."""
+        in_time = threading.Timer(_FIRST_SECONDS, context.cancel)
+        in_time.start()
+        try:
+            return next(requests)
+        except (StopIteration, grpc.RpcError):
+            reason = "it asks nothing, or nothing that can be read"
+            self.refuse(caller, context, reason, grpc.StatusCode.INVALID_ARGUMENT)
+        finally:
+            in_time.cancel()
+
+    def _enter(self, caller: Caller, kind: str, context: Any) -> str:
+        """Counts a call; why it is one too many, or empty."""
+        most = AT_ONCE + OF_A_RANK * caller.num_ranks
+        victim = None
+        with self._lock:
+            bucket = self._buckets.pop((caller.identity, kind), None)
+            a_second = _JOINS_A_SECOND if kind == "TakePart" else A_SECOND
+            bucket = bucket or Bucket(IN_A_ROW * (1 + caller.num_ranks), a_second)
+            self._buckets[caller.identity, kind] = bucket
+            if len(self._buckets) > MOST_REMEMBERED:
+                self._buckets.popitem(last=False)
+            if not bucket.take():
+                return f"its {kind} calls come too often"
+            own = self._open.setdefault(caller.identity, {})
+            if sum(call.kind == kind for call in own.values()) >= most:
+                return f"it has {most} {kind} calls already, as many as it may have at a time"
+            own[context] = _Call(caller, kind, context, bucket)
+            if sum(map(len, self._open.values())) > MOST_CALLS:
+                victim = [*max(self._open.values(), key=len)][-1]
+        if victim is not None:
+            victim.cancel()
+        return ""
+
+
+def _read_small(read: Callable[[bytes], Any], data: bytes) -> Any:
+    """A question, of which none is long."""
+    if len(data) > _SMALL_BYTES:
+        raise ValueError(f"a question of {len(data)} bytes")
+    return read(data)

@@ -1,0 +1,21 @@
+"""How trouble that comes again and again is told."""
+
+from mdgan.errors import Folded
+
+
+def test_what_happens_again_and_again_is_told_less_and_less_often() -> None:
+    folded = Folded()
+    told = [folded.line("refused", "a") for _ in range(1000)]
+    assert [n for n, line in enumerate(told, 1) if line] == [2**k for k in range(10)]
+    assert told[0] == "refused"
+    assert told[511] == "refused (512 times so far)"
+    assert folded.line("refused", "b") == "refused", "each source is counted apart"
+
+
+def test_something_new_each_time_counts_as_one_in_the_end() -> None:
+    folded = Folded(most_sources=10, most_texts=4)
+    told = [folded.line(f"refused {n}", "a") for n in range(10_000)]
+    assert sum(map(bool, told)) < 4 + 15
+    assert folded.line("refused", "b") == "refused", "it silences no other source"
+    told = [folded.line(f"refused {n}", n) for n in range(10_000)]
+    assert sum(map(bool, told)) < 10 + 4 + 15
