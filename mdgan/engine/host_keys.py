@@ -35,6 +35,8 @@ SEALED = "sealed"
 _NONCE_BYTES = 12
 _MOST_HEAD_BYTES = 1 << 22
 """Of the JSON in a sealed message: as values it takes many times its size."""
+_PRIME = 2**255 - 19
+"""Of X25519. It reads larger numbers as well, so that one key would have several names."""
 
 
 class NotMasked(RuntimeError):
@@ -53,7 +55,7 @@ class SignedKey(msgspec.Struct, frozen=True):
     """
 
     workers: Annotated[list[int], msgspec.Meta(min_length=1)]
-    key: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    key: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
     chain: str = ""
     signature: str = ""
     least: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)] = 0
@@ -79,21 +81,22 @@ def check_key(signed: SignedKey, run: bytes, trusts: Identity | None) -> str:
     Raises:
         ValueError: in one line.
     """
+    key = bytes.fromhex(signed.key)
+    if int.from_bytes(key, "little") >= _PRIME:
+        raise ValueError("it is written otherwise than hosts write it")
     # A key of a low order is known to all: the exchange refuses it.
-    X25519PrivateKey.generate().exchange(
-        X25519PublicKey.from_public_bytes(bytes.fromhex(signed.key))
-    )
+    X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(key))
     if trusts is None:
         return ""
     chain, signature = signed.chain.encode(), bytes.fromhex(signed.signature)
     permit = check_signed(trusts, signed.statement(run), chain, signature)
     if (refusal := permit.refusal("worker", signed.workers)) is not None:
         raise ValueError(refusal)
-    if permit_of(trusts.certificate).role is None:
-        return ""
-    if permit.role is None:
+    if permit.role is not None:
+        return permit.fingerprint
+    if permit_of(trusts.certificate).role is not None:
         raise ValueError(f"its certificate ({permit.name}) names no role, as that of a worker does")
-    return permit.fingerprint
+    return ""
 
 
 class HostKeys:
