@@ -44,7 +44,7 @@ class _Moments(Builder[MomentsSettings]):
         features = _features(settings, models).to(needs.device)
         form = _form(features)
         is_secure = settings.secure.secure_aggregation
-        path = ServerMask(form) if is_secure else ServerPath(form)
+        path = ServerMask(form, is_once=True) if is_secure else ServerPath(form)
         batch_size, sharers = settings.training.batch_size, settings.num_sharers
         return MomentsServer(learner, features, path, batch_size, sharers)
 
