@@ -323,8 +323,9 @@ class HostMask(HostPath):
                 )
             if self._host not in parties:
                 raise NotMasked("it asks for this host's part of a sum of others")
-            self.keys.of(host for host in parties if host not in self.keys.refused)
-            self._check_workers(parties)
+            if self.keys.refused.isdisjoint(parties):
+                self.keys.of(parties)
+                self._check_workers(parties)
         return asked
 
     def _check_workers(self, hosts: Collection[int]) -> None:
