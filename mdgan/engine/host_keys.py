@@ -10,6 +10,7 @@ Without certificates, on one machine of one user, keys are not signed.
 """
 
 import json
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
@@ -30,11 +31,15 @@ from mdgan.messages import Message
 from mdgan.privacy.random_stream import derived
 from mdgan.transport.frames import Frame, WireError, decode, encode
 
+_log = logging.getLogger(__name__)
+
 SEALED = "sealed"
 """The name of the only tensor of a message that one host has encrypted for another one."""
 _NONCE_BYTES = 12
 _MOST_HEAD_BYTES = 1 << 22
 """Of the JSON in a sealed message: as values it takes many times its size."""
+_PRIME = 2**255 - 19
+"""Of X25519. It reads larger numbers as well, so that one key would have several names."""
 
 
 class NotMasked(RuntimeError):
@@ -53,7 +58,7 @@ class SignedKey(msgspec.Struct, frozen=True):
     """
 
     workers: Annotated[list[int], msgspec.Meta(min_length=1)]
-    key: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    key: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
     chain: str = ""
     signature: str = ""
     least: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)] = 0
@@ -79,33 +84,36 @@ def check_key(signed: SignedKey, run: bytes, trusts: Identity | None) -> str:
     Raises:
         ValueError: in one line.
     """
+    key = bytes.fromhex(signed.key)
+    if int.from_bytes(key, "little") >= _PRIME:
+        raise ValueError("it is written otherwise than hosts write it")
     # A key of a low order is known to all: the exchange refuses it.
-    X25519PrivateKey.generate().exchange(
-        X25519PublicKey.from_public_bytes(bytes.fromhex(signed.key))
-    )
+    X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(key))
     if trusts is None:
         return ""
     chain, signature = signed.chain.encode(), bytes.fromhex(signed.signature)
     permit = check_signed(trusts, signed.statement(run), chain, signature)
     if (refusal := permit.refusal("worker", signed.workers)) is not None:
         raise ValueError(refusal)
-    if permit_of(trusts.certificate).role is None:
-        return ""
-    if permit.role is None:
+    if permit.role is not None:
+        return permit.fingerprint
+    if permit_of(trusts.certificate).role is not None:
         raise ValueError(f"its certificate ({permit.name}) names no role, as that of a worker does")
-    return permit.fingerprint
+    return ""
 
 
 class HostKeys:
     """The keys of one host, with these ranks, for the others, while it is linked with one server.
 
-    Its number is `host`, the first rank. Without certificates there is no identity.
+    Its number is `host`, the first rank. Without certificates there is no identity. Of the hosts in
+    `refused` the server has told a key that is none.
     """
 
     def __init__(self, workers: Sequence[int], identity: Identity | None = None) -> None:
         self.host = workers[0]
         self._workers = list(workers)
         self._identity = identity
+        self.refused: set[int] = set()
         self._known: dict[int, SignedKey] = {}
         self._fingerprints: dict[int, str] = {}
         self._pairs: dict[int, bytes] = {}
@@ -122,15 +130,16 @@ class HostKeys:
             own = SignedKey(own.workers, own.key, chain.decode(), signature)
             fingerprint = permit.fingerprint if permit.role is not None else ""
         self._known, self._pairs, self._last_exchange = {self.host: own}, {}, -1
+        self.refused = set()
         self._fingerprints = {self.host: fingerprint}
         given: dict[str, Any] = msgspec.to_builtins(own)
         return given
 
     def learn(self, told: object) -> None:
-        """The server tells other hosts' keys.
+        """The server tells other hosts' keys; `refused` are those that are none, as far as we know.
 
         Raises:
-            NotMasked: one is not that of a host, as far as certificates tell.
+            NotMasked: they are malformed, or one is said to be this host's.
         """
         try:
             given = msgspec.convert(told, list[SignedKey])
@@ -140,14 +149,16 @@ class HostKeys:
             host = signed.workers[0]
             if host == self.host:
                 raise NotMasked("it sends a key in this host's name")
+            self._known.pop(host, None)
+            self._pairs.pop(host, None)
             try:
                 self._fingerprints[host] = check_key(signed, self._run, self._identity)
             except ValueError as error:
-                raise NotMasked(
-                    f"the key that it tells of host {host} is refused: {error}"
-                ) from error
+                _log.warning("the key that the server tells of host %d is refused: %s", host, error)
+                self.refused.add(host)
+                continue
             self._known[host] = signed
-            self._pairs.pop(host, None)
+            self.refused.discard(host)
 
     def knows(self, host: int) -> bool:
         """Whether the server has told the key of a host."""

@@ -152,6 +152,12 @@ class Peers:
         chosen = self.workers() if workers is None else workers
         return {str(worker): self.admission.holding(worker) for worker in chosen}
 
+    def identity(self, host: int) -> str:
+        """What a host counts as where hosts are counted: its certificate, if that is its own."""
+        member, owner = self._members.get(host), self.owner(host)
+        signed_by = "" if member is None else member.fingerprint
+        return signed_by or ("" if owner is None else owner.certificate) or f"host {host}"
+
     # The keys of hosts for each other; see `host_keys.py`.
 
     def take_key(self, host: int, told: object) -> str:
@@ -166,18 +172,18 @@ class Peers:
             raise ValueError(f"a malformed key ({error!s:.99})") from error
         if signed.workers != list(self.carried(host)):
             raise ValueError("the key of other ranks")
-        fingerprint = check_key(signed, self.admission.run, self.admission.trusts)
+        member = self._members[host]
+        member.fingerprint = check_key(signed, self.admission.run, self.admission.trusts)
         for other, known in self._members.items():
             if other != host and known.key.get("key") == signed.key:
                 raise ValueError("the key of another host")
-            if other != host and fingerprint and known.fingerprint == fingerprint:
+            if other != host and known.key and self.identity(other) == self.identity(host):
                 return (
                     f"rank(s) {in_words(signed.workers)} and {in_words(known.workers)} are two "
                     "hosts with one certificate, which can have one part of a secure sum; carry "
                     "them in one host (--workers-per-host), or issue a certificate for each"
                 )
-        member = self._members[host]
-        member.key, member.fingerprint = msgspec.to_builtins(signed), fingerprint
+        member.key = msgspec.to_builtins(signed)
         return ""
 
     def tell_keys(self, hosts: Iterable[int]) -> None:

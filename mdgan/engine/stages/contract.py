@@ -134,6 +134,15 @@ class ServerPath:
         del members, workers
         return ""
 
+    def able(self, hosts: "Hosts", members: "Peers") -> "Hosts":
+        """Those of some hosts that the next question can be for."""
+        del members
+        return hosts
+
+    def gives_up_search(self) -> bool:
+        """Takes all hosts next time, since those of `able` do not do; False if these were all."""
+        return False
+
     def most_groups(self, wanted: int, hosts: "Hosts", members: "Peers") -> int:
         """Into how many groups the answers of some hosts are divided; at least 1."""
         del hosts, members

@@ -56,6 +56,10 @@ class MaskedSum(NamedTuple):
     shares: Tensor
 
 
+class Refusal(frozenset[int]):
+    """A host has no part in sums with these others, of which it was told keys that are none."""
+
+
 _Order = TypeVar("_Order", SumQuestion, Survivors)
 
 
@@ -90,12 +94,16 @@ def read_tensors(
 
 def read_masked(
     message: Message, form: AnswerForm, parties: Mapping[int, Sequence[int]]
-) -> dict[int, MaskedSum]:
-    """Reads what `HostMask.write` wrote to the hosts that were asked for each sum.
+) -> dict[int, MaskedSum] | Refusal:
+    """Reads what `HostMask.pack` wrote to the hosts that were asked for each sum.
 
     Raises:
         ValueError: it is malformed, or the host abstains.
     """
+    others = {host for own in parties.values() for host in own}
+    given = message.fields.get("refuses")
+    if isinstance(given, list) and (named := others.intersection(filter(_is_whole, given))):
+        return Refusal(named)
     if message.fields.get("abstains") is not False:
         raise ValueError("NaN or Inf, or a value too large to be added up")
     length, counts = prod(form.shape) + NUM_LOSSES, {g: len(own) for g, own in parties.items()}
@@ -105,6 +113,10 @@ def read_masked(
     if totals.keys() != shares.keys() or 2 * len(totals) != len(message.tensors):
         raise ValueError("tensors that are no masked sums")
     return {group: MaskedSum(total, shares[group]) for group, total in totals.items()}
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int
 
 
 def read_sums(message: Message, kind: type[_Order], otherwise: str) -> _Order:

@@ -156,8 +156,9 @@ class HostMask(HostPath):
         """Host → server: the sums of what the host's workers answer, masked (rounds 1 and 2).
 
         The field `abstains` says whether an answer cannot be added up (it has NaN or Inf, or is too
-        large), so that the others must do without this host. Tensors are `masked.<sum>` and
-        `shares.<sum>`, see `MaskedSum`.
+        large), so that the others must do without this host, and `refuses` of which hosts it was
+        told keys that are none: it masks nothing for a question with one of these. Tensors are
+        `masked.<sum>` and `shares.<sum>`, see `MaskedSum`.
 
         Args:
             leaving: answers to a question that says in `sums` which hosts take part in which sum.
@@ -166,18 +167,20 @@ class HostMask(HostPath):
         self._asked_form = leaving.form or self.form
         groups = sorted(set(leaving.groups.values()))
         asked = self._read(question, groups)
+        all_asked = {host for group in groups for host in asked.parties.get(group, ())}
+        refuses = sorted(self.keys.refused & all_asked)
         self._number, self._answered, self._iteration = asked.number, {}, question.iteration
         totals = [self._added_up(leaving, group) for group in groups]
         abstains = any(total is None for total in totals)
         tensors = {}
         for group, total in zip(groups, totals, strict=True):
-            if total is not None and not abstains and group in asked.parties:
+            if total is not None and not abstains and not refuses and group in asked.parties:
                 parties = asked.parties[group]
                 leaving.check(self._host, self.keys.carried(parties), self.least)
                 given = self._mask(asked.number, tuple(parties), group, total, about[group])
                 tensors[f"masked.{group}"] = given.total
                 tensors[f"shares.{group}"] = given.shares
-        fields = {"workers": list(leaving.answers), "abstains": abstains}
+        fields = {"workers": list(leaving.answers), "abstains": abstains, "refuses": refuses}
         return Message(self._asked_form.kind, question.iteration, fields, tensors)
 
     def when_free(self, then: Callable[[], None]) -> None:
@@ -320,8 +323,9 @@ class HostMask(HostPath):
                 )
             if self._host not in parties:
                 raise NotMasked("it asks for this host's part of a sum of others")
-            self.keys.of(parties)
-            self._check_workers(parties)
+            if self.keys.refused.isdisjoint(parties):
+                self.keys.of(parties)
+                self._check_workers(parties)
         return asked
 
     def _check_workers(self, hosts: Collection[int]) -> None:

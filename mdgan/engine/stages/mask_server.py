@@ -3,7 +3,8 @@
 The server's half of Bonawitz et al. 2017, figure 4; see `mask_host.py`. In a sum are the hosts
 whose masked answers have come, whether they are there afterwards or not. If all have come, each is
 asked for its shares at once. If not, those that are left first confirm to each other which have. A
-sum that two thirds of its hosts, or three, do not survive is left out.
+sum that two thirds of its hosts, or three, do not survive is left out, and so is one that makes no
+sense; `mask_search.py` finds whose fault that is.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,6 +27,7 @@ from mdgan.engine.stages.mask import (
     LOSS_STEPS,
     NUM_LOSSES,
     MaskedSum,
+    Refusal,
     SumQuestion,
     Survivors,
     as_fields,
@@ -42,29 +44,29 @@ from mdgan.engine.stages.mask_arithmetic import (
     sign_between,
     without_masks,
 )
+from mdgan.engine.stages.mask_parties import able_hosts, heed_refusals, least_of, least_parties
+from mdgan.engine.stages.mask_search import SpoilerSearch, UsualSums
 from mdgan.errors import BadInput
 from mdgan.gan.exact_sum import PartialSum
 from mdgan.messages import Kind, Message
 
-_MOST_VAIN = 3
+_MOST_VAIN, _MOST_VAIN_IN_SEARCH = 3, 30
 
 Masked = Mapping[int, Mapping[int, MaskedSum]]
 """What hosts have answered, by host and sum."""
 
 
-def least_parties(members: Peers) -> int:
-    """How many hosts a sum takes: as many as the host that insists on most."""
-    hosts = (members.member(host) for host in members.hosts())
-    return max([LEAST_PARTIES, *(int(m.key.get("least", 0)) for m in hosts if m is not None)])
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Sum:
-    """One sum: its number, the hosts that were asked, and those whose masked answers have come."""
+    """One sum: its number, the hosts that were asked, and those whose masked answers have come.
+
+    The workers are those of which it has answers.
+    """
 
     group: int
     parties: Sequence[int]
     survivors: Sequence[int]
+    workers: tuple[int, ...]
 
     @property
     def num_lost(self) -> int:
@@ -72,15 +74,24 @@ class _Sum:
 
 
 class ServerMask(ServerPath):
-    """Asks for masked sums of answers of a form, and has the masks taken off."""
+    """Asks for masked sums of answers of a form, and has the masks taken off.
+
+    Args:
+        divides: whether hosts read in a question which sum each answer belongs to (`groups`).
+        is_once: whether hosts answer once alone, so that a spoiled sum cannot be asked for again.
+    """
 
     hides_answers = True
 
-    def __init__(self, form: AnswerForm) -> None:
+    def __init__(self, form: AnswerForm, *, divides: bool = False, is_once: bool = False) -> None:
         super().__init__(form)
+        self._is_once = is_once
         self._question = SumQuestion(0, {})
         self._num_in_vain = 0
-        self._senseless: set[tuple[int, ...]] = set()
+        self._search = SpoilerSearch(divides=divides)
+        self._parts: list[list[int]] = []
+        self._left_out = set[int]()
+        self._usual: dict[str, UsualSums] = {}
 
     def begin(self, members: Peers) -> None:
         """Checks that a sum does not tell what a host has answered."""
@@ -94,26 +105,56 @@ class ServerMask(ServerPath):
     def lacking(self, members: Peers, workers: Collection[int]) -> str:
         """A sum takes several hosts."""
         host_of = members.host_of()
-        num_hosts = len({host_of.get(worker, worker) for worker in workers})
-        return "" if num_hosts >= least_parties(members) else f"all but {num_hosts} host(s)"
+        hosts = {host_of.get(worker, worker) for worker in workers}
+        is_enough = len(able_hosts(members, hosts)) >= LEAST_PARTIES
+        return "" if is_enough else f"all but {len(hosts)} host(s)"
+
+    def able(self, hosts: Hosts, members: Peers) -> Hosts:
+        """Those that can be in a sum; while spoilers are searched for, in one of those to ask for.
+
+        Then the few that want the largest sums must not keep the others from smaller ones.
+        """
+        able = able_hosts(members, hosts)
+        if new := hosts.keys() - able.keys() - self._left_out:
+            self._left_out |= new
+            members.observer.note(
+                f"host(s) {in_words(sorted(new))} take part in no sum for now: they have told no "
+                "key, or want more hosts in each sum than there are"
+            )
+        if self._search.is_on and able:
+            least = max(LEAST_PARTIES, sorted(able.values())[2 * len(able) // 3])
+            owners = {host: members.identity(host) for host, own in able.items() if own <= least}
+            self._parts = self._search.sums_of(owners, least)
+            able = {host: 0 for part in self._parts for host in part}
+        return {host: hosts[host] for host in sorted(able)}
+
+    def gives_up_search(self) -> bool:
+        """See `ServerPath`."""
+        was_on = self._search.is_on
+        self._search.pause()
+        return was_on
 
     def most_groups(self, wanted: int, hosts: Hosts, members: Peers) -> int:
         """Each sum is of as many hosts as it takes."""
-        return max(1, min(wanted, len(hosts) // least_parties(members)))
+        most = 1 if self._search.is_on else len(hosts) // least_parties(members)
+        return max(1, min(wanted, most))
 
     def ask(self, hosts: Hosts, groups: Mapping[int, int], engine: Engine) -> AskedHosts:
         """Leaves out groups in which too few hosts have a part.
 
         Fields are `sums`, a `SumQuestion`, and `groups`: worker → the sum of its answer.
         """
+        able = able_hosts(engine.peers, hosts)
+        if self._search.is_on:
+            part_of = {host: part for part, own in enumerate(self._parts) for host in own}
+            groups = {n: part_of.get(h, 0) for h, workers in hosts.items() for n in workers}
         parties: dict[int, list[int]] = {}
         for host, workers in sorted(hosts.items()):
-            if (member := engine.peers.member(host)) is None or not member.key:
-                continue  # others would end if they were to mask with it
-            for group in sorted({groups[worker] for worker in workers}):
+            for group in sorted({groups[worker] for worker in workers} if host in able else ()):
                 parties.setdefault(group, []).append(host)
-        least = least_parties(engine.peers)
-        enough = {group: each for group, each in parties.items() if len(each) >= least}
+        enough = {
+            g: each for g, each in parties.items() if len(each) >= least_of(each, engine.peers)
+        }
         chosen = sorted({host for each in enough.values() for host in each})
         asked = {host: hosts[host] for host in chosen}
         engine.peers.tell_keys(asked)
@@ -137,31 +178,29 @@ class ServerMask(ServerPath):
         Raises:
             AllWorkersLost: there was no sum several times in a row.
         """
-        del weights  # hosts have multiplied by them, and no single answer is judged
         form = form or self.form
         read = partial(read_masked, form=form, parties=self._question.parties)
-        masked: Masked = engine.collect(iteration, asked.hosts, read=read).masked
-        least = least_parties(engine.peers)
-        sums = [
-            _Sum(group, parties, survivors)
-            for group, parties in self._question.parties.items()
-            if len(survivors := [host for host in parties if group in masked.get(host, {})])
-            >= max(least, threshold(len(parties)))
-        ]
+        given = engine.collect(iteration, asked.hosts, read=read).masked
+        refusing = {host: own for host, own in given.items() if isinstance(own, Refusal)}
+        heed_refusals(refusing, set(given), engine)
+        masked: Masked = {host: own for host, own in given.items() if host not in refusing}
+        sums = []
+        for group, parties in self._question.parties.items():
+            survivors = [host for host in parties if group in masked.get(host, {})]
+            of_sum = [n for h in survivors for n in asked.hosts[h] if asked.groups[n] == group]
+            if len(survivors) >= max(least_of(survivors, engine.peers), threshold(len(parties))):
+                sums.append(_Sum(group, parties, survivors, tuple(of_sum)))
         revealed = self._unmask(iteration, asked, sums, masked, engine) if sums else {}
-        answers = Answers()
+        totals: dict[_Sum, Tensor | None] = {}
         for sum_ in sums:
-            totals = {host: masked[host][sum_.group].total for host in sum_.survivors}
+            addends = {host: masked[host][sum_.group].total for host in sum_.survivors}
             shares = {h: own[sum_.group] for h, own in revealed.items() if sum_.group in own}
-            if (total := total_of(sum_.parties, totals, shares)) is not None:
-                self._add(answers, asked, sum_, total, engine, form)
-        self._num_in_vain = 0 if answers.sums else self._num_in_vain + 1
-        if self._num_in_vain == _MOST_VAIN:
-            raise AllWorkersLost(
-                f"{_MOST_VAIN} times in a row there was no sum: too few of its hosts were left to "
-                "take the masks off, or one does not mask its answers as agreed, and sums do not "
-                "tell which"
-            )
+            if len(shares) >= threshold(len(sum_.parties)):
+                totals[sum_] = total_of(sum_.parties, addends, shares)
+        for host in self._silent(masked, sums, revealed):
+            engine.peers.blame(host, "it leaves out its part of a masked sum")
+        answers, spoiled = self._screened(totals, weights or {}, form)
+        self._look_for_spoilers(spoiled, answers, engine)
         return answers
 
     def _unmask(
@@ -216,32 +255,72 @@ class ServerMask(ServerPath):
             for host, own in revealed.items()
         }
 
-    def _add(
+    def _silent(
         self,
-        answers: Answers,
-        asked: AskedHosts,
-        sum_: _Sum,
-        total: Tensor,
-        engine: Engine,
-        form: AnswerForm,
-    ) -> None:
-        """Adds a sum, if each worker's part can have been below the form's limit."""
-        answers.hosts.update(sum_.survivors)
-        hosts = asked.hosts
-        of_sum = [n for h in sum_.survivors for n in hosts[h] if asked.groups[n] == sum_.group]
-        workers = tuple(of_sum)
-        answer = total[:-NUM_LOSSES].double() / form.arithmetic.scale
-        if not answer.abs().max() <= form.arithmetic.largest * len(workers):
-            if workers not in self._senseless:
-                self._senseless.add(workers)
-                engine.note(
-                    f"the sum of rank(s) {in_words(workers)} makes no sense: one of them does not "
-                    "mask its answers as agreed; as long as that is so, training goes on without"
-                )
-            return
-        answers.sums.append(PartialSum(workers, answer.view(form.shape)))
-        mean = (total[-NUM_LOSSES:].double() / LOSS_STEPS / len(workers)).float()
-        answers.losses.update(dict.fromkeys(workers, mean))
+        masked: Masked,
+        sums: Sequence[_Sum],
+        revealed: Mapping[int, Collection[int]],
+    ) -> set[int]:
+        """The hosts that have answered, without a sum that no host of the run would leave out."""
+        asked = [(h, g) for g, parties in self._question.parties.items() for h in parties]
+        silent = {h for h, g in asked if g not in masked.get(h, {g})}
+        whole = [(h, s.group) for s in sums if not s.num_lost for h in s.survivors]
+        return silent | {h for h, g in whole if g not in revealed.get(h, {g})}
+
+    def _screened(
+        self, totals: Mapping[_Sum, Tensor | None], weights: Mapping[int, float], form: AnswerForm
+    ) -> tuple[Answers, list[_Sum]]:
+        """The sums that make sense, and those that do not: absurd ones, or None of odd shares."""
+        found, answers, norms = Answers(), dict[_Sum, Tensor](), dict[_Sum, float]()
+        for sum_, total in totals.items():
+            found.hosts.update(sum_.survivors)
+            if total is None:
+                continue
+            answer = total[:-NUM_LOSSES].double() / form.arithmetic.scale
+            # Each worker's part can have been below the form's limit.
+            if answer.abs().max() <= form.arithmetic.largest * len(sum_.workers):
+                weight = sum(weights.get(worker, 1.0) for worker in sum_.workers)
+                answers[sum_] = answer
+                norms[sum_] = float(torch.linalg.vector_norm(answer)) / (weight or 1.0)
+        absurd = self._usual.setdefault(form.kind, UsualSums()).absurd(norms)
+        for sum_, answer in answers.items():
+            total = totals[sum_]
+            if sum_ not in absurd and total is not None:
+                found.sums.append(PartialSum(sum_.workers, answer.view(form.shape)))
+                mean = (total[-NUM_LOSSES:].double() / LOSS_STEPS / len(sum_.workers)).float()
+                found.losses.update(dict.fromkeys(sum_.workers, mean))
+        return found, [sum_ for sum_ in totals if sum_ not in answers or sum_ in absurd]
+
+    def _look_for_spoilers(self, spoiled: Sequence[_Sum], answers: Answers, engine: Engine) -> None:
+        """Blames a host if sums have told which one spoils them, and decides what to ask next."""
+        peers, has_found = engine.peers, False
+        for sum_ in spoiled:
+            whose = (
+                f"the sum of rank(s) {in_words(sum_.workers)} makes no sense: one of them does not "
+                "mask its answers as agreed, or answers absurdly"
+            )
+            if self._is_once:
+                raise AllWorkersLost(f"{whose}; it tells once alone, so begin anew without it")
+            if not self._search.is_on:
+                engine.note(f"{whose}; sums of others will tell which")
+            owners = {peers.identity(host): host for host in sum_.survivors}
+            if (guilty := self._search.guilty(owners)) is None:
+                continue
+            has_found = True
+            workers = list(peers.carried(owners[guilty]))
+            peers.blame(owners[guilty], "three or more sums made no sense that had it in common")
+            if all(map(peers.strikes.is_out, workers)):
+                self._search.forget(guilty)
+        engine.handle_losses()
+        able = able_hosts(peers, peers.taking_part())
+        self._search.note(len(able), LEAST_PARTIES, any_spoiled=bool(spoiled))
+        self._num_in_vain = 0 if answers.sums or has_found else self._num_in_vain + 1
+        can_search = spoiled and len(able) > LEAST_PARTIES
+        if self._num_in_vain >= (_MOST_VAIN_IN_SEARCH if can_search else _MOST_VAIN):
+            raise AllWorkersLost(
+                f"{self._num_in_vain} times in a row there was no sum: too few of its hosts were "
+                "left to take the masks off, or some do not mask their answers as agreed"
+            )
 
 
 def _reader(name: str, shapes: Mapping[int, tuple[int, ...]]) -> Callable[[Message], Any]:

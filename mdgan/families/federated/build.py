@@ -120,12 +120,14 @@ class _Federated(Builder[FederatedSettings]):
         form = update_form(settings, next(iter(clients.values())).vector.shape)
         path = HostPath(form)
         if settings.secure.secure_aggregation and needs.keys is not None:
+            sharers = settings.num_sharers
             path = HostMask(
                 needs.keys,
                 form,
-                needs.least_parties,
-                repeats=settings.begins_anew and not settings.num_sharers,
-                least_workers=settings.num_sharers,
+                # As many hosts as share the noise, if others carry as many clients as this one.
+                max(needs.least_parties, -(-sharers // max(1, len(needs.shards)))),
+                repeats=settings.begins_anew and not sharers,
+                least_workers=sharers,
             )
         return FederatedHost(needs, clients, path, training)
 

@@ -12,7 +12,7 @@ from mdgan.engine.parts import ServerHandler
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.stages.contract import ServerPath
-from mdgan.engine.stages.mask_server import least_parties
+from mdgan.engine.stages.mask_parties import least_parties
 from mdgan.errors import BadInput
 from mdgan.families.federated.averaging import check_weights
 from mdgan.families.federated.messages import ClientTask, order
@@ -73,7 +73,7 @@ class AtHome(Cohort):
     def able(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
         """See `Cohort`."""
         num_live = sum(map(len, engine.peers.taking_part().values()))
-        return [worker for carried in hosts.values() for worker in carried], num_live
+        return workers_of(self._path.able(hosts, engine.peers)), num_live
 
     def mean_shard_size(self, engine: Engine) -> float:
         """See `Cohort`."""
@@ -87,7 +87,12 @@ class AtHome(Cohort):
         weights = {n: task.weight for n, task in plan.tasks.items()}
         in_sum = workers_of(asked.hosts) if asked.fields else []
         if in_sum:
-            _check_sum(asked.hosts, {n: weights[n] for n in in_sum}, engine)
+            try:
+                _check_sum(asked.hosts, {n: weights[n] for n in in_sum}, engine)
+            except BadInput:
+                if self._path.gives_up_search():
+                    return None
+                raise
 
         def message(workers: Collection[int]) -> Message:
             tasks = [plan.tasks[n] for n in workers]

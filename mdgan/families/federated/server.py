@@ -109,6 +109,8 @@ class FederatedServer(ServerPart):
         took_part = sorted(answers.losses)
         aborted = self._settings.rounds.on_deadline == "abort" and took_part != chosen
         self._record(plan, took_part, counts, engine, aborted=aborted)
+        if answers.hosts and not took_part and self._settings.begins_anew and self._is_masked:
+            return self._advanced(i, answers)  # hosts would not answer the same a second time
         if aborted or (self._averaging.needs_answers and not took_part):
             return None
 
@@ -123,6 +125,10 @@ class FederatedServer(ServerPart):
     def lacking(self, workers: Collection[int]) -> str:
         """All that share the noise must answer together."""
         return lacking(len(workers), self._settings.num_sharers)
+
+    @property
+    def _is_masked(self) -> bool:
+        return self.path is not None and self.path.hides_answers
 
     def _advanced(self, i: int, answers: Answers) -> Advance:
         """What is told of a round: who took part and their losses, if that may be known."""

@@ -157,7 +157,9 @@ def make_server(
 ) -> MDGANServer:
     """The server's part with this learner; see `MDGANServer`."""
     form = feedback_form(settings, sample_shape)
-    path = ServerMask(form) if settings.secure.secure_aggregation else ServerPath(form)
+    path = (
+        ServerMask(form, divides=True) if settings.secure.secure_aggregation else ServerPath(form)
+    )
     stepping: Stepping = ByArrival() if settings.by_arrival else InStep(ahead=settings.stale > 0)
     return MDGANServer(learner, settings, path, stepping, num_weights)
 

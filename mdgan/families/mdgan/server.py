@@ -170,6 +170,7 @@ class MDGANServer(ServerPart):
     def send_batches(self, i: int, engine: Engine, hosts: Hosts) -> Sent:
         """Steps 1 and 2: X = G(z) in one forward pass, and each host what its workers use of it."""
         engine.at(i)
+        hosts = self.path.able(hosts, engine.peers)
         workers, settings = workers_of(hosts), self._settings
         kappa = resolve_kappa(settings.kappa, len(workers))
         kappa = self.path.most_groups(kappa, hosts, engine.peers)

@@ -5,7 +5,7 @@ non-overlapping pairs at the server (section 5.3), which is our default.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -148,23 +148,23 @@ class Handovers:
 
     def __init__(self) -> None:
         self._took: dict[int, str] = {}
-        self._witnesses: defaultdict[int, set[int]] = defaultdict(set)
+        self._witnesses: defaultdict[int, set[Hashable]] = defaultdict(set)
 
     def note(
         self,
         moves: Moves,
         given: Mapping[int, str],
         taken: Mapping[int, str],
-        host_of: Mapping[int, int],
+        owner_of: Mapping[int, Hashable],
     ) -> None:
-        """Takes in one swap: its moves, what givers and takers report, each worker's host.
+        """Takes in one swap: its moves, what givers and takers report, each worker's owner.
 
         Where most workers hand on what they took, none is blamed.
         """
         handed_on = {
-            giver: host_of[taker]
+            giver: owner_of[taker]
             for giver, taker in moves.items()
-            if host_of[giver] != host_of[taker]
+            if owner_of[giver] != owner_of[taker]
             and giver in self._took
             and taken.get(taker) == self._took[giver]
         }
@@ -192,7 +192,7 @@ class ServerSwaps:
         self._form = form
         self._seed = seed
         self._records: dict[int, _SwapRecord] = {}
-        self._waited_for: dict[int, set[int]] = {}
+        self._waited_for: dict[int, dict[int, str]] = {}  # giver → who waited, and its identity
         self._num_failed = 0
 
     def order(
@@ -234,7 +234,7 @@ class ServerSwaps:
         slow = set(message.fields["slow"])
         record.note(host, message)
         for giver in record.givers_of(host) & slow & engine.peers.hosts().keys():
-            self._waited_for.setdefault(giver, set()).add(host)
+            self._waited_for.setdefault(giver, {})[host] = engine.peers.identity(host)
             others = "other hosts" if self._is_too_slow(giver) else f"host {host}"
             engine.note(
                 f"host {giver} kept host {host} waiting in the swap of iteration "
@@ -244,8 +244,8 @@ class ServerSwaps:
 
     def _is_too_slow(self, giver: int, taker: int | None = None) -> bool:
         """Whether a host gives nothing to another host, or to none."""
-        waited = self._waited_for.get(giver, set()) - {giver}
-        return taker in waited or len(waited) >= _WITNESSES
+        waited = self._waited_for.get(giver, {})
+        return taker in waited or len(set(waited.values())) >= _WITNESSES
 
     def on_lost(self, engine: Engine) -> None:
         """Hosts are gone and will not report."""
@@ -259,7 +259,8 @@ class ServerSwaps:
             if not record.silent:
                 engine.event("swap", iteration, **record.content())
                 self._tell_failed(engine, iteration, record)
-                self.handovers.note(record.moves, record.given, record.taken, record.host_of)
+                owner_of = {n: engine.peers.identity(host) for n, host in record.host_of.items()}
+                self.handovers.note(record.moves, record.given, record.taken, owner_of)
                 del self._records[iteration]
 
     def _tell_failed(self, engine: Engine, iteration: int, record: "_SwapRecord") -> None:

@@ -42,7 +42,8 @@ class _Moments(Builder[MomentsSettings]):
         )
         features = _features(settings, models).to(needs.device)
         form = _form(features)
-        path = ServerMask(form) if settings.secure.secure_aggregation else ServerPath(form)
+        is_secure = settings.secure.secure_aggregation
+        path = ServerMask(form, is_once=True) if is_secure else ServerPath(form)
         batch_size = settings.training.batch_size
         return MomentsServer(learner, features, path, batch_size, settings.num_sharers)
 

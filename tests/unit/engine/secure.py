@@ -58,7 +58,9 @@ class Hosts:
         )
         message = self.masks[host].pack(leaving)
         if message.tensors:
-            self.sent[host] = read_masked(message, FORM, {0: self.parties})[0]
+            given = read_masked(message, FORM, {0: self.parties})
+            assert isinstance(given, dict)
+            self.sent[host] = given[0]
         return message
 
     def order(

@@ -73,7 +73,7 @@ def test_two_hosts_have_secrets_of_their_own(one: Identity | None, two: Identity
             reader.unseal(sender, context, sealed)
 
 
-def test_the_server_cannot_put_its_own_key_in_between() -> None:
+def test_the_server_cannot_put_its_own_key_in_between(caplog: pytest.LogCaptureFixture) -> None:
     """It can only take keys that a worker's certificate has signed for this run and these ranks."""
     found = hosts(alice=ALICE, bob=BOB)
     (alice, _), (_, bobs) = found["alice"], found["bob"]
@@ -87,15 +87,35 @@ def test_the_server_cannot_put_its_own_key_in_between() -> None:
         "names rank 3, not 2": HostKeys([2], CARA).begin(RUN),
         "certificate does not count": HostKeys([2], issued(ANOTHER)).begin(RUN),
         "signature is not": HostKeys([2], BOB).begin(other_run),
-        "sends malformed keys": {**bobs, "key": "x"},
         "is refused: ": {**bobs, "key": "00" * 32},
-        "a key in this host's name": {**bobs, "workers": [1]},
+        "it is written otherwise": {**bobs, "key": with_another_bit(bobs["key"])},
     }
     for why, lie in lies.items():
-        with pytest.raises(NotMasked, match=why):
-            alice.learn([lie])
-    alice.learn([bobs])
-    assert alice.knows(2)
+        alice.learn([bobs])
+        assert (alice.knows(2), alice.refused) == (True, set())
+        alice.learn([lie])
+        assert (alice.knows(2), alice.refused) == (False, {2})
+        assert why in caplog.text
+        caplog.clear()
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"key": "x"}, "sends malformed keys"),
+        ({"key": "ab" * 32 + "\n"}, "sends malformed keys"),
+        ({"workers": [1]}, "a key in this host's name"),
+    ],
+)
+def test_a_server_that_cannot_be_honest_is_not_answered(changed: dict[str, Any], why: str) -> None:
+    found = hosts(alice=ALICE, bob=BOB)
+    with pytest.raises(NotMasked, match=why):
+        found["alice"][0].learn([{**found["bob"][1], **changed}])
+
+
+def with_another_bit(key: str) -> str:
+    """The same point, written otherwise: X25519 leaves out the highest bit."""
+    return key[:-2] + f"{int(key[-2:], 16) | 128:02x}"
 
 
 def test_two_hosts_of_a_sum_have_two_certificates() -> None:

@@ -1,6 +1,6 @@
 """The server's side of masked sums, with hosts that a test plays and that drop out."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -105,13 +105,13 @@ def test_sums_are_as_large_as_the_host_wants_that_insists_on_most(tmp_path: Path
         assert [row["workers"] for row in stage.metrics()] == [8]
 
 
-def test_a_run_waits_for_as_many_hosts_as_one_insists_on(tmp_path: Path) -> None:
-    with secure(tmp_path, 5, 1, least={3: 5}) as (stage, hosts):
+def test_a_run_waits_for_as_many_hosts_as_all_insist_on(tmp_path: Path) -> None:
+    with secure(tmp_path, 5, 1, least=dict.fromkeys(range(1, 7), 5)) as (stage, hosts):
         all_answer(hosts[n] for n in range(1, 5))
         hosts[5].take("BATCHES")
         stage.cut(5)
         newcomer = Masking(stage.network, 6)
-        newcomer.arrive(stage)
+        newcomer.arrive(stage, least=5)
         every = [*(hosts[n] for n in range(1, 5)), newcomer]
         all_answer(every)
         all_reveal(every)
@@ -119,19 +119,47 @@ def test_a_run_waits_for_as_many_hosts_as_one_insists_on(tmp_path: Path) -> None
         assert [row["workers"] for row in stage.metrics()] == [5]
 
 
-def test_a_newcomer_with_the_key_of_another_host_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wanted", [5, 60_000])
+def test_a_run_goes_on_without_a_host_that_insists_on_more_than_there_are(
+    tmp_path: Path, wanted: int
+) -> None:
+    with secure(tmp_path, 5, 1, least={3: wanted}) as (stage, hosts):
+        if wanted == 5:
+            all_answer(hosts[n] for n in range(1, 5))
+            hosts[5].take("BATCHES")
+            stage.cut(5)
+        others = [host for n, host in hosts.items() if n != 3 and (n != 5 or wanted > 5)]
+        all_answer(others)
+        all_reveal(others)
+        stage.finished(*others, hosts[3])
+        assert [row["workers"] for row in stage.metrics()] == [len(others)]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda key: key, "the key of another host"),
+        (lambda key: key + "\n", "a malformed key"),
+        (lambda key: key[:-2] + f"{int(key[-2:], 16) | 128:02x}", "written otherwise"),
+        (lambda _: "00" * 32, "ValueError"),
+        (lambda _: "AAAA", "a malformed key"),
+    ],
+)
+def test_a_newcomer_with_no_key_of_its_own_is_refused(
+    tmp_path: Path, change: Callable[[str], str], why: str
+) -> None:
     """If the others were told of it, they would take part in no sum with the two."""
     with secure(tmp_path, 4, 1) as (stage, hosts):
         all_answer(hosts.values())
         newcomer = Masking(stage.network, 5)
         own = HostKeys([5]).begin(run_digest(newcomer.welcome, IDENTITY))
-        newcomer.link.send(messages.ready(0, [5], None, {**own, "key": hosts[1].key}))
+        newcomer.link.send(messages.ready(0, [5], None, {**own, "key": change(hosts[1].key)}))
         assert newcomer.lost()
         all_reveal(hosts.values())
         stage.finished(*hosts.values())
         (lost,) = stage.events("lost")
         assert lost["workers"] == [5]
-        assert "the key of another host" in lost["reason"]
+        assert why in lost["reason"]
 
 
 def test_a_sum_that_lacks_an_answer_is_that_of_the_others(tmp_path: Path) -> None:
