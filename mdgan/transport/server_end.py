@@ -241,10 +241,12 @@ class ServerTransport:
         """A message has come, or was taken (below 0); the owner that holds most goes if need be."""
         with self._changed:
             guest.untaken_bytes += num_bytes
-            self._changed.notify_all()
+            if num_bytes < 0:
+                self._changed.notify_all()
+                return
             guests = [*self._guests.values()]
             most = _OF_ALL_BYTES + sum(other.most_bytes for other in guests)
-            if num_bytes < 0 or sum(other.untaken_bytes for other in guests) <= most:
+            if sum(other.untaken_bytes for other in guests) <= most:
                 return
         held = Counter[str]()
         for other in guests:
