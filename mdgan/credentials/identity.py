@@ -1,5 +1,6 @@
 """What a process shows its peers and signs with, and which peers it believes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -51,6 +52,14 @@ class Identity:
     key: bytes = field(repr=False)
     authorities: bytes
     by_name: bool
+
+    def __call__(self) -> "Identity":
+        """Itself, as one that is never renewed; see `OwnIdentity`."""
+        return self
+
+
+OwnIdentity = Callable[[], Identity]
+"""Gives what a process shows and whom it trusts, as its files say now: they may be renewed."""
 
 
 def read_credentials(path: Path) -> Identity:

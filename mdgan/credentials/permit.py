@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from hashlib import sha256
 
 from cryptography import x509
@@ -37,6 +38,7 @@ class Permit:
         serial: the certificate's number, by which it is revoked.
         fingerprint: SHA-256 of the public key, by which owners are told apart. Of one certificate
             its owner can make others that differ in the signature of the authority.
+        end: until when it is valid.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Permit:
     ranks: frozenset[int] | None
     serial: int
     fingerprint: str = field(default="", compare=False)
+    end: datetime = field(default=datetime.max.replace(tzinfo=UTC), compare=False)
 
     def refusal(self, role: str, ranks: Collection[int]) -> str | None:
         """Why the owner may not take a role with these ranks: one line, or None if it may."""
@@ -98,6 +101,7 @@ def permit_in(certificate: x509.Certificate) -> Permit:
         ranks=frozenset(ranks) or None,
         serial=certificate.serial_number,
         fingerprint=sha256(key).hexdigest(),
+        end=certificate.not_valid_after_utc,
     )
 
 

@@ -1,22 +1,16 @@
 """The signed list of certificates that are no longer accepted."""
 
-import logging
-import threading
 from pathlib import Path
 
 from cryptography import x509
 
 from mdgan.credentials.pem import UNREADABLE, certificates_in, read_file
+from mdgan.credentials.reread import Reread
 from mdgan.errors import BadInput, reason_of
-
-_log = logging.getLogger(__name__)
 
 
 class Revocations:
-    """The serial numbers that an authority has revoked; the file is read again when it changes.
-
-    A list that is damaged or signed by another authority is an error at the start. Later the last
-    good list is kept, and the log says so once. Safe for use from several threads.
+    """The serial numbers that an authority has revoked; see `Reread`.
 
     Args:
         path: `--revoked`; None: nothing is revoked.
@@ -24,39 +18,20 @@ class Revocations:
     """
 
     def __init__(self, path: Path | None, authorities: bytes) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        self._trouble = ""
-        self._serials: frozenset[int] = frozenset()
+        self._serials: Reread[frozenset[int]] | None = None
         if path is not None:
-            self._authorities = certificates_in(path, authorities)
-            self._seen = _version_of(path)
-            self._serials = self._read(path)
+            trusted = certificates_in(path, authorities)
+
+            def read() -> frozenset[int]:
+                return frozenset(entry.serial_number for entry in read_list(path, trusted))
+
+            self._serials = Reread(
+                [path], read, lambda serials: f"{path}: {len(serials)} certificates are revoked"
+            )
 
     def __contains__(self, serial: object) -> bool:
         """Whether a certificate with this number is revoked."""
-        with self._lock:
-            if self._path is not None:
-                self._read_again(self._path)
-            return serial in self._serials
-
-    def _read_again(self, path: Path) -> None:
-        seen = _version_of(path)
-        if seen == self._seen:
-            return
-        try:
-            self._serials = self._read(path)
-        except BadInput as error:
-            if str(error) != self._trouble:
-                _log.warning("%s; until then the last good list holds", error)
-            self._trouble = str(error)
-        else:
-            self._trouble = ""
-            _log.info("%s: %d certificates are revoked", path, len(self._serials))
-        self._seen = seen
-
-    def _read(self, path: Path) -> frozenset[int]:
-        return frozenset(entry.serial_number for entry in read_list(path, self._authorities))
+        return self._serials is not None and serial in self._serials.now()
 
 
 def read_list(path: Path, authorities: list[x509.Certificate]) -> list[x509.RevokedCertificate]:
@@ -88,12 +63,3 @@ def _has_signed(authority: x509.Certificate, found: x509.CertificateRevocationLi
         return found.is_signature_valid(key)  # type: ignore[arg-type]  # others are a TypeError
     except UNREADABLE:
         return False
-
-
-def _version_of(path: Path) -> tuple[int, ...] | None:
-    """Differs after each change of the file; None if it is gone."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from torch import Tensor
 
-from mdgan.credentials.identity import Identity, check_signed, sign
+from mdgan.credentials.identity import Identity, OwnIdentity, check_signed, sign
 from mdgan.credentials.permit import permit_of
 from mdgan.messages import Message
 from mdgan.privacy.random_stream import derived
@@ -109,7 +109,7 @@ class HostKeys:
     `refused` the server has told a key that is none.
     """
 
-    def __init__(self, workers: Sequence[int], identity: Identity | None = None) -> None:
+    def __init__(self, workers: Sequence[int], identity: OwnIdentity | None = None) -> None:
         self.host = workers[0]
         self._workers = list(workers)
         self._identity = identity
@@ -124,9 +124,9 @@ class HostKeys:
         self._run, self._private = run, X25519PrivateKey.generate()
         own = SignedKey(self._workers, self._private.public_key().public_bytes_raw().hex())
         fingerprint = ""
-        if self._identity is not None:
-            signature = sign(self._identity, own.statement(run)).hex()
-            chain, permit = self._identity.certificate, permit_of(self._identity.certificate)
+        if (identity := self._own()) is not None:
+            signature = sign(identity, own.statement(run)).hex()
+            chain, permit = identity.certificate, permit_of(identity.certificate)
             own = SignedKey(own.workers, own.key, chain.decode(), signature)
             fingerprint = permit.fingerprint if permit.role is not None else ""
         self._known, self._pairs, self._last_exchange = {self.host: own}, {}, -1
@@ -152,13 +152,16 @@ class HostKeys:
             self._known.pop(host, None)
             self._pairs.pop(host, None)
             try:
-                self._fingerprints[host] = check_key(signed, self._run, self._identity)
+                self._fingerprints[host] = check_key(signed, self._run, self._own())
             except ValueError as error:
                 _log.warning("the key that the server tells of host %d is refused: %s", host, error)
                 self.refused.add(host)
                 continue
             self._known[host] = signed
             self.refused.discard(host)
+
+    def _own(self) -> Identity | None:
+        return None if self._identity is None else self._identity()
 
     def knows(self, host: int) -> bool:
         """Whether the server has told the key of a host."""

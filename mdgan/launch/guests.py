@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mdgan import __version__
-from mdgan.credentials.identity import Identity
+from mdgan.credentials.identity import OwnIdentity
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families import registry
 from mdgan.launch.addresses import Sockets, local_addresses
@@ -143,7 +143,7 @@ def own_addresses(settings: LaunchSettings) -> list[str]:
 
 def _watch_until_it_dies(prepared: Prepared, interrupted: threading.Event) -> str | None:
     """Watches the server; returns its address when it has died, None if it has ended."""
-    places, identity = server_places(prepared.launch.links), prepared.credentials
+    places, identity = server_places(prepared.launch.links), prepared.own_identity
     timeouts, watched = prepared.launch.links.timeouts(), prepared.launch.links.addresses()[0]
     heard: list[str] = []
 
@@ -168,7 +168,7 @@ def _watch_until_it_dies(prepared: Prepared, interrupted: threading.Event) -> st
 
 def _visit(
     places: Sequence[str],
-    identity: Identity | None,
+    identity: OwnIdentity | None,
     timeouts: Timeouts,
     interrupted: threading.Event,
     hear: Callable[[Any], None],

@@ -90,7 +90,7 @@ def access(prepared: Prepared, *, serves: bool) -> "Access":
     """Whom a process of this machine lets call it, and how much."""
     from mdgan.transport.guard import Access
 
-    identity, classes = prepared.credentials, prepared.dataset.num_classes
+    identity, classes = prepared.own_identity, prepared.dataset.num_classes
     return Access(
         identity,
         read_revocations(prepared.link_settings.links, identity, serves=serves),
@@ -147,7 +147,7 @@ def connector(
         places = known
         if task is not None and task.store_is_up:
             places = [find_place(*_store(task), until)]
-        shows = prepared.credentials is not None
+        shows = prepared.own_identity is not None
         try:
             return find_server(places, attempt, until, timeout_seconds, has_identity=shows)
         except CannotListen as error:

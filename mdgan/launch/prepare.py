@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from mdgan import __version__
-from mdgan.credentials.identity import Identity
+from mdgan.credentials.identity import Identity, OwnIdentity
 from mdgan.credentials.permit import permit_of
 from mdgan.data import dataset_file
 from mdgan.data.client_shards import ClientShards
@@ -62,7 +62,8 @@ class Prepared:
         beginning: what training begins with instead of weights from the seed.
         sockets: those of a running server of this machine that this worker joins.
         clients: the shards of placed clients.
-        credentials: what this machine shows to others, and whom it trusts; None without TLS.
+        own_identity: gives what this machine shows to others, and whom it trusts, as its files say
+            now; None without TLS.
     """
 
     settings: RunSettings
@@ -79,11 +80,16 @@ class Prepared:
     ray: RayCluster | None = None
     is_rehearsed: bool = False
     faults: Planned = field(default_factory=Planned)
-    credentials: Identity | None = field(default=None, repr=False)
+    own_identity: OwnIdentity | None = field(default=None, repr=False)
     beginning: Beginning | None = field(default=None, repr=False)
     sockets: Sockets | None = None
     clients: ClientShards | None = None
     contents: Mapping[int, Contents] = field(default_factory=dict, repr=False)
+
+    @property
+    def credentials(self) -> Identity | None:
+        """What this machine shows to others now, and whom it trusts; None without TLS."""
+        return None if self.own_identity is None else self.own_identity()
 
     @cached_property
     def algorithm(self) -> Algorithm[Any]:
@@ -181,7 +187,8 @@ def prepare(
             check_cores(launch.cores)
         if launch.links.network_interface is not None:
             check_interface(launch.links.network_interface)
-    credentials = _credentials(settings, launch, ranks)
+    own_identity = _credentials(settings, launch, ranks)
+    credentials = None if own_identity is None else own_identity()
     check_trackers(settings.records.trackers() if ranks.serves else ())
     if continues is None:
         dataset.check_folder("--data-dir", settings.data.data_dir)
@@ -200,7 +207,7 @@ def prepare(
         resumes_or_starts=resumes_or_starts,
         ray=resolved.ray,
         faults=faults,
-        credentials=credentials,
+        own_identity=own_identity,
         beginning=beginning,
         clients=clients,
     )
@@ -223,9 +230,10 @@ def _with_budgets(prepared: Prepared) -> Prepared:
 
 def _credentials(
     settings: RunSettings, launch: LaunchSettings, ranks: LocalRanks
-) -> Identity | None:
-    """What this machine shows to others; None without TLS."""
-    credentials = read_guards(launch.links, serves=ranks.serves)
+) -> OwnIdentity | None:
+    """Gives what this machine shows to others; None without TLS."""
+    own_identity = read_guards(launch.links, serves=ranks.serves)
+    credentials = None if own_identity is None else own_identity()
     is_secure = settings.secure.secure_aggregation
     if is_secure and ranks.hosts and (role := _role(credentials)) not in ("", "worker"):
         raise BadInput(
@@ -233,7 +241,7 @@ def _credentials(
             f"for the workers here; start ranks {','.join(map(str, ranks.workers()))} by themselves"
             ", with a certificate of their own (mdgan credentials issue … --role worker)"
         )
-    return credentials
+    return own_identity
 
 
 def _role(credentials: Identity | None) -> str:

@@ -159,7 +159,7 @@ def make_host(
         cores=machine.cores_of_slots(prepared.launch, workers, prepared.ranks.hosts),
         budgets=budgets,
         account=open_account(settings, shards, prepared.contents),
-        keys=HostKeys(workers, prepared.credentials),
+        keys=HostKeys(workers, prepared.own_identity),
         least_parties=least_parties(prepared.launch.links.require),
         memory=memory,
     )

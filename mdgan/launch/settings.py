@@ -1,10 +1,15 @@
 """The settings of one machine: which ranks run on it, where the server is, what guards links."""
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
-from mdgan.credentials.identity import Identity, read_credentials, read_own_pki
+from mdgan.credentials.identity import Identity, OwnIdentity, read_credentials, read_own_pki
+from mdgan.credentials.pem import in_words
+from mdgan.credentials.permit import permit_of
+from mdgan.credentials.reread import Reread
 from mdgan.credentials.revocations import Revocations
 from mdgan.errors import BadInput
 from mdgan.launch.requirements import FORMS, Requirements, parse_requirements
@@ -260,8 +265,11 @@ def without_other_guards(given: Mapping[str, Any], settings: Mapping[str, Any]) 
     return {name: v for name, v in settings.items() if not (is_given and name in _GUARDS)}
 
 
-def read_identity(settings: LinkSettings) -> Identity | None:
-    """What this machine shows to others, and whom it trusts; None without TLS."""
+def read_identity(settings: LinkSettings) -> OwnIdentity | None:
+    """Gives what this machine shows to others, and whom it trusts; None without TLS.
+
+    Each time it is called it gives what the files say now: certificates may be renewed.
+    """
     own = {name: getattr(settings, name) for name in ("ca", "certificate", "key")}
     given = [name for name, value in own.items() if value is not None]
     if settings.insecure and (settings.credentials is not None or given):
@@ -270,27 +278,37 @@ def read_identity(settings: LinkSettings) -> Identity | None:
     if settings.credentials is not None:
         if given:
             raise BadInput(f"--set {given[0]}: --credentials has it all; leave out one of them")
-        return read_credentials(path_of(settings.credentials))
+        path = path_of(settings.credentials)
+        return _renewed([path], partial(read_credentials, path))
     if not given:
         return None
     missing = [name for name in own if name not in given]
     if missing:
         raise BadInput(f"--set {given[0]}={own[given[0]]}: needs --set {missing[0]}=FILE, too")
-    return read_own_pki(*(path_of(str(own[name])) for name in ("ca", "certificate", "key")))
+    paths = [path_of(str(own[name])) for name in ("ca", "certificate", "key")]
+    return _renewed(paths, partial(read_own_pki, *paths))
+
+
+def _renewed(paths: Sequence[Path], read: OwnIdentity) -> OwnIdentity:
+    def told(identity: Identity) -> str:
+        end = in_words(permit_of(identity.certificate).end)
+        return f"{paths[0]}: has changed; links from now on have its certificate, valid until {end}"
+
+    return Reread(paths, read, told).now
 
 
 def read_revocations(
-    settings: LinkSettings, identity: Identity | None, *, serves: bool = True
+    settings: LinkSettings, identity: OwnIdentity | None, *, serves: bool = True
 ) -> Revocations:
     """The certificates that are answered no more; only rank 0 must have the list."""
     if settings.revoked is None or not (serves or path_of(settings.revoked).is_file()):
         return Revocations(None, b"")
     if identity is None:
         raise BadInput(f"--revoked {settings.revoked}: needs --credentials, too")
-    return Revocations(path_of(settings.revoked), identity.authorities)
+    return Revocations(path_of(settings.revoked), identity().authorities)
 
 
-def read_guards(settings: LinkSettings, *, serves: bool) -> Identity | None:
+def read_guards(settings: LinkSettings, *, serves: bool) -> OwnIdentity | None:
     """What this machine shows to others; checks a server's list of revoked certificates, too."""
     identity = read_identity(settings)
     if serves:

@@ -154,7 +154,7 @@ class GrpcServerTransport(ServerTransport):
         while True:
             if time.monotonic() - self._looked > _LOOK_SECONDS:
                 self._looked = time.monotonic()
-                self._guard.end_revoked()
+                self._guard.end_outdated()
             event = super().receive(min(until.left(), _LOOK_SECONDS))
             if event is not None or until.left() <= 0:
                 return event
@@ -323,8 +323,8 @@ class GrpcServerTransport(ServerTransport):
     def _why_gone(self, guest: Guest) -> str:
         """Why a host's connection is gone, which gRPC does not tell the server's end of a call."""
         stream, limit = guest.line, self._timeouts.liveness
-        if isinstance(stream, _Stream) and self._guard.is_revoked(stream.caller):
-            return "its certificate was revoked"
+        if isinstance(stream, _Stream) and (why := self._guard.why_outdated(stream.caller)):
+            return why
         closed = "its connection closed"
         if time.monotonic() - guest.heard < limit / 2:
             return closed

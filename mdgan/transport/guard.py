@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import grpc
 
-from mdgan.credentials.identity import Identity
+from mdgan.credentials.identity import OwnIdentity
+from mdgan.credentials.pem import in_words, now
 from mdgan.credentials.permit import Permit, permit_of
 from mdgan.credentials.revocations import Revocations
 from mdgan.transport.base import Visitor
@@ -37,12 +38,12 @@ class Access(NamedTuple):
     """Whom a process lets call it, and how much; the same for all of its ports.
 
     Attributes:
-        identity: what it shows and whom it trusts; None without TLS.
+        identity: what it shows and whom it trusts, as files say now; None without TLS.
         most_ranks: that one host may have, if its certificate does not say.
         hello_bytes: from a number of ranks to the most that their host says of itself.
     """
 
-    identity: Identity | None
+    identity: OwnIdentity | None
     revocations: Revocations
     most_ranks: int
     hello_bytes: Callable[[int], int]
@@ -88,9 +89,9 @@ class Guard(grpc.ServerInterceptor):
     """
 
     def __init__(self, access: Access, tell: Callable[[Visitor, str], None]) -> None:
-        identity = access.identity
         # A certificate that this process has, too, is in a file that all machines share.
-        self._shared = None if identity is None else permit_of(identity.certificate).fingerprint
+        own = None if access.identity is None else permit_of(access.identity().certificate)
+        self._shared = None if own is None else own.fingerprint
         self._access = access
         self._tell = tell
         self._lock = threading.Lock()  # guards what follows
@@ -153,25 +154,31 @@ class Guard(grpc.ServerInterceptor):
                 if context in calls:
                     calls[context].bucket.give_back()
 
-    def end_revoked(self) -> None:
-        """Ends the calls of certificates that have been revoked since."""
+    def end_outdated(self) -> None:
+        """Ends the calls of certificates that have expired, or were revoked, since."""
         with self._lock:
             calls = [call for own in self._open.values() for call in own.values()]
         for call in calls:
-            if self.is_revoked(call.caller):
+            if self.why_outdated(call.caller):
                 call.context.cancel()
 
-    def is_revoked(self, caller: Caller) -> bool:
-        """Whether a caller's certificate is."""
-        return caller.permit is not None and caller.permit.serial in self._access.revocations
+    def why_outdated(self, caller: Caller) -> str:
+        """Why a caller's certificate counts no more; empty if it does."""
+        permit = caller.permit
+        if permit is None:
+            return ""
+        if permit.serial in self._access.revocations:
+            return f"its certificate ({permit.name}) was revoked"
+        if now() > permit.end:
+            return f"its certificate ({permit.name}) expired at {in_words(permit.end)}; renew it"
+        return ""
 
     def _answers(
         self, kind: str, handler: Any, requests: Iterator[Any], context: Any
     ) -> Iterator[Any]:
         """Lets a call in, as long as it is answered; ends it at once if it is one too many."""
         caller = self.caller(context)
-        if caller.permit is not None and self.is_revoked(caller):
-            reason = f"its certificate ({caller.permit.name}) was revoked"
+        if reason := self.why_outdated(caller):
             self.refuse(caller, context, reason)
         if refusal := self._enter(caller, kind, context):
             self.refuse(caller, context, refusal, grpc.StatusCode.RESOURCE_EXHAUSTED)

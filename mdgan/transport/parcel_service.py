@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from mdgan.credentials.identity import Identity
+from mdgan.credentials.identity import OwnIdentity
 from mdgan.errors import Folded
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Visitor
@@ -14,7 +14,14 @@ from mdgan.transport.frames import Frame, Most, WireError, next_frame
 from mdgan.transport.guard import MOST_CALLS, Access, Guard
 from mdgan.transport.links_pb2 import Order, Piece
 from mdgan.transport.parcels import NothingThere, Parcels
-from mdgan.transport.streams import CLOSE_SECONDS, FETCH, Threads, listen, options, reason_of
+from mdgan.transport.streams import (
+    CLOSE_SECONDS,
+    FETCH,
+    Threads,
+    listen,
+    options,
+    reason_of,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +45,7 @@ class ParcelService:
 
         return cls(parcels, Guard(access, tell))
 
-    def serve(self, place: str, identity: Identity | None, timeouts: Timeouts) -> str:
+    def serve(self, place: str, identity: OwnIdentity | None, timeouts: Timeouts) -> str:
         """Opens a port, or a socket, for parcels alone; see `listen`."""
         self._server = grpc.server(
             Threads(),

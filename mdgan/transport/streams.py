@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import grpc
 
-from mdgan.credentials.identity import Identity
+from mdgan.credentials.identity import Identity, OwnIdentity
 from mdgan.errors import one_line
 from mdgan.timeouts import Timeouts
 from mdgan.transport.frames import PIECE_BYTES, Frame
@@ -97,7 +97,7 @@ def _most_connections() -> int:
 
 
 def open_channel(
-    place: str, identity: Identity | None, name: str, timeouts: Timeouts
+    place: str, identity: OwnIdentity | None, name: str, timeouts: Timeouts
 ) -> grpc.Channel:
     """Opens a channel to a place as `listen` has it; nothing is sent yet.
 
@@ -109,9 +109,10 @@ def open_channel(
         chosen.append(("grpc.enable_http_proxy", 0))
     if identity is None or place.startswith("unix:"):
         return grpc.insecure_channel(place, chosen)
-    if identity.by_name:
+    own = identity()
+    if own.by_name:
         chosen.append(("grpc.ssl_target_name_override", name))
-    trusted = grpc.ssl_channel_credentials(identity.authorities, identity.key, identity.certificate)
+    trusted = grpc.ssl_channel_credentials(own.authorities, own.key, own.certificate)
     return grpc.secure_channel(place, trusted, chosen)
 
 
@@ -146,7 +147,7 @@ class CannotListen(RuntimeError):
     """gRPC cannot listen at a place; the text is that place."""
 
 
-def listen(server: grpc.Server, place: str, identity: Identity | None) -> str:
+def listen(server: grpc.Server, place: str, identity: OwnIdentity | None) -> str:
     """Opens a place for a gRPC server that has not started yet.
 
     Args:
@@ -167,14 +168,32 @@ def listen(server: grpc.Server, place: str, identity: Identity | None) -> str:
         if identity is None:
             port = server.add_insecure_port(place)
         else:
-            pair = identity.key, identity.certificate
-            trusted = grpc.ssl_server_credentials(
-                [pair], identity.authorities, require_client_auth=True
-            )
-            port = server.add_secure_port(place, trusted)
+            port = server.add_secure_port(place, _shown_to_clients(identity))
     except RuntimeError as error:
         raise CannotListen(place) from error
     return f"{place.rpartition(':')[0]}:{port}"
+
+
+def _shown_to_clients(identity: OwnIdentity) -> grpc.ServerCredentials:
+    """Each connection gets the certificate that is there when it begins."""
+    shown = [identity()]
+
+    def configuration(own: Identity) -> grpc.ServerCertificateConfiguration:
+        pair = own.key, own.certificate
+        return grpc.ssl_server_certificate_configuration([pair], own.authorities)
+
+    def renewed() -> grpc.ServerCertificateConfiguration | None:
+        own = identity()
+        if own is shown[0]:
+            return None
+        shown[0] = own
+        return configuration(own)
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(shown[0]),
+        renewed,  # type: ignore[arg-type] # None is for no change, which gRPC's types leave out
+        require_client_authentication=True,
+    )
 
 
 def may_be_tried(place: str, peer: str) -> bool:

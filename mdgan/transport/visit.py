@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import grpc
 
-from mdgan.credentials.identity import Identity
+from mdgan.credentials.identity import OwnIdentity
 from mdgan.credentials.permit import SERVER_NAME
 from mdgan.timeouts import Timeouts
 from mdgan.transport.frames import WireError
@@ -18,7 +18,7 @@ from mdgan.transport.until import Inbox, Until
 
 
 def ask(
-    place: str, identity: Identity | None, timeouts: Timeouts, until: Until
+    place: str, identity: OwnIdentity | None, timeouts: Timeouts, until: Until
 ) -> Mapping[str, Any]:
     """Asks for the settings of a run, to take part in it later.
 
@@ -36,7 +36,7 @@ def ask(
 
 def watch(
     place: str,
-    identity: Identity | None,
+    identity: OwnIdentity | None,
     timeouts: Timeouts,
     until: Until,
     on_welcome: Callable[[Mapping[str, Any]], None],
@@ -59,7 +59,7 @@ def watch(
 
 @contextmanager
 def _told(
-    place: str, identity: Identity | None, timeouts: Timeouts, method: str
+    place: str, identity: OwnIdentity | None, timeouts: Timeouts, method: str
 ) -> Iterator[Inbox[Mapping[str, Any] | Exception]]:
     """What a server answers, for a thread that looks up often."""
     channel = open_channel(place, identity, SERVER_NAME, timeouts)

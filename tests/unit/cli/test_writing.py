@@ -27,8 +27,8 @@ def test_credentials_are_written_for_their_owner_alone(
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         identity = read_identity(LaunchSettings(credentials=str(path)).links)
         assert identity is not None
-        assert identity.key.decode() not in result.output
-        keys.add(identity.key)
+        assert identity().key.decode() not in result.output
+        keys.add(identity().key)
     assert len(keys) == 2
     assert capsys.readouterr().err == ""
 

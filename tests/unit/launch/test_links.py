@@ -222,7 +222,7 @@ def test_who_is_revoked_is_shut_out_and_stays_out(linked: Linked, authority: Pat
     lost = None
     while not isinstance(lost, Lost):  # the server looks once a second
         lost = server.receive(0.1)
-    assert lost == Lost(1, "its certificate was revoked")
+    assert lost == Lost(1, "its certificate (alice) was revoked")
     with pytest.raises(BadInput, match=r"its certificate \(alice\) was revoked"):
         linked.join(cred(authority, "alice"), 1)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from mdgan.credentials.files import write_shared
-from mdgan.credentials.identity import Identity, read_credentials
+from mdgan.credentials.identity import Identity, OwnIdentity, read_credentials
 from mdgan.credentials.revocations import Revocations
 from mdgan.launch.find import find_server
 from mdgan.messages import Kind, Message
@@ -58,7 +58,7 @@ def accept_all(_num_workers: int) -> Mapping[str, Most]:
     return ACCEPTS
 
 
-def access(identity: Identity | None = None, revocations: Revocations | None = None) -> Access:
+def access(identity: OwnIdentity | None = None, revocations: Revocations | None = None) -> Access:
     """What a process with some credentials lets others do."""
     none = Revocations(None, b"")
     return Access(identity, revocations or none, most_ranks=33, hello_bytes=lambda _: 1 << 16)
@@ -91,7 +91,7 @@ class GrpcNetwork:
         timeouts: Timeouts = QUICK,
         admit: Admit = admit_all,
         accepts_from: AcceptsFrom = accept_all,
-        identity: Identity | None = None,
+        identity: OwnIdentity | None = None,
         place: str | None = None,
         *,
         relay: bool = False,
@@ -265,7 +265,7 @@ def host_of(
     seconds: float = LONG,
     interrupted: threading.Event | None = None,
     places: Sequence[str] = (),
-    identity: Identity | None = None,
+    identity: OwnIdentity | None = None,
     revocations: Revocations | None = None,
 ) -> GrpcHostTransport:
     """Joins as `mdgan.launch.links` does."""
@@ -291,7 +291,7 @@ def host_of(
 
 def ask_at(
     *places: str,
-    identity: Identity | None = None,
+    identity: OwnIdentity | None = None,
     seconds: float = LONG,
     interrupted: threading.Event | None = None,
 ) -> Mapping[str, Any]:

@@ -224,7 +224,7 @@ def test_a_revoked_certificate_shuts_out_its_owner_alone(tmp_path: Path) -> None
     lost, other = join(network, folder, "lost", 1), join(network, folder, "other", 2)
     listening(network, {1: lost, 2: other})
     revoke(folder, "lost")
-    assert network.server.receive(LONG) == Lost(1, "its certificate was revoked")
+    assert network.server.receive(LONG) == Lost(1, "its certificate (lost) was revoked")
     assert isinstance(lost.receive(LONG), Lost)
     echo(network, other, 2)
     with pytest.raises(BadInput, match=r"refused this host: its certificate \(lost\) was revoked"):
