@@ -78,7 +78,7 @@ def test_it_stops_the_others_a_few_times_and_later_each_time(tmp_path: Path) -> 
 
 
 def test_at_last_it_is_shut_out(tmp_path: Path) -> None:
-    with staged(tmp_path, iterations=4000, answer=0.2, strikes=2, swap=0.1) as made:
+    with staged(tmp_path, iterations=4000, answer=0.2, strikes=2, swap_seconds=0.1) as made:
         one, silent = made.play(1), Silent(made.network)
         silent.start()
         made.begin(one)
@@ -93,7 +93,7 @@ def test_at_last_it_is_shut_out(tmp_path: Path) -> None:
 
 
 def test_once_it_is_known_what_is_usual_it_is_not_waited_for_so_long(tmp_path: Path) -> None:
-    with staged(tmp_path, iterations=30, answer=100 * LONG, swap=0.2) as made:
+    with staged(tmp_path, iterations=30, answer=100 * LONG, swap_seconds=0.2) as made:
         one, two = made.begin_with((1,), (SILENT,))
         for i in range(1, 21):
             one.answer(i)

@@ -135,7 +135,7 @@ class Stage:
         connect: float = LONG,
         liveness: float = LONG,
         answer: float = LONG,
-        swap: float | None = None,
+        swap_seconds: float | None = None,
         return_seconds: float = LONG,
         goes_on: bool = False,
         replaces_another: bool = False,
@@ -148,10 +148,10 @@ class Stage:
         self.fence = Fence.claim(folder)
         self.timeouts = Timeouts(
             connect=connect,
-            link=(answer / 2 if swap is None else swap) / 2,
-            swap=answer / 2 if swap is None else swap,
+            link=(answer / 2 if swap_seconds is None else swap_seconds) / 2,
+            swap=answer / 2 if swap_seconds is None else swap_seconds,
             answer=answer,
-            farewell=min(0.3, answer / 8, (swap or answer) / 8),
+            farewell=min(0.3, answer / 8, (swap_seconds or answer) / 8),
             liveness=liveness,
             patience=patience,
         )
