@@ -1,8 +1,10 @@
 """The ways in which a run ends badly without being a defect, and what full disks are called."""
 
 import errno
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
@@ -23,6 +25,14 @@ class BadInput(ValueError):
 def reason_of(error: BaseException) -> str:
     """What an error says, in one line of at most 300 characters; its type if it says nothing."""
     return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def cause_of(error: BaseException) -> str:
+    """An error and where it was raised, in one line, such as `KeyError: 'x' (own.py:7)`."""
+    frames = [(Path(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    own = [each for each in frames if "site-packages" not in each[0].parts] or frames
+    where = f" ({own[-1][0].name}:{own[-1][1]})" if own else ""
+    return f"{type(error).__name__}: {reason_of(error)}{where}"
 
 
 @contextmanager

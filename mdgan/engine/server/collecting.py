@@ -129,7 +129,8 @@ class Collector:
             if self.is_enough(free) and not self._engine.lacking(workers_of(free)):
                 return free
             now = time.monotonic()
-            if self._engine.stop_asked or (lacks and now >= patience_end):
+            is_over = self._engine.given_up or now >= patience_end
+            if self._engine.stop_asked or (lacks and is_over):
                 return {}
             if not lacks and now - begin > self._answer_seconds:
                 self._give_up_on(set(live) - set(free))

@@ -58,7 +58,7 @@ class Engine:
         encoding: ServerEncoding | None = None,
     ) -> None:
         self.done = peers.iteration
-        self.stop_asked = False
+        self.stop_asked = self.given_up = False
         self.part = trainer.part
         self.peers = peers
         self.transport = peers.transport
@@ -130,11 +130,15 @@ class Engine:
         self.stop_if_asked()
         if not hosts:
             missing = self.lacking(workers_of(self.peers.taking_part()))
+            within = "" if self.given_up else f" within {patience:g} s"
             raise AllWorkersLost(
-                f"{missing} are gone at iteration {self.done + 1}, and none came within "
-                f"{patience:g} s"
+                f"{missing} are gone at iteration {self.done + 1}, and none came{within}"
             )
         return hosts
+
+    def give_up(self) -> None:
+        """No host will come; may be called from a signal handler."""
+        self.given_up = True
 
     def lacking(self, workers: Collection[int]) -> str:
         """Which workers an iteration cannot do without; see `ServerPart`."""
