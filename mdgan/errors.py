@@ -21,6 +21,10 @@ class BadInput(ValueError):
     def __init__(self, text: str) -> None:
         super().__init__(" ".join(text.splitlines()))
 
+    def _render_traceback_(self) -> list[str]:
+        """In a notebook one line: what is wrong is in what was given, not in mdgan."""
+        return [f"BadInput: {self}"]
+
 
 def reason_of(error: BaseException) -> str:
     """What an error says, in one line of at most 300 characters; its type if it says nothing."""
