@@ -39,7 +39,7 @@ class RunFailed(RuntimeError):
 
 
 @dataclass
-class Shown:
+class Audience:
     """Who sees what a command says, and who looks on meanwhile.
 
     Attributes:
@@ -55,7 +55,7 @@ class Shown:
     own: str = ""
 
 
-def command(*arguments: str, shown: Shown, handed: bytes = b"") -> None:
+def command(*arguments: str, shown: Audience, handed: bytes = b"") -> None:
     """Runs `mdgan` with arguments to its end; Ctrl-C stops it as on the command line.
 
     Args:

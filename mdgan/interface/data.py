@@ -106,7 +106,8 @@ class Data:
         said = kind.get(len(self.shape), "pictures of {} pixels").format(sizes)
         count = " and ".join(f"{size:,}" for size in self._sizes.values())
         known = f", {self.num_classes} classes" if self.num_classes else ", no classes"
-        channels = f", {self.shape[0]} channel(s)" if len(self.shape) > 2 else ""
+        plural = "s" * (self.shape[0] > 1)
+        channels = f", {self.shape[0]} channel{plural}" if len(self.shape) > 2 else ""
         last = ", which came last" if self._order == "last" else ""
         return f"{count} {said}{channels}{last}{known}"
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from mdgan.interface.child import Shown
+from mdgan.interface.child import Audience
 from mdgan.interface.run import OWN_SCORES, Run
 from mdgan.records.rows import Losses, ScoresRow, typed
 from mdgan.records.run_directory import RunDirectory
@@ -128,11 +128,11 @@ class Follower:
 
 
 @contextlib.contextmanager
-def shown_to_user(quiet: bool, follower: Follower, own: str) -> Iterator[Shown]:
+def shown_to_user(quiet: bool, follower: Follower, own: str) -> Iterator[Audience]:
     """What the user sees of a command: a progress bar on terminals and in notebooks, else lines."""
     bar = None if quiet else _bar()
     if bar is None:
-        yield Shown(quiet, look=follower.look, own=own)
+        yield Audience(quiet, look=follower.look, own=own)
         return
 
     def write(line: str) -> None:
@@ -149,7 +149,7 @@ def shown_to_user(quiet: bool, follower: Follower, own: str) -> Iterator[Shown]:
         return stops
 
     with contextlib.closing(bar):
-        yield Shown(quiet, write, look, own)
+        yield Audience(quiet, write, look, own)
 
 
 def _bar() -> Any:

@@ -18,7 +18,7 @@ _USUAL = (("dcgan", 64), ("dcgan3d", 32), (_MLP, 512))
 _DP = {"dp_epsilon", "dp_noise"}
 
 
-class Trained(NamedTuple):
+class GivenObjects(NamedTuple):
     """What a program gives to be trained."""
 
     dataset: "str | Data | Any" = "digits"
@@ -33,7 +33,7 @@ class Trained(NamedTuple):
         return {name: build for name, build in both.items() if build is not None}
 
 
-class Placed(NamedTuple):
+class PlacedObjects(NamedTuple):
     """Where all of that is.
 
     Attributes:
@@ -52,9 +52,9 @@ class Placed(NamedTuple):
 def place(
     folder: Path,
     given: Mapping[str, Any],
-    trained: Trained,
+    trained: GivenObjects,
     others: Sequence[Mapping[str, Any]] = (),
-) -> Placed:
+) -> PlacedObjects:
     """Writes into a folder what the processes of a run need of the program's objects.
 
     Args:
@@ -71,7 +71,7 @@ def place(
         )
     if isinstance(trained.dataset, str):
         if not (models or registered):
-            return Placed({"dataset": trained.dataset})
+            return PlacedObjects({"dataset": trained.dataset})
         return _beside_a_file(folder, given, trained.dataset, trained, registered)
     from mdgan.interface.data import Data
     from mdgan.interface.dataset_text import dataset_text, samples_of
@@ -86,7 +86,7 @@ def place(
             raise BadInput("generator: rows of a table have models of their own; leave both out")
         partition = given.get("partition") or "iid"
         settings = {**data.frames.settings, "partition": partition}
-        return Placed(settings, data=data, about=(f"{told}; architecture: table",))
+        return PlacedObjects(settings, data=data, about=(f"{told}; architecture: table",))
     num_classes, defaults = data.num_classes, ""
     if not models and not any(own.get("architecture") for own in layers):
         name, width = usual_architecture(data.shape)
@@ -99,11 +99,11 @@ def place(
     text, handed = dataset_text(samples, data.shape, z_dim, models, registered)
     (folder / f"{data.name}.py").write_text(text, encoding="utf-8")
     settings = {**data.places, "dataset": data.name, "datasets_dir": str(folder)}
-    return Placed(settings, handed, data, (told,))
+    return PlacedObjects(settings, handed, data, (told,))
 
 
 @contextmanager
-def naming_z_dim(trained: Trained) -> Iterator[None]:
+def naming_z_dim(trained: GivenObjects) -> Iterator[None]:
     """Says that z_dim is missing where that may be why the generator fails."""
     try:
         yield
@@ -133,9 +133,9 @@ def _beside_a_file(
     folder: Path,
     given: Mapping[str, Any],
     name: str,
-    trained: Trained,
+    trained: GivenObjects,
     registered: Mapping[str, Any],
-) -> Placed:
+) -> PlacedObjects:
     """The samples of a named data set, with models of the program or things that it registers."""
     from mdgan.data import dataset_file
     from mdgan.interface.dataset_text import dataset_text, samples_of_file
@@ -148,4 +148,4 @@ def _beside_a_file(
         samples += f"\nZ_DIM = {file.models.z_dim}"
     text, handed = dataset_text(samples, file.shape, z_dim, models, registered)
     (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    return Placed({"dataset": name, "datasets_dir": str(folder)}, handed)
+    return PlacedObjects({"dataset": name, "datasets_dir": str(folder)}, handed)

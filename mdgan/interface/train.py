@@ -11,7 +11,7 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.interface.background import Background
 from mdgan.interface.child import (
-    Shown,
+    Audience,
     command,
     output_folder,
     plain,
@@ -20,7 +20,7 @@ from mdgan.interface.child import (
     write_settings,
 )
 from mdgan.interface.follow import Callback, Follower, shown_to_user
-from mdgan.interface.place import Trained, naming_z_dim, place
+from mdgan.interface.place import GivenObjects, naming_z_dim, place
 from mdgan.interface.run import Run
 from mdgan.interface.wording import refusals_in_python
 from mdgan.launch.resolve import resolve
@@ -65,7 +65,7 @@ def train(
         RunFailed: training failed.
         KeyboardInterrupt: the user stopped it; the run is saved.
     """
-    trained = Trained(dataset, generator, discriminator, z_dim)
+    trained = GivenObjects(dataset, generator, discriminator, z_dim)
     return _train(trained, plain(settings), quiet, callbacks, scores)
 
 
@@ -87,7 +87,7 @@ def start(
     """
     given = plain(settings)
     resolve([given])  # what is plainly wrong is said here
-    trained = Trained(dataset, generator, discriminator, z_dim)
+    trained = GivenObjects(dataset, generator, discriminator, z_dim)
 
     def follow(own: Callback, stop: Event) -> Run:
         return _train(trained, given, True, [*callbacks, own], scores, stop)
@@ -97,7 +97,7 @@ def start(
 
 @refusals_in_python()
 def _train(
-    trained: Trained,
+    trained: GivenObjects,
     given: dict[str, Any],
     quiet: bool,
     callbacks: Sequence[Callback],
@@ -167,7 +167,7 @@ def compare(
             raise BadInput(f"{name!r}: a configuration's name becomes that of a folder")
     with scratch() as folder:
         others = [plain(own) for own in configurations.values()]
-        trained = Trained(dataset, generator, discriminator, z_dim)
+        trained = GivenObjects(dataset, generator, discriminator, z_dim)
         placed = place(folder, shared, trained, others)
         shared |= placed.settings
         if not quiet:
@@ -182,7 +182,7 @@ def compare(
             said = ("--seeds", ",".join(map(str, seeds)), "--out", str(path), "--jobs", str(jobs))
             try:
                 with naming_z_dim(trained):
-                    command("compare", *said, *files, shown=Shown(quiet), handed=placed.handed)
+                    command("compare", *said, *files, shown=Audience(quiet), handed=placed.handed)
             except BadInput as error:
                 raise BadInput(str(error).replace(f"{configs}/", "")) from error
     table = json.loads((path / "comparison.json").read_bytes())["configurations"]

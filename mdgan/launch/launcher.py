@@ -106,7 +106,7 @@ class ChildProcesses:
         are_all: no host of another machine is expected.
     """
 
-    def __init__(self, *, has_standbys: bool, are_all: bool) -> None:
+    def __init__(self, *, has_standbys: bool, are_all: bool = False) -> None:
         self._has_standbys, self._are_all = has_standbys, are_all
         self._names: dict[int, str] = {}
         # Nothing happens in a handler: a signal may come between the end of a child and the note

@@ -240,7 +240,7 @@ def test_a_process_is_started_and_refuses_in_one_line(
     monkeypatch.setattr(child, "subprocess", subprocess)
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     with pytest.raises(mdgan.BadInput, match=r"^iterations=0: must be at least 1"):
-        child.command("train", "--iterations", "0", shown=child.Shown(quiet=True))
+        child.command("train", "--iterations", "0", shown=child.Audience(quiet=True))
 
 
 @pytest.mark.slow

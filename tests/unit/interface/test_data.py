@@ -18,7 +18,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 import mdgan
 from mdgan.data import dataset_file
 from mdgan.interface.dataset_text import dataset_text, samples_of
-from mdgan.interface.place import Trained, place
+from mdgan.interface.place import GivenObjects, place
 from mdgan.models.check import check_models
 from tests.processes import environment
 
@@ -57,7 +57,7 @@ def discriminator() -> nn.Module:
 
 def test_what_a_private_run_keeps_does_not_depend_on_what_samples_show(tmp_path: Path) -> None:
     def kept(given: dict[str, Any], samples: Tensor) -> str:
-        place(tmp_path, given, Trained(mdgan.Data(samples), generator, discriminator, 5))
+        place(tmp_path, given, GivenObjects(mdgan.Data(samples), generator, discriminator, 5))
         return (tmp_path / "own.py").read_text()
 
     for given in ({"dp_noise": 1.0}, {"dp_epsilon": 8.0}):
