@@ -328,7 +328,11 @@ def serve(
         noisy=settings.privacy.hides_samples,
     )
     server = Server(trainer, settings, peers, checkpoints, scorer, timeouts, encoding)
-    signal.signal(NONE_LEFT, lambda *_: server.engine.give_up())
+
+    def give_up(_number: int, _frame: FrameType | None) -> None:
+        server.engine.given_up = True
+
+    signal.signal(NONE_LEFT, give_up)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [NONE_LEFT])  # the launcher has blocked it until now
     if goes_on is not None:
         goes_on.restore(trainer.load_state)

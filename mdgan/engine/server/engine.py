@@ -130,15 +130,8 @@ class Engine:
         self.stop_if_asked()
         if not hosts:
             missing = self.lacking(workers_of(self.peers.taking_part()))
-            within = "" if self.given_up else f" within {patience:g} s"
-            raise AllWorkersLost(
-                f"{missing} are gone at iteration {self.done + 1}, and none came{within}"
-            )
+            raise AllWorkersLost(f"{missing} are gone at iteration {self.done + 1}, and none came")
         return hosts
-
-    def give_up(self) -> None:
-        """No host will come; may be called from a signal handler."""
-        self.given_up = True
 
     def lacking(self, workers: Collection[int]) -> str:
         """Which workers an iteration cannot do without; see `ServerPart`."""
