@@ -132,6 +132,7 @@ class TrainingQueue:
         """Runs all trainings, failed ones too; False if a user or a signal asked to stop."""
         with self._stop_signals():
             try:
+                content_to_pass_on()  # it is the begin of the input, whose end is waited for now
                 end_with_input()
                 while (self._waiting or self._running) and not self._stopped:
                     self._start_what_fits()

@@ -74,6 +74,9 @@ def command(*arguments: str, shown: Audience, handed: bytes = b"") -> None:
         lines = _lines_of(process)
         while not is_over:
             try:
+                if stopped is None and shown.look() and not asked:
+                    asked = True
+                    process.terminate()
                 for line in _new_lines(lines):
                     if line is None:
                         is_over = True
@@ -84,15 +87,13 @@ def command(*arguments: str, shown: Audience, handed: bytes = b"") -> None:
                     if not shown.quiet:
                         shown.write(said)
                         sys.stdout.flush()
-                if stopped is None and shown.look() and not asked:
-                    asked = True
-                    process.terminate()
             except (KeyboardInterrupt, Exception) as error:
                 stopped = error
                 process.terminate()  # it saves the run; asked a second time, it ends at once
         status = process.wait()
     if stopped is not None:
         raise stopped
+    shown.look()
     said = "".join(warnings)
     if status == _BAD_INPUT:
         raise BadInput(said)

@@ -82,6 +82,10 @@ class Data:
         self._labelled = False
         self._shape = None if shape is None else tuple(shape)
 
+    def __len__(self) -> int:
+        """How many samples workers train on."""
+        return self._sizes["train"]
+
     @property
     def shape(self) -> Shape:
         """Of one sample, such as (C, H, W)."""

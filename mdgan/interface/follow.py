@@ -135,10 +135,6 @@ def shown_to_user(quiet: bool, follower: Follower, own: str) -> Iterator[Audienc
         yield Audience(quiet, look=follower.look, own=own)
         return
 
-    def write(line: str) -> None:
-        if " it/s | " not in line:  # the bar says that
-            bar.write(line.rstrip("\n"))
-
     def look() -> bool:
         stops, reached = follower.look(), follower.reached
         if reached is not None:
@@ -147,6 +143,14 @@ def shown_to_user(quiet: bool, follower: Follower, own: str) -> Iterator[Audienc
             told = {name: f"{value:.3g}" for name, value in reached.losses.items()}
             bar.set_postfix(told | {k: f"{v:.3g}" for k, v in reached.scores.items()})
         return stops
+
+    def write(line: str) -> None:
+        if " it/s | " in line:  # the bar says that
+            return
+        if line.startswith("done: "):
+            look()
+            bar.close()
+        bar.write(line.rstrip("\n"))
 
     with contextlib.closing(bar):
         yield Audience(quiet, write, look, own)

@@ -15,6 +15,8 @@ Z_DIM = 100
 _MLP = "md-gan-mlp"
 _USUAL = (("dcgan", 64), ("dcgan3d", 32), (_MLP, 512))
 """Architectures and widths, of which the first is taken that makes samples of the data's shape."""
+_ROWS_OF_A_BATCH = 128
+"""By default, with the architecture `table`."""
 _DP = {"dp_epsilon", "dp_noise"}
 
 
@@ -86,6 +88,8 @@ def place(
             raise BadInput("generator: rows of a table have models of their own; leave both out")
         partition = given.get("partition") or "iid"
         settings = {**data.frames.settings, "partition": partition}
+        if given.get("batch_size") is None and len(data) < _ROWS_OF_A_BATCH:
+            settings["batch_size"] = len(data)
         return PlacedObjects(settings, data=data, about=(f"{told}; architecture: table",))
     num_classes, defaults = data.num_classes, ""
     if not models and not any(own.get("architecture") for own in layers):
@@ -110,8 +114,8 @@ def naming_z_dim(trained: GivenObjects) -> Iterator[None]:
     except BadInput as error:
         if trained.z_dim is None and trained.models and "Generator fails on a batch" in str(error):
             raise BadInput(
-                f"z_dim: was not given, so the generator is called with [b, {Z_DIM}], and fails; "
-                f"give z_dim=, the length of its input: {error}"
+                f"z_dim: was not given, so the generator is called with [b, {Z_DIM}]; give z_dim=, "
+                f"the length of its input: {str(error).partition(': ')[2]}"
             ) from error
         raise
 

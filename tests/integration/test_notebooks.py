@@ -103,6 +103,23 @@ def test_a_comparison_of_models_of_a_notebook(here: Path) -> None:
     assert [found.runs[name][0].iteration for name in both] == [12, 12]
 
 
+def test_a_bug_of_a_notebook_is_told(here: Path) -> None:
+    class Failing(nn.Linear):
+        calls = 0
+
+        def forward(self, samples: Tensor) -> Tensor:
+            Failing.calls += 1
+            if Failing.calls > 60:
+                raise KeyError("my bug")
+            return super().forward(samples.flatten(1))
+
+    models = {**closures(Sizes()), "discriminator": lambda: Failing(64, 1)}
+    settings = {**SETTINGS, "iterations": 200}
+    with pytest.raises(mdgan.RunFailed, match=r"rank [12]: KeyError: 'my bug'") as failed:
+        mdgan.train(out="run", z_dim=16, quiet=True, **models, **settings)
+    assert failed.value._render_traceback_() == [f"RunFailed: {failed.value}"]
+
+
 def test_callbacks_see_every_iteration_and_own_scores(here: Path) -> None:
     seen: list[mdgan.Reached] = []
     settings = {**SETTINGS, "eval_interval": 6, "eval_samples": 64}

@@ -100,6 +100,8 @@ def test_a_missing_z_dim_is_named(here: Path) -> None:
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 1))
 
     models: dict[str, Any] = {"generator": generator, "discriminator": discriminator}
-    with pytest.raises(mdgan.BadInput, match=r"^z_dim: was not given, .*; give z_dim=") as refused:
+    with pytest.raises(
+        mdgan.BadInput, match=r"^z_dim: was not given, .*; give z_dim=, .*: Generator fails"
+    ) as refused:
         mdgan.train(floats(8, 8), quiet=True, iterations=2, **models)
     assert refused.value._render_traceback_() == [f"BadInput: {refused.value}"]
