@@ -96,7 +96,7 @@ def place(
         name, width = usual_architecture(data.shape)
         num_classes = num_classes or (1 if name == _MLP else None)  # it is told classes
         defaults = f"\nDEFAULTS = {{'architecture': {name!r}, 'width': {width}}}"
-        told += f"; architecture: {name}, width {width}"
+        told += f"; architecture: {name}, width {given.get('width') or width}"
     privately = any(_DP & own.keys() for own in layers)
     samples = samples_of(data, num_classes, privately=privately) + defaults
     z_dim = trained.z_dim or Z_DIM
