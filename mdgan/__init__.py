@@ -12,14 +12,23 @@ if TYPE_CHECKING:
     from mdgan.interface import register
     from mdgan.interface.child import RunFailed
     from mdgan.interface.data import Data
+    from mdgan.interface.follow import Reached
     from mdgan.interface.run import Run, evaluate
-    from mdgan.interface.train import Comparison, Estimator, ScalingManager, compare, train
+    from mdgan.interface.train import (
+        Comparison,
+        Estimator,
+        ScalingManager,
+        compare,
+        start,
+        train,
+    )
 
 __version__ = "0.7.0"
 
 _OTHER_MODULES = {
     "BadInput": "mdgan.errors",
     "Data": "mdgan.interface.data",
+    "Reached": "mdgan.interface.follow",
     "Run": "mdgan.interface.run",
     "RunFailed": "mdgan.interface.child",
     "evaluate": "mdgan.interface.run",
@@ -31,12 +40,14 @@ __all__ = [
     "Comparison",
     "Data",
     "Estimator",
+    "Reached",
     "Run",
     "RunFailed",
     "ScalingManager",
     "compare",
     "evaluate",
     "register",
+    "start",
     "train",
 ]
 

@@ -2,9 +2,11 @@
 
 import errno
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
@@ -21,10 +23,22 @@ class BadInput(ValueError):
     def __init__(self, text: str) -> None:
         super().__init__(" ".join(text.splitlines()))
 
+    def _render_traceback_(self) -> list[str]:
+        """In a notebook one line: what is wrong is in what was given, not in mdgan."""
+        return [f"BadInput: {self}"]
+
 
 def reason_of(error: BaseException) -> str:
     """What an error says, in one line of at most 300 characters; its type if it says nothing."""
     return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def cause_of(error: BaseException) -> str:
+    """An error and where it was raised, in one line, such as `KeyError: 'x' (own.py:7)`."""
+    frames = [(Path(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    own = [each for each in frames if "site-packages" not in each[0].parts] or frames
+    where = f" ({own[-1][0].name}:{own[-1][1]})" if own else ""
+    return f"{type(error).__name__}: {reason_of(error)}{where}"
 
 
 @contextmanager

@@ -48,6 +48,7 @@ class ForkedCommand:
         variables: its whole environment.
         network: the network namespace in which it runs; none for that of the tests.
         merged: whether its errors appear among what it prints.
+        given: the pipe that it reads as its input; it has none by default.
 
     Attributes:
         pid: its process, which leads a session.
@@ -64,6 +65,7 @@ class ForkedCommand:
         *,
         network: str = "",
         merged: bool = False,
+        given: int | None = None,
     ) -> None:
         self.returncode: int | None = None
         request = {
@@ -76,7 +78,8 @@ class ForkedCommand:
         errors, stderr = (os.dup(output), os.dup(stdout)) if merged else os.pipe()
         with contextlib.closing(_connect(variables)) as connection:
             content = json.dumps(request).encode() + b"\n"
-            socket.send_fds(connection, [content], [stdout, stderr])
+            pipes = [stdout, stderr, *([] if given is None else [given])]
+            socket.send_fds(connection, [content], pipes)
             self._told = connection.makefile()
         os.close(stdout)
         os.close(stderr)
@@ -246,7 +249,7 @@ def _mind(connection: socket.socket) -> NoReturn:
 
 
 def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
-    request, pipes, _, _ = socket.recv_fds(connection, _MOST_BYTES, 2)
+    request, pipes, _, _ = socket.recv_fds(connection, _MOST_BYTES, 3)
     while not request.endswith(b"\n"):
         request += connection.recv(_MOST_BYTES)
     return request, pipes
@@ -255,7 +258,7 @@ def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
 def _become(request: bytes, pipes: list[int]) -> NoReturn:
     """Is the command from here on."""
     os.setsid()
-    for number, pipe in enumerate(pipes, 1):
+    for number, pipe in zip((1, 2, 0), pipes, strict=False):
         os.dup2(pipe, number)
     asked = json.loads(request)
     if asked["network"]:

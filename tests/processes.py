@@ -23,6 +23,14 @@ QUICK = ["--iterations", "12", "--batch-size", "8", "--threads", "1", "--sample-
 """Flags of a run that is over soon and equal, bit for bit, however it is spread."""
 
 
+QUICK_SETTINGS: dict[str, Any] = {
+    "iterations": 12,
+    "batch_size": 8,
+    "threads": 1,
+    "sample_interval": 0,
+}
+"""The same for `mdgan.train`."""
+
 Process = subprocess.Popen[str] | forks.ForkedCommand
 """A command that was started."""
 

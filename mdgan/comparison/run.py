@@ -30,6 +30,7 @@ from mdgan.comparison.plan import (
     read_configurations,
 )
 from mdgan.comparison.table import as_table, measure
+from mdgan.data.handed import content_to_pass_on, write_ahead
 from mdgan.errors import BadInput, cannot_write
 from mdgan.launch.faults import FAULTS
 from mdgan.launch.minder import ENDS_WITH_INPUT, end_with_input
@@ -131,6 +132,7 @@ class TrainingQueue:
         """Runs all trainings, failed ones too; False if a user or a signal asked to stop."""
         with self._stop_signals():
             try:
+                content_to_pass_on()  # it is the begin of the input, whose end is waited for now
                 end_with_input()
                 while (self._waiting or self._running) and not self._stopped:
                     self._start_what_fits()
@@ -230,11 +232,12 @@ class _Process(NamedTuple):
         """Starts a command that prints into the training's log."""
         environment = {**os.environ, FAULTS: faults} if faults else {**os.environ}
         environment.pop(ENDS_WITH_INPUT, None)  # it holds for this process alone
+        objects = content_to_pass_on()
         try:
             with training.log.open("ab") as output:
                 popen = subprocess.Popen(
                     command,
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE if objects else subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
@@ -242,6 +245,8 @@ class _Process(NamedTuple):
                 )
         except OSError as error:
             raise BadInput(cannot_write(str(training.log), error)) from error
+        if objects:
+            write_ahead(popen, objects, closes=True)
         return _Process(training, popen, time.monotonic())
 
     def end(self, timeout_seconds: float) -> None:

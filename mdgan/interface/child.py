@@ -3,16 +3,21 @@
 import contextlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from mdgan.data.handed import HANDED, write_ahead
 from mdgan.errors import BadInput
+from mdgan.interface.wording import in_python
 from mdgan.launch.minder import ENDS_WITH_INPUT
 from mdgan.launch.private_folders import make_private_folder
 from mdgan.launch.resolve import known_settings
@@ -20,6 +25,7 @@ from mdgan.settings.declare import suggest
 from mdgan.settings.retired import answer
 
 _BAD_INPUT = 2
+_LOOK_SECONDS = 0.2
 _MARK = "mdgan: "
 """Begins the lines that warn or refuse."""
 
@@ -27,43 +33,106 @@ _MARK = "mdgan: "
 class RunFailed(RuntimeError):
     """A run ended before it was finished, though nothing was wrong with what the user gave."""
 
+    def _render_traceback_(self) -> list[str]:
+        """In a notebook one line: what is wrong is not in the code of its cell."""
+        return [f"RunFailed: {self}"]
 
-def command(*arguments: str, quiet: bool) -> None:
+
+@dataclass
+class Audience:
+    """Who sees what a command says, and who looks on meanwhile.
+
+    Attributes:
+        quiet: nothing is shown.
+        write: shows a line; progress bars have one of their own.
+        look: called every moment while the command runs, and once after it; True stops it.
+        own: with what `Run.open` is called to go on; see `mdgan.interface.wording`.
+    """
+
+    quiet: bool = False
+    write: Callable[[str], object] = lambda text: sys.stdout.write(text)
+    look: Callable[[], bool] = lambda: False
+    own: str = ""
+
+
+def command(*arguments: str, shown: Audience, handed: bytes = b"") -> None:
     """Runs `mdgan` with arguments to its end; Ctrl-C stops it as on the command line.
+
+    Args:
+        handed: models for `mdgan.data.handed`.
 
     Raises:
         BadInput: it says so.
         RunFailed: it failed.
         KeyboardInterrupt: the user stopped it; it has saved the run.
+        Exception: what `look` has raised; the run is saved.
     """
     warnings: deque[str] = deque(maxlen=1)
-    interrupted = False
-    with _started(arguments) as process:
-        assert process.stdout is not None
-        while True:
+    stopped: BaseException | None = None
+    is_over = asked = False
+    with _started(arguments, handed) as process:
+        lines = _lines_of(process)
+        while not is_over:
             try:
-                for line in process.stdout:
-                    if _MARK in line:
-                        warnings.append(line.partition(_MARK)[2].strip())
-                    if not quiet:
-                        sys.stdout.write(line)
+                if stopped is None and shown.look() and not asked:
+                    asked = True
+                    process.terminate()
+                for line in _new_lines(lines):
+                    if line is None:
+                        is_over = True
+                        break
+                    said = in_python(line, shown.own)
+                    if _MARK in said:
+                        warnings.append(said.partition(_MARK)[2].strip())
+                    if not shown.quiet:
+                        shown.write(said)
                         sys.stdout.flush()
-                status = process.wait()
-                break
-            except KeyboardInterrupt:
-                interrupted = True
+            except (KeyboardInterrupt, Exception) as error:
+                stopped = error
                 process.terminate()  # it saves the run; asked a second time, it ends at once
-    if interrupted:
-        raise KeyboardInterrupt
+        status = process.wait()
+    if stopped is not None:
+        raise stopped
+    shown.look()
     said = "".join(warnings)
     if status == _BAD_INPUT:
         raise BadInput(said)
-    if status:
+    if status and not asked:
         raise RunFailed(f"ended with status {status}{f': {said}' if said else ''}")
 
 
+def say(*lines: str) -> None:
+    """Shows lines to the user."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def _lines_of(process: "subprocess.Popen[str]") -> "queue.SimpleQueue[str | None]":
+    """What a process prints, line by line; None is its end."""
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    output = process.stdout
+    assert output is not None
+
+    def read() -> None:
+        with contextlib.suppress(ValueError, OSError):  # closed, as the process was killed
+            for line in output:
+                lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    return lines
+
+
+def _new_lines(lines: "queue.SimpleQueue[str | None]") -> Iterator[str | None]:
+    """The lines that have come; waits a moment for the first."""
+    with contextlib.suppress(queue.Empty):
+        yield lines.get(timeout=_LOOK_SECONDS)
+        while True:
+            yield lines.get_nowait()
+
+
 @contextlib.contextmanager
-def _started(arguments: tuple[str, ...]) -> Iterator["subprocess.Popen[str]"]:
+def _started(arguments: tuple[str, ...], handed: bytes) -> Iterator["subprocess.Popen[str]"]:
     """A process with a session of its own; neither it nor its children outlive the block."""
     process = subprocess.Popen(
         [sys.executable, "-m", "mdgan", *arguments],
@@ -73,10 +142,12 @@ def _started(arguments: tuple[str, ...]) -> Iterator["subprocess.Popen[str]"]:
         text=True,
         errors="replace",
         start_new_session=True,
-        env={**os.environ, ENDS_WITH_INPUT: "1"},
+        env={**os.environ, ENDS_WITH_INPUT: "1", HANDED: str(len(handed) or "")},
     )
     assert process.stdin is not None
     assert process.stdout is not None
+    if handed:
+        write_ahead(process, handed, closes=False)
     try:
         yield process
     finally:

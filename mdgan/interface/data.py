@@ -1,9 +1,7 @@
 """Samples and models that are objects of the user's program, as a dataset file that ranks load."""
 
 import hashlib
-import json
 import shutil
-import sys
 import tempfile
 import warnings
 import weakref
@@ -19,9 +17,8 @@ from torch import Tensor, nn
 from torchvision.transforms.functional import pil_to_tensor
 
 from mdgan.data.arrays import file_names
-from mdgan.data.dataset_file import DatasetFile
 from mdgan.errors import BadInput, reason_of
-from mdgan.interface.source import text_defining
+from mdgan.interface.frames import Frames, is_frame
 from mdgan.samples.contract import Shape
 
 Model = Callable[[], nn.Module]
@@ -35,11 +32,19 @@ class MapStyle(Protocol):
         """One sample."""
 
 
+_CHANNELS = (1, 3, 4)
+"""Numbers of channels by which pictures are known whose channels come last."""
+_FEW = 8
+"""Sides of volumes are at least as long."""
+
+
 class Data:
     """Samples of your own.
 
     A sample is an image, a pair of image and class, or a dict with both. An image is a tensor, an
-    array or a PIL picture: uint8 in [0, 255] or float in [−1, 1], [C, H, W], or [H, W] if grey.
+    array or a PIL picture: uint8 in [0, 255] or float in [−1, 1], [C, H, W] or [H, W, C], or [H, W]
+    if grey. Vectors [d], series [C, T] and volumes [D, H, W] or [C, D, H, W] are samples as well.
+    A pair of arrays is samples and their classes. A DataFrame is rows of a table.
 
     Each sample is read once, in order, and written to a temporary folder, which goes when this
     object does. Nothing of it is kept with a run.
@@ -49,7 +54,8 @@ class Data:
         held_out: samples that no worker trains on; KID, precision and recall need them.
         shape: (C, H, W); that of the first sample if not given.
         image: the key of the image, where samples are dicts.
-        label: the key of the class, where samples are dicts; samples without it are of class 0.
+        label: the key of the class, where samples are dicts; samples without it are of class 0. Of
+            a DataFrame the column that rows are asked for by.
         name: what runs and reports call the data set.
 
     Raises:
@@ -58,8 +64,8 @@ class Data:
 
     def __init__(
         self,
-        train: MapStyle,
-        held_out: MapStyle | None = None,
+        train: "MapStyle | Any",
+        held_out: "MapStyle | Any | None" = None,
         shape: Shape | None = None,
         *,
         image: str = "image",
@@ -70,11 +76,15 @@ class Data:
             raise BadInput(f"name={name!r}: must be a word of letters, digits and _")
         given = {"train": train, "held_out": held_out}
         self.name = name
-        self._parts = {what: part for what, part in given.items() if part is not None}
+        self.parts = {what: _with_classes(part) for what, part in given.items() if part is not None}
         self._image, self._label = image, label
-        self._sizes = {what: _size(what, part) for what, part in self._parts.items()}
+        self._sizes = {what: _size(what, part) for what, part in self.parts.items()}
         self._labelled = False
         self._shape = None if shape is None else tuple(shape)
+
+    def __len__(self) -> int:
+        """How many samples workers train on."""
+        return self._sizes["train"]
 
     @property
     def shape(self) -> Shape:
@@ -82,6 +92,42 @@ class Data:
         if self._shape is None:
             self._shape = tuple(self._sample("train", 0)[0].shape)
         return self._shape
+
+    @cached_property
+    def frames(self) -> Frames | None:
+        """The rows of a table, if that is what the samples are."""
+        if not is_frame(self.parts["train"]):
+            return None
+        return Frames(self.parts, self._label, Path(self._made))
+
+    @cached_property
+    def about(self) -> str:
+        """What the samples were understood to be, in a line."""
+        if self.frames is not None:
+            return self.frames.about
+        sizes = "×".join(map(str, self.shape[-3 if len(self.shape) == 4 else -2 :]))
+        kind = {1: "vectors of {} numbers", 2: "series of {} values", 4: "volumes of {} voxels"}
+        said = kind.get(len(self.shape), "pictures of {} pixels").format(sizes)
+        count = " and ".join(f"{size:,}" for size in self._sizes.values())
+        known = f", {self.num_classes} classes" if self.num_classes else ", no classes"
+        plural = "s" * (self.shape[0] > 1)
+        channels = f", {self.shape[0]} channel{plural}" if len(self.shape) > 2 else ""
+        last = ", which came last" if self._order == "last" else ""
+        return f"{count} {said}{channels}{last}{known}"
+
+    @cached_property
+    def _order(self) -> str:
+        """Where the channels of an image are: `first`, `last`, or `none` if it has none."""
+        sizes = tuple(self._read("train", 0)[0].shape)
+        if self._shape is not None:
+            turned = (*sizes[-1:], *sizes[:-1])
+            if sizes != self._shape == turned:
+                return "last"
+            return "none" if self._shape == (1, *sizes) else "first"
+        if len(sizes) == 2 or (len(sizes) == 3 and len(set(sizes)) == 1 and sizes[0] >= _FEW):
+            return "none"
+        is_last = len(sizes) in (3, 4) and sizes[-1] in _CHANNELS and sizes[0] not in _CHANNELS
+        return "last" if is_last else "first"
 
     def save(self, folder: str | Path) -> str:
         """Writes the samples as arrays, for `--data-dir` of a run that goes on without this object.
@@ -92,28 +138,35 @@ class Data:
         Raises:
             BadInput: a sample cannot be read, or is not like the others.
         """
+        if self.frames is not None:
+            raise BadInput("save: rows of a DataFrame are saved by its own to_csv")
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256()
-        for what in self._parts:
+        for what in self.parts:
             self._write(what, folder, digest)
         return digest.hexdigest()
 
     @cached_property
-    def _saved(self) -> tuple[str, str]:
+    def _made(self) -> str:
         folder = tempfile.mkdtemp(prefix="mdgan-data-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        return folder, self.save(folder)
+        return folder
 
     @property
     def folder(self) -> str:
         """Where the samples lie for the processes of runs, as long as this object lives."""
-        return self._saved[0]
+        return self._made if self.sha256 else ""
 
     @property
+    def places(self) -> dict[str, Any]:
+        """The settings that say where the samples lie."""
+        return {"data_dir": self.folder} if self.frames is None else self.frames.places
+
+    @cached_property
     def sha256(self) -> str:
         """Of all samples and classes."""
-        return self._saved[1]
+        return self.save(self._made)
 
     def known_as(self, *, privately: bool) -> str:
         """What a run says of the samples: their SHA-256, or their numbers alone.
@@ -125,7 +178,7 @@ class Data:
     @cached_property
     def num_classes(self) -> int | None:
         """One more than the highest class of any sample; None if no sample has one."""
-        labels = [np.load(Path(self.folder, file_names(what)[1])) for what in self._parts]
+        labels = [np.load(Path(self.folder, file_names(what)[1])) for what in self.parts]
         return int(max(part.max() for part in labels)) + 1 if self._labelled else None
 
     def _write(self, what: str, folder: Path, digest: "hashlib._Hash") -> None:
@@ -164,8 +217,15 @@ class Data:
 
     def _sample(self, what: str, index: int) -> tuple[Tensor, int | None]:
         """One sample, uint8 or float32 [*shape], and its class, None if it has none."""
+        image, label = self._read(what, index)
+        if self._order == "last":
+            image = image.movedim(-1, 0)
+        return (image[None] if self._order == "none" else image), label
+
+    def _read(self, what: str, index: int) -> tuple[Tensor, int | None]:
+        """One sample as it was given."""
         try:
-            sample = self._parts[what][index]
+            sample = self.parts[what][index]
             if isinstance(sample, Mapping):
                 if self._image not in sample:
                     keys = ", ".join(map(str, sample))
@@ -174,10 +234,32 @@ class Data:
             else:
                 parts = list(sample) if isinstance(sample, tuple | list) else [sample]
                 image, label, *_ = [*parts, None]
-            is_series = self._shape is not None and len(self._shape) == 2
-            return _tensor(image, is_series=is_series), _class(label)
+            return _tensor(image), _class(label)
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(f"{what}[{index}]: cannot be read: {reason_of(error)}") from error
+
+
+class _Pairs:
+    """An array of samples beside one of their classes."""
+
+    def __init__(self, samples: Any, labels: Any) -> None:
+        self._samples, self._labels = samples, labels
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return self._samples[index], self._labels[index]
+
+
+def _with_classes(part: Any) -> Any:
+    """Samples by number; of a pair of arrays, the second is the classes of the first."""
+    if isinstance(part, tuple) and len(part) == 2:
+        samples, labels = part
+        some, others = (list(getattr(each, "shape", ())) for each in part)
+        if len(some) > 1 and some[:1] == others:
+            return _Pairs(samples, getattr(labels, "array", labels))
+    return part
 
 
 def _size(what: str, part: Any) -> int:
@@ -193,13 +275,11 @@ def _size(what: str, part: Any) -> int:
     return size
 
 
-def _tensor(image: Any, *, is_series: bool) -> Tensor:
-    """A sample as uint8 or float32 on the CPU; two sizes are a grey picture's unless said."""
+def _tensor(image: Any) -> Tensor:
+    """A sample as uint8 or float32 on the CPU."""
     if hasattr(image, "getbands"):  # a PIL picture
         image = pil_to_tensor(image)
     tensor = torch.as_tensor(image).detach().cpu()
-    if tensor.dim() == 2 and not is_series:
-        tensor = tensor.unsqueeze(0)
     if not tensor.dim() or not tensor.numel():
         raise ValueError(f"its shape is {list(tensor.shape)}, must be [C, H, W] or another one")
     if tensor.dtype != torch.uint8 and not tensor.is_floating_point():
@@ -214,94 +294,3 @@ def _class(label: Any) -> int | None:
     if number < 0 or number != label:
         raise ValueError(f"its class is {label}, must be a whole number, 0 or more")
     return number
-
-
-def check_model(name: str, build: object) -> None:
-    """Checks that something can make models."""
-    if isinstance(build, nn.Module):
-        raise BadInput(
-            f"{name}: is one model, but each worker needs its own; give the class, or a function "
-            "that makes one"
-        )
-    if not callable(build):
-        raise BadInput(f"{name}: must be a class, or a function, that makes a model")
-
-
-def dataset_text(
-    samples: str,
-    shape: Shape,
-    z_dim: int,
-    generator: Model | None,
-    discriminator: Model | None,
-    registered: Mapping[str, Any] | None = None,
-) -> str:
-    """The text of a dataset file with the user's models in it, and what the user has registered.
-
-    Args:
-        samples: the lines that define Partitioner and, if there are held-out samples, HeldOut.
-    """
-    both = {"Generator": generator, "Discriminator": discriminator}
-    models = {name: build for name, build in both.items() if build is not None}
-    for name, build in models.items():
-        check_model(name.lower(), build)
-    wanted = {**models, **(registered or {})}
-    try:
-        own_code = text_defining(wanted)
-    except (ValueError, OSError, SyntaxError) as error:
-        names = ", ".join(name.lower() if name in models else name for name in wanted)
-        raise BadInput(
-            f"{names}: cannot be handed to the processes of the run ({reason_of(error)}); make "
-            "them in a module of their own"
-        ) from error
-    own = [path for path in sys.path if path and not path.startswith((sys.prefix, sys.base_prefix))]
-    return _TEXT.format(
-        paths=json.dumps([str(Path(path).resolve()) for path in [*own, "."]]),
-        samples=samples,
-        shape=tuple(shape),
-        z_dim=z_dim,
-        models=own_code,
-    )
-
-
-def samples_of(data: Data, *, privately: bool = False) -> str:
-    """The lines of a dataset file that read what `Data` has written; see `Data.known_as`."""
-    lines = [
-        "from mdgan.data.arrays import Arrays",
-        f'SAMPLES = "{data.known_as(privately=privately)}"',
-        f"NUM_CLASSES = {data.num_classes}",
-    ]
-    for kind, what in (("Partitioner", "train"), ("HeldOut", "held_out")):
-        if what in data._parts:
-            lines.append(f'class {kind}(Arrays):\n    which = "{what}"')
-    return "\n".join(lines)
-
-
-def samples_of_file(file: DatasetFile, datasets_dir: str | None, *, models: bool) -> str:
-    """The lines of a dataset file that take the samples of another, and its models if wanted."""
-    lines = [
-        "from mdgan.data.dataset_file import load",
-        f"_file = load({file.name!r}, {datasets_dir!r})",
-        "Partitioner, HeldOut = _file.partitioner, _file.held_out",
-        "NUM_CLASSES = _file.num_classes",
-    ]
-    if models:
-        lines += [
-            "Generator, Discriminator = _file.models.generator, _file.models.discriminator",
-            "DEFAULTS = dict(_file.defaults)",
-        ]
-    return "\n".join(lines)
-
-
-_TEXT = '''"""Models of a Python program; `mdgan.train` wrote this file for its run."""
-
-import sys
-
-{samples}
-
-sys.path += [path for path in {paths} if path not in sys.path]  # for models that lie in modules
-KEPT = True
-SHAPE = {shape}
-Z_DIM = {z_dim}
-
-{models}
-'''

@@ -1,26 +1,32 @@
 """`mdgan.Run`: what a Python program asks of a run; `mdgan.evaluate`."""
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdgan.errors import BadInput
 from mdgan.interface.child import command, plain, scratch, write_settings
+from mdgan.interface.wording import refusals_in_python
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import Losses, ScoresRow
 from mdgan.records.run_directory import RunDirectory
 
+OWN_SCORES = "own_scores"
+"""The event that holds scores by functions of the user."""
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from mdgan.interface.data import Data
+    from mdgan.interface.data import Data, Model
+    from mdgan.interface.follow import Callback
+    from mdgan.interface.keywords import Keywords
 
 
 @dataclass(frozen=True)
@@ -35,9 +41,40 @@ class Run:
     data: "Data | None" = None
 
     @classmethod
-    def open(cls, path: str | Path, data: "Data | None" = None) -> "Run":
-        """A run by its folder."""
-        return cls(RunDirectory.open(Path(path)).path, data)
+    def open(
+        cls,
+        path: str | Path,
+        data: "Data | None" = None,
+        *,
+        generator: "Model | None" = None,
+        discriminator: "Model | None" = None,
+    ) -> "Run":
+        """A run by its folder.
+
+        Args:
+            data: the samples of your own that it was trained on.
+            generator, discriminator: what made its models, where they were objects that only
+                another program had: closures, lambdas, and what else has no text of its own.
+        """
+        run = cls(RunDirectory.open(Path(path)).path, data)
+        if generator is not None and discriminator is not None:
+            from mdgan.data.handed import remember
+            from mdgan.interface.dataset_text import token_of
+
+            if (token := token_of(run.dataset_file)) is not None:
+                remember(token, {"Generator": generator, "Discriminator": discriminator})
+        return run
+
+    @property
+    def dataset_file(self) -> Path:
+        """The dataset file that the run keeps, if its samples or models are a program's objects."""
+        name = RunDirectory(self.path).read_config().get("dataset", "")
+        return RunDirectory(self.path).dataset_file(name)
+
+    def own(self, *, has_handed: bool) -> str:
+        """With what `open` is called in another program; see `mdgan.interface.wording`."""
+        models = ["generator=…, discriminator=…"] * has_handed
+        return ", ".join(["data=…"] * (self.data is not None) + models)
 
     @property
     def state(self) -> str:
@@ -70,6 +107,17 @@ class Run:
         rows = [row for row in RecordedRun.read(self.path).of(ScoresRow) if row.by is None]
         names = list(dict.fromkeys(name for row in rows for name in row.scores))
         found = ((row.iteration, *(row.scores.get(name) for name in names)) for row in rows)
+        return _table(names, found)
+
+    @property
+    def own_scores(self) -> NDArray[Any]:
+        """Structured array [m] of what the functions in `train(scores=…)` have returned.
+
+        Its fields are `iteration`, that of the generator whose samples were scored, and the names.
+        """
+        rows = RecordedRun.read(self.path).named(OWN_SCORES)
+        names = list(dict.fromkeys(name for row in rows for name in row["scores"]))
+        found = ((row["iteration"], *(row["scores"].get(name) for name in names)) for row in rows)
         return _table(names, found)
 
     @property
@@ -107,6 +155,7 @@ class Run:
         """Scores the newest generator as `mdgan evaluate` does; see `mdgan.evaluate`."""
         return evaluate(self, n, seed, raw=raw, **changes)
 
+    @refusals_in_python()
     def audit(
         self, n: int = 10_000, seed: int | None = None, *, steps: int = 400, **changes: Any
     ) -> dict[str, Any]:
@@ -132,7 +181,7 @@ class Run:
             if name not in CHANGES:
                 raise BadInput(f"{name}: no attack depends on it; {' and '.join(CHANGES)} may")
         if self.data is not None:
-            given.setdefault("data_dir", self.data.folder)
+            given = {**self.data.places, **given}
         with _own_threads():
             found: dict[str, Any] = to_builtins(audit_run(self.path, n, seed, steps, given))
         return found
@@ -143,34 +192,54 @@ class Run:
 
         return write_report([self.path], None if output is None else Path(output)).path
 
+    @refusals_in_python()
     def resume(
-        self, *, dataset: "Data | None" = None, quiet: bool = False, **settings: Any
+        self,
+        *,
+        dataset: "Data | None" = None,
+        quiet: bool = False,
+        callbacks: "Sequence[Callback]" = (),
+        scores: "Mapping[str, Callable[[Tensor], float]] | None" = None,
+        **settings: "Unpack[Keywords]",
     ) -> "Run":
         """Goes on from the newest checkpoint, with the bits of a run that never stopped.
 
         Args:
             dataset: the same samples, if they are objects of yours and this run does not hold them.
+            callbacks, scores: as for `mdgan.train`.
             settings: that change, such as `iterations`.
 
         Raises:
             BadInput, RunFailed, KeyboardInterrupt: as `mdgan.train`; or the samples are others.
         """
+        from mdgan.interface.dataset_text import handed_again
+        from mdgan.interface.follow import Follower, shown_to_user
+
         given, data = plain(settings), dataset or self.data
         if given.get("out") is not None:
             raise BadInput(f"out={given['out']}: the run goes on in its folder {self.path}")
         if data is not None:
-            kept = RunDirectory(self.path).dataset_file(data.name)
-            text = kept.read_text(encoding="utf-8") if kept.is_file() else ""
-            known = (data.known_as(privately=privately) for privately in (False, True))
-            if not any(f'SAMPLES = "{name}"' in text for name in known):
-                raise BadInput(f"dataset: {self.path} was trained on other samples; give those")
-            given["data_dir"] = data.folder
+            self._check_same(data)
+            given |= data.places
+        run = Run(self.path, data)
+        handed = handed_again(self.dataset_file)
         with scratch() as folder:
             file = write_settings(folder / "settings.json", given)
-            launcher = ("--launcher", "processes")
-            path = str(self.path)
-            command("train", *launcher, "--config", file, "--resume", path, quiet=quiet)
+            arguments = ("--launcher", "processes", "--config", file, "--resume", str(self.path))
+            follower = Follower(run, callbacks, scores, begin=self.iteration)
+            with shown_to_user(quiet, follower, run.own(has_handed=bool(handed))) as shown:
+                command("train", *arguments, shown=shown, handed=handed)
         return Run.open(self.path, data)
+
+    def _check_same(self, data: "Data") -> None:
+        """Refuses other samples than those that the run was trained on."""
+        if data.frames is not None:  # the run's schema is compared by its processes
+            return
+        kept = RunDirectory(self.path).dataset_file(data.name)
+        text = kept.read_text(encoding="utf-8") if kept.is_file() else ""
+        known = (data.known_as(privately=privately) for privately in (False, True))
+        if not any(f'SAMPLES = "{name}"' in text for name in known):
+            raise BadInput(f"dataset: {self.path} was trained on other samples; give those")
 
     def _repr_html_(self) -> str:
         """What a notebook shows: how far the run is, and its last pictures."""
@@ -188,6 +257,7 @@ def _table(names: Sequence[str], rows: Iterable[tuple[float | None, ...]]) -> ND
     return np.array(filled, dtype=kinds)
 
 
+@refusals_in_python()
 def evaluate(
     run: Run | str | Path,
     n: int = 10_000,

@@ -1,31 +1,47 @@
 """`mdgan.train`, `mdgan.compare`, and ParaGAN's Listing 1: `ScalingManager` and `Estimator`."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Event
+from typing import TYPE_CHECKING, Any, Unpack
 
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.interface.child import command, output_folder, plain, scratch, write_settings
+from mdgan.interface.background import Background
+from mdgan.interface.child import (
+    Audience,
+    command,
+    output_folder,
+    plain,
+    say,
+    scratch,
+    write_settings,
+)
+from mdgan.interface.follow import Callback, Follower, shown_to_user
+from mdgan.interface.place import GivenObjects, naming_z_dim, place
 from mdgan.interface.run import Run
+from mdgan.interface.wording import refusals_in_python
 from mdgan.launch.resolve import resolve
 
 if TYPE_CHECKING:
-    from mdgan.interface.data import Data, Model
+    from torch import Tensor
 
-Z_DIM = 100
+    from mdgan.interface.data import Data, Model
+    from mdgan.interface.keywords import Keywords
 
 
 def train(
-    dataset: "str | Data" = "digits",
+    dataset: "str | Data | Any" = "digits",
     *,
     generator: "Model | None" = None,
     discriminator: "Model | None" = None,
-    z_dim: int = Z_DIM,
+    z_dim: int | None = None,
     quiet: bool = False,
-    **settings: Any,
+    callbacks: Sequence[Callback] = (),
+    scores: "Mapping[str, Callable[[Tensor], float]] | None" = None,
+    **settings: "Unpack[Keywords]",
 ) -> "Run":
     """Trains a GAN as `mdgan train` does, with the same bits, and waits until it is done.
 
@@ -33,10 +49,15 @@ def train(
     `mdgan.Run.open(FOLDER).resume()` goes on.
 
     Args:
-        dataset: the name of a dataset file, or `mdgan.Data` with samples of your own.
+        dataset: the name of a dataset file; `mdgan.Data` with samples of your own, or what it
+            takes. An architecture that fits its samples is trained if you give no models.
         generator: a class or function that makes G, from z [b, z_dim] to images [b, C, H, W] in
             [−1, 1]; the dataset file's own if not given.
         discriminator: a class or function that makes D, from images to one logit a sample.
+        z_dim: the length of z; 100 if not given.
+        callbacks: functions that are told how far the run is, see `mdgan.Reached`. True stops it.
+        scores: by name, functions from samples [n, *shape] to a number, called whenever training
+            scores. `Run.scores` has what they return.
         settings: any setting of `mdgan train --help`, under its flag's name with _ for -.
 
     Raises:
@@ -44,72 +65,60 @@ def train(
         RunFailed: training failed.
         KeyboardInterrupt: the user stopped it; the run is saved.
     """
+    trained = GivenObjects(dataset, generator, discriminator, z_dim)
+    return _train(trained, plain(settings), quiet, callbacks, scores)
+
+
+@refusals_in_python()
+def start(
+    dataset: "str | Data | Any" = "digits",
+    *,
+    generator: "Model | None" = None,
+    discriminator: "Model | None" = None,
+    z_dim: int | None = None,
+    callbacks: Sequence[Callback] = (),
+    scores: "Mapping[str, Callable[[Tensor], float]] | None" = None,
+    **settings: "Unpack[Keywords]",
+) -> Background:
+    """Begins to train as `train` does, in the background; arguments and errors are the same.
+
+    Returns:
+        A handle, once the run's processes are being started. Callbacks are called in its thread.
+    """
     given = plain(settings)
+    resolve([given])  # what is plainly wrong is said here
+    trained = GivenObjects(dataset, generator, discriminator, z_dim)
+
+    def follow(own: Callback, stop: Event) -> Run:
+        return _train(trained, given, True, [*callbacks, own], scores, stop)
+
+    return Background(follow)
+
+
+@refusals_in_python()
+def _train(
+    trained: GivenObjects,
+    given: dict[str, Any],
+    quiet: bool,
+    callbacks: Sequence[Callback],
+    scores: "Mapping[str, Callable[[Tensor], float]] | None",
+    stop: Event | None = None,
+) -> Run:
     with scratch() as folder:
-        given |= place(folder, given, dataset, generator, discriminator, z_dim)
+        placed = place(folder, given, trained)
+        given = given | placed.settings
         resolve([given])
+        if not quiet:
+            say(*placed.about)
         with output_folder(given.get("out"), given["dataset"]) as out:
             file = write_settings(folder / "settings.json", {**given, "out": str(out)})
-            command("train", "--launcher", "processes", "--config", file, quiet=quiet)
-            return Run.open(out, None if isinstance(dataset, str) else dataset)
-
-
-def place(
-    folder: Path,
-    given: dict[str, Any],
-    dataset: "str | Data",
-    generator: "Model | None",
-    discriminator: "Model | None",
-    z_dim: int,
-    others: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """The settings that say which data set and models are trained.
-
-    Args:
-        others: more settings that may name what the user has registered.
-    """
-    own = not isinstance(dataset, str)
-    no_models = not own and generator is None and discriminator is None
-    from mdgan.interface.register import things_named
-
-    registered = things_named([given, *others])
-    if no_models and not registered:
-        return {"dataset": dataset}
-    if not no_models:
-        _check_both(generator, discriminator, own=own)
-    from mdgan.data import dataset_file
-    from mdgan.interface.data import Data, dataset_text, samples_of, samples_of_file
-
-    if isinstance(dataset, Data):
-        if given.get("data_dir") is not None:
-            raise BadInput("data_dir: the samples are those of mdgan.Data; leave it out")
-        layers = (given, *others)
-        privately = any({"dp_epsilon", "dp_noise"} & layer.keys() for layer in layers)
-        name, shape = dataset.name, dataset.shape
-        samples = samples_of(dataset, privately=privately)
-        changes = {"data_dir": dataset.folder}
-    elif isinstance(dataset, str):
-        file = dataset_file.load(dataset, given.get("datasets_dir"))
-        shape, z_dim = file.shape, file.models.z_dim if no_models else z_dim
-        name, samples = dataset, samples_of_file(file, given.get("datasets_dir"), models=no_models)
-        changes = {}
-    else:
-        kind = type(dataset).__name__
-        raise BadInput(f"dataset: {kind} is no name; put your samples into mdgan.Data(train=…)")
-    text = dataset_text(samples, shape, z_dim, generator, discriminator, registered)
-    (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    return {**changes, "dataset": name, "datasets_dir": str(folder)}
-
-
-def _check_both(generator: object, discriminator: object, *, own: bool) -> None:
-    missing = "generator" if generator is None else "discriminator"
-    if generator is None or discriminator is None:
-        why = "samples of your own need both models" if own else "models go in pairs"
-        raise BadInput(f"{missing}: {why}; give the class, or a function, that makes it")
-
-
-if TYPE_CHECKING:
-    from mdgan.interface.data import Data, Model
+            run = Run(out, placed.data)
+            follower = Follower(run, callbacks, scores, stop)
+            own = run.own(has_handed=bool(placed.handed))
+            with shown_to_user(quiet, follower, own) as shown, naming_z_dim(trained):
+                arguments = ("train", "--launcher", "processes", "--config", file)
+                command(*arguments, shown=shown, handed=placed.handed)
+            return Run.open(out, placed.data)
 
 
 @dataclass(frozen=True)
@@ -127,17 +136,18 @@ class Comparison:
     runs: dict[str, list[Run]]
 
 
+@refusals_in_python()
 def compare(
     configurations: Mapping[str, Mapping[str, Any]],
     *,
     seeds: Sequence[int] = (0, 1, 2),
-    dataset: "str | Data" = "digits",
+    dataset: "str | Data | Any" = "digits",
     generator: "Model | None" = None,
     discriminator: "Model | None" = None,
-    z_dim: int = Z_DIM,
+    z_dim: int | None = None,
     jobs: int = 1,
     quiet: bool = False,
-    **settings: Any,
+    **settings: "Unpack[Keywords]",
 ) -> Comparison:
     """Trains several configurations with the same data and seeds, as `mdgan compare` does.
 
@@ -157,7 +167,11 @@ def compare(
             raise BadInput(f"{name!r}: a configuration's name becomes that of a folder")
     with scratch() as folder:
         others = [plain(own) for own in configurations.values()]
-        shared |= place(folder, shared, dataset, generator, discriminator, z_dim, others)
+        trained = GivenObjects(dataset, generator, discriminator, z_dim)
+        placed = place(folder, shared, trained, others)
+        shared |= placed.settings
+        if not quiet:
+            say(*placed.about)
         configs = folder / "configs"
         configs.mkdir()
         files = [
@@ -167,20 +181,17 @@ def compare(
         with output_folder(out, "compare") as path:
             said = ("--seeds", ",".join(map(str, seeds)), "--out", str(path), "--jobs", str(jobs))
             try:
-                command("compare", *said, *files, quiet=quiet)
+                with naming_z_dim(trained):
+                    command("compare", *said, *files, shown=Audience(quiet), handed=placed.handed)
             except BadInput as error:
                 raise BadInput(str(error).replace(f"{configs}/", "")) from error
-    data = None if isinstance(dataset, str) else dataset
     table = json.loads((path / "comparison.json").read_bytes())["configurations"]
     runs = {
-        name: [Run.open(path / f"{name}-seed{seed}", data) for seed in dict.fromkeys(seeds)]
+        name: [Run.open(path / f"{name}-seed{seed}", placed.data) for seed in dict.fromkeys(seeds)]
         for name in configurations
     }
     return Comparison(path, path / "report.html", table, runs)
 
-
-if TYPE_CHECKING:
-    from mdgan.interface.data import Data, Model
 
 _GLOBAL = "global_batch_size"
 
@@ -192,12 +203,12 @@ class Estimator:
     Attributes:
         generator: a class or function that makes G; None for the dataset file's own.
         discriminator: a class or function that makes D; None for the dataset file's own.
-        z_dim: the length of G's input.
+        z_dim: the length of G's input; 100 if not given.
     """
 
     generator: "Model | None" = None
     discriminator: "Model | None" = None
-    z_dim: int = Z_DIM
+    z_dim: int | None = None
 
 
 class ScalingManager:

@@ -23,7 +23,7 @@ from typing import NoReturn
 from mdgan.engine.common_memory import CommonMemory
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.engine.server.engine import AllWorkersLost
-from mdgan.errors import BadInput, Interrupted, NotSaved, cannot_write, is_of_disk
+from mdgan.errors import BadInput, Interrupted, NotSaved, cannot_write, cause_of, is_of_disk
 from mdgan.launch.addresses import Sockets
 from mdgan.launch.claim import Claim, claim, resumed_or_started
 from mdgan.launch.links import place_for_others, server_places
@@ -31,7 +31,13 @@ from mdgan.launch.machine import check_open_files, resolve_device
 from mdgan.launch.minder import end_with_input
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.private_folders import make_private_folder
-from mdgan.launch.processes import TOGETHER_SECONDS, run_everything, run_host, run_server
+from mdgan.launch.processes import (
+    NONE_LEFT,
+    TOGETHER_SECONDS,
+    run_everything,
+    run_host,
+    run_server,
+)
 from mdgan.launch.task import LaunchedTask
 from mdgan.storage.fence import Fenced
 from mdgan.storage.whole_file import exit_between_files
@@ -41,6 +47,7 @@ _log = logging.getLogger(__name__)
 _GRACE_SECONDS = 4.0
 _SERVER_FIRST_SECONDS = 2.5
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_MOST_OF_A_CAUSE = 500
 SERVER_NAME = "rank 0"
 
 FENCED = 3
@@ -50,10 +57,14 @@ STOPPED = 130
 """Exit status of a process that was asked to stop; shells give the same after Ctrl-C."""
 
 
-def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
+def run_guarded(
+    work: Callable[[], None], *, tells: bool = True, failed: Callable[[str], None] = _log.error
+) -> int:
     """Runs a role; turns each way in which it may end into a line and an exit status.
 
-    One rank on a machine `tells` that the server stopped or is gone.
+    Args:
+        tells: whether it says that the server stopped or is gone, as one rank on a machine does.
+        failed: called with the line that says why, where something raised an error of its own.
     """
     try:
         work()
@@ -64,12 +75,10 @@ def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
         if tells and str(error):
             _log.warning("stopped: %s", error)
         return STOPPED
-    except OSError as error:
-        if not is_of_disk(error):
-            raise
-        _log.error("%s", cannot_write(error.filename, error))
+    except HostFailed as error:
+        failed(str(error))
         return 1
-    except (HostFailed, NotSaved) as error:
+    except NotSaved as error:
         _log.error("%s", error)
         return 1
     except (ServerLost, AllWorkersLost) as error:
@@ -79,17 +88,26 @@ def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
     except Fenced as error:
         _log.error("%s; this server ends", error)
         return FENCED
+    except Exception as error:  # the user's own code may raise anything
+        if isinstance(error, OSError) and is_of_disk(error):
+            _log.error("%s", cannot_write(error.filename, error))
+        else:
+            _log.exception("this process failed")
+            failed(cause_of(error))
+        return 1
     return 0
 
 
 class ChildProcesses:
     """The processes of this machine's ranks. None outlives the launcher, however that ends.
 
-    With standbys, hosts look for another server when this one dies.
+    Args:
+        has_standbys: hosts look for another server when this one dies.
+        are_all: no host of another machine is expected.
     """
 
-    def __init__(self, *, has_standbys: bool) -> None:
-        self._has_standbys = has_standbys
+    def __init__(self, *, has_standbys: bool, are_all: bool = False) -> None:
+        self._has_standbys, self._are_all = has_standbys, are_all
         self._names: dict[int, str] = {}
         # Nothing happens in a handler: a signal may come between the end of a child and the note
         # of it. The interpreter writes each as a byte into this pipe.
@@ -97,6 +115,8 @@ class ChildProcesses:
         os.set_blocking(self._signalled, False)
         # Only the launcher holds this end open: when it ends, for any reason, the children notice.
         self._lifeline, self._launcher_alive = os.pipe()
+        self._causes, self._failing = os.pipe()
+        os.set_blocking(self._causes, False)
 
     def run(self, work: Sequence[tuple[str, Callable[[], None]]]) -> int:
         """Forks a child for each role, by its name; ends the rest when the server ends.
@@ -113,24 +133,40 @@ class ChildProcesses:
         gc.freeze()  # a collection in a child would copy every shared page it touches
         try:
             for name, role in work:
-                self._fork(name, partial(run_guarded, role, tells=name == work[0][0]))
+                tells, failed = name == work[0][0], partial(self._tell_cause, name)
+                self._fork(name, partial(run_guarded, role, tells=tells, failed=failed))
             end_with_input()
-            return self._wait()
+            serves, status = bool(self._server()), self._wait()
         finally:
             self._end_all()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for end in (self._signals, self._signalled, self._lifeline, self._launcher_alive):
                 os.close(end)
+        if status == 1 and serves:
+            self._show_cause()
+        for end in (self._causes, self._failing):
+            os.close(end)
+        return status
+
+    def _tell_cause(self, name: str, why: str) -> None:
+        """A child says why it fails; the launcher repeats that last, if the run ends of it."""
+        _log.error("%s", why)
+        os.write(self._failing, f"{name}: {why}".encode()[:_MOST_OF_A_CAUSE] + b"\n")
+
+    def _show_cause(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            told = os.read(self._causes, 1 << 16).decode(errors="replace").splitlines()
+            _log.error("failed: %s", told[-1])
 
     def _fork(self, name: str, role: Callable[[], int]) -> None:
         # Until the child has handlers of its own, its signals would be noted as the launcher's.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOP_SIGNALS, NONE_LEFT))
         child = os.fork()
         if child == 0:
             self._be_child(name, role)
         self._names[child] = name
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_STOP_SIGNALS, NONE_LEFT))
 
     def _be_child(self, name: str, role: Callable[[], int]) -> NoReturn:
         status = 1
@@ -184,6 +220,8 @@ class ChildProcesses:
                     return status
                 elif not serves:
                     worst = max(worst, status)
+                elif status == 1 and self._are_all and list(self._names.values()) == [SERVER_NAME]:
+                    self._signal(self._server(), NONE_LEFT)
                 elif status == 2:  # it could not join; without it training will not begin
                     return status
         return worst
@@ -322,7 +360,8 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
             role = partial(run_host, prepared, workers, sockets, process_here, run, memory)
             work.append((name, role))
         has_standbys = len(prepared.launch.links.addresses()) > 1
-        status = ChildProcesses(has_standbys=has_standbys).run(work)
+        are_all = prepared.ranks.complete and not has_standbys
+        status = ChildProcesses(has_standbys=has_standbys, are_all=are_all).run(work)
         if not prepared.ranks.serves:
             _log.info("rank %s ended with status %d", carried, status, extra={"shown": "result"})
         return status

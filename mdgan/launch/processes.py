@@ -28,10 +28,11 @@ from mdgan.engine.parts import Trainer
 from mdgan.engine.server.admission import Admission
 from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
 from mdgan.engine.server.encoding import ServerEncoding
+from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.engine.server.loop import Server
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.scoring import ScorerLink
-from mdgan.errors import BadInput, Interrupted
+from mdgan.errors import BadInput, Interrupted, cause_of
 from mdgan.families.contract import HostNeeds, ServerNeeds
 from mdgan.gan.build import make_average
 from mdgan.launch import machine
@@ -66,6 +67,9 @@ from mdgan.transport.memory import MemoryNetwork
 from mdgan.transport.server_end import ServerTransport
 
 _log = logging.getLogger(__name__)
+
+NONE_LEFT = signal.SIGUSR1
+"""Tells a server that all hosts have failed which its machine started, and no others come."""
 
 TOGETHER_SECONDS = 0.2
 """Signals within so short a time count once."""
@@ -327,6 +331,12 @@ def serve(
         noisy=settings.privacy.hides_samples,
     )
     server = Server(trainer, settings, peers, checkpoints, scorer, timeouts, encoding)
+
+    def give_up(_number: int, _frame: FrameType | None) -> None:
+        server.engine.given_up = True
+
+    signal.signal(NONE_LEFT, give_up)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [NONE_LEFT])  # the launcher has blocked it until now
     if goes_on is not None:
         goes_on.restore(trainer.load_state)
         replaces = claimed.takes_over
@@ -345,16 +355,18 @@ def run_everything(prepared: Prepared, claimed: Claim) -> None:
         timeouts = replace(prepared.launch.links.timeouts(), patience=0.0)
         admission, path = make_admission(prepared, claimed), claimed.run.path
         network = MemoryNetwork(timeouts, admission.admit)
-        threads = []
+        threads, causes = [], list[str]()
         for workers in prepared.ranks.hosts:
             connect = partial(_join, network, workers[0])
             host = make_host(prepared, workers, connect, timeouts, device, path, own_process=False)
-            run = partial(_run_quietly, prepared, host)
+            run = partial(_run_quietly, prepared, host, causes)
             threads.append(threading.Thread(target=run, daemon=True))
         for thread in threads:
             thread.start()
         try:
             serve(prepared, claimed, network.server, admission, scorer, timeouts, device)
+        except AllWorkersLost as error:
+            raise AllWorkersLost(f"{error}: {causes[-1]}" if causes else str(error)) from error
         finally:
             network.server.close()  # a server that has not begun has told no host that it ends
             for thread in threads:
@@ -365,7 +377,8 @@ def _join(network: MemoryNetwork, number: int, hello: Mapping[str, Any], _: floa
     return network.join(number, hello)
 
 
-def _run_quietly(prepared: Prepared, host: Host) -> None:
+def _run_quietly(prepared: Prepared, host: Host, causes: list[str]) -> None:
+    """Runs a host in a thread; adds to the causes why it failed, if it did."""
     flush_denormals(prepared.settings)
     # Else MKL asks the system in a new thread; how many threads there are decides bits.
     torch.set_num_threads(torch.get_num_threads())
@@ -374,3 +387,7 @@ def _run_quietly(prepared: Prepared, host: Host) -> None:
             host.run()
     except (BadInput, HostFailed) as error:
         _log.error("%s", error)
+        causes.append(str(error))
+    except Exception as error:  # the user's own code may raise anything
+        _log.exception("a host failed")
+        causes.append(cause_of(error))

@@ -238,8 +238,10 @@ class RunObserver:
             NotSaved: training has finished, and its generator is not in the run's folder.
         """
         seconds = time.monotonic() - self._began - self._launched.seconds
-        has_generator = self._snapshots.save(iteration)
-        self._write_status(state, iteration)
+        try:
+            has_generator = self._snapshots.save(iteration)
+        finally:  # the generator is the user's code, which may be why training has failed
+            self._write_status(state, iteration)
         rate = (iteration - self._first) / seconds if seconds > 0 else 0.0
         how = {"finished": "done", "stopped": "stopped when asked to", "failed": "failed"}[state]
         lines = [

@@ -1,11 +1,20 @@
 """What tests of whole programs share."""
 
+import os
 import socket
+import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from mdgan.data.handed import HANDED
+from mdgan.interface import child
+from tests.forks import ForkedCommand
 from tests.integration.exactness import MODELS, RETURN
+from tests.processes import environment
 
 
 @pytest.fixture
@@ -25,3 +34,28 @@ def conditional_sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     unsaid = (made / "auxiliary.py").read_text().replace("NUM_CLASSES", "K")
     (made / "unsaid.py").write_text(unsaid)
     return made
+
+
+@pytest.fixture
+def quick_start() -> Iterator[None]:
+    """Commands are forks of a process that has imported torch, as in other tests."""
+
+    def start(command: Sequence[str], **options: Any) -> ForkedCommand:
+        variables = environment(**{HANDED: options["env"][HANDED]})  # without ENDS_WITH_INPUT
+        read, write = os.pipe()
+        process = ForkedCommand(command[3:], Path.cwd(), variables, merged=True, given=read)
+        os.close(read)
+        process.stdin = os.fdopen(write, "w")  # type: ignore[attr-defined] # as a Popen has it
+        return process
+
+    with pytest.MonkeyPatch.context() as patch:
+        tools = SimpleNamespace(Popen=start, PIPE=subprocess.PIPE, STDOUT=subprocess.STDOUT)
+        patch.setattr(child, "subprocess", tools)
+        yield
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder of the program, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

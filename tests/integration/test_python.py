@@ -1,6 +1,5 @@
 """Runs of Python programs: the bits of the command line, with objects of the program."""
 
-import io
 import os
 import re
 import shutil
@@ -9,9 +8,7 @@ import subprocess
 import sys
 import threading
 import types
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,11 +21,10 @@ import mdgan
 from mdgan.data import dataset_file
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.interface import child
-from tests.forks import ForkedCommand
 from tests.processes import (
     QUICK,
+    QUICK_SETTINGS,
     REPOSITORY,
-    environment,
     finish,
     generator_bytes,
     read_metrics,
@@ -39,36 +35,9 @@ from tests.processes import (
 )
 from tests.processes import run as run_command
 
-SETTINGS: dict[str, Any] = {
-    "iterations": 12,
-    "batch_size": 8,
-    "threads": 1,
-    "sample_interval": 0,
-    "world_size": 3,
-}
-"""As the flags of QUICK."""
+pytestmark = pytest.mark.usefixtures("quick_start")
 
-
-@pytest.fixture(autouse=True)
-def _quick_start(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Commands are forks of a process that has imported torch, as in other tests."""
-
-    def start(command: Sequence[str], **options: Any) -> ForkedCommand:
-        variables = environment()  # without ENDS_WITH_INPUT: its input is empty
-        process = ForkedCommand(command[3:], Path.cwd(), variables, merged=True)
-        process.stdin = io.StringIO()  # type: ignore[attr-defined] # as a Popen has it
-        return process
-
-    with pytest.MonkeyPatch.context() as patch:
-        tools = SimpleNamespace(Popen=start, PIPE=subprocess.PIPE, STDOUT=subprocess.STDOUT)
-        patch.setattr(child, "subprocess", tools)
-        yield
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+SETTINGS: dict[str, Any] = {**QUICK_SETTINGS, "world_size": 3}
 
 
 @pytest.fixture(scope="module")
@@ -203,13 +172,12 @@ def test_a_named_data_set_from_a_thread_has_the_bits_of_the_command_line(here: P
     ("given", "said"),
     [
         ({"iteratons": 3}, "iteratons: is no setting; did you mean 'iterations'"),
-        ({"iterations": 0}, "--iterations 0: must be at least 1"),
+        ({"iterations": 0}, "iterations=0: must be at least 1"),
         ({"iterations": object()}, "iterations: object is no value of a setting"),
-        ({"dataset": "digts"}, "--dataset digts: not found among .*; did you mean 'digits'"),
+        ({"dataset": "digts"}, "dataset=digts: not found among .*; did you mean 'digits'"),
         ({"generator": generator}, "discriminator: models go in pairs"),
-        ({"dataset": mdgan.Data([torch.zeros(1, 8, 8)])}, "generator: samples of your own need"),
-        ({"dataset": [1], **MODELS}, r"dataset: list is no name; put .* mdgan.Data\(train=…\)"),
-        ({"batch_size": 10**6}, "--batch-size 1000000: larger than the whole data set"),
+        ({"dataset": [1], **MODELS}, r"train\[0\]: cannot be read: its shape is \[\]"),
+        ({"batch_size": 10**6}, "batch_size=1000000: larger than the whole data set"),
         ({**MODELS, "z_dim": 5}, "Generator fails on a batch"),
     ],
 )
@@ -260,7 +228,7 @@ def test_a_comparison(here: Path, digits: DatasetFile) -> None:
     assert np.isfinite(run.scores["precision"]).all()
     assert mdgan.evaluate(run, n=64)["scores"]["precision"] == run.scores["precision"][-1]
     assert read_status(found.runs["few"][0].path)["dataset_file"] == "dataset/own.py"
-    with pytest.raises(mdgan.BadInput, match=r"few.json: --batch-size 0"):
+    with pytest.raises(mdgan.BadInput, match=r"few.json: batch_size=0"):
         mdgan.compare({"few": {"batch_size": 0}}, seeds=(0,))
     with pytest.raises(mdgan.BadInput, match="becomes that of a folder"):
         mdgan.compare({"a/b": {}})
@@ -271,8 +239,8 @@ def test_a_process_is_started_and_refuses_in_one_line(
 ) -> None:
     monkeypatch.setattr(child, "subprocess", subprocess)
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
-    with pytest.raises(mdgan.BadInput, match=r"^--iterations 0: must be at least 1"):
-        child.command("train", "--iterations", "0", quiet=True)
+    with pytest.raises(mdgan.BadInput, match=r"^iterations=0: must be at least 1"):
+        child.command("train", "--iterations", "0", shown=child.Audience(quiet=True))
 
 
 @pytest.mark.slow

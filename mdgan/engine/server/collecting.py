@@ -150,7 +150,8 @@ class Collector:
             if self.is_enough(free) and not self._engine.lacking(workers_of(free)):
                 return free
             now, patience = time.monotonic(), self._deadline.patience_seconds()
-            if self._engine.stop_asked or (lacks and now >= patience_end):
+            is_over = self._engine.given_up or now >= patience_end
+            if self._engine.stop_asked or (lacks and is_over):
                 return {}
             if not lacks and now - begin > patience:
                 self._give_up_on(set(live) - set(free), patience)

@@ -58,7 +58,7 @@ class Engine:
         encoding: ServerEncoding | None = None,
     ) -> None:
         self.done = peers.iteration
-        self.stop_asked = False
+        self.stop_asked = self.given_up = False
         self.part = trainer.part
         self.peers = peers
         self.transport = peers.transport
@@ -130,10 +130,7 @@ class Engine:
         self.stop_if_asked()
         if not hosts:
             missing = self.lacking(workers_of(self.peers.taking_part()))
-            raise AllWorkersLost(
-                f"{missing} are gone at iteration {self.done + 1}, and none came within "
-                f"{patience:g} s"
-            )
+            raise AllWorkersLost(f"{missing} are gone at iteration {self.done + 1}, and none came")
         return hosts
 
     def lacking(self, workers: Collection[int]) -> str:

@@ -97,7 +97,7 @@ class Server:
         begin = told = time.monotonic()
         deadline, known = begin + patience, set[int]()
         while absent := self.peers.absent():
-            left = deadline - time.monotonic()
+            left = 0.0 if self.engine.given_up else deadline - time.monotonic()
             ranks = ",".join(map(str, absent))
             if left <= 0 and self._replaces_another:
                 self.observer.note(f"going on without rank(s) {ranks}, which did not come back")

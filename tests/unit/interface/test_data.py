@@ -17,8 +17,8 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import mdgan
 from mdgan.data import dataset_file
-from mdgan.interface.data import dataset_text, samples_of
-from mdgan.interface.train import place
+from mdgan.interface.dataset_text import dataset_text, samples_of
+from mdgan.interface.place import GivenObjects, place
 from mdgan.models.check import check_models
 from tests.processes import environment
 
@@ -57,7 +57,7 @@ def discriminator() -> nn.Module:
 
 def test_what_a_private_run_keeps_does_not_depend_on_what_samples_show(tmp_path: Path) -> None:
     def kept(given: dict[str, Any], samples: Tensor) -> str:
-        place(tmp_path, given, mdgan.Data(samples), generator, discriminator, 5)
+        place(tmp_path, given, GivenObjects(mdgan.Data(samples), generator, discriminator, 5))
         return (tmp_path / "own.py").read_text()
 
     for given in ({"dp_noise": 1.0}, {"dp_epsilon": 8.0}):
@@ -65,9 +65,13 @@ def test_what_a_private_run_keeps_does_not_depend_on_what_samples_show(tmp_path:
     assert kept({}, FLOATS) != kept({}, -FLOATS)
 
 
+def text_of(data: mdgan.Data, build: Any = generator) -> str:
+    models = {"Generator": build, "Discriminator": discriminator}
+    return dataset_text(samples_of(data, data.num_classes), data.shape, 5, models, {})[0]
+
+
 def opened(data: mdgan.Data, folder: Path) -> dataset_file.DatasetFile:
-    text = dataset_text(samples_of(data), data.shape, 5, generator, discriminator)
-    (folder / "own.py").write_text(text)
+    (folder / "own.py").write_text(text_of(data))
     return dataset_file.load_path(folder / "own.py")
 
 
@@ -166,7 +170,7 @@ locked = types.FunctionType((lambda: LOCK[0]).__code__, {"LOCK": LOCK, "__name__
 )
 def test_models_that_cannot_be_used_are_named(build: Any, said: str) -> None:
     with pytest.raises(mdgan.BadInput, match=said):
-        dataset_text("", (1, 2, 4), 5, build, discriminator)
+        text_of(mdgan.Data(FLOATS), build)
 
 
 ONE = nn.Linear(5, 8)
@@ -183,9 +187,7 @@ def elsewhere() -> nn.Module:
 def test_models_are_checked_before_training(tmp_path: Path) -> None:
     data = mdgan.Data(FLOATS)
     for build, said in ((same, "gives the same model twice"), (elsewhere, "its weights on meta")):
-        (tmp_path / "own.py").write_text(
-            dataset_text(samples_of(data), data.shape, 5, build, discriminator)
-        )
+        (tmp_path / "own.py").write_text(text_of(data, build))
         with pytest.raises(mdgan.BadInput, match=said):
             check_models(dataset_file.load_path(tmp_path / "own.py").models)
 

@@ -1,0 +1,155 @@
+"""Where the objects of a program lie for the processes of a run: samples, models and others."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mdgan.errors import BadInput
+
+if TYPE_CHECKING:
+    from mdgan.interface.data import Data, Model
+
+Z_DIM = 100
+"""The length of G's input where the user does not say."""
+_MLP = "md-gan-mlp"
+_USUAL = (("dcgan", 64), ("dcgan3d", 32), (_MLP, 512))
+"""Architectures and widths, of which the first is taken that makes samples of the data's shape."""
+_ROWS_OF_A_BATCH = 128
+"""By default, with the architecture `table`."""
+_DP = {"dp_epsilon", "dp_noise"}
+
+
+class GivenObjects(NamedTuple):
+    """What a program gives to be trained."""
+
+    dataset: "str | Data | Any" = "digits"
+    generator: "Model | None" = None
+    discriminator: "Model | None" = None
+    z_dim: int | None = None
+
+    @property
+    def models(self) -> "dict[str, Model]":
+        """By the names in a dataset file; none if the user gives none."""
+        both = {"Generator": self.generator, "Discriminator": self.discriminator}
+        return {name: build for name, build in both.items() if build is not None}
+
+
+class PlacedObjects(NamedTuple):
+    """Where all of that is.
+
+    Attributes:
+        settings: that say which data set and models are trained.
+        handed: models for `mdgan.data.handed`; empty if the dataset file has them.
+        data: the samples, if they are objects of the program.
+        about: what was understood, a line each.
+    """
+
+    settings: dict[str, Any]
+    handed: bytes = b""
+    data: "Data | None" = None
+    about: tuple[str, ...] = ()
+
+
+def place(
+    folder: Path,
+    given: Mapping[str, Any],
+    trained: GivenObjects,
+    others: Sequence[Mapping[str, Any]] = (),
+) -> PlacedObjects:
+    """Writes into a folder what the processes of a run need of the program's objects.
+
+    Args:
+        others: more settings that may name what the user has registered.
+    """
+    from mdgan.interface.register import things_named
+
+    layers = (given, *others)
+    models, registered = trained.models, things_named(layers)
+    if len(models) == 1:
+        missing = "generator" if trained.generator is None else "discriminator"
+        raise BadInput(
+            f"{missing}: models go in pairs; give the class, or a function, that makes it"
+        )
+    if isinstance(trained.dataset, str):
+        if not (models or registered):
+            return PlacedObjects({"dataset": trained.dataset})
+        return _beside_a_file(folder, given, trained.dataset, trained, registered)
+    from mdgan.interface.data import Data
+    from mdgan.interface.dataset_text import dataset_text, samples_of
+
+    data = trained.dataset if isinstance(trained.dataset, Data) else Data(trained.dataset)
+    for name in data.places:
+        if given.get(name) is not None:
+            raise BadInput(f"{name}: the samples are those of mdgan.Data; leave it out")
+    told = f"data: {data.about}"
+    if data.frames is not None:
+        if models or registered:
+            raise BadInput("generator: rows of a table have models of their own; leave both out")
+        partition = given.get("partition") or "iid"
+        settings = {**data.frames.settings, "partition": partition}
+        if given.get("batch_size") is None and len(data) < _ROWS_OF_A_BATCH:
+            settings["batch_size"] = len(data)
+        return PlacedObjects(settings, data=data, about=(f"{told}; architecture: table",))
+    num_classes, defaults = data.num_classes, ""
+    if not models and not any(own.get("architecture") for own in layers):
+        name, width = usual_architecture(data.shape)
+        num_classes = num_classes or (1 if name == _MLP else None)  # it is told classes
+        defaults = f"\nDEFAULTS = {{'architecture': {name!r}, 'width': {width}}}"
+        told += f"; architecture: {name}, width {given.get('width') or width}"
+    privately = any(_DP & own.keys() for own in layers)
+    samples = samples_of(data, num_classes, privately=privately) + defaults
+    z_dim = trained.z_dim or Z_DIM
+    text, handed = dataset_text(samples, data.shape, z_dim, models, registered)
+    (folder / f"{data.name}.py").write_text(text, encoding="utf-8")
+    settings = {**data.places, "dataset": data.name, "datasets_dir": str(folder)}
+    return PlacedObjects(settings, handed, data, (told,))
+
+
+@contextmanager
+def naming_z_dim(trained: GivenObjects) -> Iterator[None]:
+    """Says that z_dim is missing where that may be why the generator fails."""
+    try:
+        yield
+    except BadInput as error:
+        if trained.z_dim is None and trained.models and "Generator fails on a batch" in str(error):
+            raise BadInput(
+                f"z_dim: was not given, so the generator is called with [b, {Z_DIM}]; give z_dim=, "
+                f"the length of its input: {str(error).partition(': ')[2]}"
+            ) from error
+        raise
+
+
+def usual_architecture(shape: tuple[int, ...]) -> tuple[str, int]:
+    """The architecture and its width that samples of a shape are trained with by default."""
+    from mdgan.models.registry import architecture
+
+    for name, width in _USUAL:
+        try:
+            architecture(name).make(shape, 1, width)
+        except ValueError:  # it makes no samples of this shape
+            continue
+        return name, width
+    raise BadInput(f"shape={shape}: no architecture makes such samples; give both models")
+
+
+def _beside_a_file(
+    folder: Path,
+    given: Mapping[str, Any],
+    name: str,
+    trained: GivenObjects,
+    registered: Mapping[str, Any],
+) -> PlacedObjects:
+    """The samples of a named data set, with models of the program or things that it registers."""
+    from mdgan.data import dataset_file
+    from mdgan.interface.dataset_text import dataset_text, samples_of_file
+
+    models = trained.models
+    file = dataset_file.load(name, given.get("datasets_dir"))
+    samples = samples_of_file(file, given.get("datasets_dir"), models=not models)
+    z_dim = trained.z_dim or Z_DIM
+    if not models:
+        samples += f"\nZ_DIM = {file.models.z_dim}"
+    text, handed = dataset_text(samples, file.shape, z_dim, models, registered)
+    (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    return PlacedObjects({"dataset": name, "datasets_dir": str(folder)}, handed)

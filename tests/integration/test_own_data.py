@@ -1,0 +1,107 @@
+"""Samples of a Python program as people have them, trained without models of their own."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import mdgan
+from tests.processes import QUICK_SETTINGS
+
+pytestmark = pytest.mark.usefixtures("quick_start")
+SETTINGS: dict[str, Any] = {**QUICK_SETTINGS, "iterations": 2, "world_size": 3, "width": 8}
+RANDOM = np.random.default_rng(0)
+LABELS = np.arange(24) % 3
+
+
+def floats(*shape: int) -> Any:
+    return RANDOM.uniform(-1, 1, (24, *shape)).astype(np.float32)
+
+
+def pixels(*shape: int) -> Any:
+    return RANDOM.integers(0, 256, (24, *shape), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("given", "shape", "says"),
+    [
+        (floats(6), (6,), "24 vectors of 6 numbers, no classes; architecture: md-gan-mlp"),
+        ((floats(2, 20), LABELS), (1, 2, 20), "24 pictures of 2×20 pixels"),
+        (
+            (pixels(8, 8, 3), LABELS),
+            (3, 8, 8),
+            "24 pictures of 8×8 pixels, 3 channels, which came last, 3 classes; "
+            "architecture: dcgan",
+        ),
+        (torch.from_numpy(pixels(3, 10, 12)), (3, 10, 12), "architecture: md-gan-mlp"),
+        (pixels(8, 8, 8), (1, 8, 8, 8), "24 volumes of 8×8×8 voxels, 1 channel, no classes"),
+    ],
+    ids=["vectors", "grey", "channels last", "no square", "volumes"],
+)
+def test_what_people_have_trains_without_models(
+    here: Path, capsys: pytest.CaptureFixture[str], given: Any, shape: tuple[int, ...], says: str
+) -> None:
+    run = mdgan.train(given, out="run", **SETTINGS)
+    printed = capsys.readouterr().out
+    assert says in printed.splitlines()[0]
+    assert tuple(run.sample(2).shape) == (2, *shape)
+    assert 'mdgan.Run.open("run", data=…).resume(iterations=4)' in printed
+    assert "mdgan train" not in printed
+
+
+def test_channels_that_come_last_are_moved(here: Path) -> None:
+    pictures = pixels(8, 8, 3)
+    last, first = mdgan.Data(pictures), mdgan.Data(pictures.transpose(0, 3, 1, 2).copy())
+    assert last.sha256 == first.sha256
+    assert mdgan.Data(pictures, shape=(8, 8, 3)).shape == (8, 8, 3)
+
+
+def test_an_architecture_can_be_named(here: Path) -> None:
+    run = mdgan.train((floats(8, 8), LABELS), out="run", architecture="acgan", **SETTINGS)
+    assert tuple(run.sample(3, label=1).shape) == (3, 1, 8, 8)
+
+
+def frame(rows: int) -> Any:
+    pandas = pytest.importorskip("pandas")
+    age = RANDOM.integers(20, 80, rows)
+    return pandas.DataFrame(
+        {
+            "patient_id": np.arange(1000, 1000 + rows),
+            "age": age,
+            "pressure": np.round(age + RANDOM.normal(80, 5, rows), 1),
+            "sex": RANDOM.choice(["female", "male"], rows),
+            "ill": np.where(age > 50, "yes", "no"),
+        }
+    )
+
+
+def test_a_data_frame_is_rows_of_a_table(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {**SETTINGS, "width": 16}
+    data = mdgan.Data(frame(60), frame(40), label="ill")
+    run = mdgan.train(data, out="run", **settings)
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said.startswith("data: 60 and 40 rows of a table with 4 columns, ill to be predicted")
+    assert "left out: patient_id; architecture: table" in said
+    assert run.resume(iterations=3, quiet=True).iteration == 3
+    with pytest.raises(mdgan.BadInput, match="held_out: must be a DataFrame with the columns"):
+        _ = mdgan.Data(frame(60), frame(60)[["age"]]).about
+    with pytest.raises(mdgan.BadInput, match="rows of a table have models of their own"):
+        mdgan.train(data, generator=nn.Identity, discriminator=nn.Identity)
+
+
+def test_a_missing_z_dim_is_named(here: Path) -> None:
+    def generator() -> nn.Module:
+        return nn.Sequential(nn.Linear(32, 64), nn.Unflatten(1, (1, 8, 8)))
+
+    def discriminator() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 1))
+
+    models: dict[str, Any] = {"generator": generator, "discriminator": discriminator}
+    with pytest.raises(
+        mdgan.BadInput, match=r"^z_dim: was not given, .*; give z_dim=, .*: Generator fails"
+    ) as refused:
+        mdgan.train(floats(8, 8), quiet=True, iterations=2, **models)
+    assert refused.value._render_traceback_() == [f"BadInput: {refused.value}"]
