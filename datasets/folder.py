@@ -4,7 +4,8 @@ Pictures lie in `--data-dir` or below it, of any size; they are shrunk to SHAPE 
 For another size or for grey, copy this file into your `--datasets-dir` and change SHAPE: (1, H, W)
 makes grey. H = W = 4·2^k, since the models are DCGANs (Radford et al. 2016) that double and halve.
 
-Every worker has its own data: give each its folder, `--data-dir 'photos/{rank}'`.
+Every worker has its own data: give each its folder, `--data-dir 'photos/{rank}'`. One folder is
+divided where all workers are on one machine.
 """
 
 import os

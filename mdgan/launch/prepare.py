@@ -175,12 +175,10 @@ def prepare(
     entry = registry.algorithm(settings.algorithm)
     check_required(launch.links.require, settings, told=joins_as is not None)
     ranks = _ranks_here(entry, resolved, settings, dataset, faults, joins_as)
+    if divides := _divides_by_default(settings, resolved.layers, dataset, ranks):
+        settings = settings_with_defaults((*resolved.layers, {"partition": "iid"}), dataset)
     if resolved.ray is None:
-        resolve_device(launch.device, 0)
-        if launch.core_sets:
-            check_cores(launch.cores)
-        if launch.links.network_interface is not None:
-            check_interface(launch.links.network_interface)
+        _check_machine(launch)
     credentials = _credentials(settings, launch, ranks)
     check_trackers(settings.records.trackers() if ranks.serves else ())
     if continues is None:
@@ -191,6 +189,12 @@ def prepare(
     beginning = read_beginning(given, models) if given is not None and is_first else None
     _log.info("reading the data of %s …", dataset.name, extra={"shown": "doing"})
     clients, holdings = read_data(entry, settings, dataset, ranks, show_all=show_all)
+    if divides:
+        _log.info(
+            "--data-dir %s: one folder, so its samples are divided among the workers (iid); "
+            "--partition none gives each of them all",
+            settings.data.data_folder(dataset.name, 1),
+        )
     prepared = Prepared(
         *(settings, launch, dataset, ranks, holdings, resolved.task),
         extractor=extractor_identity(settings.scores, dataset),
@@ -219,6 +223,15 @@ def _with_budgets(prepared: Prepared) -> Prepared:
     goes_on = prepared.continues is not None
     warnings = check_budgets(prepared.settings, shards, contents, serves=serves, goes_on=goes_on)
     return replace(prepared, warnings=(*prepared.warnings, *warnings), contents=contents)
+
+
+def _check_machine(launch: LaunchSettings) -> None:
+    """Checks that this machine has the device, the cores and the interface of the settings."""
+    resolve_device(launch.device, 0)
+    if launch.core_sets:
+        check_cores(launch.cores)
+    if launch.links.network_interface is not None:
+        check_interface(launch.links.network_interface)
 
 
 def _credentials(
@@ -266,6 +279,24 @@ def _ranks_here(
     if where.master_port == 0 and not ranks.complete:
         raise BadInput("--master-port 0: ranks on other machines could not know the port; name one")
     return ranks
+
+
+def _divides_by_default(
+    settings: RunSettings,
+    layers: Sequence[Mapping[str, Any]],
+    dataset: DatasetFile,
+    ranks: LocalRanks,
+) -> bool:
+    """Whether to divide one folder of which the user has not said who holds what.
+
+    Only where all ranks are here: else every machine has its own data, and none knows what the
+    others read.
+    """
+    own = settings.data
+    is_said = any(layer.get("partition") is not None for layer in layers)
+    is_one = own.data_folder(dataset.name, 1) == own.data_folder(dataset.name, 2)
+    is_here = ranks.complete and settings.num_workers > 1
+    return is_here and is_one and not own.partition.divides and not is_said
 
 
 def load_dataset(resolved: Resolved, continues: Path | None = None) -> DatasetFile:
@@ -332,5 +363,5 @@ def _same_data(settings: RunSettings, ranks: Sequence[int]) -> list[str]:
     number = folders.count(many)
     return [
         f"--data-dir {own.data_dir}: {number} workers here read all of it, and hold the "
-        "same samples; add --partition iid to divide it, or write {rank} for a folder each"
+        "same samples; say --partition iid to divide it, or write {rank} for a folder each"
     ]

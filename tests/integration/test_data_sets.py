@@ -100,17 +100,22 @@ def test_every_rank_has_a_folder_of_its_own(
 
 
 @pytest.mark.parametrize(
-    ("flags", "warns"),
+    ("flags", "says", "holds"),
     [
-        (["--data-dir", "data"], True),
-        (["--data-dir", "data", "--partition", "iid"], False),
-        (["--data-dir", "data-{rank}"], False),
+        (["--data-dir", "data"], "data: one folder, so its samples are divided among", 2),
+        (["--data-dir", "data", "--ranks", "0..2"], "data: one folder, so its samples are", 2),
+        (["--data-dir", "data", "--partition", "none"], "data: 2 workers here read all of it", 4),
+        (["--data-dir", "data", "--ranks", "1..2"], "data: 2 workers here read all of it", 4),
+        (["--data-dir", "data", "--partition", "iid"], None, 2),
+        (["--data-dir", "data-{rank}"], None, 4),
+        (["--config", "of-before.json"], "data: 2 workers here read all of it", 4),
     ],
     ids=str,
 )
-def test_workers_that_read_one_folder_whole_are_named(
-    tmp_path: Path, flags: list[str], warns: bool
+def test_one_folder_is_divided_where_all_workers_are_here(
+    tmp_path: Path, flags: list[str], says: str | None, holds: int
 ) -> None:
+    (tmp_path / "of-before.json").write_text('{"data_dir": "data", "partition": "none"}')
     for name in ("data", "data-1", "data-2"):
         (tmp_path / name).mkdir()
         for n in range(4):
@@ -118,5 +123,7 @@ def test_workers_that_read_one_folder_whole_are_named(
     size = ["--world-size", "3", "--dry-run", "--batch-size", "1"]
     result = run_here("train", "--dataset", "folder", *size, *flags, cwd=tmp_path)
     assert result.status == 0, result
-    line = "--data-dir data: 2 workers here read all of it, and hold the same samples"
-    assert (line in result.errors) == warns
+    assert f"{holds} samples" in result.output
+    said = [line for line in result.errors.splitlines() if "--data-dir" in line]
+    assert len(said) == (says is not None)
+    assert says is None or f"--data-dir {says}" in said[0]
