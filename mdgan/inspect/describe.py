@@ -1,9 +1,13 @@
 """A checked run in words, for `--dry-run`."""
 
+from math import sqrt
+
 import torch
 
 from mdgan.gan.build import num_parameters
 from mdgan.launch.prepare import Prepared
+from mdgan.launch.privacy import planned_noise
+from mdgan.plan.expectations import expectations
 
 _MOST_CLASSES = 12
 
@@ -40,7 +44,39 @@ def describe(prepared: Prepared) -> str:
             f"  {len(sizes):,} clients, trained wherever there is room: {sizes[0]:,} samples at "
             f"least, {sizes[len(sizes) // 2]:,} in the middle, {sizes[-1]:,} at most"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *_under_privacy(prepared)])
+
+
+def _under_privacy(prepared: Prepared) -> list[str]:
+    """How much noise there is beside what is learnt, and what would be better; spends nothing."""
+    settings, models = prepared.settings, prepared.models
+    shards = {rank: prepared.shard(rank) for rank in prepared.holdings}
+    if (found := planned_noise(settings, shards, prepared.contents)) is None:
+        return []
+    rank, plan = found
+    held, clip, batch = len(shards[rank]), settings.privacy.clip, settings.training.batch_size
+    whose = f"rank {rank}, {held:,} samples"
+    if settings.tells_once:
+        rows = [("noise", f"σ {plan.noise:.3g}, once, in a sum of all samples ({whose})")]
+    else:
+        weights = num_parameters(models.discriminator())
+        length = plan.noise * clip * sqrt(weights)
+        rows = [
+            (
+                "noise",
+                f"σ {plan.noise:.3g} in each of {plan.planned:,} steps, which draw a sample with "
+                f"q {plan.rate:.2g} ({whose})",
+            ),
+            (
+                "signal to noise",
+                f"1 : {length / (batch * clip):.2g} at best: {batch} gradients of length "
+                f"{clip:g} against noise of length {length:.3g} in {weights:,} weights",
+            ),
+        ]
+    lines = [f"  {name:20} {value}" for name, value in rows]
+    for heading, quality in expectations(settings, held):
+        lines += [heading, *(f"  {name:27} {fid:12} {note}" for name, fid, note in quality)]
+    return ["noise of differential privacy", *lines]
 
 
 def _holding(prepared: Prepared, worker: int) -> str:

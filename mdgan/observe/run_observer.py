@@ -16,6 +16,7 @@ from mdgan.observe.record_writer import RecordWriter
 from mdgan.observe.snapshots import Sampled, Snapshots
 from mdgan.observe.tracer import Tracer
 from mdgan.observe.trackers import Trackers
+from mdgan.privacy.accountant import tolerance
 from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
 from mdgan.records.rows import Fetching, Losses, Profile, RecordedRow, spent_in_words, typed
 from mdgan.records.run_directory import RunDirectory
@@ -44,6 +45,7 @@ class Launched(NamedTuple):
         status: what `run.json` holds besides how far the run is.
         at: when the user started it, by the machine's monotonic clock.
         seconds: of training before the checkpoint that the run goes on from.
+        budget: the ε that further iterations would go on spending; None if they spend nothing.
     """
 
     status: Mapping[str, Any]
@@ -51,6 +53,7 @@ class Launched(NamedTuple):
     settings: Mapping[str, Any] = MappingProxyType({})
     seconds: float = 0.0
     resume: str = ""
+    budget: float | None = None
 
 
 class RunObserver:
@@ -242,6 +245,9 @@ class RunObserver:
         """How the user trains on, or why that cannot be."""
         if saved is None:
             return "not possible without a checkpoint (see --checkpoint-interval)"
+        budget, spent = self._launched.budget, max(self._state.epsilon.values(), default=0.0)
+        if budget is not None and spent > budget - tolerance(budget):
+            return f"not possible: all of --dp-epsilon {budget:g} is spent; a larger one goes on"
         more = f" --iterations {2 * self._rhythm.iterations}" if state == "finished" else ""
         late = f"  (from iteration {saved})" if saved < iteration else ""
         return self._launched.resume + more + late

@@ -30,6 +30,10 @@ _NEW_BEST, _WORSE = 0.9, 2.0
 """Times the best FID before. From one score to the next it rises by a quarter in healthy runs."""
 _NEAR_FLOOR = 3.0
 _LEAST_CLASSES, _LEAST_SCORES = 4, 3
+_AGAINST_NOISE = (
+    "take more samples a worker, a larger --batch-size or fewer --iterations, as the noise of "
+    "differential privacy is the likely cause; --dry-run says how much there is"
+)
 
 
 class Finding(NamedTuple):
@@ -62,11 +66,13 @@ def diagnose(
         )
     if len(trend) > 1 and trend[-1] < _NEW_BEST * min(trend[:-1]):
         return None
-    return (
+    found = (
         _of_losses(losses[-LOSSES_NEEDED:], str(config.get("discriminator_loss", "bce")))
         or _of_classes(scores)
         or _of_fids(fids, number_in(scores[-1].floor, "fid") if scores else None)
     )
+    is_noisy = config.get("dp_epsilon") is not None or config.get("dp_noise")
+    return found._replace(remedy=_AGAINST_NOISE) if found and is_noisy else found
 
 
 def _of_losses(losses: Sequence[Losses], name: str) -> Finding | None:

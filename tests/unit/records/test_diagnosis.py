@@ -89,6 +89,15 @@ def test_no_false_alarm(losses: list[Losses], scores: list[ScoresRow], config: A
     assert diagnose(losses, scores, config) is None
 
 
+@pytest.mark.parametrize("privacy", [{"dp_epsilon": 8.0}, {"dp_noise": 1.0}], ids=str)
+def test_where_there_is_noise_no_learning_rate_is_blamed(privacy: dict[str, float]) -> None:
+    for losses, scores in ((WON, []), (HEALTHY, scored([9.0, 5.0, 5.2, 6.1], [10, 9, 4, 5]))):
+        found = diagnose(losses, scores, {"discriminator_loss": "bce", **privacy})
+        assert found is not None
+        assert "lr" not in found.remedy
+        assert "noise of differential privacy is the likely cause" in found.remedy
+
+
 def test_the_sentence_has_the_numbers_and_the_way_out() -> None:
     assert str(diagnose(WON, [], {})) == (
         "the discriminator has won: it is always right, and the generator learns nothing "
