@@ -259,8 +259,8 @@ class RunObserver:
         if (fid := row.scores.get("fid")) is None:
             scores = in_short(row.scores)
             return f"{scores} at iteration {row.iteration}" if scores else ""
-        floor, covered = row.floor.get("fid"), row.scores.get("classes_covered")
-        beside = f" (real against real {floor:.1f})" if isinstance(floor, float) else ""
+        real, covered = row.real.get("fid"), row.scores.get("classes_covered")
+        beside = f" (real data {real:.1f})" if isinstance(real, float) else ""
         classes = "" if covered is None else f", {count(int(covered), 'class', 'classes')} covered"
         return f"FID {fid:.1f}{beside}{classes} at iteration {row.iteration}"
 

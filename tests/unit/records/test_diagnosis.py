@@ -23,11 +23,11 @@ def test_losses_that_are_not_told_are_no_trouble() -> None:
 
 
 def scored(
-    fids: Sequence[float], classes: Sequence[int] = (), floor: float = 0.5
+    fids: Sequence[float], classes: Sequence[int] = (), of_real: float = 0.5
 ) -> list[ScoresRow]:
     covered: list[dict[str, float | None]] = [{"classes_covered": n} for n in classes]
     covered = covered or [{}] * len(fids)
-    about: dict[str, Any] = {"floor": {"fid": floor}, "real": {"classes": 10}}
+    about: dict[str, Any] = {"real": {"fid": of_real, "classes": 10}}
     return [
         ScoresRow(iteration=500 * n, scores={"fid": fid, **more}, **about)
         for n, (fid, more) in enumerate(zip(fids, covered, strict=True), start=1)
@@ -82,7 +82,7 @@ def test_what_goes_wrong(losses: list[Losses], scores: list[ScoresRow], name: st
     ids=[
         *("nothing yet", "no scores", "digits", "four rows", "two batches", "FID still falls"),
         *("a strong D", "another loss", "least squares", "hinge", "two scores"),
-        *("classes are still found", "near the floor", "one bad score"),
+        *("classes are still found", "near real data", "one bad score"),
     ],
 )
 def test_no_false_alarm(losses: list[Losses], scores: list[ScoresRow], config: Any) -> None:
