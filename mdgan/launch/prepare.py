@@ -28,6 +28,7 @@ from mdgan.gan.randomness import generator_for
 from mdgan.launch.addresses import Sockets, check_interface
 from mdgan.launch.beginning import Beginning, read_beginning
 from mdgan.launch.faults import Planned, read_planned
+from mdgan.launch.folder import with_folder
 from mdgan.launch.holdings import Holdings, read_data
 from mdgan.launch.host_size import default_host_size
 from mdgan.launch.machine import resolve_device
@@ -169,14 +170,14 @@ def prepare(
     """
     faults = read_planned()
     torch.set_num_threads(1)  # the launcher forks: it must not have a pool of threads
-    resolved = resolve(layers, algorithm, launcher)
+    resolved, notes = resolve(layers, algorithm, launcher), list[str]()
+    if continues is None and joins_as is None:
+        resolved, notes = with_folder(resolved)
     dataset = load_dataset(resolved, continues)
     settings, launch = settings_with_defaults(resolved.layers, dataset), resolved.launch
     entry = registry.algorithm(settings.algorithm)
     check_required(launch.links.require, settings, told=joins_as is not None)
     ranks = _ranks_here(entry, resolved, settings, dataset, faults, joins_as)
-    if divides := _divides_by_default(settings, resolved.layers, dataset, ranks):
-        settings = settings_with_defaults((*resolved.layers, {"partition": "iid"}), dataset)
     if resolved.ray is None:
         _check_machine(launch)
     credentials = _credentials(settings, launch, ranks)
@@ -189,12 +190,8 @@ def prepare(
     beginning = read_beginning(given, models) if given is not None and is_first else None
     _log.info("reading the data of %s …", dataset.name, extra={"shown": "doing"})
     clients, holdings = read_data(entry, settings, dataset, ranks, show_all=show_all)
-    if divides:
-        _log.info(
-            "--data-dir %s: one folder, so its samples are divided among the workers (iid); "
-            "--partition none gives each of them all",
-            settings.data.data_folder(dataset.name, 1),
-        )
+    for note in notes:
+        _log.info("%s", note)
     prepared = Prepared(
         *(settings, launch, dataset, ranks, holdings, resolved.task),
         extractor=extractor_identity(settings.scores, dataset),
@@ -279,24 +276,6 @@ def _ranks_here(
     if where.master_port == 0 and not ranks.complete:
         raise BadInput("--master-port 0: ranks on other machines could not know the port; name one")
     return ranks
-
-
-def _divides_by_default(
-    settings: RunSettings,
-    layers: Sequence[Mapping[str, Any]],
-    dataset: DatasetFile,
-    ranks: LocalRanks,
-) -> bool:
-    """Whether to divide one folder of which the user has not said who holds what.
-
-    Only where all ranks are here: else every machine has its own data, and none knows what the
-    others read.
-    """
-    own = settings.data
-    is_said = any(layer.get("partition") is not None for layer in layers)
-    is_one = own.data_folder(dataset.name, 1) == own.data_folder(dataset.name, 2)
-    is_here = ranks.complete and settings.num_workers > 1
-    return is_here and is_one and not own.partition.divides and not is_said
 
 
 def load_dataset(resolved: Resolved, continues: Path | None = None) -> DatasetFile:

@@ -134,6 +134,8 @@ def test_datasets_show(capsys: pytest.CaptureFixture[str], tmp_path: Path, suffi
     output = tmp_path / f"picture.{suffix}"
     flags = ["--partition", "dirichlet:0.5", "--workers", "6", "-o", str(output)]
     assert str(output) in call(capsys, "datasets", "show", "digits", *flags)
+    if suffix == "svg":
+        assert "samples as the networks see them, 1×8×8" in output.read_text()
     if suffix == "png":
         with Image.open(output) as picture:
             colours = picture.convert("RGB").getcolors(1 << 24)

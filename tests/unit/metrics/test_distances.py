@@ -56,7 +56,7 @@ def test_what_real_data_get_is_what_more_of_them_get(num_real: int, num_others: 
     told = [distance_of_real_data(drawn(num_real, seed), num_others) for seed in range(20)]
     got = [frechet_distance(drawn(num_real, n), drawn(num_others, 500 + n)) for n in range(60)]
     assert sum(told) / len(told) == pytest.approx(sum(got) / len(got), rel=0.35)
-    assert max(told) < 1.5 * min(told), "which samples were drawn plays little part"
+    assert max(told) < 2 * min(told), "which samples were drawn plays little part"
 
 
 @given(
