@@ -9,6 +9,7 @@ import click
 
 from mdgan.errors import BadInput
 from mdgan.families import registry
+from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings
 from mdgan.settings import retired
 from mdgan.settings.declare import GROUPS, Setting, Settings, flag, suggest
@@ -52,7 +53,7 @@ class KeysOption(click.Option):
             name, _, value = text.partition("=")
             name = name.replace("-", "_")
             if name not in self.items:
-                known = _known_settings()
+                known = known_settings()
                 if name in known and known[name].has_flag:
                     raise BadInput(f"--set {text}: write {flag(name)} {value}")
                 if meant := _meant(flag(name), known.values()):
@@ -69,10 +70,6 @@ def _value(item: Setting, text: str) -> Any:
         return text if text == kind.word or kind.type is bool else kind.type(text)
     except ValueError as error:
         raise BadInput(f"--set {item.name}={text}: must be {kind.type.__name__}") from error
-
-
-def _known_settings() -> dict[str, Setting]:
-    return {**registry.declared_settings(), **LaunchSettings.declared()}
 
 
 class Command(click.Command):
@@ -133,6 +130,12 @@ class Command(click.Command):
             wanted = error.option_name
             if said := _instead_of(wanted, given):
                 raise BadInput(said) from error
+            is_passed_on = any(option.name == "train_flags" for option in self.params)
+            if is_passed_on and wanted.removeprefix("--").replace("-", "_") in known_settings():
+                raise BadInput(
+                    f"{wanted}: is a flag of mdgan train; write those behind --, as in "
+                    f"`mdgan {self.name} -- {wanted} …`"
+                ) from error
             options = (p for p in self.get_params(ctx) if isinstance(p, SettingOption))
             meant = _meant(wanted, (option.item for option in options))
             if not meant:
@@ -165,7 +168,7 @@ def _instead_of(wanted: str, given: Sequence[str]) -> str | None:
         elif text == wanted and not following.startswith("--"):
             value = following
     name = wanted.removeprefix("--").replace("-", "_")
-    item = _known_settings().get(name)
+    item = known_settings().get(name)
     if item is not None and not item.has_flag:
         shown = "true" if item.kind.type is bool else value or "VALUE"
         return f"{wanted}: has no flag of its own; write --set {name}={shown}"

@@ -38,9 +38,14 @@ def flag(name: str) -> str:
 
 
 def suggest(name: str, known: Collection[str]) -> str:
-    """`; did you mean 'x'?` for the nearest known name, or nothing if none is near."""
-    near = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    """`; did you mean 'x'?` for the nearest known name, or nothing if none is near.
+
+    Of settings by name, those that other programs call so are the nearest.
+    """
+    items = known.items() if isinstance(known, Mapping) else ()
+    meant = [key for key, item in items if flag(name) in getattr(item, "other_names", ())]
+    near = meant or get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def shortest(number: float) -> str:

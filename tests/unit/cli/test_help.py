@@ -105,6 +105,19 @@ def test_a_mistyped_flag_is_answered_with_near_ones(tmp_path: Path, flag: str, m
     assert meant in result.errors
 
 
+def test_chaos_says_where_the_flags_of_training_stand(tmp_path: Path) -> None:
+    result = run_here("chaos", "--faults", "2", "--world-size", "4", cwd=tmp_path)
+    assert result.status == 2
+    says = "--world-size: is a flag of mdgan train; write those behind --, as in `mdgan chaos -- "
+    assert says in result.errors
+
+
+def test_a_file_with_names_of_other_programs_is_answered_with_ours(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"epochs": 5}')
+    result = run_here("train", "--config", "a.json", cwd=tmp_path)
+    assert "unknown key 'epochs'; did you mean 'iterations'?" in result.errors
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
