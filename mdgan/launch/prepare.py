@@ -195,7 +195,7 @@ def prepare(
     prepared = Prepared(
         *(settings, launch, dataset, ranks, holdings, resolved.task),
         extractor=extractor_identity(settings.scores, dataset),
-        warnings=_warnings(entry, settings, launch, holdings, credentials),
+        warnings=_warnings(entry, settings, launch, holdings, credentials, clients),
         launched=time.monotonic() if launched is None else launched,
         continues=continues,
         resumes_or_starts=resumes_or_starts,
@@ -298,6 +298,7 @@ def _warnings(
     launch: LaunchSettings,
     holdings: Holdings,
     credentials: Identity | None,
+    clients: ClientShards | None,
 ) -> tuple[str, ...]:
     warnings = []
     if launch.links.insecure:
@@ -320,8 +321,15 @@ def _warnings(
             "reads nothing when it is drawn, so there is nothing to read ahead"
         )
     batch = settings.training.batch_size
+    sizes = [] if clients is None else sorted(map(sum, clients.class_counts().values()))
+    if few := sum(size < batch for size in sizes):
+        warnings.append(
+            f"--clients {len(sizes)}: {few:,} of them hold fewer samples than a batch of {batch}, "
+            f"{sizes[len(sizes) // 2]:,} in the middle, so their batches repeat samples; take "
+            "fewer clients, a smaller --batch-size or a larger data set"
+        )
     small = [n for n, (_, indices) in holdings.items() if 0 < len(indices) < batch]
-    if small and entry.lets_batches_repeat:
+    if small and entry.lets_batches_repeat and clients is None:
         ranks = ", ".join(map(str, small[:10])) + (", …" if len(small) > 10 else "")
         warnings.append(
             f"{len(small)} worker(s) hold fewer samples than a batch of {batch}, so their batches "

@@ -255,7 +255,11 @@ class RunObserver:
     def _scores_in_words(self) -> str:
         row = self._state.scores[-1] if self._state.scores else None
         if row is None:
-            return ""
+            interval = self._launched.settings.get("eval_interval") or 0
+            if interval <= self._last:
+                return ""
+            how = f"--eval-interval {interval}; mdgan evaluate {self._run.path}"
+            return f"none in so few iterations ({how})"
         if (fid := row.scores.get("fid")) is None:
             scores = in_short(row.scores)
             return f"{scores} at iteration {row.iteration}" if scores else ""

@@ -119,6 +119,16 @@ def test_small_shards_are_warned_about(tmp_path: Path) -> None:
     result = run_here("train", "--iterations", "2", *flags, cwd=tmp_path)
     assert result.status == 0, result
     assert "warning: 3 worker(s) hold fewer samples than a batch of 700" in result.errors
+    why = "scores     none in so few iterations (--eval-interval 500; mdgan evaluate run)"
+    assert why in result.output
+
+
+def test_clients_with_few_samples_are_warned_about(tmp_path: Path) -> None:
+    flags = ["--algorithm", "fl-gan", "--dry-run", "--participation", "0.1", "--clients"]
+    result = run_here("train", *flags, "1000", cwd=tmp_path)
+    says = "--clients 1000: 1,000 of them hold fewer samples than a batch of 64, 1 in the middle"
+    assert says in result.errors
+    assert "--clients" not in run_here("train", *flags, "20", cwd=tmp_path).errors
 
 
 def test_datasets_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
