@@ -20,6 +20,8 @@ _MOST_INDENTED = 60
 """Columns of a terminal on which long flags push what is said of them to the right."""
 _MANY = 40
 """Flags of settings that `--help` shows at most; if there are more, `--help-all` has them."""
+_BRIEF, _LEAST, _SHORT_DEFAULT = 96, 20, 20
+"""Characters of what `--help` says of a flag, and of its default, where there is `--help-all`."""
 
 
 class SettingOption(click.Option):
@@ -106,12 +108,14 @@ class Command(click.Command):
             if record is None:
                 continue
             if isinstance(option, SettingOption):
-                if shows_all or option.item.is_usual:
+                if shows_all:
                     groups[option.item.group].append(record)
+                elif option.item.is_usual:
+                    groups[option.item.group].append((record[0], _in_brief(option.item)))
             elif shows_all or not isinstance(option, RareOption):
                 others.append(record)
         named = [(GROUPS[name], records) for name, records in groups.items() if records]
-        width = 30 if formatter.width > _MOST_INDENTED else 22
+        width = 30 if shows_all and formatter.width > _MOST_INDENTED else 22
         for heading, records in (*named, ("Other options" if named else "Options", others)):
             with formatter.section(heading):
                 formatter.write_dl(records, col_max=width)
@@ -207,6 +211,20 @@ def _excluded() -> list[tuple[str, str]]:
             if what and when:
                 found.setdefault(relation, {})[what] = None
     return [(relation, ", ".join(each)) for relation, each in found.items()]
+
+
+def _in_brief(item: Setting) -> str:
+    """A setting's help in a line or two: its first sentence, and its default."""
+    if item.name == "algorithm":
+        return f"What trains: {', '.join(registry.names())}.  [{registry.DEFAULT}]"
+    first = re.split(r"(?<=[^.])[.;] ", item.help + " ")[0]
+    if len(first) > _BRIEF:
+        clause = first.rpartition(": ")[0]
+        first = clause if len(clause) > _LEAST else first[:_BRIEF].rpartition(", ")[0]
+    default = item.default_text or item.default
+    shown = default is not None and default is not False and not str(default).startswith("see ")
+    is_short = shown and len(str(default)) <= _SHORT_DEFAULT
+    return f"{first}.  [{default}]" if is_short else f"{first}."
 
 
 def about(item: Setting) -> str:

@@ -13,7 +13,7 @@ _MOST_CLASSES = 12
 
 
 def describe(prepared: Prepared) -> str:
-    """The resolved settings, the models, and what each worker will hold."""
+    """What would be trained, what each worker will hold, the models, and all settings."""
     dataset, models = prepared.dataset, prepared.models
     clients = prepared.clients
     held = (_counts(prepared, worker) for worker in prepared.holdings)
@@ -31,11 +31,7 @@ def describe(prepared: Prepared) -> str:
         processes += ["rank " + "-".join(map(str, ends)) for ends in hosts]
         resolved.append(("processes here", ", ".join(processes)))
     settings = {**prepared.config, "out": prepared.launch.out}
-    lines = ["settings"]
-    lines += [f"  {name:20} {'-' if value is None else value}" for name, value in settings.items()]
-    lines.append("resolved")
-    lines += [f"  {name:20} {value}" for name, value in resolved]
-    lines.append("holds")
+    lines = [_in_short(prepared), "holds"]
     if clients is None:
         lines += [f"  {_holding(prepared, worker)}" for worker in prepared.holdings]
     else:
@@ -44,7 +40,24 @@ def describe(prepared: Prepared) -> str:
             f"  {len(sizes):,} clients, trained wherever there is room: {sizes[0]:,} samples at "
             f"least, {sizes[len(sizes) // 2]:,} in the middle, {sizes[-1]:,} at most"
         )
-    return "\n".join([*lines, *_under_privacy(prepared)])
+    lines += [*_under_privacy(prepared), "resolved"]
+    lines += [f"  {name:20} {value}" for name, value in resolved]
+    lines.append("settings")
+    lines += [f"  {name:20} {'-' if value is None else value}" for name, value in settings.items()]
+    return "\n".join(lines)
+
+
+def _in_short(prepared: Prepared) -> str:
+    """What a user wants to know first, in a line."""
+    settings = prepared.settings
+    who = f" with {settings.num_workers:,} worker(s)" if prepared.algorithm.has_hosts else ""
+    if settings.num_placed is not None:
+        who = f" with {settings.num_placed:,} clients"
+    how_long = "; mdgan plan with these flags says how long" if prepared.algorithm.has_hosts else ""
+    return (
+        f"can run: {settings.algorithm} trains {settings.training.iterations:,} iterations on "
+        f"{prepared.dataset.name}{who} and batches of {settings.training.batch_size}{how_long}"
+    )
 
 
 def _under_privacy(prepared: Prepared) -> list[str]:

@@ -105,6 +105,9 @@ def test_dry_run(
     monkeypatch.chdir(tmp_path)
     flags = ["--world-size", "4", "--partition", "sorted", "--workers-per-host", "2"]
     text = call(capsys, "train", "--dry-run", *flags, "--batch-size", "700")
+    first, second, *_ = text.splitlines()
+    assert first.startswith("can run: mdgan trains 3,500 iterations on digits with 3 worker(s)")
+    assert second == "holds"
     assert re.search(r"κ +2\n", text)
     assert re.search(r"swap +every 1 iterations", text)
     assert re.search(r"processes here +rank 0, rank 1-2, rank 3", text)
