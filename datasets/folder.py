@@ -1,26 +1,37 @@
 """Any folder of pictures, for a worker's own private data; each is read when it is drawn.
 
-Pictures lie in `--data-dir` or below it, of any size; they are shrunk to SHAPE and centre cropped.
-For another size or for grey, copy this file into your `--datasets-dir` and change SHAPE: (1, H, W)
-makes grey. H = W = 4·2^k, since the models are DCGANs (Radford et al. 2016) that double and halve.
+Pictures lie in `--data-dir` or below it, of any size; they are fitted to SHAPE and centre cropped,
+or to `--set image_size=SIDE`. For grey, copy this file into your `--datasets-dir` and change SHAPE
+to (1, H, W). H = W = 4·2^k, as the models are DCGANs (Radford et al. 2016) that double and halve.
 
-Every worker has its own data: give each its folder, `--data-dir 'photos/{rank}'`.
+Every worker has its own data: give each its folder, `--data-dir 'photos/{rank}'`. One folder is
+divided where all workers are on one machine.
 """
 
 import os
+from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from mdgan.data import ImageFilesPartitioner
+from mdgan.data.dataset_file import PreparedData
+from mdgan.data.settings import DataSettings
 from mdgan.errors import BadInput
+from mdgan.samples.pictures.kind import PICTURES
 
-SHAPE: tuple[int, int, int] = (3, 64, 64)
+Shape = tuple[int, int, int]
+
+SHAPE: Shape = (3, 64, 64)
 Z_DIM = 100
 DEFAULTS = {"partition": "none"}
 
+_LOOKED_AT = 200
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif")
 
 
@@ -31,7 +42,9 @@ class Partitioner(ImageFilesPartitioner):
     it. Subfolders without pictures do not count. Hidden files are left out.
     """
 
-    shape = SHAPE
+    def __init__(self, data_dir: Path, shape: Shape = SHAPE) -> None:
+        self.shape = shape
+        super().__init__(data_dir)
 
     def find(self, data_dir: Path) -> tuple[list[Path], Tensor]:
         """Lists the pictures, class by class, sorted by path.
@@ -62,6 +75,25 @@ class Partitioner(ImageFilesPartitioner):
         return [path for _, pictures in classes for path in pictures], labels
 
 
+def prepare(settings: DataSettings) -> PreparedData:
+    """Pictures and models of the size that the settings name, else of SHAPE."""
+    side = settings.image_size
+    shape = SHAPE if side is None else (SHAPE[0], side, side)
+    models = Z_DIM, partial(Generator, shape), partial(Discriminator, shape)
+    return PreparedData(shape, PICTURES, partial(Partitioner, shape=shape), models=models)
+
+
+def usual_size(data_dir: Path) -> int:
+    """The least side, 8, 16, … up to that of SHAPE, to which no usual picture need be shrunk."""
+    paths = Partitioner(data_dir).paths
+    sides = []
+    for path in paths[:: 1 + len(paths) // _LOOKED_AT]:
+        with suppress(OSError, Image.DecompressionBombError), Image.open(path) as picture:
+            sides.append(min(picture.size))
+    usual = median(sides) if sides else SHAPE[1]
+    return next((8 << k for k in range(8) if usual <= 8 << k < SHAPE[1]), SHAPE[1])
+
+
 def _pictures_below(folder: Path) -> list[Path]:
     found: list[Path] = []
     for parent, folders, names in os.walk(folder, onerror=_refuse):
@@ -82,33 +114,34 @@ def _is_shown(path: Path) -> bool:
     return not path.name.startswith(".")
 
 
-def _widths() -> list[int]:
+def _widths(shape: Shape) -> list[int]:
     """The channels of D's layers from the picture inwards: 64, 128, … up to 512, k of them.
 
     Raises:
-        ValueError: the models cannot be built for this SHAPE.
+        ValueError: the models cannot be built for this shape.
     """
-    channels, height, width = SHAPE
+    channels, height, width = shape
     doublings = (height // 4).bit_length() - 1
     if channels not in (1, 3) or height != width or doublings < 1 or height != 4 * 2**doublings:
         raise ValueError(
-            f"SHAPE = {SHAPE}: must be (1 or 3, H, W) with H = W one of 8, 16, 32, 64, 128, …"
+            f"SHAPE = {shape}: must be (1 or 3, H, W) with H = W one of 8, 16, 32, 64, 128, …"
         )
     return [min(512, 64 * 2**layer) for layer in range(doublings)]
 
 
-_WIDTHS = _widths()
+_widths(SHAPE)
 
 
 class Generator(nn.Sequential):
     """z of 100 → 4×4 → doubled until H×W, in [−1, 1]; for 64×64 the same as CelebA's."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: Shape = SHAPE) -> None:
+        widths = _widths(shape)
         layers: list[nn.Module] = [
             nn.Unflatten(1, (Z_DIM, 1, 1)),
-            nn.ConvTranspose2d(Z_DIM, _WIDTHS[-1], 4, 1, 0, bias=False),
+            nn.ConvTranspose2d(Z_DIM, widths[-1], 4, 1, 0, bias=False),
         ]
-        for wide, narrow in pairwise(reversed(_WIDTHS)):
+        for wide, narrow in pairwise(reversed(widths)):
             layers += [
                 nn.BatchNorm2d(wide),
                 nn.ReLU(),
@@ -116,9 +149,9 @@ class Generator(nn.Sequential):
             ]
         super().__init__(
             *layers,
-            nn.BatchNorm2d(_WIDTHS[0]),
+            nn.BatchNorm2d(widths[0]),
             nn.ReLU(),
-            nn.ConvTranspose2d(_WIDTHS[0], SHAPE[0], 4, 2, 1, bias=False),
+            nn.ConvTranspose2d(widths[0], shape[0], 4, 2, 1, bias=False),
             nn.Tanh(),
         )
 
@@ -126,15 +159,16 @@ class Generator(nn.Sequential):
 class Discriminator(nn.Sequential):
     """H×W → halved until 4×4 → one logit; for 64×64 the same as CelebA's."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: Shape = SHAPE) -> None:
+        widths = _widths(shape)
         layers: list[nn.Module] = [
-            nn.Conv2d(SHAPE[0], _WIDTHS[0], 4, 2, 1, bias=False),
+            nn.Conv2d(shape[0], widths[0], 4, 2, 1, bias=False),
             nn.LeakyReLU(0.2),
         ]
-        for narrow, wide in pairwise(_WIDTHS):
+        for narrow, wide in pairwise(widths):
             layers += [
                 nn.Conv2d(narrow, wide, 4, 2, 1, bias=False),
                 nn.BatchNorm2d(wide),
                 nn.LeakyReLU(0.2),
             ]
-        super().__init__(*layers, nn.Conv2d(_WIDTHS[-1], 1, 4, 1, 0, bias=False), nn.Flatten())
+        super().__init__(*layers, nn.Conv2d(widths[-1], 1, 4, 1, 0, bias=False), nn.Flatten())

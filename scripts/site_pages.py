@@ -12,6 +12,10 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from mdgan.cli.help import about
+from mdgan.launch.resolve import known_settings
+from mdgan.settings.declare import GROUPS, flag
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 PAGES = {
@@ -31,13 +35,33 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages."""
     for path, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(REPOSITORY / path)))
+    files.append(File.generated(config, "reference/settings.md", content=settings_page()))
     return files
+
+
+def settings_page() -> str:
+    """All settings in the groups of `mdgan train --help-all`, each under a heading of its own."""
+    lines = [
+        "# Settings",
+        "",
+        "Each is a key of `--config` files, too; `--set KEY=VALUE` sets any.",
+    ]
+    known = known_settings().values()
+    for group, heading in GROUPS.items():
+        lines += ["", f"## {heading}"]
+        for item in sorted((one for one in known if one.group == group), key=lambda one: one.name):
+            name = flag(item.name) if item.has_flag else f"--set {item.name}={item.metavar or '…'}"
+            words = about(item).replace("<", "&lt;").replace("*", "\\*")
+            lines += ["", f"### `{name}`", "", words]
+    return "\n".join(lines)
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turns links between files into links between pages."""
     del config, files
-    source = Path(page.file.abs_src_path or "").relative_to(REPOSITORY).as_posix()
+    if page.file.abs_src_path is None:
+        return markdown
+    source = Path(page.file.abs_src_path).relative_to(REPOSITORY).as_posix()
     here = posixpath.dirname(page.file.src_uri)
 
     def to_page(link: re.Match[str]) -> str:

@@ -9,6 +9,7 @@ import click
 
 from mdgan.errors import BadInput
 from mdgan.families import registry
+from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings
 from mdgan.settings import retired
 from mdgan.settings.declare import GROUPS, Setting, Settings, flag, suggest
@@ -19,6 +20,8 @@ _MOST_INDENTED = 60
 """Columns of a terminal on which long flags push what is said of them to the right."""
 _MANY = 40
 """Flags of settings that `--help` shows at most; if there are more, `--help-all` has them."""
+_BRIEF, _LEAST, _SHORT_DEFAULT = 96, 20, 20
+"""Characters of what `--help` says of a flag, and of its default, where there is `--help-all`."""
 
 
 class SettingOption(click.Option):
@@ -52,7 +55,7 @@ class KeysOption(click.Option):
             name, _, value = text.partition("=")
             name = name.replace("-", "_")
             if name not in self.items:
-                known = _known_settings()
+                known = known_settings()
                 if name in known and known[name].has_flag:
                     raise BadInput(f"--set {text}: write {flag(name)} {value}")
                 if meant := _meant(flag(name), known.values()):
@@ -69,10 +72,6 @@ def _value(item: Setting, text: str) -> Any:
         return text if text == kind.word or kind.type is bool else kind.type(text)
     except ValueError as error:
         raise BadInput(f"--set {item.name}={text}: must be {kind.type.__name__}") from error
-
-
-def _known_settings() -> dict[str, Setting]:
-    return {**registry.declared_settings(), **LaunchSettings.declared()}
 
 
 class Command(click.Command):
@@ -109,12 +108,14 @@ class Command(click.Command):
             if record is None:
                 continue
             if isinstance(option, SettingOption):
-                if shows_all or option.item.is_usual:
+                if shows_all:
                     groups[option.item.group].append(record)
+                elif option.item.is_usual:
+                    groups[option.item.group].append((record[0], _in_brief(option.item)))
             elif shows_all or not isinstance(option, RareOption):
                 others.append(record)
         named = [(GROUPS[name], records) for name, records in groups.items() if records]
-        width = 30 if formatter.width > _MOST_INDENTED else 22
+        width = 30 if shows_all and formatter.width > _MOST_INDENTED else 22
         for heading, records in (*named, ("Other options" if named else "Options", others)):
             with formatter.section(heading):
                 formatter.write_dl(records, col_max=width)
@@ -133,6 +134,12 @@ class Command(click.Command):
             wanted = error.option_name
             if said := _instead_of(wanted, given):
                 raise BadInput(said) from error
+            is_passed_on = any(option.name == "train_flags" for option in self.params)
+            if is_passed_on and wanted.removeprefix("--").replace("-", "_") in known_settings():
+                raise BadInput(
+                    f"{wanted}: is a flag of mdgan train; write those behind --, as in "
+                    f"`mdgan {self.name} -- {wanted} …`"
+                ) from error
             options = (p for p in self.get_params(ctx) if isinstance(p, SettingOption))
             meant = _meant(wanted, (option.item for option in options))
             if not meant:
@@ -165,7 +172,7 @@ def _instead_of(wanted: str, given: Sequence[str]) -> str | None:
         elif text == wanted and not following.startswith("--"):
             value = following
     name = wanted.removeprefix("--").replace("-", "_")
-    item = _known_settings().get(name)
+    item = known_settings().get(name)
     if item is not None and not item.has_flag:
         shown = "true" if item.kind.type is bool else value or "VALUE"
         return f"{wanted}: has no flag of its own; write --set {name}={shown}"
@@ -204,6 +211,20 @@ def _excluded() -> list[tuple[str, str]]:
             if what and when:
                 found.setdefault(relation, {})[what] = None
     return [(relation, ", ".join(each)) for relation, each in found.items()]
+
+
+def _in_brief(item: Setting) -> str:
+    """A setting's help in a line or two: its first sentence, and its default."""
+    if item.name == "algorithm":
+        return f"What trains: {', '.join(registry.names())}.  [{registry.DEFAULT}]"
+    first = re.split(r"(?<=[^.])[.;] ", item.help + " ")[0]
+    if len(first) > _BRIEF:
+        clause = first.rpartition(": ")[0]
+        first = clause if len(clause) > _LEAST else first[:_BRIEF].rpartition(", ")[0]
+    default = item.default_text or item.default
+    shown = default is not None and default is not False and not str(default).startswith("see ")
+    is_short = shown and len(str(default)) <= _SHORT_DEFAULT
+    return f"{first}.  [{default}]" if is_short else f"{first}."
 
 
 def about(item: Setting) -> str:

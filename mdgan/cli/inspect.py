@@ -169,7 +169,10 @@ def show(
     seed: int,
     output: Path | None,
 ) -> None:
-    """Draw which worker would hold how many samples of each class of data set NAME."""
+    """Draw which worker would hold how many samples of each class of NAME, and some samples.
+
+    Samples are drawn as the networks see them, with a row for each class.
+    """
     compile_privately()
     from mdgan.inspect.datasets import draw_partition
 

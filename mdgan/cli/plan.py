@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 _OFFERED = ("workers_per_host", "threads", "datasets_dir", "data_dir", "slots", "placement")
 _NOT_OFFERED = [
     name
-    for name in known_settings() - set(_OFFERED)
+    for name in known_settings().keys() - set(_OFFERED)
     if name not in registry.declared_settings() or not registry.declared_settings()[name].shared
 ]
 _MOST_MILLISECONDS = 1e7

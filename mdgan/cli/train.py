@@ -86,7 +86,6 @@ _host_resources = click.option(
         "mdgan train --dataset mnist --world-size 11",
         "mdgan train --config runs/first/config.json --seed 1",
         "mdgan train --resume runs/first --iterations 600",
-        "mdgan train --launcher ray --world-size 9",
         "mdgan train --algorithm fl-gan --partition shards:2",
     ),
 )
@@ -97,7 +96,7 @@ _host_resources = click.option(
 @_resume
 @_resume_or_start
 @click.option(
-    "--dry-run", is_flag=True, help="Print the settings and what each worker would hold; stop."
+    "--dry-run", is_flag=True, help="Print what would run, and what each worker would hold."
 )
 @click.pass_obj
 def train(
@@ -114,9 +113,9 @@ def train(
 ) -> int:
     """Train a GAN on data that stays where it is: rank 0 is the server, ranks 1.. are workers.
 
-    Without --ranks every rank runs on this machine. To use several machines, start the same command
-    on each with its own --ranks and rank 0's --master-addr. A dataset file may bring defaults of
-    its own; --dry-run shows what holds.
+    Every rank runs here unless --ranks says which do; start the others with the same command and
+    rank 0's --master-addr. Defaults stand in brackets; a dataset file may bring its own, which
+    --dry-run shows. --help-all says more of each flag.
     """
     if resume_or_start is not None:
         if resume is not None or flags["out"] is not None:

@@ -145,7 +145,7 @@ def _files_in(path: Path) -> list[Path]:
 
 def _read(path: Path, paper_scale: bool) -> tuple[dict[str, Any], str]:
     """The settings and the planned faults of one file."""
-    own = read_config_file(path, known_settings() | {_FAULTS, _PAPER_SCALE})
+    own = read_config_file(path, {**known_settings(), _FAULTS: None, _PAPER_SCALE: None})
     scaled = own.pop(_PAPER_SCALE, None)
     if paper_scale:
         if not isinstance(scaled, dict):

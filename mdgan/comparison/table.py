@@ -119,11 +119,11 @@ def as_table(found: Mapping[str, Any]) -> str:
         name: [run for run in entry["runs"].values() if run["state"] == "finished"]
         for name, entry in found.items()
     }
-    floors: dict[str, list[float]] = {}
+    of_real: dict[str, list[float]] = {}
     for run in chain.from_iterable(finished.values()):
         if run["yardstick"]:
-            floors.setdefault(run["yardstick"], []).extend([run["floor"]] if run["floor"] else [])
-    letters = dict(zip(floors, ascii_lowercase, strict=False)) if len(floors) > 1 else {}
+            of_real.setdefault(run["yardstick"], []).extend([run["real"]] if run["real"] else [])
+    letters = dict(zip(of_real, ascii_lowercase, strict=False)) if len(of_real) > 1 else {}
     columns = {}
     for name, heading, say in (*_SCORES, *_OTHERS):
         cells = [_said(entry["summary"][name], say) for entry in found.values()]
@@ -135,19 +135,19 @@ def as_table(found: Mapping[str, Any]) -> str:
     counts = [f"{len(finished[name])}/{len(entry['runs'])}" for name, entry in found.items()]
     rows = zip(found, counts, *columns.values(), strict=True)
     table = text_table(rows, ["", "runs", *columns], right=range(1, len(columns) + 2))
-    return "\n".join([table, *_notes(floors, letters)])
+    return "\n".join([table, *_notes(of_real, letters)])
 
 
 def _lettered(cell: str, used: Collection[str]) -> str:
     return cell if cell == _NOTHING else f"{cell} {''.join(sorted(used))}"
 
 
-def _notes(floors: Mapping[str, Sequence[float]], letters: Mapping[str, str]) -> list[str]:
+def _notes(of_real: Mapping[str, Sequence[float]], letters: Mapping[str, str]) -> list[str]:
     """What the scores were measured with, by yardstick."""
     notes = []
-    for one, found in floors.items():
-        floor = f"; real against real: FID {_said(_described(found), said)}" if found else ""
-        notes.append(f"{letters.get(one, 'scores')}: {one}{floor}")
+    for one, found in of_real.items():
+        real = f"; real data: FID {_said(_described(found), said)}" if found else ""
+        notes.append(f"{letters.get(one, 'scores')}: {one}{real}")
     return [*notes, *(["scores of different letters do not compare"] if letters else [])]
 
 
@@ -156,13 +156,13 @@ def _run(training: Training) -> dict[str, Any]:
         run = RecordedRun.read(training.folder)
     except BadInput as error:
         nothing: dict[str, Any] = {name: None for name, _, _ in (*_SCORES, *_OTHERS)}
-        missing = {"state": "missing", "reason": str(error), "yardstick": None, "floor": None}
+        missing = {"state": "missing", "reason": str(error), "yardstick": None, "real": None}
         return {**missing, **nothing}
     (subject,) = subjects([run])
     return {
         "state": str(run.status.get("state")),
         "yardstick": _yardstick(run),
-        "floor": reference(run, "floor", "fid"),
+        "real": reference(run, "fid"),
         **numbers_of(subject),
     }
 

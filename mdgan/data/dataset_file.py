@@ -25,7 +25,7 @@ from mdgan.data.partitioner import Partitioner
 from mdgan.data.readable import readable
 from mdgan.data.settings import DataSettings
 from mdgan.errors import BadInput, reason_of, users_code
-from mdgan.gan.build import Models
+from mdgan.gan.build import Build, Models
 from mdgan.models.settings import FILE
 from mdgan.samples.contract import SampleKind, Shape
 from mdgan.samples.kinds import kind_of
@@ -49,6 +49,7 @@ class PreparedData:
         agreed: texts by name that must be equal on all ranks, such as the hash of a schema.
         reads_files: whether the data lie where the user says.
         keeps: files by name that a run keeps to read its samples later, such as a schema.
+        models: Z_DIM, Generator and Discriminator, if they are others than the file's.
     """
 
     shape: Shape
@@ -59,6 +60,7 @@ class PreparedData:
     agreed: Mapping[str, str] = field(default_factory=dict)
     reads_files: bool = True
     keeps: Mapping[str, bytes] = field(default_factory=dict)
+    models: tuple[int, Build, Build] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class DatasetFile:
         about: ABOUT, what the data are, in a line.
         agreed, reads_files, keeps: see `PreparedData`.
         prepare: makes of the settings what else there is to know; None if the file says all.
+        usual_size: the side of pictures that fits those in a folder; None if SHAPE says it.
     """
 
     name: str
@@ -95,6 +98,7 @@ class DatasetFile:
     reads_files: bool = True
     keeps: Mapping[str, bytes] = field(default_factory=dict)
     prepare: Callable[[DataSettings], PreparedData] | None = None
+    usual_size: Callable[[Path], int] | None = None
 
     @property
     def models(self) -> Models:
@@ -107,14 +111,24 @@ class DatasetFile:
 
     def prepared(self, settings: DataSettings) -> "DatasetFile":
         """The file as a run with such settings uses it."""
+        if settings.image_size is not None and self.usual_size is None:
+            raise BadInput(
+                f"--set image_size={settings.image_size}: the samples of --dataset {self.name} "
+                "have a size of their own; leave it out"
+            )
         if self.prepare is None:
             return self
         with users_code(f"--dataset {self.name}: cannot be prepared"):
             found = self.prepare(settings)
         if why := found.kind.why_not(found.shape):
             raise BadInput(f"{self.path}: SHAPE = {found.shape}: {why}")
+        models = self.own_models
+        if found.models is not None:
+            weights = found.kind.value_weights
+            models = Models(str(self.path), found.shape, *found.models, weights)
         return replace(
             self,
+            own_models=models,
             prepare=None,
             shape=found.shape,
             kind=found.kind,
@@ -231,7 +245,7 @@ def load_path(path: Path) -> DatasetFile:
         raise BadInput(f"{path}: SHAPE = {shape}: {why}")
     partitioner: Callable[[Path], Partitioner] = getattr(module, "Partitioner", _unprepared)
     models = None
-    if needed & _OF_MODELS:
+    if all(hasattr(module, item) for item in _OF_MODELS):
         z_dim = module.Z_DIM
         if type(z_dim) is not int or not 0 < z_dim < _MOST_NUMBERS:
             raise BadInput(f"{path}: Z_DIM = {z_dim!r:.80} must be a positive integer")
@@ -266,6 +280,7 @@ def load_path(path: Path) -> DatasetFile:
         about=str(getattr(module, "ABOUT", (module.__doc__ or "").strip().partition("\n")[0])),
         reads_files=getattr(partitioner, "reads_files", True),
         prepare=prepare,
+        usual_size=getattr(module, "usual_size", None),
     )
 
 

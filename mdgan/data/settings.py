@@ -110,6 +110,14 @@ class DataSettings(Settings, group="data"):
         metavar="COLUMN",
         other_names=("--label-column", "--outcome"),
     )
+    image_size: int | None = setting(
+        None,
+        "For --dataset folder: the side of the pictures that are trained on, 8, 16, 32, 64, ….",
+        whole(8, 1024, below="smaller pictures cannot be halved"),
+        metavar="PIXELS",
+        default_text="that of the files up to 64, if all ranks are on one machine; else 64",
+        has_flag=False,
+    )
     strict_data: bool = own_setting(
         False,
         "Refuse to start if a sample cannot be read, instead of leaving it out.",

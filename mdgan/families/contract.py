@@ -232,10 +232,9 @@ def updates_setting(**others: str) -> Any:
     """Declares `--updates`, for algorithms that know both kinds, and others with what they do."""
     return setting(
         "sync",
-        "sync: the generator learns through discriminators that have just stepped; async: through "
-        "discriminators as they were before, so that neither waits for the other"
-        + "".join(f"; {name}: {about}" for name, about in others.items())
-        + ".",
+        "What the generator waits for. sync: it learns through discriminators that have just "
+        "stepped; async: through discriminators as they were before, so that neither waits for "
+        "the other" + "".join(f"; {name}: {about}" for name, about in others.items()) + ".",
         one_of("sync", "async", *others),
         is_usual=True,
     )

@@ -1,8 +1,9 @@
-"""Lists dataset files, and draws which worker would hold which classes of one."""
+"""Lists dataset files, and draws samples of one and which worker would hold which classes."""
 
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from mdgan.data.dataset_file import DatasetFile, load, load_path
 from mdgan.data.find import find_all
 from mdgan.data.partition import partition
+from mdgan.data.partitioner import Partitioner
 from mdgan.data.settings import DataSettings
 from mdgan.errors import BadInput
 from mdgan.gan.build import num_parameters
@@ -19,6 +21,7 @@ from mdgan.storage.whole_file import write_output
 
 _HEADINGS = ("name", "samples", "shape", "G parameters", "D parameters", "about")
 _MOST_NUMBERS = 400
+_MOST_CLASSES_SEEN, _SEEN_OF_CLASS = 12, 12
 
 
 def list_datasets(datasets_dir: str | None) -> str:
@@ -52,13 +55,16 @@ def draw_partition(
     seed: int,
     output: Path,
 ) -> None:
-    """Draws which worker would hold how many samples of which class."""
+    """Draws samples as the networks see them, and who would hold how many of which class."""
     data = DataSettings.read({"partition": scheme, "data_dir": data_dir})
     if not data.partition.divides:
         raise BadInput("--partition none: divides nothing; name another scheme")
     if output.suffix.lower() not in (".png", ".svg"):
         raise BadInput(f"-o {output}: must end in .png or .svg")
-    dataset = load(name, datasets_dir).prepared(data)
+    dataset = load(name, datasets_dir)
+    if dataset.usual_size is not None:
+        data = data.but(image_size=dataset.usual_size(data.data_folder(name, 1)))
+    dataset = dataset.prepared(data)
     dataset.check_folder("--data-dir", data_dir)
     if dataset.own_models is not None:
         check_models(dataset.own_models, dataset.num_classes)
@@ -71,12 +77,48 @@ def draw_partition(
     held = len(torch.unique(torch.cat(parts)))
     samples = f"{held:,}" if held == len(source) else f"{held:,} of {len(source):,}"
     title = f"{name}, {scheme}: {samples} samples over {num_workers} workers"
-    picture = _picture(counts, source.class_names, title, output.suffix[1:].lower())
+    names = source.class_names or [str(c) for c in range(num_classes)]
+    seen = _seen(dataset, source, names) if dataset.kind.is_seen else None
+    picture = _picture(counts, names, title, seen, output.suffix[1:].lower())
     write_output("-o", output, picture)
 
 
-def _picture(counts: Tensor, class_names: Sequence[str], title: str, file_format: str) -> bytes:
-    """Draws a heat map, workers against classes, with the number of samples in each cell."""
+def _seen(
+    dataset: DatasetFile, source: Partitioner, names: Sequence[str]
+) -> tuple[bytes, list[str], str]:
+    """Samples with a row for each class as PNG, the names of the rows, and a heading."""
+    classes = torch.unique(source.labels).tolist()[:_MOST_CLASSES_SEEN]
+    chosen = [(source.labels == c).nonzero().flatten()[:_SEEN_OF_CLASS] for c in classes]
+    some = torch.cat(chosen)
+    drawn = dataset.kind.class_png(source.images(some), source.labels[some])
+    shape = "×".join(map(str, dataset.shape))
+    return drawn, [names[c] for c in classes], f"samples as the networks see them, {shape}"
+
+
+def _draw_seen(axes: Any, seen: tuple[bytes, list[str], str]) -> None:
+    from PIL import Image
+
+    drawn, names, heading = seen
+    with Image.open(io.BytesIO(drawn)) as picture:
+        height = picture.height / len(names)
+        axes.imshow(picture.convert("RGB"))
+    axes.set_xticks([])
+    axes.set_yticks([height * (row + 0.5) for row in range(len(names))], names)
+    axes.set_title(heading)
+
+
+def _picture(
+    counts: Tensor,
+    class_names: Sequence[str],
+    title: str,
+    seen: tuple[bytes, list[str], str] | None,
+    file_format: str,
+) -> bytes:
+    """Draws a heat map, workers against classes, with the number of samples in each cell.
+
+    Args:
+        seen: what is drawn below it, if samples can be seen; see `_seen`.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -85,12 +127,19 @@ def _picture(counts: Tensor, class_names: Sequence[str], title: str, file_format
         ) from error
     num_workers, num_classes = counts.shape
     width, height = 2.5 + 0.55 * min(num_classes, 40), 1.6 + 0.32 * min(num_workers, 60)
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
+    below = 0.0 if seen is None else 0.6 + 0.4 * len(seen[1])
+    figure = Figure(figsize=(width if seen is None else max(width, 6), height + below))
+    figure.set_layout_engine("constrained")
+    rows = figure.add_gridspec(
+        1 if seen is None else 2, 1, height_ratios=(height, below)[: 1 + bool(seen)]
+    )
+    axes = figure.add_subplot(rows[0])
+    if seen is not None:
+        _draw_seen(figure.add_subplot(rows[1]), seen)
     image = axes.imshow(counts.numpy(), cmap="cividis", aspect="auto", vmin=0)
     axes.set(xlabel="class", ylabel="worker", title=title)
-    axes.set_xticks(range(num_classes), class_names or [str(c) for c in range(num_classes)])
-    if class_names:
+    axes.set_xticks(range(num_classes), class_names)
+    if any(not name.isdecimal() for name in class_names):
         axes.tick_params(axis="x", rotation=45)
     step = max(1, num_workers // 40)
     axes.set_yticks(range(0, num_workers, step), [str(n + 1) for n in range(0, num_workers, step)])

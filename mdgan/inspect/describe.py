@@ -1,15 +1,19 @@
 """A checked run in words, for `--dry-run`."""
 
+from math import sqrt
+
 import torch
 
 from mdgan.gan.build import num_parameters
 from mdgan.launch.prepare import Prepared
+from mdgan.launch.privacy import planned_noise
+from mdgan.plan.expectations import expectations
 
 _MOST_CLASSES = 12
 
 
 def describe(prepared: Prepared) -> str:
-    """The resolved settings, the models, and what each worker will hold."""
+    """What would be trained, what each worker will hold, the models, and all settings."""
     dataset, models = prepared.dataset, prepared.models
     clients = prepared.clients
     held = (_counts(prepared, worker) for worker in prepared.holdings)
@@ -27,11 +31,7 @@ def describe(prepared: Prepared) -> str:
         processes += ["rank " + "-".join(map(str, ends)) for ends in hosts]
         resolved.append(("processes here", ", ".join(processes)))
     settings = {**prepared.config, "out": prepared.launch.out}
-    lines = ["settings"]
-    lines += [f"  {name:20} {'-' if value is None else value}" for name, value in settings.items()]
-    lines.append("resolved")
-    lines += [f"  {name:20} {value}" for name, value in resolved]
-    lines.append("holds")
+    lines = [_in_short(prepared), "holds"]
     if clients is None:
         lines += [f"  {_holding(prepared, worker)}" for worker in prepared.holdings]
     else:
@@ -40,7 +40,56 @@ def describe(prepared: Prepared) -> str:
             f"  {len(sizes):,} clients, trained wherever there is room: {sizes[0]:,} samples at "
             f"least, {sizes[len(sizes) // 2]:,} in the middle, {sizes[-1]:,} at most"
         )
+    lines += [*_under_privacy(prepared), "resolved"]
+    lines += [f"  {name:20} {value}" for name, value in resolved]
+    lines.append("settings")
+    lines += [f"  {name:20} {'-' if value is None else value}" for name, value in settings.items()]
     return "\n".join(lines)
+
+
+def _in_short(prepared: Prepared) -> str:
+    """What a user wants to know first, in a line."""
+    settings = prepared.settings
+    who = f" with {settings.num_workers:,} worker(s)" if prepared.algorithm.has_hosts else ""
+    if settings.num_placed is not None:
+        who = f" with {settings.num_placed:,} clients"
+    how_long = "; mdgan plan with these flags says how long" if prepared.algorithm.has_hosts else ""
+    return (
+        f"can run: {settings.algorithm} trains {settings.training.iterations:,} iterations on "
+        f"{prepared.dataset.name}{who} and batches of {settings.training.batch_size}{how_long}"
+    )
+
+
+def _under_privacy(prepared: Prepared) -> list[str]:
+    """How much noise there is beside what is learnt, and what would be better; spends nothing."""
+    settings, models = prepared.settings, prepared.models
+    shards = {rank: prepared.shard(rank) for rank in prepared.holdings}
+    if (found := planned_noise(settings, shards, prepared.contents)) is None:
+        return []
+    rank, plan = found
+    held, clip, batch = len(shards[rank]), settings.privacy.clip, settings.training.batch_size
+    whose = f"rank {rank}, {held:,} samples"
+    if settings.tells_once:
+        rows = [("noise", f"σ {plan.noise:.3g}, once, in a sum of all samples ({whose})")]
+    else:
+        weights = num_parameters(models.discriminator())
+        length = plan.noise * clip * sqrt(weights)
+        rows = [
+            (
+                "noise",
+                f"σ {plan.noise:.3g} in each of {plan.planned:,} steps, which draw a sample with "
+                f"q {plan.rate:.2g} ({whose})",
+            ),
+            (
+                "signal to noise",
+                f"1 : {length / (batch * clip):.2g} at best: {batch} gradients of length "
+                f"{clip:g} against noise of length {length:.3g} in {weights:,} weights",
+            ),
+        ]
+    lines = [f"  {name:20} {value}" for name, value in rows]
+    for heading, quality in expectations(settings, held):
+        lines += [heading, *(f"  {name:27} {fid:12} {note}" for name, fid, note in quality)]
+    return ["noise of differential privacy", *lines]
 
 
 def _holding(prepared: Prepared, worker: int) -> str:

@@ -186,7 +186,7 @@ def scores_in_words(record: Mapping[str, Any]) -> str:
     if "extractor" not in record:
         return _rows_in_words(record)
     scores, extractor = record["scores"], record["extractor"]
-    floor, real = record.get("floor", {}), record.get("real", {})
+    real = record.get("real", {})
     accuracy = extractor.get("accuracy")
     known = "" if accuracy is None else f", {100 * accuracy:.1f} % right on test samples"
     lines = [
@@ -195,7 +195,7 @@ def scores_in_words(record: Mapping[str, Any]) -> str:
         f"features of {extractor['name']} ({extractor['sha256'][:12]}{known})",
     ]
     rows = [
-        ("FID", _number(scores.get("fid")), f"real against real {_number(floor.get('fid'))}"),
+        ("FID", _number(scores.get("fid")), f"real data {_number(real.get('fid'))}"),
         ("KID", _number(scores.get("kid"), 5), f"± {_number(scores.get('kid_std'), 5)}"),
         ("score", _number(scores.get("inception_score"), 3),
          f"Inception-style; real data {_number(real.get('inception_score'), 3)}"),

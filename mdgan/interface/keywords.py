@@ -66,6 +66,7 @@ class Keywords(TypedDict, total=False):
     gradient_penalty: float | None
     held_out: Text | None
     image_buffer: int | None
+    image_size: int | None
     inception_weights: Text | None
     init_from: Text | None
     insecure: bool

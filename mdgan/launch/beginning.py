@@ -76,8 +76,8 @@ def continuation(
     iterations = int(settings["iterations"])
     if manifest.iteration >= iterations:
         raise BadInput(
-            f"--resume {run.path}: all {iterations} iterations are done; to go on, give more, such "
-            f"as --iterations {2 * iterations}"
+            f"--resume {run.path}: all {manifest.iteration} iterations are done; to go on, give "
+            f"more, such as --iterations {2 * manifest.iteration}"
         )
     before = _settings_before(manifest, run)
     changed = [

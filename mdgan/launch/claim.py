@@ -264,7 +264,9 @@ def make_observer(
             settings.records.log_interval,
         ),
         Launched(
-            about(prepared, claimed), prepared.launched, prepared.config, claimed.seconds, resume
+            *(about(prepared, claimed), prepared.launched, prepared.config, claimed.seconds),
+            resume,
+            None if settings.tells_once else settings.privacy.dp_epsilon,
         ),
         write=RecordWriter(run.path, claimed.fence.check, at_begin),
         tracer=Tracer(on_phase=prepared.faults.on_phase(SERVER), profiler=profiler),

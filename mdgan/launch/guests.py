@@ -80,6 +80,11 @@ def _sockets_of(path: Path) -> Sockets:
         raise BadInput(
             f"{path}: is of another user, who alone may add workers to it on its machine{why}"
         ) from error
+    if not is_there and status.get("state") == "finished":
+        raise BadInput(
+            f"{path}: its training is over; once `mdgan train --resume {path} --iterations N` goes "
+            "on with it, it may be joined again"
+        )
     if not is_there:
         raise BadInput(
             f"{path}: no server runs there on this machine; give --master-addr of its machine"

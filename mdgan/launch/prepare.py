@@ -28,6 +28,7 @@ from mdgan.gan.randomness import generator_for
 from mdgan.launch.addresses import Sockets, check_interface
 from mdgan.launch.beginning import Beginning, read_beginning
 from mdgan.launch.faults import Planned, read_planned
+from mdgan.launch.folder import with_folder
 from mdgan.launch.holdings import Holdings, read_data
 from mdgan.launch.host_size import default_host_size
 from mdgan.launch.machine import resolve_device
@@ -175,18 +176,16 @@ def prepare(
     """
     faults = read_planned()
     torch.set_num_threads(1)  # the launcher forks: it must not have a pool of threads
-    resolved = resolve(layers, algorithm, launcher)
+    resolved, notes = resolve(layers, algorithm, launcher), list[str]()
+    if continues is None and joins_as is None:
+        resolved, notes = with_folder(resolved)
     dataset = load_dataset(resolved, continues)
     settings, launch = settings_with_defaults(resolved.layers, dataset), resolved.launch
     entry = registry.algorithm(settings.algorithm)
     check_required(launch.links.require, settings, told=joins_as is not None)
     ranks = _ranks_here(entry, resolved, settings, dataset, faults, joins_as)
     if resolved.ray is None:
-        resolve_device(launch.device, 0)
-        if launch.core_sets:
-            check_cores(launch.cores)
-        if launch.links.network_interface is not None:
-            check_interface(launch.links.network_interface)
+        _check_machine(launch)
     own_identity = _credentials(settings, launch, ranks)
     credentials = None if own_identity is None else own_identity()
     check_trackers(settings.records.trackers() if ranks.serves else ())
@@ -198,10 +197,12 @@ def prepare(
     beginning = read_beginning(given, models) if given is not None and is_first else None
     _log.info("reading the data of %s …", dataset.name, extra={"shown": "doing"})
     clients, holdings = read_data(entry, settings, dataset, ranks, show_all=show_all)
+    for note in notes:
+        _log.info("%s", note)
     prepared = Prepared(
         *(settings, launch, dataset, ranks, holdings, resolved.task),
         extractor=extractor_identity(settings.scores, dataset),
-        warnings=_warnings(entry, settings, launch, holdings, credentials),
+        warnings=_warnings(entry, settings, launch, holdings, credentials, clients),
         launched=time.monotonic() if launched is None else launched,
         continues=continues,
         resumes_or_starts=resumes_or_starts,
@@ -226,6 +227,15 @@ def _with_budgets(prepared: Prepared) -> Prepared:
     goes_on = prepared.continues is not None
     warnings = check_budgets(prepared.settings, shards, contents, serves=serves, goes_on=goes_on)
     return replace(prepared, warnings=(*prepared.warnings, *warnings), contents=contents)
+
+
+def _check_machine(launch: LaunchSettings) -> None:
+    """Checks that this machine has the device, the cores and the interface of the settings."""
+    resolve_device(launch.device, 0)
+    if launch.core_sets:
+        check_cores(launch.cores)
+    if launch.links.network_interface is not None:
+        check_interface(launch.links.network_interface)
 
 
 def _credentials(
@@ -296,6 +306,7 @@ def _warnings(
     launch: LaunchSettings,
     holdings: Holdings,
     credentials: Identity | None,
+    clients: ClientShards | None,
 ) -> tuple[str, ...]:
     warnings = []
     if launch.links.insecure:
@@ -318,8 +329,15 @@ def _warnings(
             "reads nothing when it is drawn, so there is nothing to read ahead"
         )
     batch = settings.training.batch_size
+    sizes = [] if clients is None else sorted(map(sum, clients.class_counts().values()))
+    if few := sum(size < batch for size in sizes):
+        warnings.append(
+            f"--clients {len(sizes)}: {few:,} of them hold fewer samples than a batch of {batch}, "
+            f"{sizes[len(sizes) // 2]:,} in the middle, so their batches repeat samples; take "
+            "fewer clients, a smaller --batch-size or a larger data set"
+        )
     small = [n for n, (_, indices) in holdings.items() if 0 < len(indices) < batch]
-    if small and entry.lets_batches_repeat:
+    if small and entry.lets_batches_repeat and clients is None:
         ranks = ", ".join(map(str, small[:10])) + (", …" if len(small) > 10 else "")
         warnings.append(
             f"{len(small)} worker(s) hold fewer samples than a batch of {batch}, so their batches "
@@ -340,5 +358,5 @@ def _same_data(settings: RunSettings, ranks: Sequence[int]) -> list[str]:
     number = folders.count(many)
     return [
         f"--data-dir {own.data_dir}: {number} workers here read all of it, and hold the "
-        "same samples; add --partition iid to divide it, or write {rank} for a folder each"
+        "same samples; say --partition iid to divide it, or write {rank} for a folder each"
     ]

@@ -18,7 +18,7 @@ from mdgan.privacy import counts
 from mdgan.privacy.accountant import check_installed
 from mdgan.privacy.budget import Budget, ClientsAccount, open_budget
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import LedgerView, look_up
+from mdgan.privacy.ledger import LedgerView, Plan, look_up
 from mdgan.privacy.planning import (
     StepSchedule,
     check_alike,
@@ -201,6 +201,19 @@ def check_budgets(
         )
     warnings += _better_told_once(settings, shards)
     return warnings + _check_samples(settings, shards, contents, goes_on=goes_on)
+
+
+def planned_noise(
+    settings: RunSettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
+) -> tuple[int, Plan] | None:
+    """The worker here with the fewest samples, and the noise of its steps; spends nothing."""
+    privacy = settings.privacy
+    if not (shards and privacy.hides_samples and privacy.dp_noise != 0):
+        return None
+    rank, folder = min(shards, key=lambda n: len(shards[n])), ledger_folder(privacy)
+    known = look_up(folder, contents[rank]) if rank in contents else LedgerView()
+    schedule = StepSchedule.of_samples(rank, len(shards[rank]), settings)
+    return rank, plan_of(privacy, schedule, known, folder)
 
 
 def _better_told_once(settings: RunSettings, shards: Mapping[int, Shard]) -> list[str]:

@@ -42,6 +42,7 @@ _LINES_OF_FAILED = 20
 _REFUSED = 2
 _REACH_SECONDS = 10.0
 _RETURN_SECONDS = 3.0
+_ROUNDING = 1e-6
 
 
 @dataclass
@@ -73,7 +74,7 @@ def launch_by_ray(prepared: Prepared, cluster: RayCluster) -> int:
         signal.signal(number, lambda number, _frame: stopping.append(number))
     # Ray prints what its daemons say, at length, to the standard output.
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-        run = _RayRun(ray, prepared, cluster.resources, stopping)
+        run = _RayRun(ray, prepared, cluster, stopping)
         try:
             status = run.mind()
         except ConnectionError as error:
@@ -127,17 +128,23 @@ class _RayRun:
         self,
         ray: Any,
         prepared: Prepared,
-        resources: Mapping[str, float],
+        cluster: RayCluster,
         stopping: Sequence[int],
     ) -> None:
-        self._ray, self._prepared, self._resources = ray, prepared, resources
+        self._ray, self._prepared, self._resources = ray, prepared, cluster.resources
         self._stopping = stopping
         launch = prepared.launch
         own: dict[str, Any] = dict.fromkeys(("log_file", "ranks", "master_addr", "master_port"))
         if launch.threads == "auto":
-            own["threads"] = max(1, int(resources.get("CPU", 1)))
+            own["threads"] = max(1, int(cluster.resources.get("CPU", 1)))
         kept = {**prepared.config, **own}
         self._settings = json.dumps({n: value for n, value in kept.items() if value is not None})
+        hosts = local_ranks(prepared.settings, launch, None).hosts
+        if why := no_room(ray.nodes(), cluster.resources, 1 + len(hosts)):
+            if cluster.address is None and len(ray.nodes()) == 1:
+                raise BadInput(f"{why}, or --ray-address names a larger cluster")
+            limit = launch.links.connect_timeout
+            _log.warning("warning: %s; waiting %g s for others to come", why, limit)
         name = f"{prepared.dataset.name}-{datetime.now():%Y%m%d-%H%M%S}"
         given = prepared.continues or launch.out or f"runs/{name}"
         self._folder = str(Path(given).absolute())
@@ -146,7 +153,7 @@ class _RayRun:
         self._server = _Rank("rank 0", "0", self._new_actor())
         self._hosts = [
             _Rank(f"rank {_ends(host, '-')}", _ends(host, ".."), self._new_actor())
-            for host in local_ranks(prepared.settings, launch, None).hosts
+            for host in hosts
         ]
         self._ranks = [self._server, *self._hosts]
         _log.info("starting %d processes by Ray for %s", len(self._ranks), self._folder)
@@ -234,10 +241,9 @@ class _RayRun:
         if not any(rank is self._server or not rank.restarts for rank in waiting):
             return
         has = self._ray.cluster_resources()
-        wanted = ", ".join(f'"{name}": {amount:g}' for name, amount in self._resources.items())
         said = ", ".join(f"{name} {has.get(name, 0):g}" for name in self._resources)
         raise BadInput(
-            f"--host-resources {{{wanted}}}: Ray has had no place for "
+            f"--host-resources {_shown(self._resources)}: Ray has had no place for "
             f"{len(waiting)} of {len(self._ranks)} processes for {limit:g} s "
             f"(--set connect_timeout=SECONDS); the cluster has {said}: ask for less, or add nodes"
         )
@@ -308,6 +314,28 @@ class _RayRun:
         nodes = {node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]}
         is_local = nodes == {address} and not (links.is_guarded or links.insecure)
         return "127.0.0.1" if is_local else address
+
+
+def no_room(nodes: Sequence[Mapping[str, Any]], resources: Mapping[str, float], number: int) -> str:
+    """Why so many processes do not fit on some nodes, even idle ones; empty if they do.
+
+    Args:
+        nodes: as Ray lists them.
+        resources: those of each process.
+    """
+    has = [node["Resources"] for node in nodes if node["Alive"]]
+    shares = ([node.get(name, 0) / amount for name, amount in resources.items()] for node in has)
+    room = sum(int(min(each, default=number) + _ROUNDING) for each in shares)
+    if room >= number:
+        return ""
+    return (
+        f"--host-resources {_shown(resources)}: Ray's {len(has)} node(s) have room for {room} of "
+        f"{number} processes; ask for less, add nodes"
+    )
+
+
+def _shown(resources: Mapping[str, float]) -> str:
+    return json.dumps({name: float(f"{amount:g}") for name, amount in resources.items()})
 
 
 def _ends(workers: Sequence[int], between: str) -> str:

@@ -9,6 +9,7 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.settings import LaunchSettings
 from mdgan.launch.task import LaunchedTask, Launcher, RayCluster, task_of_slurm, task_of_torchrun
+from mdgan.settings.declare import Setting
 from mdgan.settings.layers import merged
 
 _STARTED_BY = {
@@ -67,9 +68,9 @@ def _find_task(launcher: Launcher | RayCluster, flags: Mapping[str, Any]) -> Lau
     return task
 
 
-def known_settings() -> set[str]:
-    """The names of all settings, of any algorithm and of a machine."""
-    return set(registry.declared_settings()) | LaunchSettings.names()
+def known_settings() -> dict[str, Setting]:
+    """All settings by name, of any algorithm and of a machine."""
+    return {**registry.declared_settings(), **LaunchSettings.declared()}
 
 
 def combined(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

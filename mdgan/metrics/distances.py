@@ -83,6 +83,28 @@ def frechet_distance(a: Moments, b: Moments) -> float:
     return 0.0 if distance < 0 else distance  # max() would turn NaN into 0
 
 
+def distance_of_real_data(real: Moments, num_others: int) -> float:
+    """The FID that as many further real samples, or a perfect generator, get in the mean.
+
+    Samples of one distribution differ by chance. For normal features whose covariance has the
+    eigenvalues λ that makes, to first order in 1/N and 1/n,
+    (1/N + 1/n) (Σᵢ λᵢ + ½ Σᵢⱼ (1 + δᵢⱼ) λᵢ λⱼ / (λᵢ + λⱼ)): a line in 1/N, as Chong and Forsyth
+    2020 ("Effectively Unbiased FID") found it to be. All real samples decide it, and no seed.
+
+    Returns:
+        NaN where `frechet_distance` does.
+    """
+    n = real.num_samples
+    covariance = (real.outer - torch.outer(real.total, real.total) / n) / (n - 1)
+    if not covariance.isfinite().all():
+        return math.nan
+    values = torch.linalg.eigvalsh(covariance).clamp(min=0)
+    sums = (values[:, None] + values).clamp(min=torch.finfo(values.dtype).tiny)
+    pairs = values[:, None] * values / sums
+    each = values.sum() + (pairs.sum() + pairs.diagonal().sum()) / 2
+    return float((1 / num_others + 1 / n) * each)
+
+
 def kernel_distance(real: Tensor, generated: Tensor, seed: int) -> tuple[float, float]:
     """The unbiased squared MMD with the kernel (xᵀy/d + 1)³, by torchmetrics, in float64.
 

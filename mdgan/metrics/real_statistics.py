@@ -19,7 +19,7 @@ _HALVES = ("first", "second")
 
 
 class RealStatistics:
-    """Sums over real samples, in two halves; the distance between these is the floor of any FID.
+    """Sums over real samples, in two halves, each large enough to tell of no single sample.
 
     A hash of its position in the shard decides a sample's half, so that the order of the data (by
     class, by writer) plays no part.

@@ -17,6 +17,7 @@ from mdgan.metrics.classes import (
 from mdgan.metrics.distances import (
     LEAST_FOR_KID,
     Moments,
+    distance_of_real_data,
     frechet_distance,
     kernel_distance,
     why_no_distance,
@@ -64,11 +65,9 @@ class Scores:
             density, coverage, classes_covered, class_kl (nats); and, of a conditional generator,
             label_accuracy, the share of samples that are predicted to be of their class, and
             intra_fid, the mean of the FIDs of all classes that were generated.
-        left_out: for each of the others, and for the floor, the reason in one line.
-        floor: `fid` of one half of the real samples to the other, if it can be computed, and `n`,
-            the sizes of the halves.
-        real: `inception_score` of all real samples, and `classes`, how many are predicted in them;
-            empty if the extractor has no classes.
+        left_out: for each of the others the reason in one line.
+        real: what real data get: `fid`, see `distance_of_real_data`; `inception_score` of all real
+            samples, and `classes`, how many are predicted in them, if the extractor has classes.
         by_class: of a conditional generator, what samples of each class are worth; else None.
     """
 
@@ -80,7 +79,6 @@ class Scores:
     scores: dict[str, float | int] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    floor: dict[str, Any] = field(default_factory=dict)
     real: dict[str, float | int] = field(default_factory=dict)
     class_histogram: list[int] = field(default_factory=list)
     real_class_histogram: list[int] = field(default_factory=list)
@@ -138,18 +136,14 @@ def _add_fid(scores: Scores, generated: Features, real: RealStatistics) -> None:
         scores.left_out["fid"] = reason
     else:
         scores.scores["fid"] = distance
+        of_real = distance_of_real_data(real.whole, scores.n)
+        if math.isfinite(of_real):
+            scores.real["fid"] = of_real
         if scores.n < LEAST_FOR_FID:
             scores.warnings.append(
                 f"FID from {scores.n:,} samples is biased upwards; {LEAST_FOR_FID:,} or more are "
                 "needed to compare"
             )
-    scores.floor["n"] = [half.num_samples for half in real.halves]
-    half = "in one half of the real samples"
-    floor, reason = _distance(*real.halves, half, half)
-    if floor is None:
-        scores.left_out["floor"] = reason
-    else:
-        scores.floor["fid"] = floor
 
 
 def _distance(a: Moments, b: Moments, a_is: str, b_is: str) -> tuple[float | None, str]:

@@ -211,8 +211,8 @@ def _add_scores(table: Table, scores: Sequence[ScoresRow], length: int, end: int
     is_fid = name == "fid"
     values = [value for _, value in points]
     notes = [f"best {_number((min if name in BEST_IS_LEAST else max)(values))}"]
-    floors = [floor for row in scores if (floor := number(row.floor.get(name))) is not None]
-    notes += [f"floor {_number(floors[-1])}"] if floors else []
+    real = [value for row in scores if (value := number(row.real.get(name))) is not None]
+    notes += [f"real data {_number(real[-1])}"] if real else []
     line = Text(sparkline(points, length, end, logarithmic=is_fid), style="green")
     table.add_row(SCORE_NAMES[name], line, _number(values[-1]), ", ".join(notes))
 

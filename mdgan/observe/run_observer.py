@@ -16,6 +16,7 @@ from mdgan.observe.record_writer import RecordWriter
 from mdgan.observe.snapshots import Sampled, Snapshots
 from mdgan.observe.tracer import Tracer
 from mdgan.observe.trackers import Trackers
+from mdgan.privacy.accountant import tolerance
 from mdgan.records.audit_log import AuditLog
 from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
 from mdgan.records.rows import Fetching, Losses, Profile, RecordedRow, spent_in_words, typed
@@ -48,6 +49,7 @@ class Launched(NamedTuple):
         status: what `run.json` holds besides how far the run is.
         at: when the user started it, by the machine's monotonic clock.
         seconds: of training before the checkpoint that the run goes on from.
+        budget: the ε that further iterations would go on spending; None if they spend nothing.
     """
 
     status: Mapping[str, Any]
@@ -55,6 +57,7 @@ class Launched(NamedTuple):
     settings: Mapping[str, Any] = MappingProxyType({})
     seconds: float = 0.0
     resume: str = ""
+    budget: float | None = None
 
 
 class RunObserver:
@@ -274,6 +277,9 @@ class RunObserver:
         """How the user trains on, or why that cannot be."""
         if saved is None:
             return "not possible without a checkpoint (see --checkpoint-interval)"
+        budget, spent = self._launched.budget, max(self._state.epsilon.values(), default=0.0)
+        if budget is not None and spent > budget - tolerance(budget):
+            return f"not possible: all of --dp-epsilon {budget:g} is spent; a larger one goes on"
         more = f" --iterations {2 * self._rhythm.iterations}" if state == "finished" else ""
         late = f"  (from iteration {saved})" if saved < iteration else ""
         return self._launched.resume + more + late
@@ -281,12 +287,16 @@ class RunObserver:
     def _scores_in_words(self) -> str:
         row = self._state.scores[-1] if self._state.scores else None
         if row is None:
-            return ""
+            interval = self._launched.settings.get("eval_interval") or 0
+            if interval <= self._last:
+                return ""
+            how = f"--eval-interval {interval}; mdgan evaluate {self._run.path}"
+            return f"none in so few iterations ({how})"
         if (fid := row.scores.get("fid")) is None:
             scores = in_short(row.scores)
             return f"{scores} at iteration {row.iteration}" if scores else ""
-        floor, covered = row.floor.get("fid"), row.scores.get("classes_covered")
-        beside = f" (real against real {floor:.1f})" if isinstance(floor, float) else ""
+        real, covered = row.real.get("fid"), row.scores.get("classes_covered")
+        beside = f" (real data {real:.1f})" if isinstance(real, float) else ""
         classes = "" if covered is None else f", {count(int(covered), 'class', 'classes')} covered"
         return f"FID {fid:.1f}{beside}{classes} at iteration {row.iteration}"
 

@@ -37,13 +37,11 @@ def expectations(
     epsilon, number = privacy.dp_epsilon, settings.num_workers
     noise = noise_for(epsilon, privacy.dp_delta or 0.0, 1.0, 1, (), "rdp")
     few = shard_size < _FEW_SAMPLES
-    lines = [
-        (
-            "noise in every step",
-            f"FID {_between(_OF_STEPS, epsilon)}" if few else "not measured",
-            f"{settings.algorithm}; on digits, 360 samples a worker",
-        )
-    ]
+    lines = []
+    if not settings.tells_once:
+        fid = f"FID {_between(_OF_STEPS, epsilon)}" if few else "not measured"
+        note = f"{settings.algorithm}; on digits, 360 samples a worker"
+        lines.append(("noise in every step", fid, note))
     for name in (n for n in registry.names() if registry.algorithm(n).settings.tells_once):
         own, together = (noise / shard_size / part for part in (sqrt(number), number))
         lines += [

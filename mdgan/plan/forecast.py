@@ -260,13 +260,26 @@ def _in_words(page: _Page) -> str:
         ("memory, without the data", list(_memory(page))),
         *page.more,
     ]
-    lines = [page.title]
+    lines = [page.title, _in_short(page, forecast), _bottleneck(page, forecast)]
     for title, rows in sections:
         lines.append(title)
         for name, value, own_note in rows:
             note, num_bytes = planning.notes.get(name, (own_note, 0.0))
             lines.append(f"  {name:28} {value:>12}   {note.format(brief_size(num_bytes))}".rstrip())
-    return "\n".join([*lines, _bottleneck(page, forecast)])
+    return "\n".join(lines)
+
+
+def _in_short(page: _Page, forecast: Forecast) -> str:
+    """What a user wants to know first, in a line."""
+    steps = page.iterations / page.question.planning.iterations
+    traffic = page.question.traffic
+    moved = brief_size(steps * (sum(traffic.out) + sum(traffic.back)))
+    memory = list(_memory(page))[-1 if page.layout.shared else 0][1]
+    whose = "all processes" if page.layout.shared else "the server"
+    return (
+        f"{page.iterations:,} iterations take {duration(steps * forecast.step)} and move {moved} "
+        f"over the server's links; memory of {whose}: {memory}"
+    )
 
 
 def _step(page: _Page, forecast: Forecast) -> Iterator[Lines]:

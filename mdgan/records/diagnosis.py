@@ -28,8 +28,12 @@ _WON, _EXPLODED = 0.015, 5.0
 _LARGE_LOSS = 100.0
 _NEW_BEST, _WORSE = 0.9, 2.0
 """Times the best FID before. From one score to the next it rises by a quarter in healthy runs."""
-_NEAR_FLOOR = 3.0
+_NEAR_REAL = 3.0
 _LEAST_CLASSES, _LEAST_SCORES = 4, 3
+_AGAINST_NOISE = (
+    "take more samples a worker, a larger --batch-size or fewer --iterations, as the noise of "
+    "differential privacy is the likely cause; --dry-run says how much there is"
+)
 
 
 class Finding(NamedTuple):
@@ -62,11 +66,13 @@ def diagnose(
         )
     if len(trend) > 1 and trend[-1] < _NEW_BEST * min(trend[:-1]):
         return None
-    return (
+    found = (
         _of_losses(losses[-LOSSES_NEEDED:], str(config.get("discriminator_loss", "bce")))
         or _of_classes(scores)
-        or _of_fids(fids, number_in(scores[-1].floor, "fid") if scores else None)
+        or _of_fids(fids, number_in(scores[-1].real, "fid") if scores else None)
     )
+    is_noisy = config.get("dp_epsilon") is not None or config.get("dp_noise")
+    return found._replace(remedy=_AGAINST_NOISE) if found and is_noisy else found
 
 
 def _of_losses(losses: Sequence[Losses], name: str) -> Finding | None:
@@ -110,12 +116,12 @@ def _of_classes(scores: Sequence[ScoresRow]) -> Finding | None:
     )
 
 
-def _of_fids(fids: Sequence[tuple[int, float]], floor: float | None) -> Finding | None:
+def _of_fids(fids: Sequence[tuple[int, float]], of_real: float | None) -> Finding | None:
     if len(fids) < _LEAST_SCORES:
         return None
     iteration, best = min(fids, key=lambda one: one[1])
     last = fids[-1][1]
-    if min(fids[-2][1], last) < _WORSE * best or last < _NEAR_FLOOR * (floor or 0.0):
+    if min(fids[-2][1], last) < _WORSE * best or last < _NEAR_REAL * (of_real or 0.0):
         return None
     return Finding(
         "scores get worse",

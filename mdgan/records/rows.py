@@ -119,7 +119,7 @@ Values = dict[str, float | list[int] | None]
 
 
 class ScoresRow(RecordedRow, frozen=True):
-    """The scores of one generator; `floor` are those of half of the real data against the other."""
+    """The scores of one generator; `real` are those that real data get."""
 
     scores: dict[str, float | None] = {}
     left_out: dict[str, str] = {}
@@ -129,7 +129,6 @@ class ScoresRow(RecordedRow, frozen=True):
     n: int | None = None
     n_real: int | None = None
     n_held_out: int | None = None
-    floor: Values = {}
     real: Values = {}
     class_histogram: list[float] = []
     real_class_histogram: list[float] = []

@@ -57,8 +57,8 @@ QUALITY = PageSection("quality", "Quality", (
                 draw=scores.scores(against),
                 missing=NO_SCORES if against is scores.ITERATIONS else "",
                 caption="FID: the Fréchet distance between generated and real features, lower is "
-                "better; dashed: one half of the real data against the other, the floor. Of rows "
-                "of tables: how alike each column spreads, 1 is best.",
+                "better; dashed: what as many real samples get. Of rows of tables: how alike each "
+                "column spreads, 1 is best.",
             )
             for name, against in scores.COSTS.items()
         ),

@@ -45,10 +45,10 @@ def _progress(subject: Subject) -> list[Fact]:
 
 def _quality(subject: Subject) -> list[Fact]:
     run = subject.run
-    floor, real = reference(run, "floor", "fid"), reference(run, "real", "inception_score")
-    classes = reference(run, "real", "classes")
+    fid, real = reference(run, "fid"), reference(run, "inception_score")
+    classes = reference(run, "classes")
     named = (
-        ("fid", "FID", f"real data {said(floor)}" if floor is not None else ""),
+        ("fid", "FID", f"real data {said(fid)}" if fid is not None else ""),
         ("inception_score", "inception score", f"real data {said(real)}" if real else ""),
         ("coverage", "coverage", ""),
         ("classes_covered", "classes covered", f"of {classes:.0f}" if classes else ""),
@@ -59,7 +59,7 @@ def _quality(subject: Subject) -> list[Fact]:
 
 
 def _of_real(run: RecordedRun, name: str) -> str:
-    value = reference(run, "real", name)
+    value = reference(run, name)
     return "" if value is None else f"real rows {said(value)}"
 
 

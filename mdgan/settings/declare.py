@@ -27,8 +27,7 @@ GROUPS = {
 }
 """The groups of settings in `--help`, and their headings."""
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters, and halves of characters: no file or machine has such a name."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # no file or machine has such a name
 _OF_JSON = (bool, int, float, str, list, dict, type(None))
 
 
@@ -38,9 +37,11 @@ def flag(name: str) -> str:
 
 
 def suggest(name: str, known: Collection[str]) -> str:
-    """`; did you mean 'x'?` for the nearest known name, or nothing if none is near."""
-    near = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    """`; did you mean 'x'?` for settings that others call so, else the nearest name, if any is."""
+    items = known.items() if isinstance(known, Mapping) else ()
+    meant = [key for key, item in items if flag(name) in getattr(item, "other_names", ())]
+    near = meant or get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def shortest(number: float) -> str:
@@ -390,8 +391,7 @@ class Settings:
         Args:
             shared: leaves out those that may differ from rank to rank.
         """
-        found = {}
-        values = self.values()
+        found, values = dict[str, Any](), self.values()
         for name, item in self.declared().items():
             value = values[name]
             if item.shared or not shared:

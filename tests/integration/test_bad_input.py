@@ -130,6 +130,9 @@ def test_joining_a_run_that_does_not_run(empty_folder: Path) -> None:
     (empty_folder / "given" / "run.json").write_text("{}")
     (line,) = refused_guest(empty_folder, "given")
     assert "given: no server runs there on this machine; give --master-addr" in line
+    (empty_folder / "given" / "run.json").write_text('{"state": "finished", "iteration": 5}')
+    (line,) = refused_guest(empty_folder, "given")
+    assert "given: its training is over; once `mdgan train --resume given --iterations N`" in line
     gone = {"socket": f"unix:{empty_folder}/server"}
     (empty_folder / "given" / "run.json").write_text(json.dumps(gone))
     (line,) = refused_guest(empty_folder, "given")

@@ -105,6 +105,9 @@ def test_dry_run(
     monkeypatch.chdir(tmp_path)
     flags = ["--world-size", "4", "--partition", "sorted", "--workers-per-host", "2"]
     text = call(capsys, "train", "--dry-run", *flags, "--batch-size", "700")
+    first, second, *_ = text.splitlines()
+    assert first.startswith("can run: mdgan trains 3,500 iterations on digits with 3 worker(s)")
+    assert second == "holds"
     assert re.search(r"κ +2\n", text)
     assert re.search(r"swap +every 1 iterations", text)
     assert re.search(r"processes here +rank 0, rank 1-2, rank 3", text)
@@ -119,6 +122,16 @@ def test_small_shards_are_warned_about(tmp_path: Path) -> None:
     result = run_here("train", "--iterations", "2", *flags, cwd=tmp_path)
     assert result.status == 0, result
     assert "warning: 3 worker(s) hold fewer samples than a batch of 700" in result.errors
+    why = "scores     none in so few iterations (--eval-interval 500; mdgan evaluate run)"
+    assert why in result.output
+
+
+def test_clients_with_few_samples_are_warned_about(tmp_path: Path) -> None:
+    flags = ["--algorithm", "fl-gan", "--dry-run", "--participation", "0.1", "--clients"]
+    result = run_here("train", *flags, "1000", cwd=tmp_path)
+    says = "--clients 1000: 1,000 of them hold fewer samples than a batch of 64, 1 in the middle"
+    assert says in result.errors
+    assert "--clients" not in run_here("train", *flags, "20", cwd=tmp_path).errors
 
 
 def test_datasets_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,6 +147,8 @@ def test_datasets_show(capsys: pytest.CaptureFixture[str], tmp_path: Path, suffi
     output = tmp_path / f"picture.{suffix}"
     flags = ["--partition", "dirichlet:0.5", "--workers", "6", "-o", str(output)]
     assert str(output) in call(capsys, "datasets", "show", "digits", *flags)
+    if suffix == "svg":
+        assert "samples as the networks see them, 1×8×8" in output.read_text()
     if suffix == "png":
         with Image.open(output) as picture:
             colours = picture.convert("RGB").getcolors(1 << 24)

@@ -100,23 +100,78 @@ def test_every_rank_has_a_folder_of_its_own(
 
 
 @pytest.mark.parametrize(
-    ("flags", "warns"),
+    ("flags", "says", "holds"),
     [
-        (["--data-dir", "data"], True),
-        (["--data-dir", "data", "--partition", "iid"], False),
-        (["--data-dir", "data-{rank}"], False),
+        (["--data-dir", "data"], "data: one folder, so its samples are divided among", 2),
+        (["--data-dir", "data", "--ranks", "0..2"], "data: one folder, so its samples are", 2),
+        (["--data-dir", "data", "--partition", "none"], "data: 2 workers here read all of it", 4),
+        (["--data-dir", "data", "--ranks", "1..2"], "data: 2 workers here read all of it", 4),
+        (["--data-dir", "data", "--partition", "iid"], None, 2),
+        (["--data-dir", "data-{rank}"], None, 4),
+        (["--config", "of-before.json"], "data: 2 workers here read all of it", 4),
     ],
     ids=str,
 )
-def test_workers_that_read_one_folder_whole_are_named(
-    tmp_path: Path, flags: list[str], warns: bool
+def test_one_folder_is_divided_where_all_workers_are_here(
+    tmp_path: Path, flags: list[str], says: str | None, holds: int
 ) -> None:
+    (tmp_path / "of-before.json").write_text('{"data_dir": "data", "partition": "none"}')
     for name in ("data", "data-1", "data-2"):
         (tmp_path / name).mkdir()
         for n in range(4):
-            (tmp_path / name / f"{n}.png").write_bytes(dataset_formats.black_png(16))
+            (tmp_path / name / f"{n}.png").write_bytes(dataset_formats.black_png(64))
     size = ["--world-size", "3", "--dry-run", "--batch-size", "1"]
     result = run_here("train", "--dataset", "folder", *size, *flags, cwd=tmp_path)
     assert result.status == 0, result
-    line = "--data-dir data: 2 workers here read all of it, and hold the same samples"
-    assert (line in result.errors) == warns
+    assert f"{holds} samples" in result.output
+    said = [line for line in result.errors.splitlines() if "--data-dir" in line]
+    assert len(said) == (says is not None)
+    assert says is None or f"--data-dir {says}" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says", "side"),
+    [
+        ([], "pictures are trained on as 32×32; --set image_size=N takes another size", 32),
+        (["--set", "image_size=16"], "", 16),
+        (["--ranks", "1"], "could be trained on as 32×32; --set image_size=32 on every", 64),
+        (["--data-dir", "{rank}"], "pictures are trained on as 32×32", 32),
+    ],
+    ids=str,
+)
+def test_pictures_are_trained_on_in_the_size_of_their_files(
+    tmp_path: Path, flags: list[str], says: str, side: int
+) -> None:
+    for name in ("data", "1", "2"):
+        (tmp_path / name).mkdir()
+        for n in range(4):
+            (tmp_path / name / f"{n}.png").write_bytes(dataset_formats.black_png(28))
+    size = ["--world-size", "3", "--dry-run", "--batch-size", "1", "--data-dir", "data"]
+    result = run_here("train", "--dataset", "folder", *size, *flags, cwd=tmp_path)
+    assert result.status == 0, result
+    assert f"3 × {side} × {side}" in result.output
+    assert says in result.errors
+    assert bool(says) == ("image_size" in result.errors)
+
+
+@pytest.mark.parametrize("dataset", ["digits", "volumes"])
+def test_a_size_of_pictures_that_has_no_use_is_refused(tmp_path: Path, dataset: str) -> None:
+    result = run_here("train", "--dataset", dataset, "--set", "image_size=32", cwd=tmp_path)
+    assert result.status == 2
+    (line,) = result.errors.splitlines()
+    assert f"--set image_size=32: the samples of --dataset {dataset} have a size of their" in line
+
+
+def test_a_run_made_before_there_was_a_size_goes_on_in_its_own(tmp_path: Path) -> None:
+    """Its pictures are 64×64, and its workers hold all of them."""
+    (tmp_path / "data").mkdir()
+    for n in range(8):
+        (tmp_path / "data" / f"{n}.png").write_bytes(dataset_formats.black_png(16))
+    begin = ["--dataset", "folder", "--data-dir", "data", "--world-size", "3", "--out", "run"]
+    more = ["--partition", "none", "--set", "image_size=64", "--transport", "memory"]
+    assert run_here("train", *FEW, *begin, *more, cwd=tmp_path).status == 0
+    config = tmp_path / "run" / "config.json"
+    config.write_text(config.read_text().replace('"image_size": 64,', ""))
+    result = run_here("train", "--resume", "run", "--iterations", "4", cwd=tmp_path)
+    assert result.status == 0, result
+    assert read_status(tmp_path / "run")["iteration"] == 4

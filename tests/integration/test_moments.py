@@ -202,6 +202,15 @@ def test_runs_with_noise_in_every_step_name_what_does_better(tmp_path: Path) -> 
     assert result.status == 0, result
     assert "a worker here holds 479 samples, too few for noise in every step" in result.errors
     assert "--algorithm moments" in result.errors
+    noise = result.output.partition("noise of differential privacy")[2]
+    assert "steps, which draw a sample with q 0.033 (rank 2, 479 samples)" in noise
+    assert "16 gradients of length 1 against noise of length" in noise
+    assert "noise in every step         FID" in noise
+    assert "--algorithm moments         FID" in noise
+    assert not (tmp_path / "ledger").exists(), "nothing is spent"
+    once = here(tmp_path, *flags, "--dp-ledger", "ledger", "--algorithm", "moments")
+    assert ", once, in a sum of all samples (rank 2, 479 samples)" in once.output
+    assert "in every step" not in once.output + once.errors
 
 
 def test_there_are_no_steps_to_plan(tmp_path: Path) -> None:

@@ -146,7 +146,9 @@ def test_digits_with_the_settings_of_a_run(tmp_path: Path) -> None:
     assert re.search(r"every +30 +iterations", result.output)  # 480 / 16
     assert found["the server's process"] < found["all together"]
     assert found["a further worker in it"] < found["a host's process"] < found["all together"]
-    assert "bottleneck: the server's link" in result.output
+    answer, bottleneck = result.output.splitlines()[1:3]
+    assert bottleneck.startswith("bottleneck: the server's link")
+    assert re.match(r"[\d,]+ iterations take .* and move .*; memory of all processes: ", answer)
 
 
 @pytest.mark.slow

@@ -138,6 +138,8 @@ def test_workers_leave_when_their_budgets_are_spent(tmp_path: Path, algorithm: s
     status = read_status(tmp_path / "run")
     assert status["state"] == "finished"
     assert status["iteration"] == left[1]["iteration"]
+    assert "go on      not possible: all of --dp-epsilon 0.8 is spent" in result.output
+    assert "--resume" not in result.output
     again = run_here(*asked, "--out", "again", cwd=tmp_path)
     assert again.status == 2
     assert again.errors.count("\n") == 1

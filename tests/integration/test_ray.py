@@ -130,6 +130,7 @@ def test_a_cluster_that_cannot_serve_is_refused_in_one_line(
     command = [*TRAIN, "--ray-address", cluster.address, *flags]
     refused = finish(start_anew(command, tmp_path, **environment(PYTHONPATH=str(REPOSITORY))), 120)
     assert refused.status == 2, refused
-    (line,) = [line for line in refused.errors.splitlines() if "starting" not in line]
+    *early, line = [line for line in refused.errors.splitlines() if "starting" not in line]
     assert line.startswith("mdgan: ")
     assert says in line
+    assert all("have room for 0 of 3 processes" in told for told in early)

@@ -75,7 +75,7 @@ def scored_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = run("train", *SCORED, *flags, cwd=folder)
     assert result.status == 0, result
     assert "FID" in result.output
-    assert "real against real" in result.output
+    assert "real data" in result.output
     return folder / "run"
 
 
@@ -89,7 +89,7 @@ def test_scores_are_recorded_with_all_it_takes_to_compare_them(scored_run: Path)
         assert record["left_out"] == {}
         assert len(record["extractor"]["sha256"]) == 64
         assert record["extractor"]["accuracy"] > 0.95
-        assert 0 < record["floor"]["fid"] < record["scores"]["fid"]
+        assert 0 < record["real"]["fid"] < record["scores"]["fid"]
         assert 1 <= record["scores"]["inception_score"] < record["real"]["inception_score"] <= 10
         assert sum(record["class_histogram"]) == 2100
         assert sum(record["real_class_histogram"]) == 1438
@@ -141,7 +141,7 @@ def test_evaluation_prints_a_table_and_warns_of_few_samples(scored_run: Path) ->
     result = run_here("evaluate", str(scored_run), "-n", "500", cwd=scored_run)
     assert result.status == 0, result
     assert "500 generated samples against 1,438 real ones" in result.output
-    for name in ("FID", "KID", "precision", "coverage", "classes covered", "real against real"):
+    for name in ("FID", "KID", "precision", "coverage", "classes covered", "real data"):
         assert name in result.output
     assert "2,048" in result.output
     unlike = "warning: these scores do not compare with those of training: other number of samples"

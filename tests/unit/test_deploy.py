@@ -99,7 +99,7 @@ def test_what_a_container_mounts_is_there(name: str) -> None:
 
 def test_the_settings_are_mdgans_and_fit_the_number_of_workers() -> None:
     settings = json.loads((KUBERNETES / "settings.json").read_text())
-    assert set(settings) <= known_settings()
+    assert set(settings) <= known_settings().keys()
     resolved = resolve([settings])
     workers = named("StatefulSet", "mdgan-worker")["spec"]["replicas"]
     assert resolved.settings.world_size == workers + 1

@@ -48,9 +48,9 @@ def last_score(run: RecordedRun, metric: str) -> Score | None:
     return next(reversed(scores_of(run, metric)), None)
 
 
-def reference(run: RecordedRun, kind: str, metric: str) -> float | None:
-    """What real data would get, such as ("floor", "fid"); the newest that was recorded."""
-    found = [(e.floor if kind == "floor" else e.real).get(metric) for e in score_events(run)]
+def reference(run: RecordedRun, metric: str) -> float | None:
+    """What real data get, such as "fid"; the newest that was recorded."""
+    found = [event.real.get(metric) for event in score_events(run)]
     return next((x for value in reversed(found) if (x := number(value)) is not None), None)
 
 

@@ -40,6 +40,7 @@ def flags_of(lines: list[str]) -> list[str]:
 def test_help_shows_the_usual_flags_and_another_all() -> None:
     usual, everything = help_of("train"), help_of("train", by="--help-all")
     assert 30 < len(flags_of(usual)) <= 40
+    assert len(usual) <= 105, "two screens"
     assert 80 < len(flags_of(everything)) <= 95
     assert len(set(flags_of(everything))) == len(flags_of(everything))
     assert set(flags_of(usual)) < set(flags_of(everything))
@@ -103,6 +104,19 @@ def test_a_mistyped_flag_is_answered_with_near_ones(tmp_path: Path, flag: str, m
     assert result.errors.count("\n") == 1
     assert f"No such option '{flag}'" in result.errors
     assert meant in result.errors
+
+
+def test_chaos_says_where_the_flags_of_training_stand(tmp_path: Path) -> None:
+    result = run_here("chaos", "--faults", "2", "--world-size", "4", cwd=tmp_path)
+    assert result.status == 2
+    says = "--world-size: is a flag of mdgan train; write those behind --, as in `mdgan chaos -- "
+    assert says in result.errors
+
+
+def test_a_file_with_names_of_other_programs_is_answered_with_ours(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"epochs": 5}')
+    result = run_here("train", "--config", "a.json", cwd=tmp_path)
+    assert "unknown key 'epochs'; did you mean 'iterations'?" in result.errors
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_the_table_is_aligned_and_leaves_out_empty_columns(tmp_path: Path) -> No
     assert lines[1][end - 1] == "–"
     assert lines[0][end - 2 : end] == "MB"
     assert yardstick.startswith("scores: ")
-    assert "; real against real: FID " in yardstick
+    assert "; real data: FID " in yardstick
 
 
 def score_otherwise(folder: Path, **changes: Any) -> None:

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from mdgan.data.dataset_file import DatasetFile, load, load_path
+from mdgan.data.settings import DataSettings
 from mdgan.errors import BadInput
 from mdgan.models.check import check_models
 from tests.unit.dataset_formats import write_image_folder
@@ -191,3 +192,21 @@ def test_a_subfolder_that_cannot_be_listed_is_refused(
 
     monkeypatch.setattr(os, "scandir", refusing)
     assert f"Permission denied: '{tmp_path / 'bee'}'" in refusal(folder, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "side"),
+    [([8], 8), ([28], 32), ([32] * 3 + [900], 32), ([33], 64), ([64], 64), ([900] * 2, 64)],
+)
+def test_the_usual_size_is_that_of_the_files_up_to_64(
+    sizes: list[int], side: int, folder: DatasetFile, tmp_path: Path
+) -> None:
+    for n, size in enumerate(sizes):
+        save(tmp_path / f"{n}.png", n, "L", size)
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    assert folder.usual_size is not None
+    assert folder.usual_size(tmp_path) == side
+    sized = folder.prepared(DataSettings.read({"image_size": side}))
+    assert sized.shape == (3, side, side)
+    check_models(sized.models, None)
+    assert sized.open(tmp_path).images(torch.tensor([0])).shape[1:] == sized.shape

@@ -34,7 +34,7 @@ RECORD = {
     "scores": {"fid": 12.25, "classes_covered": 9},
     "left_out": {"kid": "no held-out split"},
     "warnings": ["few samples"],
-    "floor": {"fid": 2.5},
+    "real": {"fid": 2.5},
     "row": {"iteration": 10, "start": 0.0, "spans": [["evaluate", 0, 0, 5, 0]]},
 }
 EXTRACTOR = Extractor(

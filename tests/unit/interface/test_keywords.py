@@ -10,7 +10,7 @@ from scripts.keywords import FILE, text
 
 
 def test_the_file_of_keywords_is_that_of_the_declarations() -> None:
-    assert set(get_type_hints(Keywords)) == known_settings() - {"dataset"}
+    assert set(get_type_hints(Keywords)) == known_settings().keys() - {"dataset"}
     formatted = subprocess.run(
         [sys.executable, "-m", "ruff", "format", "-"],
         input=text(),

@@ -177,6 +177,8 @@ def test_a_run_that_is_done_needs_more_iterations(tmp_path: Path) -> None:
     assert "all 100 iterations are done; to go on, give more, such as --iterations 200" in refusal(
         run
     )
+    with pytest.raises(BadInput, match=r"all 100 iterations are done; .* --iterations 200"):
+        continuation(run, {**SETTINGS, "iterations": 60})
     found = continuation(run, {**SETTINGS, "iterations": 150})
     assert found.notes == ("iterations was 100, is 150",)
 

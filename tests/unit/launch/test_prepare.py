@@ -61,7 +61,7 @@ def test_a_server_says_nothing_to_a_newcomer_of_what_is_the_users_own() -> None:
         **{"datasets_dir": "/tmp", "data_dir": "/", "log_file": "/etc/motd", "insecure": True},
         **{"dp_ledger": "/tmp/new", "require": "dp"},
     }
-    assert own.keys() <= known_settings()
+    assert own.keys() <= known_settings().keys()
     of_run = {"algorithm": "mdgan", "dataset": "digits", "dp_epsilon": 8.0, "seed": 3}
     said = {"version": "1", "dataset_sha256": "0", "extractor": "x", **own, **of_run, "new": 1}
     assert of_the_run(said) == of_run

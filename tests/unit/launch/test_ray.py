@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from mdgan.errors import BadInput
 from mdgan.launch import minder
 from mdgan.launch.minder import Minder
+from mdgan.launch.ray import no_room
 from mdgan.launch.task import read_resources
 from tests.processes import REPOSITORY, run_here, wait_until
 
@@ -69,6 +71,30 @@ def test_bad_input(
     assert refused.errors.count("\n") == 1, refused
     assert says in refused.errors
     assert list(tmp_path.iterdir()) == []
+
+
+def node(alive: bool = True, **has: float) -> dict[str, Any]:
+    return {"Alive": alive, "Resources": has}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "resources", "room"),
+    [
+        ([node(CPU=2)], {"CPU": 1.0}, 2),
+        ([node(CPU=2), node(alive=False, CPU=9)], {"CPU": 1.0}, 2),
+        ([node(CPU=3), node(CPU=3)], {"CPU": 2.0}, 2),  # one a node, though there are six CPUs
+        ([node(CPU=0.3)], {"CPU": 0.1}, 3),
+        ([node(CPU=8), node(CPU=8, GPU=1)], {"CPU": 1.0, "GPU": 0.5}, 2),
+        ([node()], {}, 9),
+    ],
+)
+def test_a_cluster_without_room_is_told_before_anything_waits(
+    nodes: list[dict[str, Any]], resources: dict[str, float], room: int
+) -> None:
+    assert no_room(nodes, resources, room) == ""
+    assert room == 9 or f"have room for {room} of {room + 1} " in no_room(
+        nodes, resources, room + 1
+    )
 
 
 @pytest.fixture

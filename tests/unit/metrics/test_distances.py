@@ -19,7 +19,13 @@ from mdgan.metrics.classes import (
     inception_score,
     score_from_sums,
 )
-from mdgan.metrics.distances import Moments, frechet_distance, kernel_distance, why_no_distance
+from mdgan.metrics.distances import (
+    Moments,
+    distance_of_real_data,
+    frechet_distance,
+    kernel_distance,
+    why_no_distance,
+)
 from mdgan.metrics.neighbours import PrecisionRecall, nearest, precision_recall
 from tests.unit.metrics.small import normal
 
@@ -36,6 +42,21 @@ def frechet_by_formula(a: Tensor, b: Tensor) -> float:
     root = LINALG.sqrtm(cov_x @ cov_y).real
     difference = x.mean(0) - y.mean(0)
     return float(difference @ difference + np.trace(cov_x + cov_y - 2 * root))
+
+
+@pytest.mark.parametrize(("num_real", "num_others"), [(60, 2000), (300, 300), (2000, 150)])
+def test_what_real_data_get_is_what_more_of_them_get(num_real: int, num_others: int) -> None:
+    """Of features with clusters and without negative numbers, as networks have them."""
+    centres = normal(5, seed=3)
+
+    def drawn(number: int, seed: int) -> Moments:
+        which = torch.randint(5, (number,), generator=torch.Generator().manual_seed(seed))
+        return Moments.of((normal(number, seed=seed) + centres[which]).relu())
+
+    told = [distance_of_real_data(drawn(num_real, seed), num_others) for seed in range(20)]
+    got = [frechet_distance(drawn(num_real, n), drawn(num_others, 500 + n)) for n in range(60)]
+    assert sum(told) / len(told) == pytest.approx(sum(got) / len(got), rel=0.35)
+    assert max(told) < 2 * min(told), "which samples were drawn plays little part"
 
 
 @given(

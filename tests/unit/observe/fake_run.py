@@ -254,8 +254,8 @@ class _Writer:
             **{"event": "scores", "iteration": i, "seconds": round(self.now, 3)},
             **{"scoring_seconds": 0.2, "n": 1797, "n_real": 898, "n_held_out": 899},
             **{"n_pairs": 500, "scores": scores, "left_out": {}, "warnings": []},
-            **{"extractor": extractor, "floor": {"fid": 2.51, "n": [898, 899]}},
-            "real": {"inception_score": 9.61, "classes": self.run.classes},
+            "extractor": extractor,
+            "real": {"fid": 2.51, "inception_score": 9.61, "classes": self.run.classes},
             **{"class_histogram": made, "real_class_histogram": real},
         }
 

@@ -49,10 +49,10 @@ class RunFiles:
         }
         self.event("holdings", 0, workers=held)
 
-    def fid(self, iteration: int, fid: float | None, floor: float | None = None) -> None:
+    def fid(self, iteration: int, fid: float | None, of_real: float | None = None) -> None:
         """A score."""
-        floors = {} if floor is None else {"fid": floor}
-        self.event("scores", iteration, seconds=1.0, scores={"fid": fid}, floor=floors)
+        real = {} if of_real is None else {"fid": of_real}
+        self.event("scores", iteration, seconds=1.0, scores={"fid": fid}, real=real)
 
     def swap(self, iteration: int, *moves: tuple[int, int]) -> None:
         """A swap, by giver and taker."""

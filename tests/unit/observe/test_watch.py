@@ -37,7 +37,7 @@ def test_a_run_in_one_picture(tmp_path: Path) -> None:
     assert lines[2].count("━") == lines[2].count("─")
     assert lines[4].endswith("0.500  0.500 … 0.975")
     assert lines[5].endswith("1.000  1.000 … 2.000")
-    assert lines[6].endswith("16.25  best 16.25, floor 2.510")
+    assert lines[6].endswith("16.25  best 16.25, real data 2.510")
     curve = lines[4].split()[2]
     assert list(curve) == sorted(curve, reverse=True)
     assert set(curve) == set("▁▂▃▄▅▆▇█")
@@ -135,10 +135,10 @@ def test_scores_that_do_not_belong_to_the_curve_are_left_out(tmp_path: Path) -> 
     run = RunFiles(tmp_path / "run", num_workers=1, iterations=400)
     run.losses(10, 1.0, 1.0, 1.0)
     run.fid(50, 128.5, 2.51)
-    run.event("scores", 60, by="evaluate", scores={"fid": 9999.0}, floor={"fid": 7.0})
-    run.event("scores", 70, scores={"precision": 0.5}, floor={})
+    run.event("scores", 60, by="evaluate", scores={"fid": 9999.0}, real={"fid": 7.0})
+    run.event("scores", 70, scores={"precision": 0.5}, real={})
     (line,) = (line for line in shown(run.path) if line.startswith("FID"))
-    assert line.split()[-5:] == ["128.5", "best", "128.5,", "floor", "2.510"]
+    assert line.endswith("128.5  best 128.5, real data 2.510")
 
 
 def test_the_folder_of_a_long_name_is_told_by_its_end(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
         for name in ("metrics.jsonl", "trace/host-1.jsonl", "trace/scorer.jsonl"):
             with (run.path / name).open("ab") as file:
                 file.write(damage + b"\n")
-    run.event("scores", 3, scores={"fid": 10.0}, floor=None)
+    run.event("scores", 3, scores={"fid": 10.0}, real=None)
     run.losses(7, 1.0, 0.25, None)
     lines = shown(run.path)
     assert lines[2].endswith("7/1,000")

@@ -23,11 +23,11 @@ def test_losses_that_are_not_told_are_no_trouble() -> None:
 
 
 def scored(
-    fids: Sequence[float], classes: Sequence[int] = (), floor: float = 0.5
+    fids: Sequence[float], classes: Sequence[int] = (), of_real: float = 0.5
 ) -> list[ScoresRow]:
     covered: list[dict[str, float | None]] = [{"classes_covered": n} for n in classes]
     covered = covered or [{}] * len(fids)
-    about: dict[str, Any] = {"floor": {"fid": floor}, "real": {"classes": 10}}
+    about: dict[str, Any] = {"real": {"fid": of_real, "classes": 10}}
     return [
         ScoresRow(iteration=500 * n, scores={"fid": fid, **more}, **about)
         for n, (fid, more) in enumerate(zip(fids, covered, strict=True), start=1)
@@ -82,11 +82,20 @@ def test_what_goes_wrong(losses: list[Losses], scores: list[ScoresRow], name: st
     ids=[
         *("nothing yet", "no scores", "digits", "four rows", "two batches", "FID still falls"),
         *("a strong D", "another loss", "least squares", "hinge", "two scores"),
-        *("classes are still found", "near the floor", "one bad score"),
+        *("classes are still found", "near real data", "one bad score"),
     ],
 )
 def test_no_false_alarm(losses: list[Losses], scores: list[ScoresRow], config: Any) -> None:
     assert diagnose(losses, scores, config) is None
+
+
+@pytest.mark.parametrize("privacy", [{"dp_epsilon": 8.0}, {"dp_noise": 1.0}], ids=str)
+def test_where_there_is_noise_no_learning_rate_is_blamed(privacy: dict[str, float]) -> None:
+    for losses, scores in ((WON, []), (HEALTHY, scored([9.0, 5.0, 5.2, 6.1], [10, 9, 4, 5]))):
+        found = diagnose(losses, scores, {"discriminator_loss": "bce", **privacy})
+        assert found is not None
+        assert "lr" not in found.remedy
+        assert "noise of differential privacy is the likely cause" in found.remedy
 
 
 def test_the_sentence_has_the_numbers_and_the_way_out() -> None:

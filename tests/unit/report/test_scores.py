@@ -54,10 +54,10 @@ def test_a_generator_that_is_scored_again_has_its_newest_score() -> None:
 
 def test_references_are_the_newest_that_are_there() -> None:
     found = run_of(
-        scores(10, floor={"fid": 2.5}), scores(20, floor={"fid": 2.4}), scores(30, floor={})
+        scores(10, real={"fid": 2.5}), scores(20, real={"fid": 2.4}), scores(30, floor={"fid": 9.0})
     )
-    assert reference(found, "floor", "fid") == 2.4
-    assert reference(found, "real", "inception_score") is None
+    assert reference(found, "fid") == 2.4
+    assert reference(found, "inception_score") is None
 
 
 def test_histograms_are_shares() -> None:
