@@ -6,7 +6,7 @@ nothing, the server learns in words that name no file; the host's own log has th
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -19,11 +19,10 @@ from mdgan.messages import Message
 from mdgan.metrics.chosen import CLASSIFIER, unpack
 from mdgan.metrics.classifier import RANDOM
 from mdgan.metrics.extractor import Extractor
-from mdgan.metrics.real_statistics import RealStatistics
+from mdgan.metrics.real_statistics import RealStatistics, added_up
 
 _log = logging.getLogger(__name__)
 
-_PIECE = 32
 _MOST_NETWORKS = 2
 """The server's, and that of a server that takes over on a machine of another kind."""
 _LEAST_IN_A_HALF = 32
@@ -121,25 +120,3 @@ def check_enough(total: RealStatistics, extractor: Extractor) -> None:
             f"a half of its samples has {fewest}, and sums over fewer than {least} would tell too "
             "much of each; carry more workers in one host with --workers-per-host"
         )
-
-
-def added_up(shards: Mapping[int, Shard], extractor: Extractor) -> Iterator[RealStatistics]:
-    """The statistics of all shards, before the first piece of samples and after each.
-
-    Every worker counts positions from a number of its own. If all shards had equal positions and
-    held one class each, both halves of the data would hold the same share of every class.
-    """
-    total = RealStatistics.empty(extractor)
-    yield total
-    for worker, shard in shards.items():
-        position = worker << 32
-        for piece in shard.pieces(_PIECE):
-            total.add(extractor(piece), position)
-            position += len(piece)
-            yield total
-
-
-def describe_all(shards: Iterable[Shard], extractor: Extractor) -> RealStatistics:
-    """The statistics of several shards together, all at once."""
-    *_, total = added_up(dict(enumerate(shards, start=1)), extractor)
-    return total
