@@ -22,7 +22,7 @@ from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.encoding import HostEncoding
 from mdgan.engine.host.loop import Connect, Host, HostFailed, ServerLost
 from mdgan.engine.host.spending import Spending
-from mdgan.engine.host.telling import HostReports, Teller
+from mdgan.engine.host.telling import HostReports
 from mdgan.engine.host_keys import HostKeys
 from mdgan.engine.parts import Trainer
 from mdgan.engine.server.admission import Admission
@@ -57,6 +57,7 @@ from mdgan.launch.requirements import least_parties
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.metrics.chosen import own_file
 from mdgan.observe.profiler import Profiler
+from mdgan.observe.teller import Teller
 from mdgan.observe.tracer import Tracer, traced_every
 from mdgan.settings.machine import num_cores
 from mdgan.storage.checkpoints import Checkpoints
