@@ -15,10 +15,10 @@ from typing import Any
 
 from torch import nn
 
-from mdgan.engine.stages.mask_arithmetic import SECRET_BYTES
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import COUNTS, kept_by
 from mdgan.messages import Kind
+from mdgan.privacy.masks import SECRET_BYTES
 from mdgan.transport.frames import Most
 
 _KIB, _MIB = 1 << 10, 1 << 20

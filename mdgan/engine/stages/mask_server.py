@@ -20,7 +20,6 @@ from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.server.engine import AllWorkersLost, Engine
 from mdgan.engine.server.hosts import Hosts, in_words
 from mdgan.engine.server.peers import Peers
-from mdgan.engine.settings import LEAST_PARTIES, threshold
 from mdgan.engine.stages.contract import AskedHosts, ServerPath
 from mdgan.engine.stages.mask import (
     CODE_BYTES,
@@ -35,20 +34,22 @@ from mdgan.engine.stages.mask import (
     read_masked,
     read_tensors,
 )
-from mdgan.engine.stages.mask_arithmetic import (
+from mdgan.engine.stages.mask_parties import able_hosts, heed_refusals, least_of, least_parties
+from mdgan.engine.stages.mask_search import SpoilerSearch, UsualSums
+from mdgan.errors import BadInput
+from mdgan.gan.exact_sum import PartialSum
+from mdgan.messages import Kind, Message
+from mdgan.privacy.masks import (
     PRIME,
     SECRET_BYTES,
     Limbs,
     Mask,
     put_together,
     sign_between,
+    threshold,
     without_masks,
 )
-from mdgan.engine.stages.mask_parties import able_hosts, heed_refusals, least_of, least_parties
-from mdgan.engine.stages.mask_search import SpoilerSearch, UsualSums
-from mdgan.errors import BadInput
-from mdgan.gan.exact_sum import PartialSum
-from mdgan.messages import Kind, Message
+from mdgan.privacy.secure_settings import LEAST_PARTIES
 
 _MOST_VAIN, _MOST_VAIN_IN_SEARCH = 3, 30
 
