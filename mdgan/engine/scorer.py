@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from mdgan import messages
-from mdgan.data.shard import Shard
 from mdgan.engine.channel import Channel
 from mdgan.engine.counting import read_learnt
 from mdgan.errors import BadInput
@@ -26,7 +24,8 @@ from mdgan.metrics.chosen import pack
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.generated import judge_generator, judged_record, score_generator
 from mdgan.metrics.neighbours import nearest
-from mdgan.metrics.real_statistics import RealStatistics, describe_all, describe_held_out
+from mdgan.metrics.real_samples import RealSamples
+from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.observe.tracer import memory_bytes
 from mdgan.records.run_directory import (
     EXTRACTOR_FILE,
@@ -35,7 +34,7 @@ from mdgan.records.run_directory import (
     REAL_FILE,
     RunDirectory,
 )
-from mdgan.samples.contract import HeldOut, Judge, SampleKind
+from mdgan.samples.contract import Judge
 from mdgan.storage.whole_file import exit_between_files, write_whole
 from mdgan.transport.until import Inbox
 
@@ -44,35 +43,6 @@ _log = logging.getLogger(__name__)
 _NEAR_SAMPLES, _SHOWN_SAMPLES = 256, 10
 _FOREVER = 1e9
 _FILE_SECONDS = 2.0  # to finish a file in when training is over
-
-
-@dataclass(frozen=True)
-class RealSamples:
-    """What generators are compared with, as far as it is here.
-
-    Attributes:
-        make_extractor: finds or trains the network; raises BadInput if it cannot.
-        held_out: the features of samples that the server may hold, if there are any.
-        kind: of the samples; the server says what all sites have learnt of it.
-        held_out_images: reads held-out samples by their places, float32 [n, *shape].
-        held_out_samples: reads all of them, for a kind of sample that judges by itself.
-        real_is_held_out: whether held-out samples stand for all real ones.
-        shards: described here rather than by hosts, where there are none.
-    """
-
-    make_extractor: Callable[[], Extractor]
-    held_out: Callable[[Extractor], Features | None]
-    held_out_images: Callable[[Tensor], Tensor]
-    held_out_samples: Callable[[], HeldOut | None]
-    kind: SampleKind
-    real_is_held_out: bool = False
-    shards: Sequence[Shard] = ()
-
-    def describe(self, extractor: Extractor, held_out: Features | None) -> RealStatistics | None:
-        """The statistics of all real samples; None if hosts describe them."""
-        if self.real_is_held_out:
-            return describe_held_out(held_out, extractor)
-        return describe_all(self.shards, extractor) if self.shards else None
 
 
 class Scorer:

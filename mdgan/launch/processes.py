@@ -26,7 +26,7 @@ from mdgan.engine.host.telling import HostReports
 from mdgan.engine.host_keys import HostKeys
 from mdgan.engine.parts import Trainer
 from mdgan.engine.server.admission import Admission
-from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
+from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.engine.server.encoding import ServerEncoding
 from mdgan.engine.server.loop import Server
 from mdgan.engine.server.peers import Peers
@@ -265,7 +265,7 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
         prepared.launch.links.liveness_timeout,  # for a lost worker to come back to its rank
         0 if manifest is None else manifest.iteration,
         most_ranks(prepared.settings, prepared.launch),
-        None if manifest is None else whereabouts(manifest),
+        None if manifest is None else manifest.whereabouts(),
         prepared.credentials,
     )
     num_classes = prepared.dataset.num_classes or 0

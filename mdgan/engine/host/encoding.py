@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from mdgan.engine.counting import counts_form, counts_message, read_learnt
+from mdgan import messages
+from mdgan.engine.counting import counts_form, read_learnt
 from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.messages import Message
@@ -53,7 +54,7 @@ class HostEncoding:
         self._has_told = True
         counts = self._counts()
         if not path.hides_answers:
-            return counts_message(question.iteration, torch.stack(list(counts.values())).sum(0))
+            return messages.counts(question.iteration, torch.stack(list(counts.values())).sum(0))
         return path.pack(
             Leaving(
                 question,

@@ -6,7 +6,7 @@ from math import prod
 import torch
 
 from mdgan.engine.answers import LEAST_TO_SUM
-from mdgan.engine.message_sizes import MessageSizes, small_bytes, training_bytes
+from mdgan.engine.message_sizes import MessageSizes, small_bytes
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, ServerNeeds
 from mdgan.families.data_parallel.apart_server import ApartServer
 from mdgan.families.data_parallel.direct_host import DirectHost
@@ -33,6 +33,7 @@ from mdgan.gan.build import Models, build_model, make_local_gan, make_model, num
 from mdgan.gan.labels import num_classes_of
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizers import training_bytes
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 
 _STATE_BYTES = 1 << 20
