@@ -21,7 +21,6 @@ from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.encoding import HostEncoding
 from mdgan.engine.host.loop import Connect, Host, HostFailed, ServerLost
-from mdgan.engine.host.spending import Spending
 from mdgan.engine.host.telling import HostReports
 from mdgan.engine.host_keys import HostKeys
 from mdgan.engine.parts import Trainer
@@ -59,6 +58,7 @@ from mdgan.metrics.chosen import own_file
 from mdgan.observe.profiler import Profiler
 from mdgan.observe.teller import Teller
 from mdgan.observe.tracer import Tracer, traced_every
+from mdgan.privacy.spending import Spending
 from mdgan.settings.machine import num_cores
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.timeouts import Timeouts

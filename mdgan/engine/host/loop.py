@@ -139,7 +139,7 @@ class Host:
         spending.attend(self._checkpoints.attend(welcome))
         holds = self._what_holds(welcome)
         told = self._part.tell()
-        spending.over().tell(iteration, transport)
+        spending.over().tell(iteration, transport.send)
         key = self._path.begin(run_digest(welcome, self._hello["identity"]))
         transport.send(messages.ready(iteration, holds, told, key))
         self._lacks = set(self._learners) - set(holds)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from mdgan import messages
 from mdgan.data.fetching import Fetcher
-from mdgan.engine.host.spending import Spending
 from mdgan.observe.teller import Teller
 from mdgan.observe.tracer import Tracer, memory_bytes
+from mdgan.privacy.spending import Spending
 from mdgan.transport.host_end import HostTransport
 
 

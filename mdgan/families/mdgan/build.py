@@ -7,7 +7,6 @@ import torch
 
 from mdgan.data.shard import Shard
 from mdgan.engine.answers import LEAST_TO_SUM
-from mdgan.engine.host.spending import Spending
 from mdgan.engine.message_sizes import (
     MessageSizes,
     names_bytes,
@@ -55,6 +54,7 @@ from mdgan.gan.operations import judging_operations
 from mdgan.gan.optimizers import make_optimizer, training_bytes
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.privacy.budget import Budget, make_half
+from mdgan.privacy.spending import Spending
 
 _OUTPUT_BYTES = 4
 _LABEL_BYTES = 8

@@ -16,7 +16,6 @@ from mdgan.data.fetching import Fetcher
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.loop import Host
-from mdgan.engine.host.spending import Spending
 from mdgan.engine.host.telling import HostReports
 from mdgan.engine.parts import HostPart, ServerPart, Trainer
 from mdgan.engine.server.admission import Admission
@@ -28,6 +27,7 @@ from mdgan.engine.settings import RunSettings
 from mdgan.observe.run_observer import Launched, Rhythm, RunObserver
 from mdgan.observe.snapshots import Sampled
 from mdgan.observe.tracer import Tracer
+from mdgan.privacy.spending import Spending
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.fence import Fence
