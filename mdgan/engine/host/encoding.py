@@ -12,7 +12,6 @@ from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.messages import Message
 from mdgan.samples.contract import SampleKind
-from mdgan.samples.pictures.kind import PICTURES
 
 _NO_LOSSES = torch.zeros(2)
 
@@ -30,11 +29,6 @@ class HostEncoding:
         self._has_told = False
         self._waiting: list[Callable[[], None]] = []
         self._is_known = not kind.num_counts
-
-    @classmethod
-    def of_nothing(cls) -> "HostEncoding":
-        """Of samples of which nothing must be learnt."""
-        return cls(PICTURES, dict)
 
     def once_known(self, then: Callable[[], None]) -> None:
         """Calls a function as soon as samples can be encoded."""
