@@ -4,7 +4,7 @@ The server's half of Bonawitz et al. 2017, figure 4; see `mask_host.py`. In a su
 whose masked answers have come, whether they are there afterwards or not. If all have come, each is
 asked for its shares at once. If not, those that are left first confirm to each other which have. A
 sum that two thirds of its hosts, or three, do not survive is left out, and so is one that makes no
-sense; `mask_search.py` finds whose fault that is.
+sense; `privacy/spoilers.py` finds whose fault that is.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -35,7 +35,6 @@ from mdgan.engine.stages.mask import (
     read_tensors,
 )
 from mdgan.engine.stages.mask_parties import able_hosts, heed_refusals, least_of, least_parties
-from mdgan.engine.stages.mask_search import SpoilerSearch, UsualSums
 from mdgan.errors import BadInput
 from mdgan.gan.exact_sum import PartialSum
 from mdgan.messages import Kind, Message
@@ -50,6 +49,7 @@ from mdgan.privacy.masks import (
     without_masks,
 )
 from mdgan.privacy.secure_settings import LEAST_PARTIES
+from mdgan.privacy.spoilers import SpoilerSearch, UsualSums
 
 _MOST_VAIN, _MOST_VAIN_IN_SEARCH = 3, 30
 
