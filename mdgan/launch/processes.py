@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from mdgan.engine.common_memory import CommonMemory
 from mdgan.engine.hello import make_hello
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
@@ -78,7 +77,7 @@ def run_host(
     sockets: Sockets | None,
     process_here: int,
     run: Path | None = None,
-    memory: CommonMemory | None = None,
+    memory: object = None,
 ) -> None:
     """Runs a host over the network.
 
@@ -131,7 +130,7 @@ def make_host(
     *,
     own_process: bool,
     teller: Teller | None = None,
-    memory: CommonMemory | None = None,
+    memory: object = None,
 ) -> Host:
     """Builds the workers first, so that a host that joins is ready to answer.
 
@@ -230,7 +229,7 @@ def run_server(
     prepared: Prepared,
     claimed: Claim,
     places: Sequence[str],
-    memory: CommonMemory | None = None,
+    memory: object = None,
 ) -> None:
     """Runs rank 0 over the network; with memory that it shares with hosts of this machine."""
     with scoring_process(prepared, claimed.run) as scorer:
@@ -288,7 +287,7 @@ def serve(
     scorer: ScorerLink,
     timeouts: Timeouts,
     device: torch.device,
-    memory: CommonMemory | None = None,
+    memory: object = None,
 ) -> None:
     """Runs the server over any transport."""
     on_stop_signals(transport.interrupt, scorer.abandon)

@@ -9,6 +9,7 @@ from mdgan.engine.answers import LEAST_TO_SUM
 from mdgan.engine.message_sizes import MessageSizes, small_bytes
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, ServerNeeds
 from mdgan.families.data_parallel.apart_server import ApartServer
+from mdgan.families.data_parallel.common_memory import CommonMemory
 from mdgan.families.data_parallel.direct_host import DirectHost
 from mdgan.families.data_parallel.direct_messages import with_direct
 from mdgan.families.data_parallel.direct_server import DirectServer
@@ -79,26 +80,26 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             together = TogetherHost(host, replicas, memory, shared, needs.settings, needs.tracer)
         return DataParallelHost(replicas, needs.device, needs.tracer, together, direct)
 
-    def memory_bytes(
+    def common_memory(
         self,
         settings: DataParallelSettings,
         models: Models,
         hosts: Mapping[int, Sequence[int]],
-    ) -> int:
-        """What hosts share that train together; 0 if they may not."""
+    ) -> CommonMemory | None:
+        """What hosts share that train together; None if they may not."""
         policies = _policies(settings)
         is_left_behind = settings.faults.deadline is not None
         if settings.all_reduce != SHARED or settings.asynchrony.generator_ranks is not None:
-            return 0
+            return None
         if is_left_behind or not can_be_shared(policies):
-            return 0
+            return None
         networks = {
             GENERATOR: build_model(models.generator, 0),
             DISCRIMINATOR: build_model(models.discriminator, 0),
         }
         if any(p.dtype != torch.float32 for own in networks.values() for p in own.parameters()):
-            return 0
-        return SharedTraining(networks, policies, hosts).num_bytes
+            return None
+        return CommonMemory(SharedTraining(networks, policies, hosts).num_bytes, hosts)
 
     def message_sizes(self, settings: DataParallelSettings, models: Models) -> MessageSizes:
         """Weights on the way out, gradients on the way back."""

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mdgan.engine.stages.screen import ABSURD_FACTOR, LEAST_VOTES
+from mdgan.families.data_parallel.common_memory import Room
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Reduction
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
-from mdgan.families.data_parallel.shared_room import Room
 
 _NETWORKS = (DISCRIMINATOR, GENERATOR)
 _KINDS = ((DISCRIMINATOR,), (GENERATOR,), _NETWORKS)

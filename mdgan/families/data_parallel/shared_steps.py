@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mdgan.engine.common_memory import CommonMemory
+from mdgan.families.data_parallel.common_memory import CommonMemory, Room
 from mdgan.families.data_parallel.meeting import Meeting, Order
 from mdgan.families.data_parallel.replica import Reduction
 from mdgan.families.data_parallel.shared_buffers import BuffersInOne
@@ -19,7 +19,6 @@ from mdgan.families.data_parallel.shared_network import (
     Piece,
     SharedNetwork,
 )
-from mdgan.families.data_parallel.shared_room import Room
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import COUNTS, TrainedModel, make_optimizer
 from mdgan.gan.weighted_mean import MeanOfRows

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mdgan.engine.common_memory import CommonMemory
 from mdgan.families.data_parallel import shared_network
+from mdgan.families.data_parallel.common_memory import CommonMemory, Room
 from mdgan.families.data_parallel.meeting import Meeting, Order
 from mdgan.families.data_parallel.replica import (
     DISCRIMINATOR,
@@ -22,7 +22,6 @@ from mdgan.families.data_parallel.replica import (
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
 from mdgan.families.data_parallel.shared_buffers import BuffersInOne
 from mdgan.families.data_parallel.shared_network import LentModel
-from mdgan.families.data_parallel.shared_room import Room
 from mdgan.families.data_parallel.shared_steps import SharedTraining, Stepper, divide
 from mdgan.gan.model_state import digest_of, optimizer_tensors
 from mdgan.gan.optimizer_settings import Policy
