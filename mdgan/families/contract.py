@@ -15,6 +15,7 @@ from mdgan.settings.declare import one_of, setting
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from mdgan.data.client_shards import ClientShards
     from mdgan.data.shard import Shard
@@ -130,6 +131,20 @@ class HostNeeds(Generic[S]):
     keys: "HostKeys | None" = None
     least_parties: int = 0
     memory: Any = None
+
+
+class NothingKept:
+    """What a host keeps for a worker (see `Learner`) that has nothing to keep."""
+
+    def state(self) -> "dict[str, Tensor]":
+        """Empty."""
+        return {}
+
+    def load_state(self, state: "Mapping[str, Tensor]") -> bool:
+        """Takes nothing, or raises `KeyError`."""
+        if state:
+            raise KeyError(f"tensors that do not fit: {sorted(state)[:3]}")
+        return True
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 
 from mdgan.observe.run_observer import RunObserver
+from mdgan.records.values import in_words
 
 _WORTH_TELLING_SECONDS = 1.0
 
@@ -75,8 +76,7 @@ class Attendance:
     def lost(self, workers: Collection[int], reason: str, num_left: int) -> None:
         """The link to the host of some workers is gone."""
         self._count("lost", workers)
-        ranks = ", ".join(map(str, workers))
-        self._observer.note(f"lost rank(s) {ranks}: {reason}; {num_left} left")
+        self._observer.note(f"lost rank(s) {in_words(workers)}: {reason}; {num_left} left")
         self._observer.event("lost", self._iteration(), workers=workers, reason=reason)
 
     def only(self, live: Collection[int]) -> None:

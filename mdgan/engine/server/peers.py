@@ -12,11 +12,12 @@ import msgspec
 from mdgan import messages
 from mdgan.engine.host_keys import SignedKey, check_key
 from mdgan.engine.server.admission import Admission
-from mdgan.engine.server.hosts import Hosts, Member, Strikes, in_words, workers_of
+from mdgan.engine.server.hosts import Hosts, Member, Strikes, workers_of
 from mdgan.engine.settings import RunSettings
 from mdgan.messages import Kind, Message
 from mdgan.observe.attendance import Attendance
 from mdgan.observe.run_observer import RunObserver
+from mdgan.records.values import in_words
 from mdgan.transport.server_end import ServerTransport
 
 

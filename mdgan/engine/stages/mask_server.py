@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.server.engine import AllWorkersLost, Engine
-from mdgan.engine.server.hosts import Hosts, in_words
+from mdgan.engine.server.hosts import Hosts
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.stages.contract import AskedHosts, ServerPath
 from mdgan.engine.stages.mask import (
@@ -50,6 +50,7 @@ from mdgan.privacy.masks import (
 )
 from mdgan.privacy.secure_settings import LEAST_PARTIES
 from mdgan.privacy.spoilers import SpoilerSearch, UsualSums
+from mdgan.records.values import in_words
 
 _MOST_VAIN, _MOST_VAIN_IN_SEARCH = 3, 30
 

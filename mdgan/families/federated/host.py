@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from mdgan.engine.host.loop import HostFailed
-from mdgan.engine.parts import HostHandler, HostPart, NothingKept
+from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.errors import BadInput
-from mdgan.families.contract import HostNeeds
+from mdgan.families.contract import HostNeeds, NothingKept
 from mdgan.families.federated.averaging import check_weights
 from mdgan.families.federated.concurrency import SlotCount
 from mdgan.families.federated.fl_gan import Client, LocalTraining

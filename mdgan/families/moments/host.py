@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from mdgan.data.shard import Shard
-from mdgan.engine.parts import HostHandler, HostPart, NothingKept
+from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.errors import BadInput
-from mdgan.families.contract import HostNeeds
+from mdgan.families.contract import HostNeeds, NothingKept
 from mdgan.families.moments.features import SampleFeatures
 from mdgan.families.moments.settings import MomentsSettings
 from mdgan.gan.labels import Samples
