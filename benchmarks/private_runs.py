@@ -17,8 +17,8 @@ from typing import NamedTuple
 import click
 
 from benchmarks.training import Case, measure
-from mdgan.engine.settings import LEAST_PARTIES
 from mdgan.gan.local_gan import resolve_kappa
+from mdgan.privacy.secure_settings import LEAST_PARTIES
 from mdgan.records.recorded_run import RecordedRun
 
 MODELS = {

@@ -29,8 +29,6 @@ from mdgan.data import dataset_file
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.partition import partition
 from mdgan.data.shard import Shard
-from mdgan.engine.host.describing import describe_all
-from mdgan.engine.scorer import score_generator
 from mdgan.engine.server.hosts import Strikes
 from mdgan.engine.stages.screen import Screening
 from mdgan.families.mdgan.aggregation import Aggregation
@@ -43,6 +41,8 @@ from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.metrics.chosen import cached_classifier
+from mdgan.metrics.generated import score_generator
+from mdgan.metrics.real_statistics import describe_all
 
 NUM_WORKERS = 10
 NUM_HOSTILE = 3

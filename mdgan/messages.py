@@ -181,6 +181,16 @@ def adopt_sealed(
     return Message(Kind.ADOPT, iteration, about, state.tensors)
 
 
+def counts(iteration: int, counted: Tensor) -> Message:
+    """Host → server: the counts of all its workers, int64."""
+    return Message(Kind.COUNTS, iteration, tensors={"counts": counted})
+
+
+def learnt(iteration: int, counted: Tensor) -> Message:
+    """Server → host, and → scorer: the counts of all sites, float64."""
+    return Message(Kind.LEARNT, iteration, tensors={"counts": counted})
+
+
 def leave(iteration: int) -> Message:
     """Host → server: this host was asked to stop and has sent its last answer."""
     return Message(Kind.LEAVE, iteration)

@@ -4,7 +4,7 @@ In MD-GAN that is feedback, in the federated algorithms both models. A host that
 workers may add their tensors up before it sends them, where the algorithm needs only sums.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -68,19 +68,6 @@ class Answers:
         """J_disc and J_gen of every worker that answered, float32 [N, 2], in increasing worker."""
         losses = [self.losses[worker] for worker in sorted(self.losses)]
         return torch.stack(losses) if losses else torch.empty(0, 2)
-
-    def of(self, workers: Collection[int]) -> "Answers":
-        """Those of some workers; a sum is theirs if all its parts are."""
-        return Answers(
-            {n: answer for n, answer in self.singles.items() if n in workers},
-            [part for part in self.sums if set(part.workers) <= set(workers)],
-            {n: loss for n, loss in self.losses.items() if n in workers},
-            {
-                name: {n: t for n, t in rows.items() if n in workers}
-                for name, rows in self.beside.items()
-            },
-            self.hosts,
-        )
 
     def drop(self, worker: int) -> None:
         """Forgets a worker's answer, and those that were added up with it."""

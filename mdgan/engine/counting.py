@@ -16,16 +16,6 @@ def counts_form(num_counts: int) -> AnswerForm:
     return AnswerForm(Kind.COUNTS, (num_counts,), arithmetic=_WHOLE)
 
 
-def counts_message(iteration: int, counts: Tensor) -> Message:
-    """Host → server: the counts of all its workers, int64."""
-    return Message(Kind.COUNTS, iteration, tensors={"counts": counts})
-
-
-def learnt_message(iteration: int, counts: Tensor) -> Message:
-    """Server → host, and → scorer: the counts of all sites, float64."""
-    return Message(Kind.LEARNT, iteration, tensors={"counts": counts})
-
-
 def read_counts(message: Message, num_counts: int, *, noisy: bool) -> Tensor:
     """The counts that a host, perhaps a hostile one, has sent, float64.
 

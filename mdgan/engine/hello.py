@@ -8,6 +8,8 @@ import msgspec
 
 MOST_RANKS = (1 << 31) - 1
 """No rank is higher, and no worker has more samples."""
+MOST_CLASSES = 1000
+"""If the data set does not say that it has more; hosts may find groups themselves."""
 
 _Rank = Annotated[int, msgspec.Meta(le=MOST_RANKS)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_RANKS)]

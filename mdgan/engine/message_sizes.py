@@ -13,12 +13,10 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from torch import nn
-
-from mdgan.engine.stages.mask_arithmetic import SECRET_BYTES
-from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.optimizers import COUNTS, kept_by
+from mdgan.engine.hello import MOST_CLASSES
+from mdgan.gan.optimizers import COPIES, COUNTS, Network, kept_by, training_bytes
 from mdgan.messages import Kind
+from mdgan.privacy.masks import SECRET_BYTES
 from mdgan.transport.frames import Most
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -28,9 +26,8 @@ _OF_A_WORKER_BYTES = _KIB
 _OF_A_TENSOR_BYTES = 512
 """What a tensor may add beside its elements: name and shape in JSON, and padding."""
 _SPANS = Most(_MIB, _MIB, a_second=2.0)
+"""Enough for `observe.tracer.MOST_SPANS`, which a host tells once a second."""
 _HELLO_BYTES, _OF_A_RANK_BYTES = 4 * _KIB, 64
-_CLASSES = 1000
-"""As many at least may be told of: hosts may find groups themselves."""
 _OF_A_CLASS_BYTES = 12
 _QUESTIONS: Mapping[str, str] = {
     Kind.REAL: Kind.EXTRACTOR,
@@ -39,20 +36,14 @@ _QUESTIONS: Mapping[str, str] = {
 """What the server asks for a kind of message; others may answer anything that it sends."""
 _UNASKED = {Kind.READY, Kind.LEAVE, Kind.SPENT, Kind.STATE}
 """What a host may say once by itself, as it comes or goes."""
-"""Enough for `observe.tracer.MOST_SPANS`, which a host tells once a second."""
 _KEYS_BYTES = 64 * _MIB
 _OF_A_SHARE_BYTES = 256
 """What a host's shares have beside them: what seals them, its number, a code."""
 _REAL_BYTES = 256 * _MIB
 _EXTRACTOR_BYTES = 1024 * _MIB
 _RANDOM_STATES_BYTES = 64 * _KIB
-_COPIES = 2
-"""Weights and gradients; what the optimizer keeps comes on top."""
 _MARGIN = 1.1
 _OF_A_COUNT_BYTES = 8
-
-Network = tuple[nn.Module, Policy]
-"""A model, and how it is optimized."""
 
 Limits = Callable[[int], Mapping[str, int]]
 """From a number of workers to the kinds of message, each with the most bytes of its body."""
@@ -94,16 +85,6 @@ def shares_bytes(num_workers: int, *, is_secure: bool) -> int:
     return int(is_secure) * (_MIB + most * (SECRET_BYTES * most + _OF_A_SHARE_BYTES))
 
 
-def training_bytes(*networks: Network) -> int:
-    """What models in training take: weights, gradients, what their optimizers keep, buffers."""
-    total = 0
-    for model, policy in networks:
-        copies = _COPIES + len(kept_by(policy).moments)
-        total += copies * sum(p.nbytes for p in model.parameters())
-        total += sum(b.nbytes for b in model.buffers())
-    return total
-
-
 def state_bytes(*networks: Network) -> int:
     """The most bytes that models, their optimizers and their names take in a message."""
     total = 0
@@ -117,7 +98,7 @@ def names_bytes(*networks: Network) -> int:
     num_tensors = 0
     for model, policy in networks:
         kept, num_parameters = kept_by(policy), len(list(model.parameters()))
-        copies = _COPIES + len(kept.moments) + len(kept.numbers)
+        copies = COPIES + len(kept.moments) + len(kept.numbers)
         num_tensors += copies * num_parameters + len(list(model.buffers())) + len(COUNTS)
     return _OF_A_TENSOR_BYTES * num_tensors
 
@@ -143,7 +124,7 @@ def from_host(sizes: MessageSizes, num_workers: int) -> dict[str, Most]:
 
 def hello_bytes(identity: Mapping[str, Any], num_classes: int | None, num_ranks: int) -> int:
     """The most that a host of so many ranks says of itself, with what must be equal on all."""
-    counts = _OF_A_CLASS_BYTES * max(num_classes or 0, _CLASSES)
+    counts = _OF_A_CLASS_BYTES * max(num_classes or 0, MOST_CLASSES)
     return _HELLO_BYTES + len(json.dumps(identity)) + num_ranks * (_OF_A_RANK_BYTES + counts)
 
 

@@ -203,20 +203,6 @@ class Learner(Protocol):
         """
 
 
-class NothingKept:
-    """A `Learner` that has nothing to keep."""
-
-    def state(self) -> dict[str, Tensor]:
-        """Empty."""
-        return {}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Takes nothing, or raises `KeyError`."""
-        if state:
-            raise KeyError(f"tensors that do not fit: {sorted(state)[:3]}")
-        return True
-
-
 class HostPart(ABC):
     """The workers' share of an algorithm, for all workers of one host.
 

@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,65 +15,34 @@ import torch
 from torch import Tensor, nn
 
 from mdgan import messages
-from mdgan.data.shard import Shard
 from mdgan.engine.channel import Channel
 from mdgan.engine.counting import read_learnt
-from mdgan.engine.host.describing import describe_all
 from mdgan.errors import BadInput
-from mdgan.gan.labels import even_labels, label_counts, num_classes_of
-from mdgan.gan.sampling import draw_samples, sample_pieces
+from mdgan.gan.sampling import draw_samples
 from mdgan.messages import Kind, Message
 from mdgan.metrics.chosen import pack
-from mdgan.metrics.extractor import Extractor, Features, gather
+from mdgan.metrics.extractor import Extractor, Features
+from mdgan.metrics.generated import judge_generator, judged_record, score_generator
 from mdgan.metrics.neighbours import nearest
+from mdgan.metrics.real_samples import RealSamples
 from mdgan.metrics.real_statistics import RealStatistics
-from mdgan.metrics.scores import Scores, score
 from mdgan.observe.tracer import memory_bytes
-from mdgan.records.run_directory import FIGURES_FILE, NEIGHBOURS_FILE, RunDirectory
-from mdgan.samples.contract import HeldOut, Judge, SampleKind, Verdict
+from mdgan.records.run_directory import (
+    EXTRACTOR_FILE,
+    FIGURES_FILE,
+    NEIGHBOURS_FILE,
+    REAL_FILE,
+    RunDirectory,
+)
+from mdgan.samples.contract import Judge
 from mdgan.storage.whole_file import exit_between_files, write_whole
 from mdgan.transport.until import Inbox
 
 _log = logging.getLogger(__name__)
 
-EXTRACTOR_FILE = "extractor.safetensors"
-"""In the run's folder: the network that the scores are made of, so that others can use the same."""
-
-REAL_FILE = "real.safetensors"
-"""In the run's folder: the sums over the features of all real samples."""
-
 _NEAR_SAMPLES, _SHOWN_SAMPLES = 256, 10
 _FOREVER = 1e9
 _FILE_SECONDS = 2.0  # to finish a file in when training is over
-
-
-@dataclass(frozen=True)
-class RealSamples:
-    """What generators are compared with, as far as it is here.
-
-    Attributes:
-        make_extractor: finds or trains the network; raises BadInput if it cannot.
-        held_out: the features of samples that the server may hold, if there are any.
-        kind: of the samples; the server says what all sites have learnt of it.
-        held_out_images: reads held-out samples by their places, float32 [n, *shape].
-        held_out_samples: reads all of them, for a kind of sample that judges by itself.
-        real_is_held_out: whether held-out samples stand for all real ones.
-        shards: described here rather than by hosts, where there are none.
-    """
-
-    make_extractor: Callable[[], Extractor]
-    held_out: Callable[[Extractor], Features | None]
-    held_out_images: Callable[[Tensor], Tensor]
-    held_out_samples: Callable[[], HeldOut | None]
-    kind: SampleKind
-    real_is_held_out: bool = False
-    shards: Sequence[Shard] = ()
-
-    def describe(self, extractor: Extractor, held_out: Features | None) -> RealStatistics | None:
-        """The statistics of all real samples; None if hosts describe them."""
-        if self.real_is_held_out:
-            return describe_held_out(held_out, extractor)
-        return describe_all(self.shards, extractor) if self.shards else None
 
 
 class Scorer:
@@ -217,72 +185,3 @@ class Scorer:
             png = self._samples.kind.png(pairs, _SHOWN_SAMPLES)
             write_whole(self._run.path / NEIGHBOURS_FILE, png)
         return {"n": len(held_out), "generated": found.generated, "real": found.real}
-
-
-def describe_held_out(held_out: Features | None, extractor: Extractor) -> RealStatistics:
-    """The statistics of the samples that the server may hold."""
-    if held_out is None:
-        raise BadInput(
-            "workers tell nothing of their samples, and the server holds none; give --held-out "
-            "FOLDER, or --dp-disclose features"
-        )
-    real = RealStatistics.empty(extractor)
-    real.add(held_out, 0)
-    return real
-
-
-def score_generator(
-    generator: nn.Module,
-    extractor: Extractor,
-    real: RealStatistics,
-    held_out: Features | None,
-    *,
-    z_dim: int,
-    num_samples: int,
-    seed: int,
-    held: Iterable[Sequence[int]] = (),
-) -> Scores:
-    """Generates samples and scores them.
-
-    Args:
-        held: by worker, the samples of each class that it holds, if a conditional generator is to
-            make classes as often; else it makes all equally often.
-    """
-    num_classes, labels = num_classes_of(generator), _labels(generator, num_samples, held)
-    pieces = sample_pieces(generator, num_samples, z_dim, seed, labels)
-    features = replace(gather(map(extractor, pieces)), labels=labels)
-    return score(features, real, held_out, extractor, seed, num_classes)
-
-
-def judge_generator(
-    generator: nn.Module,
-    judge: Judge,
-    *,
-    z_dim: int,
-    num_samples: int,
-    seed: int,
-    held: Iterable[Sequence[int]] = (),
-) -> Verdict:
-    """Generates samples and has their kind judge them; see `score_generator`."""
-    labels = _labels(generator, num_samples, held)
-    pieces = sample_pieces(generator, num_samples, z_dim, seed, labels)
-    return judge(torch.cat([*pieces]), labels)
-
-
-def judged_record(found: Verdict, num_samples: int) -> dict[str, Any]:
-    """A judgement as JSON values, as `Scores.as_record`."""
-    return {
-        "n": num_samples,
-        "n_held_out": found.num_held_out,
-        "scores": found.scores,
-        "left_out": found.left_out,
-        "warnings": [],
-        "real": found.real,
-    }
-
-
-def _labels(generator: nn.Module, num_samples: int, held: Iterable[Sequence[int]]) -> Tensor | None:
-    num_classes = num_classes_of(generator)
-    if num_classes is None:
-        return None
-    return even_labels(label_counts(num_classes, held), num_samples)

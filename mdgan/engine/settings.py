@@ -9,6 +9,7 @@ from mdgan.gan.settings import TrainingSettings
 from mdgan.metrics.settings import ScoreSettings
 from mdgan.models.settings import ModelSettings
 from mdgan.observe.settings import RecordSettings
+from mdgan.privacy.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
 from mdgan.privacy.settings import BESIDE_PRIVACY, PrivacySettings
 from mdgan.settings.declare import (
     Settings,
@@ -18,11 +19,10 @@ from mdgan.settings.declare import (
     section,
     setting,
     shortest,
-    switch,
     text,
     whole,
 )
-from mdgan.settings.excludes import Condition, Excludes
+from mdgan.storage.settings import CheckpointSettings
 
 _MOST_RANKS = 100_000
 _DEADLINE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(x?)")
@@ -57,42 +57,6 @@ def num_participants(fraction: float, num_workers: int) -> int:
     return min(num_workers, max(1, round(fraction * num_workers)))
 
 
-LEAST_PARTIES = 3
-"""Of two hosts, each could take its own part off the sum and have the other's."""
-
-
-def threshold(num_hosts: int) -> int:
-    """t: so many of a sum's hosts are needed to take its masks off.
-
-    ⌊2n/3⌋ + 1 (Bonawitz et al. 2017, section 6.2): against a server that lies, and fewer than a
-    third of the hosts that work together with it.
-    """
-    return 2 * num_hosts // 3 + 1
-
-
-def summed(what: str | Condition) -> Excludes:
-    """The row of settings that need single answers."""
-    return Excludes(
-        "secure_aggregation",
-        what,
-        "with {when} the server sees sums alone, of all workers that were asked; leave out one of "
-        "the two",
-    )
-
-
-class SecureSumSettings(Settings, group="privacy"):
-    """The settings of algorithms that can do with sums of answers."""
-
-    secure_aggregation: bool = setting(
-        False,
-        "The server learns only sums of what three hosts or more answer: hosts mask their "
-        "answers, and two thirds of them take the masks off the sum. Nor can it refuse what a "
-        "single worker answers.",
-        switch(),
-        is_usual=True,
-    )
-
-
 class FaultSettings(Settings, group="faults"):
     """What becomes of workers that are late, or answer nonsense."""
 
@@ -117,26 +81,6 @@ class FaultSettings(Settings, group="faults"):
         "Unusable answers, or messages without sense, after which a worker is shut out.",
         whole(1),
         metavar="N",
-        has_flag=False,
-    )
-
-
-class CheckpointSettings(Settings, group="faults"):
-    """How often the state of a run is saved, and where."""
-
-    checkpoint_interval: int = own_setting(
-        500,
-        "Iterations between two checkpoints; there is one at the end, too. 0 for none at all.",
-        whole(0, otherwise="must be 0 or more"),
-        metavar="N",
-    )
-    checkpoint_keep: int = own_setting(
-        2, "Number of checkpoints to keep.", whole(1), metavar="K", has_flag=False
-    )
-    checkpoint_to_server: bool = own_setting(
-        False,
-        "Workers send their state to rank 0 instead of writing it themselves.",
-        switch(),
         has_flag=False,
     )
 

@@ -15,10 +15,10 @@ from mdgan.settings.declare import one_of, setting
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from mdgan.data.client_shards import ClientShards
     from mdgan.data.shard import Shard
-    from mdgan.engine.common_memory import CommonMemory
     from mdgan.engine.host_keys import HostKeys
     from mdgan.engine.message_sizes import MessageSizes
     from mdgan.engine.parts import HostPart, ServerPart
@@ -91,14 +91,14 @@ class ServerNeeds(Generic[S]):
 
     Attributes:
         shards: data of no host, or of placed clients.
-        memory: what the server shares with hosts, if the algorithm has use for it here.
+        memory: what the server shares with hosts; see `Builder.common_memory`.
     """
 
     settings: S
     models: "Models"
     device: "torch.device"
     shards: "Mapping[int, Shard]" = field(default_factory=dict)
-    memory: "CommonMemory | None" = None
+    memory: Any = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class HostNeeds(Generic[S]):
         budgets: what the samples of the workers may spend, by rank; empty without noise.
         account: of the workers' samples, where the server adds the noise.
         least_parties: how many hosts' answers a sum must have, as the user of this machine says.
-        memory: what this host shares with others, if the algorithm has use for it here.
+        memory: what this host shares with others; see `Builder.common_memory`.
     """
 
     settings: S
@@ -130,7 +130,21 @@ class HostNeeds(Generic[S]):
     account: "ClientsAccount | None" = None
     keys: "HostKeys | None" = None
     least_parties: int = 0
-    memory: "CommonMemory | None" = None
+    memory: Any = None
+
+
+class NothingKept:
+    """What a host keeps for a worker (see `Learner`) that has nothing to keep."""
+
+    def state(self) -> "dict[str, Tensor]":
+        """Empty."""
+        return {}
+
+    def load_state(self, state: "Mapping[str, Tensor]") -> bool:
+        """Takes nothing, or raises `KeyError`."""
+        if state:
+            raise KeyError(f"tensors that do not fit: {sorted(state)[:3]}")
+        return True
 
 
 @dataclass(frozen=True)
@@ -251,12 +265,18 @@ class Builder(ABC, Generic[S]):
         """A host's part, if there are hosts."""
         raise TypeError(f"{type(self).__name__} has no hosts: {needs.settings.algorithm}")
 
-    def memory_bytes(
+    def common_memory(
         self, settings: S, models: "Models", hosts: "Mapping[int, Sequence[int]]"
-    ) -> int:
-        """How much memory some hosts, each with its workers, would share with the server."""
+    ) -> Any:
+        """What some hosts, each with its workers, share with the server; None if nothing.
+
+        It is made before their processes are forked, and given to all of them.
+
+        Raises:
+            OSError: the system has nothing of the kind.
+        """
         del settings, models, hosts
-        return 0
+        return None
 
     @abstractmethod
     def message_sizes(self, settings: S, models: "Models") -> "MessageSizes":

@@ -22,6 +22,10 @@ SLOW = "slow_params"
 MakeOptimizer = Callable[..., torch.optim.Optimizer]
 """Called with the parameters, `lr`, `betas`, `weight_decay`, and `eps` if the user gave one."""
 
+Network = tuple[nn.Module, Policy]
+"""A model, and how it is optimized."""
+COPIES = 2
+"""Weights and gradients; what the optimizer keeps comes on top."""
 _STEPS = 7
 """Enough for what begins late, such as the end of a short window."""
 
@@ -73,6 +77,16 @@ def kept_by(policy: Policy) -> Kept:
     if is_known and kept.moments == MOMENTUM and not policy.betas[0]:
         kept = kept._replace(moments=())
     return kept._replace(moments=(*kept.moments, SLOW)) if policy.looks_ahead else kept
+
+
+def training_bytes(*networks: Network) -> int:
+    """What models in training take: weights, gradients, what their optimizers keep, buffers."""
+    total = 0
+    for model, policy in networks:
+        copies = COPIES + len(kept_by(policy).moments)
+        total += copies * sum(p.nbytes for p in model.parameters())
+        total += sum(b.nbytes for b in model.buffers())
+    return total
 
 
 def make_optimizer(model: nn.Module, policy: Policy) -> torch.optim.Optimizer:

@@ -13,15 +13,6 @@ from typing import Any
 import torch
 
 from mdgan.data.shard import Shard
-from mdgan.engine.host.describing import describe_all
-from mdgan.engine.scorer import (
-    EXTRACTOR_FILE,
-    REAL_FILE,
-    describe_held_out,
-    judge_generator,
-    judged_record,
-    score_generator,
-)
 from mdgan.engine.settings import RunSettings
 from mdgan.families import registry
 from mdgan.gan.randomness import generator_for
@@ -38,11 +29,12 @@ from mdgan.metrics.chosen import (
     unpack,
 )
 from mdgan.metrics.extractor import Extractor, Features
-from mdgan.metrics.real_statistics import RealStatistics
+from mdgan.metrics.generated import judge_generator, judged_record, score_generator
+from mdgan.metrics.real_statistics import RealStatistics, describe_all, describe_held_out
 from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import ScoresRow, typed
-from mdgan.records.run_directory import AVERAGE_FILE
+from mdgan.records.run_directory import AVERAGE_FILE, EXTRACTOR_FILE, REAL_FILE
 from mdgan.records.score_names import SCORE_NAMES
 from mdgan.records.values import said_left_out
 

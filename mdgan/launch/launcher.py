@@ -20,7 +20,6 @@ from math import inf
 from pathlib import Path
 from typing import NoReturn
 
-from mdgan.engine.common_memory import CommonMemory
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.errors import BadInput, Interrupted, NotSaved, cannot_write, cause_of, is_of_disk
@@ -372,7 +371,7 @@ def _serve_from(
     prepared: Prepared,
     claimed: Claim,
     places: Sequence[str],
-    memory: CommonMemory | None,
+    memory: object,
 ) -> None:
     """Runs the server; its sockets go with it, as the launcher may have been killed by then."""
     try:
@@ -381,17 +380,14 @@ def _serve_from(
         shutil.rmtree(sockets.folder, ignore_errors=True)
 
 
-def _common_memory(prepared: Prepared) -> CommonMemory | None:
+def _common_memory(prepared: Prepared) -> object:
     """What all ranks share that are forked here, if their algorithm has use for it."""
     on_cpus = resolve_device(prepared.launch.device, 0).type == "cpu"
     if not (prepared.ranks.complete and on_cpus and hasattr(os, "pidfd_open")):
         return None
     hosts = {workers[0]: workers for workers in prepared.ranks.hosts}
-    num_bytes = prepared.builder.memory_bytes(prepared.settings, prepared.models, hosts)
-    if not num_bytes:
-        return None
     try:
-        return CommonMemory(num_bytes, hosts)
+        return prepared.builder.common_memory(prepared.settings, prepared.models, hosts)
     except OSError as error:
         _log.warning("processes cannot share memory here (%s); they send messages", error)
         return None

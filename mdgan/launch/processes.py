@@ -15,18 +15,16 @@ from typing import Any
 
 import torch
 
-from mdgan.engine.common_memory import CommonMemory
 from mdgan.engine.hello import make_hello
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.encoding import HostEncoding
 from mdgan.engine.host.loop import Connect, Host, HostFailed, ServerLost
-from mdgan.engine.host.spending import Spending
-from mdgan.engine.host.telling import HostReports, Teller
+from mdgan.engine.host.telling import HostReports
 from mdgan.engine.host_keys import HostKeys
 from mdgan.engine.parts import Trainer
 from mdgan.engine.server.admission import Admission
-from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
+from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.engine.server.encoding import ServerEncoding
 from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.engine.server.loop import Server
@@ -58,7 +56,9 @@ from mdgan.launch.requirements import least_parties
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.metrics.chosen import own_file
 from mdgan.observe.profiler import Profiler
+from mdgan.observe.teller import Teller
 from mdgan.observe.tracer import Tracer, traced_every
+from mdgan.privacy.spending import Spending
 from mdgan.settings.machine import num_cores
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.timeouts import Timeouts
@@ -81,7 +81,7 @@ def run_host(
     sockets: Sockets | None,
     process_here: int,
     run: Path | None = None,
-    memory: CommonMemory | None = None,
+    memory: object = None,
 ) -> None:
     """Runs a host over the network.
 
@@ -134,7 +134,7 @@ def make_host(
     *,
     own_process: bool,
     teller: Teller | None = None,
-    memory: CommonMemory | None = None,
+    memory: object = None,
 ) -> Host:
     """Builds the workers first, so that a host that joins is ready to answer.
 
@@ -233,7 +233,7 @@ def run_server(
     prepared: Prepared,
     claimed: Claim,
     places: Sequence[str],
-    memory: CommonMemory | None = None,
+    memory: object = None,
 ) -> None:
     """Runs rank 0 over the network; with memory that it shares with hosts of this machine."""
     with scoring_process(prepared, claimed.run) as scorer:
@@ -268,7 +268,7 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
         prepared.launch.links.liveness_timeout,  # for a lost worker to come back to its rank
         0 if manifest is None else manifest.iteration,
         most_ranks(prepared.settings, prepared.launch),
-        None if manifest is None else whereabouts(manifest),
+        None if manifest is None else manifest.whereabouts(),
         prepared.credentials,
     )
     num_classes = prepared.dataset.num_classes or 0
@@ -291,7 +291,7 @@ def serve(
     scorer: ScorerLink,
     timeouts: Timeouts,
     device: torch.device,
-    memory: CommonMemory | None = None,
+    memory: object = None,
 ) -> None:
     """Runs the server over any transport."""
     on_stop_signals(transport.interrupt, scorer.abandon)

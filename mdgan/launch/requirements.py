@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from mdgan.engine.settings import LEAST_PARTIES, RunSettings, num_participants
+from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
+from mdgan.privacy.secure_settings import LEAST_PARTIES
 from mdgan.settings.declare import shortest
 
 FORMS = "dp, epsilon<=E, delta<=D, secure-aggregation, secure-aggregation>=N"

@@ -14,7 +14,7 @@ import torch
 
 from mdgan.data.partitioner import Partitioner
 from mdgan.engine.channel import Channel, ChannelClosed
-from mdgan.engine.scorer import RealSamples, Scorer
+from mdgan.engine.scorer import Scorer
 from mdgan.engine.server.scoring import ScorerLink
 from mdgan.errors import BadInput
 from mdgan.launch.prepare import Prepared
@@ -28,6 +28,7 @@ from mdgan.metrics.chosen import (
     open_held_out,
 )
 from mdgan.metrics.extractor import Extractor, Features
+from mdgan.metrics.real_samples import RealSamples
 from mdgan.records.run_directory import RunDirectory
 from mdgan.samples.contract import HeldOut
 

@@ -4,18 +4,20 @@ No sample leaves its worker. Sums over very few samples still tell much about th
 sample is that sample's features.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
 from mdgan.metrics.classes import class_histogram, score_from_sums
 from mdgan.metrics.distances import Moments
 from mdgan.metrics.extractor import Extractor, Features
 
 _HALVES = ("first", "second")
+_PIECE = 32
 
 
 class RealStatistics:
@@ -164,3 +166,37 @@ def halves_of(first_position: int, count: int) -> Tensor:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return torch.from_numpy(((z ^ (z >> np.uint64(31))) & np.uint64(1)).astype(np.int64))
+
+
+def added_up(shards: Mapping[int, Shard], extractor: Extractor) -> Iterator[RealStatistics]:
+    """The statistics of all shards, before the first piece of samples and after each.
+
+    Every worker counts positions from a number of its own. If all shards had equal positions and
+    held one class each, both halves of the data would hold the same share of every class.
+    """
+    total = RealStatistics.empty(extractor)
+    yield total
+    for worker, shard in shards.items():
+        position = worker << 32
+        for piece in shard.pieces(_PIECE):
+            total.add(extractor(piece), position)
+            position += len(piece)
+            yield total
+
+
+def describe_all(shards: Iterable[Shard], extractor: Extractor) -> RealStatistics:
+    """The statistics of several shards together, all at once."""
+    *_, total = added_up(dict(enumerate(shards, start=1)), extractor)
+    return total
+
+
+def describe_held_out(held_out: Features | None, extractor: Extractor) -> RealStatistics:
+    """The statistics of the samples that the server may hold."""
+    if held_out is None:
+        raise BadInput(
+            "workers tell nothing of their samples, and the server holds none; give --held-out "
+            "FOLDER, or --dp-disclose features"
+        )
+    real = RealStatistics.empty(extractor)
+    real.add(held_out, 0)
+    return real

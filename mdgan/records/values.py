@@ -129,3 +129,8 @@ def said_left_out(left_out: Mapping[str, str], names: Mapping[str, str] | None =
         if not name.endswith("_std"):  # goes with its score
             by_reason.setdefault(reason, []).append((names or {}).get(name, name))
     return [f"{', '.join(scores)} left out: {reason}" for reason, scores in by_reason.items()]
+
+
+def in_words(workers: Iterable[int]) -> str:
+    """`1, 2, 5`."""
+    return ", ".join(map(str, workers))

@@ -132,6 +132,17 @@ class Checkpoints:
                     return read_state(folder, stored)
         return None
 
+    def lend(self, before: int, iteration: int, files: Iterable[StoredFile]) -> None:
+        """Puts files of an earlier checkpoint into a later one, too."""
+        old, new = self.folder_of(before), self.folder_of(iteration)
+        for stored in files:
+            if old != new and (old / stored.name).exists():
+                (new / stored.name).unlink(missing_ok=True)
+                try:
+                    (new / stored.name).hardlink_to(old / stored.name)
+                except OSError:  # a file system without links
+                    shutil.copyfile(old / stored.name, new / stored.name)
+
     def prune_worker(self, worker: int, kept: Sequence[int], current: int) -> None:
         """Removes a worker's files of old checkpoints, on the worker's own machine.
 

@@ -50,6 +50,11 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         elsewhere = set(map(str, self.elsewhere))
         return [stored for owner, stored in self.files.items() if owner not in elsewhere]
 
+    def whereabouts(self) -> dict[str, Any]:
+        """What hosts need to find their own files of the checkpoint: JSON values."""
+        files = {name: stored.as_record() for name, stored in self.files.items()}
+        return {"iteration": self.iteration, "files": files}
+
     def as_bytes(self) -> bytes:
         """The manifest's file: one JSON object with a checksum of its own.
 

@@ -77,7 +77,7 @@ class GrpcHostTransport(HostTransport):
             said["listens"] = self._service.serve(parcels_at, identity, timeouts)
         self._outbox = Outbox()
         self._outbox.put(encode(Message(Kind.HELLO, 0, said)))
-        self._plain: PlainSocket | None = None
+        self._way: Outbox | PlainSocket = self._outbox  # to the server
         self._over = threading.Event()
         self._channel = open_channel(place, identity, SERVER_NAME, timeouts)
         take_part: Any = self._channel.stream_stream(TAKE_PART, None, Piece.FromString)
@@ -102,11 +102,6 @@ class GrpcHostTransport(HostTransport):
         self._way.end()
         self._parcels.leave(self.host, self._timeouts.farewell)
         self._end(self._timeouts.farewell)
-
-    @property
-    def _way(self) -> Outbox | PlainSocket:
-        """To the server."""
-        return self._plain or self._outbox
 
     def _end(self, grace_seconds: float) -> None:
         self._way.end()
@@ -143,7 +138,7 @@ class GrpcHostTransport(HostTransport):
         welcome = dict(decode(frame).fields)
         coming = frames_of(self._call, self._accepts)
         if (door := welcome.pop("door", None)) is not None:
-            self._plain = plain = knock(place, door, self._timeouts.link)
+            self._way = plain = knock(place, door, self._timeouts.link)
             threading.Thread(target=plain.send_waiting, name="writer", daemon=True).start()
             self._call.add_done_callback(self._cut)
             coming = plain.frames(self._accepts)

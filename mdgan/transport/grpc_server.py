@@ -232,7 +232,8 @@ class GrpcServerTransport(ServerTransport):
         if not peer.startswith("unix:"):
             outbox.put(encode(Message(Kind.WELCOME, 0, welcome)))
         else:
-            with contextlib.closing(self._door()) as door:
+            (place,) = [place for place in self.places if place.startswith("unix:")]
+            with contextlib.closing(Door(place, next(self._doors))) as door:
                 welcome["door"] = door.told
                 yield from encode(Message(Kind.WELCOME, 0, welcome)).pieces
                 outbox = self._taken(door, context)
@@ -274,7 +275,7 @@ class GrpcServerTransport(ServerTransport):
         parcels: Mapping[str, Most],
     ) -> None:
         """Takes in what a host sends, until it says goodbye or is gone."""
-        reason, lied = "it said goodbye", False
+        reason, lied = "", False
         expected = {**accepts, **parcels}
         most_bytes = max((most.body_bytes for most in parcels.values()), default=0)
         if parcels:
@@ -292,22 +293,15 @@ class GrpcServerTransport(ServerTransport):
                 else:
                     self.await_room(guest)
                     self.take_in(guest, frame)
-            if stream.is_gone():
-                reason = self._why_gone(guest)
-        except CutOff:
-            reason = self._why_gone(guest)
+            if not stream.is_gone():
+                reason = "it said goodbye"
+        except (CutOff, grpc.RpcError):
+            pass
         except WireError as error:
-            lied = not stream.is_gone()
-            reason = str(error) if lied else self._why_gone(guest)
-        except grpc.RpcError:
-            reason = self._why_gone(guest)
-        self.lose(guest, reason, lied=lied)
+            if lied := not stream.is_gone():
+                reason = str(error)
+        self.lose(guest, reason or self._why_gone(guest, stream), lied=lied)
         stream.end()
-
-    def _door(self) -> Door:
-        """Where a host of this machine connects for messages."""
-        (place,) = [place for place in self.places if place.startswith("unix:")]
-        return Door(place, next(self._doors))
 
     def _taken(self, door: Door, context: grpc.ServicerContext) -> PlainSocket:
         """The connection of a host that has been told of a door; ends the call without one."""
@@ -320,12 +314,11 @@ class GrpcServerTransport(ServerTransport):
             self.tell_refused(caller.as_visitor("join"), f"{caller.shown}: {error}")
             context.abort(grpc.StatusCode.CANCELLED, str(error))
 
-    def _why_gone(self, guest: Guest) -> str:
+    def _why_gone(self, guest: Guest, stream: _Stream) -> str:
         """Why a host's connection is gone, which gRPC does not tell the server's end of a call."""
-        stream, limit = guest.line, self._timeouts.liveness
-        if isinstance(stream, _Stream) and (why := self._guard.why_outdated(stream.caller)):
+        if why := self._guard.why_outdated(stream.caller):
             return why
-        closed = "its connection closed"
+        closed, limit = "its connection closed", self._timeouts.liveness
         if time.monotonic() - guest.heard < limit / 2:
             return closed
         return f"{closed}, or it was silent for {limit:g} s"

@@ -37,6 +37,7 @@ class HostTransport(ABC):
         clock_offset_seconds: what to add to this machine's monotonic clock to get the server's.
         welcome: what the server told when it let this host in.
         own_address: of this machine, where the server and other hosts can reach it besides.
+        is_over: whether nothing goes either way any more.
     """
 
     def __init__(self, host: int, swap_seconds: float) -> None:
@@ -47,18 +48,13 @@ class HostTransport(ABC):
         self.own_address = LOOPBACK
         self.welcome: Mapping[str, Any] = {}
         self.host = host
+        self.is_over = False
         self._inbox: Inbox[HostEvent] = Inbox()
-        self._ended = False
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing goes either way any more."""
-        return self._ended
 
     def send(self, message: Message) -> int:
         """Sends to the server without waiting for arrival; returns the bytes, 0 if it is gone."""
         frame = encode(message)
-        if self._ended or not self._put(frame):
+        if self.is_over or not self._put(frame):
             return 0
         self.traffic.sent[frame.kind] += len(frame.body)
         return len(frame.body)
@@ -130,8 +126,8 @@ class HostTransport(ABC):
 
     def lose_server(self, reason: str) -> None:
         """Nothing goes either way any more."""
-        if not self._ended:
-            self._ended = True
+        if not self.is_over:
+            self.is_over = True
             self._inbox.put(Lost(SERVER, reason))
 
     def _try(

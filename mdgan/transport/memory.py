@@ -46,16 +46,16 @@ class MemoryHostTransport(HostTransport):
 
     def close(self) -> None:
         """Tells the server that this host is gone, unless it knows; laid-out parcels stay."""
-        if not self._ended:
-            self._ended = True
+        if not self.is_over:
+            self.is_over = True
             self._network.server.lose(self.guest, "it said goodbye")
         self._network.server.parcels.leave(self.host)
 
     def put(self, frame: Frame) -> bool:
         """The server sends."""
-        if not self._ended:
+        if not self.is_over:
             self.take_in(frame)
-        return not self._ended
+        return not self.is_over
 
     def end(self) -> None:
         """The server says goodbye."""

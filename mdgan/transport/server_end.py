@@ -32,7 +32,6 @@ _OF_AN_OWNER_BYTES = 1 << 26
 """What may wait to be taken of the hosts of one owner; then the server reads no further."""
 _OF_ALL_BYTES = 1 << 28
 """What may wait beside one message of each host."""
-_SAME_VERSION = "use the same version of mdgan everywhere"
 
 
 class Line(Protocol):
@@ -271,11 +270,9 @@ class ServerTransport:
                 self._inbox.put((Lost(guest.host, reason, lied), guest, 0))
 
     def _decided(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
-        purpose, host = hello.get("purpose"), hello.get("host")
-        if purpose not in ("join", "ask", "watch"):
-            return f"its hello is malformed; {_SAME_VERSION}"
-        if purpose == "join" and (type(host) is not int or host < 1):
-            return f"its hello names no host; {_SAME_VERSION}"
+        host = hello.get("host")
+        if hello.get("purpose") == "join" and (type(host) is not int or host < 1):
+            return "its hello names no host; use the same version of mdgan everywhere"
         if self._closing:
             return "the server is about to end"
         return self._admit(hello)

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.host_keys import HostKeys
-from mdgan.engine.stages.mask_arithmetic import Mask, put_together, sign_between, without_masks
 from mdgan.families.federated.messages import ROUND
 from mdgan.families.mdgan.messages import BATCHES, COPIED, DISCRIMINATORS, FEEDBACK, SWAP
 from mdgan.gan.exact_sum import STEPS_PER_UNIT
 from mdgan.messages import Kind, Message, adopt
+from mdgan.privacy.masks import Mask, put_together, sign_between, without_masks
 from tests.hostile.lying_server import ALL, LyingServer, lying_run
 from tests.processes import ended_well, read_events
 from tests.unit.credentials.test_signing import AUTHORITY, issued

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mdgan.engine.server import timelines
 from mdgan.inspect.chrome_trace import write_chrome_trace
 from mdgan.messages import Kind, Message
+from mdgan.observe import timelines
 from mdgan.observe.tracer import MOST_SPANS
 from mdgan.records.recorded_run import RecordedRun
 from tests.hostile.bench import RANK, Hostile, hostile_run, with_fields

@@ -6,7 +6,7 @@ nothing, the server learns in words that name no file; the host's own log has th
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -16,23 +16,15 @@ from mdgan import messages
 from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
 from mdgan.messages import Message
-from mdgan.metrics.chosen import CLASSIFIER, unpack
-from mdgan.metrics.classifier import RANDOM
-from mdgan.metrics.extractor import Extractor
-from mdgan.metrics.real_statistics import RealStatistics
+from mdgan.metrics.chosen import unpack
+from mdgan.metrics.disclosure import Withheld, check_enough
+from mdgan.metrics.real_statistics import added_up
 
 _log = logging.getLogger(__name__)
 
-_PIECE = 32
 _MOST_NETWORKS = 2
 """The server's, and that of a server that takes over on a machine of another kind."""
-_LEAST_IN_A_HALF = 32
-"""Sums over few samples are almost samples."""
 _SEE_LOG = "its own log says why"
-
-
-class Withheld(BadInput):
-    """This host keeps to itself what it was asked for; the text names no file."""
 
 
 class Describer:
@@ -99,47 +91,3 @@ class Describer:
         if not self._server_is_here:
             check_enough(total, extractor)
         yield total.tensors()
-
-
-def check_enough(total: RealStatistics, extractor: Extractor) -> None:
-    """Checks that sums over a host's samples hide each of them among others.
-
-    From Σffᵀ of no more samples than features, all features can be computed up to a rotation, and
-    of any picture it can be told whether it is among the samples. Where the server has made the
-    network, features may be pixels. (Of a network that this machine agreed to, the user knows what
-    it tells.) A half without samples tells nothing.
-
-    Raises:
-        Withheld: there are too few samples in one half.
-    """
-    least = _LEAST_IN_A_HALF
-    if extractor.kind in (CLASSIFIER, RANDOM):
-        least = max(least, extractor.num_features + 1, extractor.num_classes + 1)
-    fewest = min((half.num_samples for half in total.halves if half.num_samples), default=least)
-    if fewest < least:
-        raise Withheld(
-            f"a half of its samples has {fewest}, and sums over fewer than {least} would tell too "
-            "much of each; carry more workers in one host with --workers-per-host"
-        )
-
-
-def added_up(shards: Mapping[int, Shard], extractor: Extractor) -> Iterator[RealStatistics]:
-    """The statistics of all shards, before the first piece of samples and after each.
-
-    Every worker counts positions from a number of its own. If all shards had equal positions and
-    held one class each, both halves of the data would hold the same share of every class.
-    """
-    total = RealStatistics.empty(extractor)
-    yield total
-    for worker, shard in shards.items():
-        position = worker << 32
-        for piece in shard.pieces(_PIECE):
-            total.add(extractor(piece), position)
-            position += len(piece)
-            yield total
-
-
-def describe_all(shards: Iterable[Shard], extractor: Extractor) -> RealStatistics:
-    """The statistics of several shards together, all at once."""
-    *_, total = added_up(dict(enumerate(shards, start=1)), extractor)
-    return total

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from mdgan.engine.counting import counts_form, counts_message, read_learnt
+from mdgan import messages
+from mdgan.engine.counting import counts_form, read_learnt
 from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.messages import Message
 from mdgan.samples.contract import SampleKind
-from mdgan.samples.pictures.kind import PICTURES
 
 _NO_LOSSES = torch.zeros(2)
 
@@ -29,11 +29,6 @@ class HostEncoding:
         self._has_told = False
         self._waiting: list[Callable[[], None]] = []
         self._is_known = not kind.num_counts
-
-    @classmethod
-    def of_nothing(cls) -> "HostEncoding":
-        """Of samples of which nothing must be learnt."""
-        return cls(PICTURES, dict)
 
     def once_known(self, then: Callable[[], None]) -> None:
         """Calls a function as soon as samples can be encoded."""
@@ -53,7 +48,7 @@ class HostEncoding:
         self._has_told = True
         counts = self._counts()
         if not path.hides_answers:
-            return counts_message(question.iteration, torch.stack(list(counts.values())).sum(0))
+            return messages.counts(question.iteration, torch.stack(list(counts.values())).sum(0))
         return path.pack(
             Leaving(
                 question,

@@ -16,6 +16,7 @@ from mdgan.engine.host_keys import NotMasked, run_digest
 from mdgan.engine.parts import HostPart
 from mdgan.errors import BadInput, Interrupted, one_line
 from mdgan.messages import Kind, Message
+from mdgan.samples.pictures.kind import PICTURES
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Asked, Lost, Received
 from mdgan.transport.host_end import HostTransport
@@ -66,7 +67,7 @@ class Host:
         self._describer = describer
         self._checkpoints = checkpoints
         self._reports = reports
-        self._encoding = encoding or HostEncoding.of_nothing()
+        self._encoding = encoding or HostEncoding(PICTURES, dict)  # nothing must be learnt
         self._tracer = reports.tracer
         self._teller = reports.teller
         self._has_trained = False
@@ -139,7 +140,7 @@ class Host:
         spending.attend(self._checkpoints.attend(welcome))
         holds = self._what_holds(welcome)
         told = self._part.tell()
-        spending.over().tell(iteration, transport)
+        spending.over().tell(iteration, transport.send)
         key = self._path.begin(run_digest(welcome, self._hello["identity"]))
         transport.send(messages.ready(iteration, holds, told, key))
         self._lacks = set(self._learners) - set(holds)

@@ -9,7 +9,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from mdgan.credentials.identity import Identity
-from mdgan.engine.hello import MOST_RANKS, HostHello, Owner, read_hello
+from mdgan.engine.hello import MOST_CLASSES, MOST_RANKS, HostHello, Owner, read_hello
 from mdgan.engine.host_keys import run_digest
 from mdgan.transport.base import Later
 
@@ -20,8 +20,6 @@ _AWAY_SECONDS = 60.0
 """How long a host at most stays away that did not answer; then twice as long each time."""
 _FORGIVEN_AFTER = 20
 """A host has made up for not answering once it took part 20 times as long."""
-_MOST_CLASSES = 1000
-"""If the data set does not say that it has more; hosts may find groups themselves."""
 _ALLOW_MORE = "rank 0 allows more with --set max_world_size=N"
 _MALFORMED = "its hello is malformed; use the same version of mdgan everywhere"
 
@@ -70,7 +68,7 @@ class Admission:
         self.iteration = iteration
         self.run = run_digest(welcome, identity)
         self.trusts = trusts
-        self.most_classes = _MOST_CLASSES
+        self.most_classes = MOST_CLASSES
         self.shut_out: set[int] = set()
         self.expected = frozenset(expected)
         self.has_begun = False

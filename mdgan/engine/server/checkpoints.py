@@ -1,11 +1,9 @@
 """The server's side of checkpoints: it orders one, trains on, and writes the manifest at last."""
 
 import queue
-import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from msgspec import structs
@@ -193,8 +191,8 @@ class ServerCheckpoints:
             self._commit_if_complete()
 
     def newest(self) -> dict[str, Any] | None:
-        """`whereabouts` of the newest checkpoint, if there is one."""
-        return None if self.kept.newest is None else whereabouts(self.kept.newest)
+        """`Manifest.whereabouts` of the newest checkpoint, if there is one."""
+        return None if self.kept.newest is None else self.kept.newest.whereabouts()
 
     @property
     def last(self) -> int | None:
@@ -287,7 +285,7 @@ class ServerCheckpoints:
         reach("write", iteration)
         folder = store.make_folder_of(iteration)
         if before is not None:
-            _lend(store.folder_of(before.iteration), folder, borrowed.values())
+            store.lend(before.iteration, iteration, borrowed.values())
         files = {**borrowed, **opened.files}
         for key, state in states.items():
             name = SERVER_FILE if key == SERVER else worker_file(int(key))
@@ -302,20 +300,3 @@ class ServerCheckpoints:
         reach("manifest", iteration)
         store.commit(manifest)
         self.kept.commit(manifest, opened.owners, borrowed.keys() - states.keys())
-
-
-def _lend(old: Path, new: Path, files: Iterable[StoredFile]) -> None:
-    """Puts files of an earlier checkpoint into a later one, too."""
-    for stored in files:
-        if old != new and (old / stored.name).exists():
-            (new / stored.name).unlink(missing_ok=True)
-            try:
-                (new / stored.name).hardlink_to(old / stored.name)
-            except OSError:  # a file system without links
-                shutil.copyfile(old / stored.name, new / stored.name)
-
-
-def whereabouts(manifest: Manifest) -> dict[str, Any]:
-    """What hosts need to find their own files of a checkpoint: JSON values."""
-    files = {name: stored.as_record() for name, stored in manifest.files.items()}
-    return {"iteration": manifest.iteration, "files": files}

@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from mdgan import messages
 from mdgan.data.shard import Shard
-from mdgan.engine.counting import (
-    counts_form,
-    learnt_message,
-    read_counts,
-)
+from mdgan.engine.counting import counts_form, read_counts
 from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
 from mdgan.records.run_directory import ENCODING_FILE, RunDirectory
@@ -74,13 +71,13 @@ class ServerEncoding:
             self._run.write_tensors(ENCODING_FILE, {"counts": counts}, {})
         for host in engine.peers.hosts():
             self.tell(host, engine)
-        engine.scoring.learnt(learnt_message(0, counts))
+        engine.scoring.learnt(messages.learnt(0, counts))
 
     def tell(self, host: int, engine: "Engine") -> None:
         """A host is ready: it hears what was learnt, once."""
         if self._learnt is not None and host not in self._told:
             self._told.add(host)
-            engine.tell(host, learnt_message(engine.done, self._learnt))
+            engine.tell(host, messages.learnt(engine.done, self._learnt))
 
     def on_lost(self, engine: "Engine") -> None:
         """Hosts are gone; one that comes back is told again."""

@@ -14,10 +14,10 @@ from mdgan.engine.server.hosts import Hosts, workers_of
 from mdgan.engine.server.newcomers import Newcomers
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.scoring import ScorerLink, Scoring
-from mdgan.engine.server.timelines import Timelines
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import Interrupted
 from mdgan.messages import Kind, Message
+from mdgan.observe.timelines import Timelines
 from mdgan.storage.state_file import Damaged
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Asked, Joined, Lost, Received, Refused, ServerEvent, Visited
@@ -78,7 +78,7 @@ class Engine:
         self._tells_once = settings.tells_once
         self._spent: dict[int, float] = {}  # worker → ε, of those whose last answer follows
         self._newcomers = Newcomers(peers, checkpoints.kept, self.part.copied)
-        self._timelines = Timelines(peers, settings.training.iterations)
+        self._timelines = Timelines(peers.observer, peers.carried, settings.training.iterations)
         self._of_part = self.part.handlers()
         self._collector = Collector(self, settings, timeouts)
         self.collect, self.next_answer = self._collector.collect, self._collector.next_answer

@@ -16,11 +16,6 @@ def workers_of(hosts: Hosts) -> list[int]:
     return sorted(worker for carried in hosts.values() for worker in carried)
 
 
-def in_words(workers: Iterable[int]) -> str:
-    """`1, 2, 5`."""
-    return ", ".join(map(str, workers))
-
-
 class HostAnswer(NamedTuple):
     """A host has answered a question."""
 

@@ -10,6 +10,7 @@ from mdgan.engine.parts import Trainer
 from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.engine.server.encoding import ServerEncoding
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.hosts import workers_of
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.scoring import ScorerLink
 from mdgan.engine.settings import RunSettings
@@ -108,13 +109,11 @@ class Server:
                     f"with --ranks {ranks}, or wait longer with --set connect_timeout=SECONDS"
                 )
             self.engine.take_in(self.peers.transport.receive(min(left, _SETTLE_SECONDS)))
-            waited, new = time.monotonic() - told, self._ready() - known
+            waited = time.monotonic() - told
+            new = set(workers_of(self.peers.taking_part())) - known
             if self.peers.absent() and waited >= (_SETTLE_SECONDS if new else _TELL_SECONDS):
                 self._tell_who_is_missing(sorted(new))
                 told, known = time.monotonic(), known | new
-
-    def _ready(self) -> set[int]:
-        return {n for own in self.peers.taking_part().values() for n in own}
 
     def _tell_who_is_missing(self, new: list[int]) -> None:
         """Names those that have joined since it was told last, and those that have not."""

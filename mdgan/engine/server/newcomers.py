@@ -7,10 +7,10 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.host_keys import SEALED
-from mdgan.engine.server.hosts import in_words
 from mdgan.engine.server.kept_states import KeptStates
 from mdgan.engine.server.peers import Peers
 from mdgan.messages import Message
+from mdgan.records.values import in_words
 
 _MOST_TIMES, _WITHIN_SECONDS = 5, 600.0
 """A rank gets what it lacks so often within so long. A host of another model uses up a few."""

@@ -4,8 +4,7 @@ Only the server's own thread calls any of this; `admission.py` decides which hos
 """
 
 import time
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,13 +12,13 @@ import msgspec
 from mdgan import messages
 from mdgan.engine.host_keys import SignedKey, check_key
 from mdgan.engine.server.admission import Admission
-from mdgan.engine.server.hosts import Hosts, Member, Strikes, in_words, workers_of
+from mdgan.engine.server.hosts import Hosts, Member, Strikes, workers_of
 from mdgan.engine.settings import RunSettings
 from mdgan.messages import Kind, Message
+from mdgan.observe.attendance import Attendance
 from mdgan.observe.run_observer import RunObserver
+from mdgan.records.values import in_words
 from mdgan.transport.server_end import ServerTransport
-
-_WORTH_TELLING_SECONDS = 1.0
 
 
 class Peers:
@@ -31,6 +30,7 @@ class Peers:
     Attributes:
         mean_shard_size: m, in samples; known once training begins.
         carried, owner: see `Admission`.
+        answered, late, back, tell_of_absent, tell_counts: see `Attendance`.
     """
 
     def __init__(
@@ -49,13 +49,16 @@ class Peers:
         self.mean_shard_size = 0.0
         # Where noise hides each client as a whole, none is named.
         privacy = settings.privacy
-        self._counts_answers = not (privacy.hides_clients and privacy.keeps_ledger)
+        self._attendance = attendance = Attendance(
+            observer,
+            lambda: admission.iteration,
+            counts_answers=not (privacy.hides_clients and privacy.keeps_ledger),
+        )
+        self.answered, self.late, self.back = attendance.answered, attendance.late, attendance.back
+        self.tell_of_absent = attendance.tell_of_absent
+        self.tell_counts = attendance.tell_counts
         self._members: dict[int, Member] = {}
         self._any_lost = False
-        self._counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
-        self._num_excused: Counter[int] = Counter()
-        self._late_since: dict[int, tuple[int, float]] = {}
-        self._known_absent: set[int] = set()
 
     @property
     def iteration(self) -> int:
@@ -239,17 +242,14 @@ class Peers:
         """Whether hosts or workers are gone since this was asked last."""
         if not self._any_lost:
             return False
-        self._any_lost, live = False, set(self.workers())
-        self._late_since = {n: late for n, late in self._late_since.items() if n in live}
-        self._known_absent &= live
+        self._any_lost = False
+        self._attendance.only(set(self.workers()))
         return True
 
     def lose(self, host: int, reason: str) -> None:
         """A host's link is gone."""
         if workers := self._remove(host):
-            self._count("lost", workers)
-            self._tell_left(f"lost rank(s) {in_words(workers)}: {reason}")
-            self.observer.event("lost", self.iteration, workers=workers, reason=reason)
+            self._attendance.lost(workers, reason, len(self.workers()))
 
     def drop(self, host: int, reason: str) -> None:
         """Ends the link to a host."""
@@ -336,60 +336,9 @@ class Peers:
         self._any_lost = True
         return [] if member is None else member.workers
 
-    # What became of answers.
-
-    def answered(self, workers: Iterable[int]) -> None:
-        """Workers answered in time."""
-        if self._counts_answers:
-            self._count("answered", workers)
-
-    def late(self, iteration: int, workers: Collection[int]) -> None:
-        """The server goes on without the answers of some workers."""
-        self._count("late", workers)
-        self._late_since.update(dict.fromkeys(workers, (iteration, time.monotonic())))
-        self.observer.event("late", iteration, workers=list(workers))
-
-    def back(self, workers: Iterable[int]) -> None:
-        """Workers that were late have answered after all; that answer is discarded."""
-        now = time.monotonic()
-        for worker in workers:
-            first, since = self._late_since.pop(worker, (self.iteration, now))
-            missed, seconds = self.iteration - first, round(now - since, 3)
-            about = {"workers": [worker], "missed": missed, "late_seconds": seconds}
-            self.observer.event("back", self.iteration, **about)
-            if worker in self._known_absent:
-                self._known_absent.discard(worker)
-                self.observer.note(f"rank {worker} answers again; it missed {missed} iterations")
-
-    def tell_of_absent(self) -> None:
-        """Tells the user of workers that have not answered for over a second."""
-        now = time.monotonic()
-        for worker, (iteration, since) in self._late_since.items():
-            if worker not in self._known_absent and now - since >= _WORTH_TELLING_SECONDS:
-                self._known_absent.add(worker)
-                self.observer.note(
-                    f"rank {worker} has not answered since iteration {iteration}; training goes on "
-                    "without it"
-                )
-
     def refused(self, worker: int, reason: str) -> None:
-        """A worker's answer could not be used; what is no strike is told less and less often."""
-        self._count("refused", [worker])
+        """A worker's answer could not be used."""
         strikes = self.strikes.strikes_of(worker)
-        self._num_excused[worker] += not strikes
-        if strikes or self._num_excused[worker].bit_count() <= 1:
-            about = {"worker": worker, "reason": reason, "strikes": strikes}
-            self.observer.event("refused", self.iteration, **about)
-            counted = f"strike {strikes}" if strikes else "no strike: it may be what it was given"
-            self.observer.note(f"feedback of rank {worker} refused: {reason} ({counted})")
+        self._attendance.refused(worker, reason, strikes)
         if self.strikes.is_out(worker):
             self.shut_out(worker, f"{strikes} unusable answers, the last: {reason}")
-
-    def tell_counts(self, iteration: int) -> None:
-        """Records how often each worker answered, was late, refused and lost."""
-        counts = {str(worker): dict(own) for worker, own in sorted(self._counts.items())}
-        self.observer.event("attendance", iteration, workers=counts)
-
-    def _count(self, what: str, workers: Iterable[int]) -> None:
-        for worker in workers:
-            self._counts[worker][what] += 1

@@ -58,7 +58,6 @@ class Scoring:
         self._real: dict[int, RealStatistics] = {}
         self._summed: set[int] = set()
         self._silent: dict[int, str] = {}  # hosts that cannot tell of their data, with the reason
-        self._real_is_known = link.knows_real
         self._pending = 0
         self._has_skipped = False
 
@@ -189,7 +188,6 @@ class Scoring:
             except BadInput as error:
                 self._give_up(str(error))
                 return
-            self._real_is_known = True
             self._send(messages.real(0, total.tensors()))
 
     def described(self) -> bool:
@@ -216,7 +214,7 @@ class Scoring:
 
     def give_up_without_real(self) -> None:
         """Does not wait for scores if no host is left that could describe its data."""
-        if self.on and not self._real_is_known:
+        if self.on and not (self._link.knows_real or self._summed):
             self._give_up("no host has told of its data")
 
     def _send(self, message: Message) -> None:

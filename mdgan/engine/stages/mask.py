@@ -10,8 +10,8 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.host_keys import NotMasked
-from mdgan.engine.stages.mask_arithmetic import SECRET_BYTES
 from mdgan.messages import Kind, Message
+from mdgan.privacy.masks import SECRET_BYTES
 
 LOSS_STEPS = 2.0**20
 """Losses are added up in steps of 2⁻²⁰: they are only shown."""

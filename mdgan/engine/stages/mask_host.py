@@ -51,7 +51,6 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.host_keys import SEALED, HostKeys, NotMasked
-from mdgan.engine.settings import LEAST_PARTIES, threshold
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.engine.stages.mask import (
     CODE_BYTES,
@@ -62,7 +61,9 @@ from mdgan.engine.stages.mask import (
     Survivors,
     read_sums,
 )
-from mdgan.engine.stages.mask_arithmetic import (
+from mdgan.messages import Kind, Message, by_worker
+from mdgan.observe.tracer import Tracer
+from mdgan.privacy.masks import (
     LIMBS,
     SECRET_BYTES,
     Limbs,
@@ -71,9 +72,9 @@ from mdgan.engine.stages.mask_arithmetic import (
     masked,
     shared,
     sign_between,
+    threshold,
 )
-from mdgan.messages import Kind, Message, by_worker
-from mdgan.observe.tracer import Tracer
+from mdgan.privacy.secure_settings import LEAST_PARTIES
 from mdgan.transport.host_end import HostTransport
 
 if TYPE_CHECKING:

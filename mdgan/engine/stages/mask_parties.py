@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 
 from mdgan.engine.server.engine import Engine
-from mdgan.engine.server.hosts import in_words
 from mdgan.engine.server.peers import Peers
-from mdgan.engine.settings import LEAST_PARTIES
 from mdgan.engine.stages.mask import Refusal
+from mdgan.privacy.secure_settings import LEAST_PARTIES
+from mdgan.records.values import in_words
 
 
 def able_hosts(members: Peers, among: Collection[int]) -> dict[int, int]:

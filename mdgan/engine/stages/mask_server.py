@@ -4,7 +4,7 @@ The server's half of Bonawitz et al. 2017, figure 4; see `mask_host.py`. In a su
 whose masked answers have come, whether they are there afterwards or not. If all have come, each is
 asked for its shares at once. If not, those that are left first confirm to each other which have. A
 sum that two thirds of its hosts, or three, do not survive is left out, and so is one that makes no
-sense; `mask_search.py` finds whose fault that is.
+sense; `privacy/spoilers.py` finds whose fault that is.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,9 +18,8 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.server.engine import AllWorkersLost, Engine
-from mdgan.engine.server.hosts import Hosts, in_words
+from mdgan.engine.server.hosts import Hosts
 from mdgan.engine.server.peers import Peers
-from mdgan.engine.settings import LEAST_PARTIES, threshold
 from mdgan.engine.stages.contract import AskedHosts, ServerPath
 from mdgan.engine.stages.mask import (
     CODE_BYTES,
@@ -35,20 +34,23 @@ from mdgan.engine.stages.mask import (
     read_masked,
     read_tensors,
 )
-from mdgan.engine.stages.mask_arithmetic import (
+from mdgan.engine.stages.mask_parties import able_hosts, heed_refusals, least_of, least_parties
+from mdgan.errors import BadInput
+from mdgan.gan.exact_sum import PartialSum
+from mdgan.messages import Kind, Message
+from mdgan.privacy.masks import (
     PRIME,
     SECRET_BYTES,
     Limbs,
     Mask,
     put_together,
     sign_between,
+    threshold,
     without_masks,
 )
-from mdgan.engine.stages.mask_parties import able_hosts, heed_refusals, least_of, least_parties
-from mdgan.engine.stages.mask_search import SpoilerSearch, UsualSums
-from mdgan.errors import BadInput
-from mdgan.gan.exact_sum import PartialSum
-from mdgan.messages import Kind, Message
+from mdgan.privacy.secure_settings import LEAST_PARTIES
+from mdgan.privacy.spoilers import SpoilerSearch, UsualSums
+from mdgan.records.values import in_words
 
 _MOST_VAIN, _MOST_VAIN_IN_SEARCH = 3, 30
 

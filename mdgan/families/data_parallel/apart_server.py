@@ -154,7 +154,21 @@ class ApartServer(ReplicaServer):
         forms = {n: self._form(GENERATOR, generated[n]) for n in generated}
         forms |= dict.fromkeys(dealt, self._form(DISCRIMINATOR))
         answers = engine.collect(i, asked, weights, forms=forms)
-        return {network: answers.of(group) for network, group in shares.items()}
+        return {network: _only(answers, group) for network, group in shares.items()}
+
+
+def _only(answers: Answers, workers: Collection[int]) -> Answers:
+    """The answers of some workers; a sum is theirs if all its parts are."""
+    return Answers(
+        {n: answer for n, answer in answers.singles.items() if n in workers},
+        [part for part in answers.sums if set(part.workers) <= set(workers)],
+        {n: loss for n, loss in answers.losses.items() if n in workers},
+        {
+            name: {n: t for n, t in rows.items() if n in workers}
+            for name, rows in answers.beside.items()
+        },
+        answers.hosts,
+    )
 
 
 def _losses(answers: Mapping[str, Answers]) -> tuple[Tensor, list[int]]:

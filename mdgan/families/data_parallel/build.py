@@ -6,9 +6,10 @@ from math import prod
 import torch
 
 from mdgan.engine.answers import LEAST_TO_SUM
-from mdgan.engine.message_sizes import MessageSizes, small_bytes, training_bytes
+from mdgan.engine.message_sizes import MessageSizes, small_bytes
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, ServerNeeds
 from mdgan.families.data_parallel.apart_server import ApartServer
+from mdgan.families.data_parallel.common_memory import CommonMemory
 from mdgan.families.data_parallel.direct_host import DirectHost
 from mdgan.families.data_parallel.direct_messages import with_direct
 from mdgan.families.data_parallel.direct_server import DirectServer
@@ -33,6 +34,7 @@ from mdgan.gan.build import Models, build_model, make_local_gan, make_model, num
 from mdgan.gan.labels import num_classes_of
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizers import training_bytes
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 
 _STATE_BYTES = 1 << 20
@@ -78,26 +80,26 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             together = TogetherHost(host, replicas, memory, shared, needs.settings, needs.tracer)
         return DataParallelHost(replicas, needs.device, needs.tracer, together, direct)
 
-    def memory_bytes(
+    def common_memory(
         self,
         settings: DataParallelSettings,
         models: Models,
         hosts: Mapping[int, Sequence[int]],
-    ) -> int:
-        """What hosts share that train together; 0 if they may not."""
+    ) -> CommonMemory | None:
+        """What hosts share that train together; None if they may not."""
         policies = _policies(settings)
         is_left_behind = settings.faults.deadline is not None
         if settings.all_reduce != SHARED or settings.asynchrony.generator_ranks is not None:
-            return 0
+            return None
         if is_left_behind or not can_be_shared(policies):
-            return 0
+            return None
         networks = {
             GENERATOR: build_model(models.generator, 0),
             DISCRIMINATOR: build_model(models.discriminator, 0),
         }
         if any(p.dtype != torch.float32 for own in networks.values() for p in own.parameters()):
-            return 0
-        return SharedTraining(networks, policies, hosts).num_bytes
+            return None
+        return CommonMemory(SharedTraining(networks, policies, hosts).num_bytes, hosts)
 
     def message_sizes(self, settings: DataParallelSettings, models: Models) -> MessageSizes:
         """Weights on the way out, gradients on the way back."""

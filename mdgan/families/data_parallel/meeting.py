@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mdgan.engine.common_memory import Room
 from mdgan.engine.stages.screen import ABSURD_FACTOR, LEAST_VOTES
+from mdgan.families.data_parallel.common_memory import Room
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Reduction
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mdgan.engine.common_memory import Room
+from mdgan.families.data_parallel.common_memory import Room
 from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, Policy
 from mdgan.gan.optimizers import COUNTS, TrainedModel, kept_by
 

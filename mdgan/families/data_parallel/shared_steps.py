@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mdgan.engine.common_memory import CommonMemory, Room
+from mdgan.families.data_parallel.common_memory import CommonMemory, Room
 from mdgan.families.data_parallel.meeting import Meeting, Order
 from mdgan.families.data_parallel.replica import Reduction
 from mdgan.families.data_parallel.shared_buffers import BuffersInOne

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from mdgan.engine.answers import pack_answers
-from mdgan.engine.common_memory import SERVER, CommonMemory
+from mdgan.families.data_parallel.common_memory import SERVER, CommonMemory
 from mdgan.families.data_parallel.meeting import Order
 from mdgan.families.data_parallel.messages import TOGETHER_FORM
 from mdgan.families.data_parallel.replica import Reduction, Replica, reductions

@@ -14,10 +14,10 @@ import time
 
 import torch
 
-from mdgan.engine.common_memory import SERVER, CommonMemory
 from mdgan.engine.parts import Advance
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts
+from mdgan.families.data_parallel.common_memory import SERVER, CommonMemory
 from mdgan.families.data_parallel.meeting import Order, why_left_out
 from mdgan.families.data_parallel.messages import TOGETHER_FORM, train_together
 from mdgan.families.data_parallel.reference_replica import ReferenceReplica

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from mdgan.engine.answers import Answers
 from mdgan.engine.host_keys import NotMasked
-from mdgan.engine.settings import threshold
 from mdgan.families.federated.fegan import (
     ClassCounts,
     check_classes,
@@ -27,6 +26,7 @@ from mdgan.gan.aggregation_form import MEDIAN, RobustRule
 from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.weighted_mean import average
+from mdgan.privacy.masks import threshold
 
 if TYPE_CHECKING:
     from mdgan.engine.server.engine import Engine

@@ -8,11 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from mdgan.engine.host.loop import HostFailed
-from mdgan.engine.host.spending import Spending
-from mdgan.engine.parts import HostHandler, HostPart, NothingKept
+from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.errors import BadInput
-from mdgan.families.contract import HostNeeds
+from mdgan.families.contract import HostNeeds, NothingKept
 from mdgan.families.federated.averaging import check_weights
 from mdgan.families.federated.concurrency import SlotCount
 from mdgan.families.federated.fl_gan import Client, LocalTraining
@@ -32,6 +31,7 @@ from mdgan.families.federated.slots import Slots, SlotsDied
 from mdgan.families.federated.training_load import capabilities
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
+from mdgan.privacy.spending import Spending
 from mdgan.transport.host_end import HostTransport
 
 
@@ -135,7 +135,7 @@ class FederatedHost(HostPart):
                     check=check,
                 )
             )
-            ending.tell(order.iteration, transport)
+            ending.tell(order.iteration, transport.send)
             span.num_bytes = transport.send(answer)
 
 

@@ -11,7 +11,6 @@ from statistics import fmean
 
 import torch
 
-from mdgan.engine.message_sizes import training_bytes
 from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
 from mdgan.families.contract import (
@@ -37,6 +36,7 @@ from mdgan.families.federated.settings import PULL, FederatedSettings
 from mdgan.families.federated.training_load import Load, choose_loads
 from mdgan.gan.build import Models, build_model, num_parameters
 from mdgan.gan.model_vector import ModelVector
+from mdgan.gan.optimizers import training_bytes
 from mdgan.messages import Message
 from mdgan.records.placements import Placed
 from mdgan.settings.machine import num_cores

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, Literal
 
-from mdgan.engine.settings import RunSettings, SecureSumSettings, num_participants, summed
+from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.families.contract import Algorithm
 from mdgan.families.federated.forms import (
     CLUSTER_FORMS,
@@ -19,6 +19,7 @@ from mdgan.families.federated.forms import (
 )
 from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, parse_robust_rule
 from mdgan.gan.codec_form import CODEC_FORMS, WireForm, wire_kind
+from mdgan.privacy.secure_settings import SecureSumSettings, summed
 from mdgan.privacy.settings import POISSON, UNTOLD, ClientPrivacySettings
 from mdgan.privacy.shared_noise import SharedNoiseSettings
 from mdgan.settings.declare import (

@@ -19,10 +19,10 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from mdgan.engine.message_sizes import training_bytes
 from mdgan.families.federated.forms import LoadForm
 from mdgan.gan.build import Models
 from mdgan.gan.labels import call, num_classes_of
+from mdgan.gan.optimizers import training_bytes
 
 if TYPE_CHECKING:
     from mdgan.engine.server.peers import Peers

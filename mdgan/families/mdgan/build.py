@@ -7,14 +7,12 @@ import torch
 
 from mdgan.data.shard import Shard
 from mdgan.engine.answers import LEAST_TO_SUM
-from mdgan.engine.host.spending import Spending
 from mdgan.engine.message_sizes import (
     MessageSizes,
     names_bytes,
     shares_bytes,
     small_bytes,
     state_bytes,
-    training_bytes,
 )
 from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.engine.stages.mask_host import HostMask
@@ -53,9 +51,10 @@ from mdgan.gan.build import (
 from mdgan.gan.codecs import Codec
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.operations import judging_operations
-from mdgan.gan.optimizers import make_optimizer
+from mdgan.gan.optimizers import make_optimizer, training_bytes
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.privacy.budget import Budget, make_half
+from mdgan.privacy.spending import Spending
 
 _OUTPUT_BYTES = 4
 _LABEL_BYTES = 8

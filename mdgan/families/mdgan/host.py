@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor
 
 from mdgan import messages as engine_messages
-from mdgan.engine.host.spending import Spending
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.families.mdgan.messages import (
@@ -28,6 +27,7 @@ from mdgan.gan.labels import num_classes_of
 from mdgan.gan.model_state import part_of
 from mdgan.messages import Kind, Message, of_workers
 from mdgan.observe.tracer import Tracer
+from mdgan.privacy.spending import Spending
 from mdgan.transport.base import Lost, Tickets
 from mdgan.transport.host_end import HostTransport
 
@@ -108,7 +108,7 @@ class MDGANHost(HostPart):
                     about=partial(judged_by_sum, generated, assignment, groups),
                 )
             )
-            ending.tell(question.iteration, transport)
+            ending.tell(question.iteration, transport.send)
             span.num_bytes = transport.send(answer)
         self._group.catch_up()
         # Before a swap the discriminator that comes must learn the next real half.

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.server.engine import Engine
-from mdgan.engine.server.hosts import in_words
 from mdgan.engine.settings import num_participants
 from mdgan.families.mdgan import messages
 from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.messages import Message
+from mdgan.records.values import in_words
 
 _WITNESSES = 2
 

@@ -5,17 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from mdgan.engine.settings import (
-    LEAST_PARTIES,
-    RunSettings,
-    SecureSumSettings,
-    num_participants,
-    summed,
-)
+from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, ClassCounts, updates_setting
 from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, number_above_0, parse_robust_rule
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, WireForm, wire_kind
+from mdgan.privacy.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.declare import (
     Settings,

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from mdgan.data.shard import Shard
-from mdgan.engine.host.spending import Spending
-from mdgan.engine.parts import HostHandler, HostPart, NothingKept
+from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.errors import BadInput
-from mdgan.families.contract import HostNeeds
+from mdgan.families.contract import HostNeeds, NothingKept
 from mdgan.families.moments.features import SampleFeatures
 from mdgan.families.moments.settings import MomentsSettings
 from mdgan.gan.labels import Samples
 from mdgan.messages import Message
 from mdgan.privacy.budget import Budget
 from mdgan.privacy.noise import with_noise
+from mdgan.privacy.spending import Spending
 from mdgan.transport.host_end import HostTransport
 
 ASK = "MOMENTS"
@@ -123,5 +123,5 @@ class MomentsHost(HostPart):
                     about=lambda: {0: sha256(f"moments {self._identity}".encode()).digest()},
                 )
             )
-            ending.tell(question.iteration, transport)
+            ending.tell(question.iteration, transport.send)
             span.num_bytes = transport.send(answer)

@@ -3,9 +3,10 @@
 from math import inf
 from typing import ClassVar
 
-from mdgan.engine.settings import RunSettings, SecureSumSettings
+from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm
+from mdgan.privacy.secure_settings import SecureSumSettings
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.privacy.shared_noise import SharedNoiseSettings
 from mdgan.settings.declare import (

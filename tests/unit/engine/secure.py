@@ -17,10 +17,10 @@ from mdgan.engine.stages.mask import (
     read_masked,
     read_tensors,
 )
-from mdgan.engine.stages.mask_arithmetic import SECRET_BYTES
 from mdgan.engine.stages.mask_host import HostMask
 from mdgan.engine.stages.mask_server import total_of
 from mdgan.messages import Kind, Message
+from mdgan.privacy.masks import SECRET_BYTES
 
 FORM = AnswerForm("FEEDBACK", (2, 3))
 RUN = b"run"

@@ -16,11 +16,10 @@ from mdgan.data.fetching import Fetcher
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.loop import Host
-from mdgan.engine.host.spending import Spending
 from mdgan.engine.host.telling import HostReports
 from mdgan.engine.parts import HostPart, ServerPart, Trainer
 from mdgan.engine.server.admission import Admission
-from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
+from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.engine.server.loop import Server
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.scoring import ScorerLink
@@ -28,6 +27,7 @@ from mdgan.engine.settings import RunSettings
 from mdgan.observe.run_observer import Launched, Rhythm, RunObserver
 from mdgan.observe.snapshots import Sampled
 from mdgan.observe.tracer import Tracer
+from mdgan.privacy.spending import Spending
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.fence import Fence
@@ -176,7 +176,7 @@ class Stage:
             {"generation": self.fence.generation, "run": "run", "wants_states": to_server},
             return_seconds,
             0 if manifest is None else manifest.iteration,
-            checkpoint=None if manifest is None else whereabouts(manifest),
+            checkpoint=None if manifest is None else manifest.whereabouts(),
         )
         self.observer = RunObserver(
             self.run,

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from mdgan.credentials.identity import Identity
 from mdgan.engine.host_keys import HostKeys, NotMasked, run_digest
-from mdgan.engine.stages.mask_arithmetic import (
+from mdgan.messages import Message
+from mdgan.privacy.masks import (
     LIMBS,
     PRIME,
     Limbs,
@@ -32,7 +33,6 @@ from mdgan.engine.stages.mask_arithmetic import (
     sign_between,
     without_masks,
 )
-from mdgan.messages import Message
 from tests.unit.credentials.test_signing import ANOTHER, AUTHORITY, issued
 
 P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan.engine.host_keys import NotMasked
-from mdgan.engine.settings import threshold
 from mdgan.engine.stages.mask import LOSS_STEPS, MaskedSum, read_masked, read_tensors
-from mdgan.engine.stages.mask_arithmetic import PRIME
 from mdgan.engine.stages.mask_server import total_of
 from mdgan.gan.exact_sum import FEEDBACK, STEPS_PER_UNIT
 from mdgan.messages import Kind, Message
+from mdgan.privacy.masks import PRIME, threshold
 from tests.unit.engine.secure import FORM, RUN, Hosts
 
 ZEROS = torch.zeros(2, 3)

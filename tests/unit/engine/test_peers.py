@@ -4,6 +4,7 @@ import pytest
 
 from mdgan.engine.server import peers as module
 from mdgan.engine.server.peers import Peers
+from mdgan.observe import attendance
 from mdgan.transport.base import RELAY
 from tests.unit.engine.alone import Notes, hello, join, joined, make_peers
 from tests.unit.observe.conftest import Clock
@@ -13,6 +14,7 @@ from tests.unit.observe.conftest import Clock
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(module, "time", made)
+    monkeypatch.setattr(attendance, "time", made)
     return made
 
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mdgan.engine.message_sizes import state_bytes, training_bytes
+from mdgan.engine.message_sizes import state_bytes
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.model_state import optimizer_tensors
 from mdgan.gan.optimizer_settings import Policy, RateSchedule
-from mdgan.gan.optimizers import make_optimizer
+from mdgan.gan.optimizers import make_optimizer, training_bytes
 from tests.unit.gan.small import HalfUsed, equal_bits, images, make_learner, make_model, same_bits
 from tests.unit.gan.stateful import (
     Run,

@@ -84,8 +84,8 @@ def test_a_host_whose_call_ends_is_lost_though_its_socket_is_there(network: Grpc
 def connection_of(host: object) -> socket.socket:
     """What only a broken host writes to by itself."""
     assert isinstance(host, GrpcHostTransport)
-    assert host._plain is not None
-    return host._plain._socket
+    assert isinstance(host._way, PlainSocket)
+    return host._way._socket
 
 
 # Who comes to the door.

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mdgan.engine.common_memory import CommonMemory, Room
 from mdgan.families.data_parallel import shared_network
+from mdgan.families.data_parallel.common_memory import CommonMemory, Room
 from mdgan.families.data_parallel.meeting import Meeting, Order
 from mdgan.families.data_parallel.replica import (
     DISCRIMINATOR,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdgan.engine.stages.mask_search import ABSURD_SUM_FACTOR, SpoilerSearch, UsualSums
+from mdgan.privacy.spoilers import ABSURD_SUM_FACTOR, SpoilerSearch, UsualSums
 
 LEAST = 3
 Spoils = Callable[[list[int]], bool]

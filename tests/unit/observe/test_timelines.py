@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from mdgan import messages
-from mdgan.engine.server import timelines
-from mdgan.engine.server.timelines import Timelines
 from mdgan.messages import Kind, Message
+from mdgan.observe import timelines
+from mdgan.observe.timelines import Timelines
 from mdgan.observe.tracer import Tracer
 from tests.hostile.test_spans import LIES
 from tests.unit.engine.alone import join, make_peers
@@ -28,7 +28,7 @@ class Told:
         self.path = folder / "run" / "trace" / "host-2.jsonl"
         peers = make_peers(3, observer=make_observer(folder / "run"))
         join(peers, 2, 3)
-        self._timelines = Timelines(peers, 20, self.clock)
+        self._timelines = Timelines(peers.observer, peers.carried, 20, self.clock)
 
     def tell(self, *rows: Mapping[str, Any], iteration: int = 1, **more: Any) -> None:
         fields = {"rows": list(rows), "sent_bytes": {}, "received_bytes": {}, **more}

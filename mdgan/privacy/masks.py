@@ -63,6 +63,15 @@ def without_masks(addends: Mapping[int, Tensor], masks: Iterable[Mask]) -> Tenso
     return masked(total, (Mask(seed, -sign) for seed, sign in masks))
 
 
+def threshold(num_hosts: int) -> int:
+    """t: so many of a sum's hosts are needed to take its masks off.
+
+    ⌊2n/3⌋ + 1 (Bonawitz et al. 2017, section 6.2): against a server that lies, and fewer than a
+    third of the hosts that work together with it.
+    """
+    return 2 * num_hosts // 3 + 1
+
+
 def as_secret(given: bytes) -> Limbs:
     """32 bytes as a secret, from which at least 240 of 256 bits cannot be guessed better."""
     return (np.frombuffer(given, "<u2") % PRIME).astype(np.uint16)

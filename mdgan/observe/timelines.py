@@ -4,14 +4,14 @@ Reports and `mdgan watch` read it back for as long as the run is kept, so nothin
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from mdgan.engine.server.peers import Peers
 from mdgan.messages import Message
+from mdgan.observe.run_observer import RunObserver
 from mdgan.records.recorded_run import MOST_NAMES, SpanName
 from mdgan.records.rows import Count, Rank, Seconds
 from mdgan.records.values import said_bytes
@@ -62,13 +62,21 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 class Timelines:
-    """Takes in SPANS messages."""
+    """Takes in SPANS messages.
+
+    Args:
+        carried: the ranks that a host has, or had when it was here last.
+    """
 
     def __init__(
-        self, peers: Peers, iterations: int, clock: Callable[[], float] = time.monotonic
+        self,
+        observer: RunObserver,
+        carried: Callable[[int], Collection[int]],
+        iterations: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._peers = peers
-        self._observer = peers.observer
+        self._observer = observer
+        self._carried = carried
         self._iterations = iterations
         self._clock = clock
         self._began = clock()
@@ -95,7 +103,7 @@ class Timelines:
         )
         about: Mapping[str, Any] = {"fetching": told.fetching, "profile": told.profile}
         written += _OF_AN_EVENT_BYTES * sum(own is not None for own in about.values())
-        carried = self._peers.carried(host)
+        carried = self._carried(host)
         if epsilon := {n: own for n, own in told.epsilon.items() if n in carried}:
             written += _OF_AN_EVENT_BYTES * len(epsilon)
             worse = {n: own for n, own in told.replaced.items() if n in epsilon}
@@ -109,7 +117,7 @@ class Timelines:
         names.update(span[0] for span in spans)
         if len(names) > MOST_NAMES:
             raise ValueError(f"it has done more than {MOST_NAMES} different things")
-        strangers = {span[1] for span in spans} - {0, *self._peers.carried(host)}
+        strangers = {span[1] for span in spans} - {0, *self._carried(host)}
         if strangers:
             raise ValueError(f"it does not carry rank {min(strangers)}")
         if max([iteration, *(row.iteration for row in told.rows)]) > self._iterations:

@@ -1,13 +1,13 @@
 """A host's side of budgets: its workers leave before they would spend more than they may."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from mdgan import messages
+from mdgan.messages import Message
 from mdgan.privacy.budget import Budget, Spent
 from mdgan.privacy.canaries import CANARIES
-from mdgan.transport.host_end import HostTransport
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,11 @@ class Ending:
 
     budgets: Mapping[int, Budget]
 
-    def tell(self, iteration: int, transport: HostTransport) -> None:
+    def tell(self, iteration: int, send: Callable[[Message], object]) -> None:
         """Tells the server; comes before their answer, so that the server asks no more."""
         if self.budgets:
             limits = {str(worker): budget.limit for worker, budget in self.budgets.items()}
-            transport.send(messages.spent(iteration, limits))
+            send(messages.spent(iteration, limits))
 
 
 class Spending:

@@ -1,0 +1,94 @@
+"""How often each worker answered, was late, refused and lost: recorded, and told to the user."""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable
+
+from mdgan.observe.run_observer import RunObserver
+from mdgan.records.values import in_words
+
+_WORTH_TELLING_SECONDS = 1.0
+
+
+class Attendance:
+    """What became of the answers of workers.
+
+    Args:
+        iteration: tells the one that the server works on.
+        counts_answers: whether to record how often each worker answered in time.
+    """
+
+    def __init__(
+        self, observer: RunObserver, iteration: Callable[[], int], *, counts_answers: bool
+    ) -> None:
+        self._observer = observer
+        self._iteration = iteration
+        self._counts_answers = counts_answers
+        self._counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        self._num_excused: Counter[int] = Counter()
+        self._late_since: dict[int, tuple[int, float]] = {}
+        self._known_absent: set[int] = set()
+
+    def answered(self, workers: Iterable[int]) -> None:
+        """Workers answered in time."""
+        if self._counts_answers:
+            self._count("answered", workers)
+
+    def late(self, iteration: int, workers: Collection[int]) -> None:
+        """The server goes on without the answers of some workers."""
+        self._count("late", workers)
+        self._late_since.update(dict.fromkeys(workers, (iteration, time.monotonic())))
+        self._observer.event("late", iteration, workers=list(workers))
+
+    def back(self, workers: Iterable[int]) -> None:
+        """Workers that were late have answered after all; that answer is discarded."""
+        now, iteration = time.monotonic(), self._iteration()
+        for worker in workers:
+            first, since = self._late_since.pop(worker, (iteration, now))
+            missed, seconds = iteration - first, round(now - since, 3)
+            about = {"workers": [worker], "missed": missed, "late_seconds": seconds}
+            self._observer.event("back", iteration, **about)
+            if worker in self._known_absent:
+                self._known_absent.discard(worker)
+                self._observer.note(f"rank {worker} answers again; it missed {missed} iterations")
+
+    def tell_of_absent(self) -> None:
+        """Tells the user of workers that have not answered for over a second."""
+        now = time.monotonic()
+        for worker, (iteration, since) in self._late_since.items():
+            if worker not in self._known_absent and now - since >= _WORTH_TELLING_SECONDS:
+                self._known_absent.add(worker)
+                self._observer.note(
+                    f"rank {worker} has not answered since iteration {iteration}; training goes on "
+                    "without it"
+                )
+
+    def refused(self, worker: int, reason: str, strikes: int) -> None:
+        """A worker's answer could not be used; what is no strike is told less and less often."""
+        self._count("refused", [worker])
+        self._num_excused[worker] += not strikes
+        if strikes or self._num_excused[worker].bit_count() <= 1:
+            about = {"worker": worker, "reason": reason, "strikes": strikes}
+            self._observer.event("refused", self._iteration(), **about)
+            counted = f"strike {strikes}" if strikes else "no strike: it may be what it was given"
+            self._observer.note(f"feedback of rank {worker} refused: {reason} ({counted})")
+
+    def lost(self, workers: Collection[int], reason: str, num_left: int) -> None:
+        """The link to the host of some workers is gone."""
+        self._count("lost", workers)
+        self._observer.note(f"lost rank(s) {in_words(workers)}: {reason}; {num_left} left")
+        self._observer.event("lost", self._iteration(), workers=workers, reason=reason)
+
+    def only(self, live: Collection[int]) -> None:
+        """These workers are left: forgets which others were late."""
+        self._late_since = {n: late for n, late in self._late_since.items() if n in live}
+        self._known_absent.intersection_update(live)
+
+    def tell_counts(self, iteration: int) -> None:
+        """Records how often each worker answered, was late, refused and lost."""
+        counts = {str(worker): dict(own) for worker, own in sorted(self._counts.items())}
+        self._observer.event("attendance", iteration, workers=counts)
+
+    def _count(self, what: str, workers: Iterable[int]) -> None:
+        for worker in workers:
+            self._counts[worker][what] += 1
