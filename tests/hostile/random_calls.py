@@ -233,8 +233,10 @@ class Attacker:
         yield from encode(Message(Kind.HELLO, 0, hello)).pieces
         if draws.random() < 0.7:
             time.sleep(0.05)  # a server that lets it in has done so
-            ready = {"holds": draws.choice(([self.rank], [], [1, 2])), "told": draws.choice(VALUES)}
+            holds = draws.choice(([self.rank], [self.rank], [], [1, 2]))
+            ready = {"holds": holds, "told": draws.choice(({}, {}, *VALUES))}
             yield from encode(Message(Kind.READY, 0, ready)).pieces
+            time.sleep(draws.choice((0.0, 0.05, 0.3)))
         for _ in range(draws.choice((0, 1, 20, 300))):
             if draws.random() < 0.1:
                 yield self._piece().SerializeToString()

@@ -92,21 +92,24 @@ class Run:
 def attacked(
     folder: Path, place: str, seed: int | None
 ) -> Iterator["subprocess.Popen[str] | None"]:
-    """Someone who will call at random as soon as it is told where hosts are; nobody without seed."""
+    """Someone who will call at random once it is told where hosts are; nobody without seed."""
     if seed is None:
         yield None
         return
     module = ["-m", "tests.hostile.random_calls", str(folder / "a/mallory.cred")]
     errors = folder / "mallory's errors"
-    with errors.open("w") as file, subprocess.Popen(
-        [sys.executable, *module, str(ATTACKER), str(seed), place],
-        cwd=REPOSITORY,
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=file,
-        text=True,
-    ) as attacker:
+    with (
+        errors.open("w") as file,
+        subprocess.Popen(
+            [sys.executable, *module, str(ATTACKER), str(seed), place],
+            cwd=REPOSITORY,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+        ) as attacker,
+    ):
         try:
             assert attacker.stdout is not None
             assert attacker.stdout.readline() == "ready\n", errors.read_text()
@@ -146,7 +149,8 @@ def harmless(folder: Path, seconds: float) -> None:
     run = Run(folder, iterations, seed)
     came_in = len(read_events(run.folder, "joined"))
     print(
-        f"{time.monotonic() - began:.0f} s, let in {came_in} times, {run.attacks}; iterations a second: {quiet.rate:.1f} "
+        f"{time.monotonic() - began:.0f} s, let in {came_in} times, {run.attacks}; "
+        f"iterations a second: {quiet.rate:.1f} "
         f"without, {run.rate:.1f} with the attacker; MB: {quiet.memory / 1e6:.0f}, "
         f"{run.memory / 1e6:.0f}; printed: {quiet.told}, {run.told} bytes"
     )
