@@ -234,7 +234,8 @@ class Attacker:
         if draws.random() < 0.7:
             time.sleep(0.05)  # a server that lets it in has done so
             holds = draws.choice(([self.rank], [self.rank], [], [1, 2]))
-            ready = {"holds": holds, "told": draws.choice(({}, {}, *VALUES))}
+            told = {} if draws.random() < 0.8 else draws.choice(VALUES)
+            ready = {"holds": holds, "told": told}
             yield from encode(Message(Kind.READY, 0, ready)).pieces
             time.sleep(draws.choice((0.0, 0.05, 0.3)))
         for _ in range(draws.choice((0, 1, 20, 300))):
