@@ -34,8 +34,9 @@ def staged(folder: Path, **how: Any) -> Iterator[Stage]:
 class Silent(threading.Thread):
     """Joins, says that it can go on, and nothing more; joins again when its link has ended."""
 
-    def __init__(self, network: MemoryNetwork) -> None:
+    def __init__(self, network: MemoryNetwork, *, cuts: bool = False) -> None:
         super().__init__(daemon=True)
+        self._cuts = cuts
         self.refusals: list[str] = []
         self._network = network
         self._over = threading.Event()
@@ -45,7 +46,12 @@ class Silent(threading.Thread):
 
     def run(self) -> None:
         while not self._over.wait(0.005):
-            if isinstance(self._link.receive(0.01), Lost):
+            event = self._link.receive(0.01)
+            if self._cuts and event is not None:  # it was asked
+                self._over.wait(0.1)
+                self._link.close()
+                self._come_again()
+            elif isinstance(event, Lost):
                 self._come_again()
 
     def _come_again(self) -> None:
@@ -75,6 +81,18 @@ def test_it_stops_the_others_a_few_times_and_later_each_time(tmp_path: Path) -> 
             f"rank {SILENT} did not answer; it may come back in" in s for s in silent.refusals
         )
         assert made.has_learnt(generator_after([[1]] * 40))
+
+
+def test_cutting_its_own_link_is_no_way_around_it(tmp_path: Path) -> None:
+    with staged(tmp_path, iterations=4000) as made:
+        one, silent = made.play(1), Silent(made.network, cuts=True)
+        silent.start()
+        made.begin(one)
+        while not silent.refusals:
+            one.answer()
+        silent.end()
+        assert f"rank {SILENT} did not answer; it may come back in" in silent.refusals[0]
+        assert len(made.events("lost")) < 20
 
 
 def test_at_last_it_is_shut_out(tmp_path: Path) -> None:

@@ -248,8 +248,12 @@ class Admission:
 
     # The server's thread.
 
-    def give_up(self, host: int, waited_seconds: float, took_part_seconds: float) -> int:
+    def give_up(
+        self, host: int, waited_seconds: float, took_part_seconds: float, *, was_cut: bool = False
+    ) -> int:
         """A host has not answered for too long: from now on it may come in only later.
+
+        One whose connection was cut comes back at once the first time.
 
         Returns:
             How often in a row; it begins anew for a host that took part for long enough since.
@@ -265,7 +269,7 @@ class Admission:
                 before = _GivenUp()
             # Several hosts with one certificate may stand still for the same reason.
             times = max(1, before.times + (before.until <= now))
-            away = min(_AWAY_SECONDS, waited_seconds) * 2.0 ** min(times - 1, 10)
+            away = min(_AWAY_SECONDS, waited_seconds) * (2.0 ** min(times - 1, 10) - was_cut)
             self._given_up.update(dict.fromkeys(keys, _GivenUp(times, now + away)))
         return times
 

@@ -179,13 +179,13 @@ class Engine:
                 self._hear(event.sender, event.message)
             case Joined():
                 if self.peers.member(event.host) is not None:  # the loss of its old link is not in
-                    self.peers.lose(event.host, "it opened a new link")
+                    self.peers.cut_off(event.host, "it opened a new link")
                     self.handle_losses()
                 self.peers.joined(event.host, event.hello)
             case Lost(lied=True):
                 self.peers.blame(event.peer, event.reason)
             case Lost():
-                self.peers.lose(event.peer, event.reason)
+                self.peers.cut_off(event.peer, event.reason)
             case Refused():
                 if self.peers.admission.heard_of_successor():  # from a host; the folder knows
                     self._look_at_fence()

@@ -1,5 +1,6 @@
 """What the server knows of one host, and of what it has answered."""
 
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ class Member:
         fingerprint: of the certificate that has signed it, if that tells it from other hosts.
         knows: by host, the key that it was told last.
         owes: by iteration, the questions that it has not answered, in order: the workers asked.
+        awaited_since: it has owed an answer since then, if it owes one.
     """
 
     workers: list[int]
@@ -50,6 +52,21 @@ class Member:
     fingerprint: str = ""
     knows: dict[int, str] = field(default_factory=dict)
     owes: dict[int, list[list[int]]] = field(default_factory=dict)
+    awaited_since: float = 0.0
+
+    def owe(self, iteration: int, workers: Iterable[int]) -> None:
+        """Some of its workers were asked for something."""
+        if not self.owes:
+            self.awaited_since = time.monotonic()
+        self.owes.setdefault(iteration, []).append(list(workers))
+
+    def paid(self, iteration: int) -> list[int]:
+        """It has answered a question, of which it owes one; the workers that were asked."""
+        asked = self.owes[iteration].pop(0)  # a host answers in the order of the questions
+        if not self.owes[iteration]:
+            del self.owes[iteration]
+        self.awaited_since = time.monotonic()
+        return asked
 
 
 class Strikes:

@@ -205,7 +205,7 @@ class Peers:
     def owe(self, hosts: Hosts, iteration: int) -> None:
         """Workers of some hosts were asked for something."""
         for host, workers in hosts.items():
-            self._members[host].owes.setdefault(iteration, []).append(list(workers))
+            self._members[host].owe(iteration, workers)
 
     def num_owed(self, host: int, iteration: int) -> int:
         """How many questions of an iteration a host has not answered."""
@@ -217,10 +217,7 @@ class Peers:
         member = self._members.get(host)
         if member is None or iteration not in member.owes:
             return None
-        asked = member.owes[iteration].pop(0)  # a host answers in the order of the questions
-        if not member.owes[iteration]:
-            del member.owes[iteration]
-        return [worker for worker in asked if worker in member.workers]
+        return [worker for worker in member.paid(iteration) if worker in member.workers]
 
     def overdue(self) -> set[int]:
         """The hosts that owe an answer to an earlier iteration."""
@@ -250,6 +247,14 @@ class Peers:
         """A host's link is gone."""
         if workers := self._remove(host):
             self._attendance.lost(workers, reason, len(self.workers()))
+
+    def cut_off(self, host: int, reason: str) -> None:
+        """A host's link has ended by itself; one that is waited for each time comes back later."""
+        member = self._members.get(host)
+        if member is not None and member.owes:
+            since, now = member.awaited_since, time.monotonic()
+            self.admission.give_up(host, now - since, since - member.since, was_cut=True)
+        self.lose(host, reason)
 
     def drop(self, host: int, reason: str) -> None:
         """Ends the link to a host."""

@@ -1,0 +1,1 @@
+"""Twenty hostile hosts of forty; see `__main__`."""
