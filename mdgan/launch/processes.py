@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from mdgan.engine.common_memory import CommonMemory
-from mdgan.engine.hello import make_hello
+from mdgan.engine.hello import Owner, make_hello
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.encoding import HostEncoding
@@ -55,6 +55,7 @@ from mdgan.launch.privacy import (
 from mdgan.launch.ranks import most_ranks
 from mdgan.launch.requirements import least_parties
 from mdgan.launch.scorer_process import scoring_process
+from mdgan.launch.settings import read_revocations
 from mdgan.metrics.chosen import own_file
 from mdgan.observe.profiler import Profiler
 from mdgan.observe.tracer import Tracer, traced_every
@@ -255,10 +256,17 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
         "brings_states": _brings_states(prepared),
     }
     workers = prepared.settings.num_workers if prepared.algorithm.has_hosts else 0
-    all_ranks = range(1, workers + 1)
+    expected = set(range(1, workers + 1))
     manifest = None if claimed.goes_on is None else claimed.goes_on.manifest
+    on_their_way, owners = set(prepared.ranks.workers()), dict[int, Owner]()
+    if manifest is not None:
+        owners = {int(n): Owner("", *known) for n, known in manifest.owners.items()}
+        if claimed.takes_over:
+            expected = on_their_way = set(manifest.workers)
+        revoked = _revoked(prepared, owners) & expected
+        expected, owners = expected - revoked, {n: owners[n] for n in owners.keys() - revoked}
     admission = Admission(
-        all_ranks if manifest is None or not claimed.takes_over else manifest.workers,
+        expected,
         prepared.identity,
         told,
         prepared.launch.links.liveness_timeout,  # for a lost worker to come back to its rank
@@ -267,9 +275,21 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
         None if manifest is None else whereabouts(manifest),
         prepared.credentials,
     )
+    admission.owners, admission.on_their_way = owners, on_their_way
     num_classes = prepared.dataset.num_classes or 0
     admission.most_classes = max(admission.most_classes, num_classes)
     return admission
+
+
+def _revoked(prepared: Prepared, owners: Mapping[int, Owner]) -> set[int]:
+    """The ranks of a run that goes on whose certificates were revoked; training needs none."""
+    links = prepared.link_settings.links
+    revocations = read_revocations(links, prepared.own_identity)
+    revoked = {n for n, owner in owners.items() if int(owner.serial or "0", 16) in revocations}
+    if revoked:
+        ranks = ",".join(map(str, sorted(revoked)))
+        _log.info("going on without rank(s) %s, whose certificates are revoked", ranks)
+    return revoked
 
 
 def _brings_states(prepared: Prepared) -> bool:
