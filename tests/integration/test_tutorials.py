@@ -98,7 +98,7 @@ def test_three_hospitals_join_and_go_on_and_one_is_left_out(tmp_path: Path) -> N
     assert read_metrics(study.run)[-1]["workers"] == 3
     for name, rank in RANKS.items():
         kept = {path.name for path in (tmp_path / name / "runs").glob("*/checkpoints/*/*")}
-        assert {path.partition(".")[0] for path in kept} == {f"worker-{rank}"}, "its own rank"
+        assert {path.partition(".")[0] for path in kept} == {f"worker-000{rank}"}, "its own rank"
 
     study.certify(study.credentials[-1])
     server = study.serve(study.resume, "--set", "connect_timeout=60")
