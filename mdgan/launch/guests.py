@@ -32,6 +32,7 @@ from mdgan.transport.until import Until
 _log = logging.getLogger(__name__)
 
 _RETURN_SECONDS = 2.0
+_GIVE_BACK_SECONDS = 5.0
 
 
 def join(settings: Mapping[str, Any], launched: float, path: Path | None = None) -> int:
@@ -62,7 +63,7 @@ def join(settings: Mapping[str, Any], launched: float, path: Path | None = None)
         status = launch(replace(prepared, sockets=sockets))
     finally:
         if status == 2:  # it could not join; the rank is the next one's at once
-            soon = replace(timeouts, connect=_RETURN_SECONDS)
+            soon = replace(timeouts, connect=_GIVE_BACK_SECONDS)
             with suppress(BadInput):
                 _visit(places, credentials, soon, threading.Event(), answers.append, rank)
     return status

@@ -48,8 +48,8 @@ class Study:
         server = start([*MDGAN, *words[1:], *more], self.folder)
 
         def listens() -> bool:
-            known = (self.run / "run.json").exists() and read_status(self.run)
-            return server.poll() is not None or (known and known["process"] != before)
+            known = read_status(self.run) if (self.run / "run.json").exists() else {}
+            return server.poll() is not None or known.get("process", before) != before
 
         wait_until(listens, "a server")
         assert server.poll() is None, finish(server)
@@ -115,7 +115,7 @@ def test_a_hospital_that_does_not_come_is_left_out(tmp_path: Path) -> None:
         write_image_folder(tmp_path / name / "scans", ["a"], 2 + rank, seed=rank)
         (tmp_path / "authority" / f"{name}.cred").rename(tmp_path / name / f"{name}.cred")
     server = study.serve(study.train, *QUICK, "100000")
-    study.stop(server, study.joins(RANKS))
+    study.stop(server, study.joins([*RANKS]))
     server = study.serve(study.resume, "--set", "connect_timeout=15")
     said = study.stop(server, study.joins(["south"]))
     assert "rank(s) 3 joined (5 samples); waiting for rank(s) 1,2" in said

@@ -33,6 +33,9 @@ class _Promise(NamedTuple):
     until: float
 
 
+_OVER = _Promise("", 0.0)
+
+
 class _GivenUp(NamedTuple):
     """A rank, or a certificate, did not answer so many times, and may not come in until then."""
 
@@ -112,8 +115,11 @@ class Admission:
             return _MALFORMED
         certificate, address = (str(hello.get(n) or "") for n in ("certificate", "address"))
         named = [int(rank) for rank in hello.get("ranks") or ()]
-        if (given_back := int(hello.get("gives_back") or 0)) > 0:
-            return self._take_back(given_back, certificate or address)
+        if given_back := int(hello.get("gives_back") or 0):
+            with self._lock:
+                if self._promised.get(given_back, _OVER).caller == (certificate or address):
+                    self._promised.pop(given_back, None)
+            return self._welcome
         promised = self._promise_rank(certificate, address, named)
         if isinstance(promised, str):
             return promised
@@ -156,13 +162,6 @@ class Admission:
             self._promised[rank] = _Promise(caller, now + _PROMISE_SECONDS)
         return rank
 
-    def _take_back(self, rank: int, caller: str) -> Mapping[str, Any]:
-        """A worker that was promised a rank could not join."""
-        with self._lock:
-            if rank in self._promised and self._promised[rank].caller == caller:
-                del self._promised[rank]
-        return self._welcome
-
     def _taken(self) -> set[int]:
         return {rank for ranks in self._linked.values() for rank in ranks}
 
@@ -192,7 +191,7 @@ class Admission:
             self._linked[host] = self._carried[host] = hello.workers
             self.owners.update(dict.fromkeys(hello.workers, hello.owner))
             kept = [n for n in hello.workers if n in self._promised]
-            self._promised.update(dict.fromkeys(kept, _Promise("", 0.0)))
+            self._promised.update(dict.fromkeys(kept, _OVER))
             self._samples.update(hello.num_samples)
             self._classes.update(hello.class_counts)
             standing = {"iteration": self.iteration, "checkpoint": self._checkpoint}
