@@ -21,6 +21,7 @@ class Owner(NamedTuple):
     key: str
     certificate: str
     address: str = ""
+    serial: str = ""
 
     def is_same(self, other: "Owner | None") -> bool:
         """Whether another one is the same host, or one with the same certificate."""
@@ -49,6 +50,7 @@ class HostHello(msgspec.Struct, frozen=True):
         certificate: what the transport knows it by, whatever it says itself; empty if the host has
             no certificate that is its own.
         address: where its connection comes from, by the transport; empty on this machine.
+        serial: the number of its certificate, by which that may be revoked; empty without one.
     """
 
     host: int
@@ -61,11 +63,12 @@ class HostHello(msgspec.Struct, frozen=True):
     listens: str | None = None
     certificate: str = ""
     address: str = ""
+    serial: str = ""
 
     @property
     def owner(self) -> Owner:
         """Which host says it."""
-        return Owner(self.key, self.certificate, self.address)
+        return Owner(self.key, self.certificate, self.address, self.serial)
 
 
 def make_hello(

@@ -8,6 +8,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from mdgan.transport.until import Until
 _log = logging.getLogger(__name__)
 
 _RETURN_SECONDS = 2.0
+_GIVE_BACK_SECONDS = 5.0
 
 
 def join(settings: Mapping[str, Any], launched: float, path: Path | None = None) -> int:
@@ -48,14 +50,36 @@ def join(settings: Mapping[str, Any], launched: float, path: Path | None = None)
     credentials, timeouts = read_identity(own.links), own.links.timeouts()
     _visit(places, credentials, timeouts, threading.Event(), answers.append)
     identity, rank = answers[0]["identity"], int(answers[0]["rank"])
-    theirs = identity.get("version")
-    if theirs != __version__:
-        raise BadInput(
-            f"the server runs mdgan {theirs!s:.30}, this machine {__version__}; install the same "
-            "version on every machine"
+    status = 2
+    try:
+        theirs = identity.get("version")
+        if theirs != __version__:
+            raise BadInput(
+                f"the server runs mdgan {theirs!s:.30}, this machine {__version__}; install the "
+                "same version on every machine"
+            )
+        prepared = prepare(settings, of_the_run(identity), launched=launched, joins_as=rank)
+        _tell_what_it_holds(prepared, rank)
+        status = launch(replace(prepared, sockets=sockets))
+    finally:
+        if status == 2:  # it could not join; the rank is the next one's at once
+            soon = replace(timeouts, connect=_GIVE_BACK_SECONDS)
+            with suppress(BadInput):
+                _visit(places, credentials, soon, threading.Event(), answers.append, rank)
+    return status
+
+
+def _tell_what_it_holds(prepared: Prepared, rank: int) -> None:
+    for warning in prepared.warnings:
+        _log.warning("warning: %s", warning)
+    settings = prepared.settings
+    if settings.data.partition.divides and rank > settings.num_workers and not prepared.clients:
+        _log.info(
+            "rank %d holds all %s samples of %s: --partition %s has divided them among ranks 1..%d "
+            "already; give it data of its own with --data-dir",
+            *(rank, f"{len(prepared.holdings[rank][1]):,}", prepared.dataset.name),
+            *(settings.data.partition, settings.num_workers),
         )
-    prepared = prepare(settings, of_the_run(identity), launched=launched, joins_as=rank)
-    return launch(replace(prepared, sockets=sockets))
 
 
 def of_the_run(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,6 +201,7 @@ def _visit(
     timeouts: Timeouts,
     interrupted: threading.Event,
     hear: Callable[[Any], None],
+    gives_back: int | None = None,
     *,
     stays: bool = False,
 ) -> None:
@@ -189,7 +214,7 @@ def _visit(
         def attempt(place: str, until: Until) -> Any:
             if stays:
                 return watch(place, identity, timeouts, until, parent.tell)
-            return ask(place, identity, timeouts, until)
+            return ask(place, identity, timeouts, until, gives_back)
 
         parent.end_with_it()
         limit, has_identity = timeouts.connect, identity is not None

@@ -244,6 +244,12 @@ def _credentials(
     """Gives what this machine shows to others; None without TLS."""
     own_identity = read_guards(launch.links, serves=ranks.serves)
     credentials = None if own_identity is None else own_identity()
+    if ranks.serves and _role(credentials) == "worker":
+        raise BadInput(
+            f"--credentials {launch.links.credentials or launch.links.certificate}: is that of a "
+            "worker, which no other rank lets be the server; give rank 0 one that was issued with "
+            "--role server"
+        )
     is_secure = settings.secure.secure_aggregation
     if is_secure and ranks.hosts and (role := _role(credentials)) not in ("", "worker"):
         raise BadInput(

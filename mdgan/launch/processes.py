@@ -34,7 +34,8 @@ from mdgan.errors import BadInput, Interrupted, cause_of
 from mdgan.families.contract import HostNeeds, ServerNeeds
 from mdgan.gan.build import make_average
 from mdgan.launch import machine
-from mdgan.launch.addresses import Sockets, split
+from mdgan.launch.addresses import Sockets
+from mdgan.launch.admitting import make_admission
 from mdgan.launch.claim import Claim, make_observer
 from mdgan.launch.host_folder import host_folder
 from mdgan.launch.links import connector, open_server
@@ -51,7 +52,6 @@ from mdgan.launch.privacy import (
     told_counts,
     why_untold,
 )
-from mdgan.launch.ranks import most_ranks
 from mdgan.launch.requirements import least_parties
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.metrics.chosen import own_file
@@ -246,41 +246,6 @@ def run_server(
         timeouts = prepared.launch.links.timeouts()
         transport = open_server(prepared, places, admission.admit, timeouts)
         serve(prepared, claimed, transport, admission, scorer, timeouts, device, memory)
-
-
-def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
-    """Which hosts may come in, with what the server tells every newcomer."""
-    told: dict[str, Any] = {
-        "generation": claimed.fence.generation,
-        "run": claimed.run.path.resolve().name,
-        "run_id": claimed.run_id,
-        "address": split(claimed.listens)[0] if claimed.listens else "",
-        "wants_states": prepared.settings.checkpoints.checkpoint_to_server,
-        "brings_states": _brings_states(prepared),
-    }
-    workers = prepared.settings.num_workers if prepared.algorithm.has_hosts else 0
-    all_ranks = range(1, workers + 1)
-    manifest = None if claimed.goes_on is None else claimed.goes_on.manifest
-    admission = Admission(
-        all_ranks if manifest is None or not claimed.takes_over else manifest.workers,
-        prepared.identity,
-        told,
-        prepared.launch.links.liveness_timeout,  # for a lost worker to come back to its rank
-        0 if manifest is None else manifest.iteration,
-        most_ranks(prepared.settings, prepared.launch),
-        None if manifest is None else manifest.whereabouts(),
-        prepared.credentials,
-    )
-    num_classes = prepared.dataset.num_classes or 0
-    admission.most_classes = max(admission.most_classes, num_classes)
-    return admission
-
-
-def _brings_states(prepared: Prepared) -> bool:
-    """Whether workers begin with what the server hands them, not with weights from the seed."""
-    if prepared.continues is not None:  # they had it from the server then
-        return prepared.settings.training.init_from is not None
-    return prepared.beginning is not None and bool(prepared.beginning.discriminators)
 
 
 def serve(

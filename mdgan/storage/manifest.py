@@ -32,6 +32,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         files: the states of `server`, and of workers by their numbers.
         elsewhere: the workers whose files lie on their own machines.
         shut_out: the workers that its server has shut out, in increasing order.
+        owners: by worker, the certificate and the address of its host, and the certificate's
+            number; each empty if there is none.
     """
 
     iteration: _Count
@@ -44,6 +46,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     settings: Mapping[str, Any]
     version: str
     shut_out: _Workers = ()
+    owners: Mapping[str, tuple[str, str, str]] = {}
 
     def here(self) -> list[StoredFile]:
         """The files that must lie beside the manifest."""

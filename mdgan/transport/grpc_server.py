@@ -34,6 +34,7 @@ from mdgan.transport.quotas import Allowance
 from mdgan.transport.server_end import Guest, ServerTransport
 from mdgan.transport.streams import (
     CLOSE_SECONDS,
+    GIVES_BACK,
     Outbox,
     Threads,
     listen,
@@ -207,7 +208,8 @@ class GrpcServerTransport(ServerTransport):
         )
 
     def _ask(self, _request: Nothing, context: grpc.ServicerContext) -> Welcome:
-        return Welcome(fields=json.dumps(self._answer({}, "ask", context)))
+        asked = {"gives_back": dict(context.invocation_metadata()).get(GIVES_BACK, "")}
+        return Welcome(fields=json.dumps(self._answer(asked, "ask", context)))
 
     def _watch(self, _request: Nothing, context: grpc.ServicerContext) -> Iterator[Welcome]:
         """Lasts until the other end is gone, or the server ends."""
@@ -331,7 +333,9 @@ class GrpcServerTransport(ServerTransport):
         ranks = hello.get("workers") if purpose == "join" else None
         said = ranks if isinstance(ranks, list) else []
         wanted = [rank for rank in said if isinstance(rank, int)]
-        if (permit := caller.permit) is not None:
+        permit = caller.permit
+        hello = {**hello, "serial": "" if permit is None else f"{permit.serial:x}"}
+        if permit is not None:
             if refusal := permit.refusal(_ROLES[purpose], wanted):
                 self._guard.refuse(caller, context, refusal)
             if permit.ranks is not None:

@@ -26,6 +26,8 @@ from mdgan.transport.frames import PIECE_BYTES, Frame
 logging.getLogger("grpc").setLevel(logging.CRITICAL + 1)
 
 ASK = "/mdgan.Server/Ask"
+GIVES_BACK = "gives-back"
+"""With this in the metadata of `ASK` a worker that could not join gives back a promised rank."""
 WATCH = "/mdgan.Server/Watch"
 TAKE_PART = "/mdgan.Server/TakePart"
 CLOCK = "/mdgan.Server/Clock"

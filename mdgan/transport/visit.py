@@ -13,24 +13,31 @@ from mdgan.credentials.permit import SERVER_NAME
 from mdgan.timeouts import Timeouts
 from mdgan.transport.frames import WireError
 from mdgan.transport.links_pb2 import Nothing, Welcome
-from mdgan.transport.streams import ASK, WATCH, open_channel
+from mdgan.transport.streams import ASK, GIVES_BACK, WATCH, open_channel
 from mdgan.transport.until import Inbox, Until
 
 
 def ask(
-    place: str, identity: OwnIdentity | None, timeouts: Timeouts, until: Until
+    place: str,
+    identity: OwnIdentity | None,
+    timeouts: Timeouts,
+    until: Until,
+    gives_back: int | None = None,
 ) -> Mapping[str, Any]:
     """Asks for the settings of a run, to take part in it later.
 
     Args:
         place: where the server may be: `unix:` and a path, or address and port.
         identity: what this process shows and whom it trusts; None without TLS.
+        gives_back: the rank that an earlier question was answered with, if its worker could not
+            join.
 
     Raises:
         grpc.RpcError, WireError, TimeoutError: it does not.
         Interrupted: asked to stop.
     """
-    with _told(place, identity, timeouts, ASK) as told:
+    metadata = () if gives_back is None else ((GIVES_BACK, str(gives_back)),)
+    with _told(place, identity, timeouts, ASK, metadata) as told:
         return until.take(told)
 
 
@@ -59,13 +66,18 @@ def watch(
 
 @contextmanager
 def _told(
-    place: str, identity: OwnIdentity | None, timeouts: Timeouts, method: str
+    place: str,
+    identity: OwnIdentity | None,
+    timeouts: Timeouts,
+    method: str,
+    metadata: tuple[tuple[str, str], ...] = (),
 ) -> Iterator[Inbox[Mapping[str, Any] | Exception]]:
     """What a server answers, for a thread that looks up often."""
     channel = open_channel(place, identity, SERVER_NAME, timeouts)
     ask: Any = channel.unary_stream(method, Nothing.SerializeToString, Welcome.FromString)
     told: Inbox[Mapping[str, Any] | Exception] = Inbox()
-    threading.Thread(target=_tell_all, args=(ask(Nothing()), told), daemon=True).start()
+    answers = ask(Nothing(), metadata=metadata)
+    threading.Thread(target=_tell_all, args=(answers, told), daemon=True).start()
     try:
         yield told
     finally:

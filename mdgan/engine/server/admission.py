@@ -31,6 +31,9 @@ class _Promise(NamedTuple):
     until: float
 
 
+_OVER = _Promise("", 0.0)
+
+
 class _GivenUp(NamedTuple):
     """A rank, or a certificate, did not answer so many times, and may not come in until then."""
 
@@ -51,6 +54,8 @@ class Admission:
     Attributes:
         iteration: the one that the server works on, or the last that is done.
         run: stands for the run and this server of it; see `run_digest`.
+        owners: the hosts that have ranks, or had them last, also before this server.
+        on_their_way: the ranks whose hosts come without asking for them.
         most_classes: of which a host may say how many samples it holds.
     """
 
@@ -82,7 +87,8 @@ class Admission:
         self._linked: dict[int, list[int]] = {}  # host → its workers, while it has a link
         self._carried: dict[int, list[int]] = {}  # the same, and of hosts that were here before
         self._present: set[int] = set()  # the hosts that take part
-        self._owners: dict[int, Owner] = {}
+        self.owners: dict[int, Owner] = {}
+        self.on_their_way: Collection[int] = ()
         self._lost_at: dict[int, float] = {}
         self._promised: dict[int, _Promise] = {}  # by rank; the last is the newest
         self._given_up: dict[int | str, _GivenUp] = {}  # by rank, and by certificate
@@ -107,6 +113,11 @@ class Admission:
             return _MALFORMED
         certificate, address = (str(hello.get(n) or "") for n in ("certificate", "address"))
         named = [int(rank) for rank in hello.get("ranks") or ()]
+        if given_back := int(hello.get("gives_back") or 0):
+            with self._lock:
+                if self._promised.get(given_back, _OVER).caller == (certificate or address):
+                    self._promised.pop(given_back, None)
+            return self._welcome
         promised = self._promise_rank(certificate, address, named)
         if isinstance(promised, str):
             return promised
@@ -116,21 +127,27 @@ class Admission:
         """A rank for a worker that comes later, which no worker has or may return to; or why none.
 
         Who asks again, since it could not join, gets the rank that its certificate was promised.
-        What others were promised is no obstacle to a certificate that names the rank.
+        What others were promised is no obstacle to a certificate that names the rank. Who had ranks
+        before gets those first, by its certificate or else its address; until training begins they
+        are kept for that certificate.
         """
         now, caller = time.monotonic(), certificate or address
         with self._lock:
             taken = self._taken() | self.shut_out
-            if self._checkpoint is not None and not self.has_begun:
-                taken |= self.expected  # a run that goes on: its workers are on their way
+            known = {n: each.certificate or each.address for n, each in self.owners.items()}
+            had = [rank for rank in sorted(known) if known[rank] == caller]
+            if not self.has_begun and not named:
+                certified = {rank for rank, each in self.owners.items() if each.certificate}
+                taken |= certified.difference(had).union(self.on_their_way)
             kept = {rank for rank, at in self._lost_at.items() if now - at < self._return_seconds}
+            kept -= set(had if certificate else ())
             awaited = [rank for rank in sorted(self._lost_at) if self._waits_for(rank)]
             taken |= kept.difference(awaited)
             promised = {n: each.caller for n, each in self._promised.items() if each.until > now}
             own = [n for n, other in promised.items() if other == caller and n not in taken]
             if address and not certificate and len(own) >= _MOST_PROMISES:
                 return Later(f"{len(own)} ranks are promised to {caller}; let them join first")
-            ranks = named or chain(awaited, range(1, self._most_ranks + 1))
+            ranks = named or chain(awaited, had, range(1, self._most_ranks + 1))
             free = (rank for rank in ranks if rank <= self._most_ranks and rank not in taken)
             rank = next((rank for rank in free if rank not in (own if named else promised)), None)
             if certificate and own and (rank is None or not named):
@@ -170,9 +187,9 @@ class Admission:
             if (left := self._away_seconds(hello)) > 0:
                 return Later(f"rank {host} did not answer; it may come back in {ceil(left)} s")
             self._linked[host] = self._carried[host] = hello.workers
-            self._owners.update(dict.fromkeys(hello.workers, hello.owner))
+            self.owners.update(dict.fromkeys(hello.workers, hello.owner))
             kept = [n for n in hello.workers if n in self._promised]
-            self._promised.update(dict.fromkeys(kept, _Promise("", 0.0)))
+            self._promised.update(dict.fromkeys(kept, _OVER))
             self._samples.update(hello.num_samples)
             self._classes.update(hello.class_counts)
             standing = {"iteration": self.iteration, "checkpoint": self._checkpoint}
@@ -190,6 +207,12 @@ class Admission:
                     f"rank {hello.workers[0]} runs mdgan {shown}, rank 0 runs mdgan {ours}; "
                     "install the same version on every machine"
                 )
+            if name == "dataset_sha256":
+                file = f"{self._identity.get('dataset')}.py"
+                return (
+                    f"rank {hello.workers[0]} has another {file} than rank 0; copy rank 0's {file} "
+                    "to this machine (its --datasets-dir, by default datasets)"
+                )
             return (
                 f"rank {hello.workers[0]} has {name} = {shown}, rank 0 has {name} = {ours}; start "
                 "every rank with the same settings"
@@ -199,7 +222,7 @@ class Admission:
     def _why_not(self, hello: HostHello) -> str:
         """Why a host may not have its ranks now; empty if it may."""
         host, owner = hello.workers[0], hello.owner
-        is_the_same = owner.has_key_of(self._owners.get(host))
+        is_the_same = owner.has_key_of(self.owners.get(host))
         returns = is_the_same and self._linked.get(host) == hello.workers
         taken = self._taken()
         # A run that has begun takes new ranks. It may have begun here, under the last server of the
@@ -229,7 +252,7 @@ class Admission:
 
     def _kept_seconds(self, worker: int, owner: Owner) -> float:
         """How long a rank is still kept for another host, which was lost with it; else 0."""
-        known = self._owners.get(worker)
+        known = self.owners.get(worker)
         is_free = not self.has_begun or worker not in self._lost_at or self._waits_for(worker)
         # While no host is left, training waits for any.
         if is_free or not self._present or known is None or owner.is_same(known):
@@ -261,7 +284,7 @@ class Admission:
         now = time.monotonic()
         with self._lock:
             workers = self._linked.get(host, [])
-            keys = _known_as(self._owners.get(host), workers)
+            keys = _known_as(self.owners.get(host), workers)
             before = max(
                 (self._given_up.get(each, _GivenUp()) for each in keys), default=_GivenUp()
             )
@@ -339,11 +362,11 @@ class Admission:
 
     def owner(self, worker: int) -> Owner | None:
         """The host that has a rank, or had it last."""
-        return self._owners.get(worker)
+        return self.owners.get(worker)
 
     def known_by(self, worker: int) -> tuple[str, str]:
         """The fingerprint of the certificate and the address of the host that has a rank."""
-        owner = self._owners.get(worker)
+        owner = self.owners.get(worker)
         return (owner.certificate, owner.address) if owner else ("", "")
 
     def holding(self, worker: int) -> dict[str, Any]:

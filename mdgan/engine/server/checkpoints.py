@@ -136,6 +136,7 @@ class ServerCheckpoints:
             settings=self._config,
             version=__version__,
             shut_out=tuple(sorted(self._peers.admission.shut_out)),
+            owners={str(n): owner[1:] for n, owner in [*self._peers.admission.owners.items()]},
         )
         self._open = _Open(
             manifest,

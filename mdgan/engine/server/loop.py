@@ -43,7 +43,7 @@ class Server:
         self.part, self.observer = self.trainer.part, self.peers.observer
         needs = self.trainer, self.settings, self.peers, self.checkpoints, self.scorer
         self.engine = Engine(*needs, self.timeouts, self.encoding)
-        self._replaces_another = False
+        self._goes_on = self._replaces_another = False
 
     def go_on(
         self, manifest: Manifest, changed: Collection[str], *, replaces_another: bool
@@ -56,7 +56,7 @@ class Server:
         self.part.go_on(manifest.progress, changed, ended=ended)
         # What they hold may be what others gave them, which only the last server knew.
         self.peers.strikes.excuse(manifest.workers)
-        self._replaces_another = replaces_another
+        self._goes_on, self._replaces_another = True, replaces_another
         if replaces_another:  # with --resume the user has started every host anew
             self.peers.admission.keep_out(manifest.shut_out)
 
@@ -92,7 +92,10 @@ class Server:
             raise
 
     def _await_workers(self) -> None:
-        """Waits until every expected rank is ready to train."""
+        """Waits until every expected rank is ready to train.
+
+        A run that goes on does without those that do not come in time.
+        """
         limits = self.timeouts
         patience = limits.liveness if self._replaces_another else limits.connect
         begin = told = time.monotonic()
@@ -100,13 +103,17 @@ class Server:
         while absent := self.peers.absent():
             left = 0.0 if self.engine.given_up else deadline - time.monotonic()
             ranks = ",".join(map(str, absent))
-            if left <= 0 and self._replaces_another:
-                self.observer.note(f"going on without rank(s) {ranks}, which did not come back")
+            if left <= 0 and self._goes_on and (self._replaces_another or self.peers.taking_part()):
+                self.observer.note(
+                    f"going on without rank(s) {ranks}, which did not come within {patience:g} s; "
+                    "their discriminators are left out, and who comes later gets a copy"
+                )
                 return
             if left <= 0:
                 raise BadInput(
-                    f"rank(s) {ranks} did not join within {limits.connect:g} s; start them "
-                    f"with --ranks {ranks}, or wait longer with --set connect_timeout=SECONDS"
+                    f"rank(s) {ranks} did not join within {limits.connect:g} s; start them with "
+                    f"--ranks {ranks} or mdgan join, or wait longer with --set "
+                    "connect_timeout=SECONDS"
                 )
             self.engine.take_in(self.peers.transport.receive(min(left, _SETTLE_SECONDS)))
             waited = time.monotonic() - told

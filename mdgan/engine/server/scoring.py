@@ -181,7 +181,7 @@ class Scoring:
         if self._silent and not self._real and hosts:
             self._give_up(next(iter(self._silent.values())))
         elif self._real and self._summed != self._real.keys():
-            self._summed = set(self._real)
+            before, self._summed = self._summed, set(self._real)
             parts = [self._real[host] for host in sorted(self._real)]
             try:
                 total = sum(parts[1:], start=parts[0])
@@ -189,6 +189,16 @@ class Scoring:
                 self._give_up(str(error))
                 return
             self._send(messages.real(0, total.tensors()))
+            if before:
+                self._tell_of_other_real(total.num_samples)
+
+    def _tell_of_other_real(self, num_samples: int) -> None:
+        self._observer.note(
+            f"from now on scores compare with {num_samples:,} real samples, as other hosts have "
+            "told of theirs; earlier scores, and real against real, are of fewer or others"
+        )
+        about = {"num_samples": num_samples, "hosts": sorted(self._summed)}
+        self._observer.event("real", self._peers.iteration, **about)
 
     def described(self) -> bool:
         """Whether all hosts that take part have described their data, or need not."""

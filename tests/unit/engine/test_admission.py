@@ -69,6 +69,7 @@ def test_a_guest_gets_a_rank_that_its_certificate_names() -> None:
 
 def test_ranks_that_will_come_back_to_a_new_server_are_not_given_away() -> None:
     peers = make_peers(return_seconds=0.2, checkpoint=CHECKPOINT)
+    peers.admission.on_their_way = range(1, 5)
     assert promised(peers) == 5
     said = {**hello(1), "generation": 1}
     welcomed(peers.admission.admit(said))
