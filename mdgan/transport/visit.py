@@ -29,8 +29,7 @@ def ask(
     Args:
         place: where the server may be: `unix:` and a path, or address and port.
         identity: what this process shows and whom it trusts; None without TLS.
-        gives_back: the rank that an earlier question was answered with, if its worker could not
-            join.
+        gives_back: a rank of an earlier answer, whose worker could not join.
 
     Raises:
         grpc.RpcError, WireError, TimeoutError: it does not.
