@@ -197,7 +197,8 @@ _log = logging.getLogger(__name__)
     "--figures",
     type=PATH,
     metavar="DIR",
-    help="Also write every figure into this folder: charts as PNG and SVG, samples as PNG.",
+    help="Also write every figure into this folder: charts as PNG, SVG and PDF, samples as "
+    "PNG, the numbers as CSV.",
 )
 @click.option(
     "--live", is_flag=True, help="Write the page again and again until the runs are over."
@@ -245,7 +246,7 @@ def report(
     written = write_report(runs, output, figures)
     for line in written.damage:
         _log.warning("%s", line)
-    also = "" if figures is None else f"\n{figures}: charts as PNG and SVG, samples as PNG"
+    also = "" if figures is None else f"\n{figures}: charts as PNG, SVG and PDF, numbers as CSV"
     said = f"{written.path}: {written.num_figures} figures{also}"
     _log.info("%s", said, extra={"shown": "result"})
 
