@@ -267,10 +267,10 @@ def watch(run: Path, interval: float, once: bool) -> None:
     Shows how far the run is, its losses and FID, and what each worker does. If the output is no
     terminal, each change is printed as plain text.
     """
-    from mdgan.families.shown import SHOWN
+    from mdgan.families import registry
     from mdgan.observe.live_view import follow
 
-    follow(run, interval, SHOWN, once=once)
+    follow(run, interval, registry.shown(), once=once)
 
 
 @click.command(cls=Command, examples=("mdgan audit runs/first",))

@@ -1,4 +1,4 @@
-"""What the headings of tables mean where they do not say it, for whoever points at one."""
+"""What the headings of tables mean where they do not say it, for readers who point at one."""
 
 _CURVE = "a client of x batches takes a·x + b·log(x) + d seconds"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.collections import PolyCollection
@@ -79,7 +80,8 @@ def _boxes(axes: Axes) -> list[BarContainer]:
 
 def _bars(axes: Axes) -> Iterator[Sequence[str]]:
     for boxes in _boxes(axes):
-        for place, (bar, value) in enumerate(zip(boxes.patches, boxes.datavalues, strict=True)):
+        values = np.asarray(boxes.datavalues, float)
+        for place, (bar, value) in enumerate(zip(boxes.patches, values, strict=True)):
             label = str(bar.get_label())
             of = str(place) if label == "_nolegend_" else label.removeprefix("_")
             yield _name(axes), str(boxes.get_label()), of, f"{value:.10g}", "", ""
@@ -91,12 +93,13 @@ def _lines(axes: Axes) -> Iterator[Sequence[str]]:
         label = str(line.get_label())
         if label.startswith("_child"):  # a mark that belongs to no series
             continue
-        x, y = line.get_xdata(), line.get_ydata()
+        x, y = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
         ends: list[tuple[float, float]] = []
         if band := bands.get(f"_{label}"):
-            (path,) = band.get_paths()  # there along the least values, back along the greatest
-            there, back = path.vertices[1 : len(x) + 1, 1], path.vertices[len(x) + 2 : -1, 1]
-            ends = [*zip(there, back[::-1], strict=True)]
+            # There along the least values, back along the greatest.
+            heights = np.asarray(band.get_paths()[0].vertices, float)[:, 1]
+            if len(heights) == 2 * len(x) + 3:  # not broken by values that are not finite
+                ends = [*zip(heights[1 : len(x) + 1], heights[-2 : -len(x) - 2 : -1], strict=True)]
         for n, point in enumerate(zip(x, y, strict=True)):
             numbers = [f"{number:.10g}" for number in (*point, *(ends[n] if ends else ()))]
             yield _name(axes), label.removeprefix("_"), *numbers, *([] if ends else ["", ""])
