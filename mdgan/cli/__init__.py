@@ -23,6 +23,7 @@ from mdgan.cli.plan import plan
 from mdgan.cli.schema import schema
 from mdgan.cli.train import join, standalone, standby, train
 from mdgan.errors import BadInput, cannot_write, is_of_disk
+from mdgan.families import registry
 
 _log = logging.getLogger(__name__)
 _REFUSED = {"shown": "refusal"}
@@ -61,7 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(error.format_message())
         status = 0
     except click.ClickException as error:
-        _log.error("%s", " ".join(error.format_message().split()), extra=_REFUSED)
+        said = " ".join(error.format_message().split())
+        if isinstance(error, click.NoSuchOption) or "--algorithm" in said:  # of a broken package?
+            said = "; ".join([said, *registry.unusable().values()])
+        _log.error("%s", said, extra=_REFUSED)
         status = 2
     except BadInput as error:
         _log.error("%s", error, extra=_REFUSED)

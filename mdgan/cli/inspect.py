@@ -200,7 +200,8 @@ _log = logging.getLogger(__name__)
     "--figures",
     type=PATH,
     metavar="DIR",
-    help="Also write every figure into this folder: charts as PNG and SVG, samples as PNG.",
+    help="Also write every figure into this folder: charts as PNG, SVG and PDF, samples as "
+    "PNG, the numbers as CSV.",
 )
 @click.option(
     "--live", is_flag=True, help="Write the page again and again until the runs are over."
@@ -248,7 +249,7 @@ def report(
     written = write_report(runs, output, figures)
     for line in written.damage:
         _log.warning("%s", line)
-    also = "" if figures is None else f"\n{figures}: charts as PNG and SVG, samples as PNG"
+    also = "" if figures is None else f"\n{figures}: charts as PNG, SVG and PDF, numbers as CSV"
     said = f"{written.path}: {written.num_figures} figures{also}"
     _log.info("%s", said, extra={"shown": "result"})
 
@@ -269,10 +270,10 @@ def watch(run: Path, interval: float, once: bool) -> None:
     Shows how far the run is, its losses and FID, and what each worker does. If the output is no
     terminal, each change is printed as plain text.
     """
-    from mdgan.families.shown import SHOWN
+    from mdgan.families import registry
     from mdgan.observe.live_view import follow
 
-    follow(run, interval, SHOWN, once=once)
+    follow(run, interval, registry.shown(), once=once)
 
 
 @click.command(cls=Command, examples=("mdgan audit runs/first",))

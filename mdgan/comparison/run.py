@@ -29,7 +29,7 @@ from mdgan.comparison.plan import (
     list_trainings,
     read_configurations,
 )
-from mdgan.comparison.table import as_table, measure
+from mdgan.comparison.table import as_latex, as_table, measure
 from mdgan.data.handed import content_to_pass_on, write_ahead
 from mdgan.errors import BadInput, cannot_write
 from mdgan.launch.faults import FAULTS
@@ -45,7 +45,7 @@ from mdgan.storage.whole_file import write_output
 _log = logging.getLogger(__name__)
 _say = partial(_log.info, extra={"shown": "result"})
 
-TABLE_NAME = "comparison.json"
+TABLE_NAME, LATEX_NAME = "comparison.json", "comparison.tex"
 _CONFIGS = "configs"
 _STOPPED = 130
 
@@ -84,13 +84,14 @@ def run_comparison(
     found = measure(trainings)
     table = {"version": __version__, "seeds": list(seeds), "configurations": found}
     _write_json(out / TABLE_NAME, table)
+    write_output("--out", out / LATEX_NAME, as_latex(found).encode())
     _say("\n%s\n", as_table(found))
     if runs:
         written = write_report(runs, out / PAGE_NAME)
         for line in written.damage:
             _log.warning("%s", line)
         _say("%s: %d figures", written.path, written.num_figures)
-    _say("%s: the numbers", out / TABLE_NAME)
+    _say("%s: the numbers; %s: the table for a paper", out / TABLE_NAME, out / LATEX_NAME)
     if queue.failed:
         _log.error("failed: %s", "; ".join(training.label for training in queue.failed))
     return 1 if queue.failed else 0

@@ -115,6 +115,35 @@ def _deviation(losses: list[float | None]) -> float | None:
 
 def as_table(found: Mapping[str, Any]) -> str:
     """The means as a table, without empty columns; below it the yardsticks of the scores."""
+    headings, rows, notes = _cells(found)
+    return "\n".join([text_table(rows, headings, right=range(1, len(headings))), *notes])
+
+
+_LATEX = str.maketrans(
+    {
+        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+        **{"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"},
+        **{"±": r"$\pm$", "–": "--", "ε": r"$\varepsilon$", "κ": r"$\kappa$", "µ": r"$\mu$"},
+    }
+)
+
+
+def as_latex(found: Mapping[str, Any]) -> str:
+    """The same table as a `tabular` that needs no package; the yardsticks are comments."""
+    headings, rows, notes = _cells(found)
+    lines = [" & ".join(cell.translate(_LATEX) for cell in row) for row in (headings, *rows)]
+    head, *body = (f"{line} \\\\" for line in lines)
+    return "\n".join(
+        [
+            *(f"% {note}" for note in notes),
+            rf"\begin{{tabular}}{{l{'r' * (len(headings) - 1)}}}",
+            *(r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", ""),
+        ]
+    )
+
+
+def _cells(found: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
+    """The headings and the rows of the table of means, and what stands below it."""
     finished = {
         name: [run for run in entry["runs"].values() if run["state"] == "finished"]
         for name, entry in found.items()
@@ -133,9 +162,8 @@ def as_table(found: Mapping[str, Any]) -> str:
         if set(cells) != {_NOTHING}:
             columns[heading] = cells
     counts = [f"{len(finished[name])}/{len(entry['runs'])}" for name, entry in found.items()]
-    rows = zip(found, counts, *columns.values(), strict=True)
-    table = text_table(rows, ["", "runs", *columns], right=range(1, len(columns) + 2))
-    return "\n".join([table, *_notes(of_real, letters)])
+    rows = list(zip(found, counts, *columns.values(), strict=True))
+    return ["", "runs", *columns], rows, _notes(of_real, letters)
 
 
 def _lettered(cell: str, used: Collection[str]) -> str:

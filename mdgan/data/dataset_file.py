@@ -28,7 +28,7 @@ from mdgan.errors import BadInput, reason_of, users_code
 from mdgan.gan.build import Build, Models
 from mdgan.models.settings import FILE
 from mdgan.samples.contract import SampleKind, Shape
-from mdgan.samples.kinds import kind_of
+from mdgan.samples.kinds import kind_named, kind_of
 from mdgan.settings.declare import suggest
 from mdgan.settings.retired import modern
 
@@ -238,9 +238,7 @@ def load_path(path: Path) -> DatasetFile:
             f"{path}: lacks {', '.join(missing)}; a dataset file defines {', '.join(REQUIRED)}"
         )
     shape = _checked_shape(path, getattr(module, "SHAPE", ()), is_known=prepare is None)
-    kind = getattr(module, "KIND", None) or kind_of(shape)
-    if not isinstance(kind, SampleKind):
-        raise BadInput(f"{path}: KIND = {kind!r:.80} must be a kind of sample, or be left out")
+    kind = _checked_kind(path, getattr(module, "KIND", None) or kind_of(shape))
     if prepare is None and (why := kind.why_not(shape)):
         raise BadInput(f"{path}: SHAPE = {shape}: {why}")
     partitioner: Callable[[Path], Partitioner] = getattr(module, "Partitioner", _unprepared)
@@ -282,6 +280,17 @@ def load_path(path: Path) -> DatasetFile:
         prepare=prepare,
         usual_size=getattr(module, "usual_size", None),
     )
+
+
+def _checked_kind(path: Path, kind: object) -> SampleKind:
+    if isinstance(kind, str):
+        try:
+            return kind_named(kind)
+        except BadInput as error:
+            raise BadInput(f"{path}: KIND = {error}") from error
+    if not isinstance(kind, SampleKind):
+        raise BadInput(f"{path}: KIND = {kind!r:.80} must be a kind of sample, or be left out")
+    return kind
 
 
 def _checked_shape(path: Path, shape: object, *, is_known: bool) -> Shape:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from mdgan.engine.settings import RunSettings
+from mdgan.records.declared import WorkerNumbers
 from mdgan.settings.declare import one_of, setting
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Algorithm(Generic[S]):
         lets_batches_repeat: whether a worker with fewer samples than a batch repeats some.
         server_phases: what the server's tracer calls the phases that every iteration has;
             `host_phases`: a host's.
+        shown: what it records of its workers beside their losses, for the report and
+            `mdgan watch`.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Algorithm(Generic[S]):
     lets_batches_repeat: bool = True
     server_phases: tuple[str, ...] = ("send", "wait", "aggregate", "step")
     host_phases: tuple[str, ...] = ("receive", "send")
+    shown: tuple[WorkerNumbers, ...] = ()
 
     def build(self) -> "Builder[S]":
         """Imports the builder."""

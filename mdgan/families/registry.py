@@ -1,4 +1,4 @@
-"""All algorithms. A new one is a folder beside this file and an entry here."""
+"""All algorithms: folders beside this file with an entry here, and those of installed packages."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,8 +11,10 @@ from mdgan.families.federated.settings import FEGAN, FL_GAN
 from mdgan.families.mdgan.settings import MDGAN
 from mdgan.families.moments.settings import MOMENTS
 from mdgan.families.standalone.settings import STANDALONE
+from mdgan.records.declared import WorkerNumbers
 from mdgan.settings.declare import Setting, suggest
 from mdgan.settings.layers import merged
+from mdgan.settings.plugins import FAMILIES, installed, load
 from mdgan.settings.retired import modern
 
 _ALGORITHMS: dict[str, Algorithm[Any]] = {
@@ -21,10 +23,12 @@ _ALGORITHMS: dict[str, Algorithm[Any]] = {
 DEFAULT = MDGAN.name
 BASELINE = STANDALONE.name
 """The algorithm that has a command of its own."""
+_unusable: dict[str, str] | None = None
+"""Algorithms of installed packages that cannot be used, and why; None: not looked for yet."""
 
 
 def register(entry: Algorithm[Any]) -> None:
-    """Adds an algorithm from outside the package, before the command line is built.
+    """Adds an algorithm of a program, before the command line is built.
 
     Raises:
         ValueError: another algorithm has that name.
@@ -34,9 +38,36 @@ def register(entry: Algorithm[Any]) -> None:
     _ALGORITHMS[entry.name] = entry
 
 
+def _all() -> dict[str, Algorithm[Any]]:
+    """All algorithms by name; at the first call those of installed packages are imported."""
+    global _unusable
+    if _unusable is None:
+        _unusable = {}
+        for name in installed(FAMILIES):
+            try:
+                entry = load(FAMILIES, name, Algorithm)
+                if entry.name != name:
+                    raise BadInput(f"{name}: its package calls this algorithm {entry.name}")
+                register(entry)
+            except ValueError as error:
+                _unusable[name] = str(error)
+    return _ALGORITHMS
+
+
+def unusable() -> Mapping[str, str]:
+    """Algorithms of installed packages that cannot be used: name → why, in one line."""
+    _all()
+    return _unusable or {}
+
+
+def shown() -> tuple[WorkerNumbers, ...]:
+    """What all algorithms record of their workers beside losses."""
+    return tuple(numbers for entry in _all().values() for numbers in entry.shown)
+
+
 def names() -> tuple[str, ...]:
     """The names of all algorithms."""
-    return tuple(_ALGORITHMS)
+    return tuple(_all())
 
 
 def command(name: str) -> str:
@@ -46,16 +77,18 @@ def command(name: str) -> str:
 
 def algorithm(name: str) -> Algorithm[Any]:
     """One algorithm by its name, or `BadInput`."""
-    if not isinstance(name, str) or name not in _ALGORITHMS:
+    if name in unusable():
+        raise BadInput(f"--algorithm {unusable()[name]}")
+    if not isinstance(name, str) or name not in _all():
         near = suggest(str(name), names())
         raise BadInput(f"--algorithm {name}: must be one of {', '.join(names())}{near}")
-    return _ALGORITHMS[name]
+    return _all()[name]
 
 
 def all_phases() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The phases of all algorithms: the server's and a host's."""
     wings: tuple[dict[str, None], dict[str, None]] = ({}, {})
-    for entry in _ALGORITHMS.values():
+    for entry in _all().values():
         every = [(entry.server_phases, entry.host_phases)]
         every += [entry.phases(entry.settings(merge_halves=merges)) for merges in (False, True)]
         for phases in every:
@@ -66,13 +99,13 @@ def all_phases() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def with_setting(name: str) -> list[str]:
     """The names of the algorithms that have a setting."""
-    return [entry.name for entry in _ALGORITHMS.values() if name in entry.settings.names()]
+    return [entry.name for entry in _all().values() if name in entry.settings.names()]
 
 
 def declared_settings() -> dict[str, Setting]:
     """Every setting that any algorithm has, by name, in the order of `--help`."""
     ordered: dict[str, Setting] = {}
-    for entry in _ALGORITHMS.values():
+    for entry in _all().values():
         ordered = {**entry.settings.declared(), **ordered}
     return ordered
 

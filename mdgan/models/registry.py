@@ -1,4 +1,4 @@
-"""All architectures. A new one is a file beside this one and an entry here."""
+"""All architectures: files beside this one with an entry here, and those of installed packages."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +11,7 @@ from mdgan.models.settings import FILE
 from mdgan.samples.contract import SampleKind, Shape
 from mdgan.samples.kinds import kind_of
 from mdgan.settings.declare import suggest
+from mdgan.settings.plugins import ARCHITECTURES, installed, load
 
 _PICTURE_SIZES = 3
 
@@ -103,8 +104,13 @@ def architectures() -> tuple[Architecture, ...]:
 
 def architecture(name: object) -> Architecture:
     """One architecture by its name."""
+    if isinstance(name, str) and name in installed(ARCHITECTURES).keys() - _ARCHITECTURES.keys():
+        try:
+            register(load(ARCHITECTURES, name, Architecture))
+        except BadInput as error:
+            raise BadInput(f"--architecture {error}") from error
     if not isinstance(name, str) or name not in _ARCHITECTURES:
-        known = (FILE, *_ARCHITECTURES)
+        known = dict.fromkeys((FILE, *_ARCHITECTURES, *installed(ARCHITECTURES)))
         raise BadInput(
             f"--architecture {name}: must be one of {', '.join(known)}{suggest(str(name), known)}"
         )

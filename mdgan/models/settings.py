@@ -2,6 +2,8 @@
 
 from mdgan.settings.declare import Settings, one_of, setting, text, whole
 from mdgan.settings.names import Names
+from mdgan.settings.plugins import ARCHITECTURES as OF_PACKAGES
+from mdgan.settings.plugins import installed
 
 FILE = "file"
 """Stands for the dataset file's own models."""
@@ -19,8 +21,9 @@ class ModelSettings(Settings, group="models"):
     architecture: str = setting(
         FILE,
         f"Models to train: the dataset file's own (file), {', '.join(ARCHITECTURES)}, or one that "
-        "the dataset file registers. Brings its paper's losses, optimizers and local steps along.",
-        text(known=lambda _others: (FILE, *ARCHITECTURES)),
+        "the dataset file or an installed package has. Brings its paper's losses, optimizers and "
+        "local steps along.",
+        text(known=lambda _others: (FILE, *ARCHITECTURES, *installed(OF_PACKAGES))),
         metavar="NAME",
         other_names=("--model", "--arch", "--backbone"),
         is_usual=True,

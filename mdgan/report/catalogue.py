@@ -1,6 +1,6 @@
 """All figures of the report, in their order: a new figure is one more entry here."""
 
-from mdgan.families.shown import SHOWN
+from mdgan.families import registry
 from mdgan.records.score_names import SCORE_NAMES
 from mdgan.report.figures import (
     audits,
@@ -264,7 +264,7 @@ WORKERS = PageSection("workers", "Workers and swaps", (
             name=numbers.title, fits=Subject.has_workers, caption=numbers.caption,
             of=losses.numbers_of(numbers), draw=losses.drawn(numbers),
         )
-        for numbers in SHOWN
+        for numbers in registry.shown()
     )),
     Entry("swaps", "Swaps", (
         View(

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,10 +16,11 @@ from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.values import shown
 from mdgan.report.catalogue import SECTIONS
 from mdgan.report.figures.charts import styled
-from mdgan.report.figures.export import inline_svg, write_files
+from mdgan.report.figures.export import drawn_numbers, inline_svg, write_csv, write_files
 from mdgan.report.figures.picture import Entry, GroupedView, Picture, Table, View
 from mdgan.report.figures.samples import result
 from mdgan.report.glance import facts, measured, notices
+from mdgan.report.headings import HEADINGS
 from mdgan.report.numbers.subject import (
     MOST_RUNS,
     Subject,
@@ -139,11 +141,21 @@ def _drawn(
 
 
 def _write_figures(block: Block, figures: Path) -> None:
-    """Writes drawings as PNG and SVG, and pictures as they are."""
+    """Writes drawings as PNG, SVG and PDF, pictures as they are, and the numbers as CSV."""
     for place, view in enumerate(block.views):
         shown_as = view.name if place else ""
+        has_numbers = False
         for panel in view.picture.panels:
-            write_files(panel.figure, figures / _file_name(block.name, shown_as, panel.label))
+            name = _file_name(block.name, shown_as, panel.label)
+            write_files(panel.figure, figures / name)
+            if numbers := drawn_numbers(panel.figure):
+                write_csv(figures / f"{name}.csv", numbers)
+                has_numbers = True
+        if not has_numbers:
+            name = _file_name(block.name, shown_as)
+            write_csv(
+                figures / f"{name}.csv", [view.picture.table.header, *view.picture.table.rows]
+            )
         for strip in view.picture.strips:
             label = strip.subject.label if len(view.picture.strips) > 1 else ""
             for file, _, beneath in strip.stills:
@@ -175,7 +187,7 @@ def _page(
     )
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     environment.globals.update(facts=facts, measured=measured, notices=notices, shown=shown)
-    environment.globals.update(result=result, svg=inline_svg)
+    environment.globals.update(result=result, svg=inline_svg, headings=defaultdict(str, HEADINGS))
     datasets = dict.fromkeys(shown(subject.run.config.get("dataset")) for subject in named)
     what = named[0].label if len(named) == 1 else f"{len(named)} runs"
     running = any(subject.run.under_way for subject in named)

@@ -17,6 +17,13 @@ class Colour(NamedTuple):
     dark: str
 
 
+def _mixed(colour: str, share: float) -> str:
+    """A colour with a share of white; below 0, of black."""
+    towards = 255 if share > 0 else 0
+    channels = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
+    return "#" + "".join(f"{round(c + abs(share) * (towards - c)):02x}" for c in channels)
+
+
 # fmt: off
 SURFACES = {
     "page": Colour("#f4f3ef", "#101418"), "card": Colour("#fffffe", "#181e24"),
@@ -28,11 +35,11 @@ LINES = {
     "grid": Colour("#e4e3dd", "#2a323a"), "axis": Colour("#a8aaa8", "#5b6670"),
     "idle": Colour("#e2e0d8", "#303a43"),
 }
-RUNS = {
+ALGORITHMS = {
     "c1": Colour("#0072b2", "#5ab4ea"), "c2": Colour("#d55e00", "#f58a3c"),
     "c3": Colour("#008a65", "#2fc79a"), "c4": Colour("#b4558c", "#e09ac4"),
-    "c5": Colour("#a87400", "#edb22e"), "c6": Colour("#2b88bd", "#8fd0f7"),
-    "c7": Colour("#7b7300", "#e6dc4a"), "c8": Colour("#4c5661", "#b9c3cc"),
+    "c5": Colour("#a87400", "#edb22e"), "c6": Colour("#4c5661", "#b9c3cc"),
+    "c7": Colour("#7b7300", "#e6dc4a"), "c8": Colour("#2b88bd", "#8fd0f7"),
 }
 OPERATIONS = {
     "generate": Colour("#e09a00", "#f0b033"), "send": Colour("#3f9fd6", "#56b4e9"),
@@ -50,6 +57,17 @@ PRESENCE = {
 }
 # fmt: on
 
+_SHADES = ((-0.35, 0.55), (-0.65, -0.3))
+RUNS = {
+    **ALGORITHMS,
+    **{
+        f"{name}-{n}": Colour(_mixed(colour.light, on_light), _mixed(colour.dark, on_dark))
+        for n, (on_light, on_dark) in enumerate(_SHADES, start=2)
+        for name, colour in ALGORITHMS.items()
+    },
+}
+"""An algorithm has one hue on every page; further runs of it have two darker shades."""
+
 HEAT = Colour("#0b76b5", "#4aa8e0")
 OTHER = Colour("#6f7a84", "#8c98a3")
 
@@ -63,6 +81,13 @@ PALETTE: dict[str, Colour] = {
     "heat": HEAT,
     "other": OTHER,
 }
+
+
+def run_colour_name(algorithm: int, nth: int) -> str:
+    """The name of the colour of the nth run of an algorithm, both counted from 0."""
+    shade = nth % (len(_SHADES) + 1)
+    return f"c{algorithm % len(ALGORITHMS) + 1}" + (f"-{shade + 1}" if shade else "")
+
 
 VARIABLE_OF = {colour.light: f"var(--{name})" for name, colour in PALETTE.items()}
 """Light colour → what stands for it in the page."""

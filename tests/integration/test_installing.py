@@ -1,7 +1,10 @@
 """What the Makefile installs, the wheel for other machines, what git keeps out of a checkout."""
 
+import json
+import re
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
@@ -56,3 +59,22 @@ def test_the_wheel_brings_the_data_sets_to_a_machine_without_a_checkout(tmp_path
     (packages,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
     assert (packages / "mdgan" / "shipped_datasets" / "digits.py").is_file()
     assert (packages / "mdgan" / "py.typed").is_file()
+
+
+def test_every_extra_is_in_the_table_with_what_brings_it() -> None:
+    page = (REPOSITORY / "docs" / "getting-started.md").read_text(encoding="utf-8")
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    rows = re.findall(r"^\| (`.*`) \| .* \| (?:`(make [a-z-]+)`|pip alone) \|$", page, re.MULTILINE)
+    told = {extra: target for names, target in rows for extra in re.findall("`(.*?)`", names)}
+    assert told.keys() == project["optional-dependencies"].keys()
+    for target in ("install", "install-dev"):
+        line = next(
+            x for x in make("--dry-run", "-B", target).stdout.splitlines()[::-1] if "'.[" in x
+        )
+        brought = set(line.partition("'.[")[2].partition("]")[0].split(","))
+        assert brought == {x for x, of in told.items() if of and f"make {target}".startswith(of)}
+    wheel = f"./mdgan-{project['version']}-py3-none-any.whl["
+    assert wheel in page
+    for notebook in (REPOSITORY / "examples" / "notebooks").glob("*.ipynb"):
+        cell = json.loads(notebook.read_text(encoding="utf-8"))["cells"][1]
+        assert "".join(cell["source"]) == f"# %pip install '{wheel}plots]'"

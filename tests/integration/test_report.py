@@ -113,7 +113,7 @@ def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFi
     assert err == f"writing the report of {run} …\n{damage}"
     first, second = out.splitlines()
     assert re.fullmatch(rf"{re.escape(str(run / 'report.html'))}: \d+ figures", first)
-    assert second == f"{figures}: charts as PNG and SVG, samples as PNG"
+    assert second == f"{figures}: charts as PNG, SVG and PDF, numbers as CSV"
 
 
 def test_what_is_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

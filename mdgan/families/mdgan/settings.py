@@ -8,6 +8,7 @@ from math import inf
 from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, ClassCounts, updates_setting
+from mdgan.families.mdgan.shown import SHOWN
 from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, number_above_0, parse_robust_rule
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, WireForm, wire_kind
 from mdgan.privacy.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
@@ -296,4 +297,5 @@ MDGAN = _MDGAN(
     "mdgan.families.mdgan.build:BUILDER",
     server_phases=("generate", "send", "wait", "aggregate", "step"),
     host_phases=("receive", "real-half", "fake-half", "local-step", "feedback", "send"),
+    shown=SHOWN,
 )

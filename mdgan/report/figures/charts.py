@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
@@ -17,13 +18,13 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from mdgan.records.values import measured
 from mdgan.report.numbers.durations import MOST_STRETCHES, BandedLine, envelope
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.palette import HEAT, INKS, LINES, OPERATIONS, OTHER, RUNS
+from mdgan.report.palette import ALGORITHMS, HEAT, INKS, LINES, OPERATIONS, OTHER, RUNS
 
 INCHES, WIDE_INCHES = 4.0, 11.4
 """How wide figures are; on a narrow screen a wide one is scrolled."""
 INK, SOFT = INKS["ink"].light, INKS["soft"].light
 GRID, AXIS, IDLE = LINES["grid"].light, LINES["axis"].light, LINES["idle"].light
-COLOURS = [colour.light for colour in RUNS.values()]
+COLOURS = [colour.light for colour in ALGORITHMS.values()]
 MARKERS = "os^DvPX*"
 DASHED = (0, (6, 3))
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
@@ -72,6 +73,7 @@ _SETTINGS: dict[Any, Any] = {
     "figure.constrained_layout.h_pad": 0.03,
     "figure.constrained_layout.w_pad": 0.03,
     "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # text that other programs can change, as journals want it
 }
 
 Rectangle: TypeAlias = tuple[float, float, float, float]
@@ -112,7 +114,7 @@ def styled() -> Iterator[None]:
 
 def run_colour(subject: Subject) -> str:
     """The colour of a run."""
-    return COLOURS[subject.position % len(COLOURS)]
+    return RUNS[subject.colour].light
 
 
 def run_style(subject: Subject) -> dict[str, Any]:
@@ -210,7 +212,8 @@ def draw_line(
     x = [value / factor for value in line.x]
     if line.low != line.high:
         colour = run_colour(subject)
-        axes.fill_between(x, line.low, line.high, color=colour, alpha=0.2, linewidth=0)
+        look: dict[str, Any] = {"color": colour, "alpha": 0.2, "linewidth": 0}
+        axes.fill_between(x, line.low, line.high, label=f"_{label}", **look)
     axes.plot(x, line.middle, **line_style(subject, len(x)), label=label, **style)
 
 
@@ -219,10 +222,16 @@ def draw_each(axes: Axes, series: Mapping[str, Mapping[int, float]]) -> None:
     few = len(series) <= len(COLOURS)
     for place, (name, values) in enumerate(series.items()):
         thin = envelope(values, MOST_STRETCHES)
-        label, alpha = (name, 1.0) if few else (None, 0.5)
+        label, alpha = (name, 1.0) if few else (f"_{name}", 0.5)  # without a place in the legend
         colour = COLOURS[place % len(COLOURS)]
         axes.plot(thin.x, thin.middle, color=colour, label=label, alpha=alpha, linewidth=1)
     axes.margins(x=0.02)
+
+
+def name_bars(boxes: BarContainer, names: Sequence[str]) -> None:
+    """Says what bars are of; it is not drawn, but stands in the numbers of the figure."""
+    for box, name in zip(boxes, names, strict=False):
+        box.set_label(f"_{name}")
 
 
 def bar_chart(
@@ -246,10 +255,14 @@ def bar_chart(
         y += len(members)
         y += _INCHES_A_HEADING / _INCHES_A_BAR / 2 - 0.5 if heading else 0
     bars = [bar for _, members in groups for _, bar in members]
+    names = [
+        " ".join(filter(None, (above, own))) for above, members in groups for own, _ in members
+    ]
     lefts = [0.0] * len(bars)
     for part in parts:
         values = [bar.get(part, 0.0) for bar in bars]
-        axes.barh(places, values, left=lefts, height=0.72, label=part, **style(part))
+        boxes = axes.barh(places, values, left=lefts, height=0.72, label=part, **style(part))
+        name_bars(boxes, names)
         lefts = [left + value for left, value in zip(lefts, values, strict=True)]
     for place, total in zip(places, lefts, strict=True):
         axes.text(total + max(lefts) / 60, place, measured(total), va="center", color=INK)

@@ -17,6 +17,7 @@ from mdgan.report.figures.charts import (
     IDLE,
     WIDE_INCHES,
     legend,
+    name_bars,
     new_figure,
     run_colour,
     some_names,
@@ -100,9 +101,9 @@ def _draw_columns(subject: Subject, found: TableFigures) -> Figure:
 def _draw_column(axes: Axes, column: ColumnShape, colour: str) -> None:
     x = range(len(column.real))
     look: dict[str, Any] = {"facecolor": IDLE, "edgecolor": AXIS, "linewidth": 0.6}
-    axes.bar(x, [100 * share for share in column.real], width=0.95, **look, label="real rows")
-    made = [100 * share for share in column.made]
-    axes.bar(x, made, width=0.5, color=colour, label="synthetic rows")
+    real, made = ([100 * share for share in shares] for shares in (column.real, column.made))
+    name_bars(axes.bar(x, real, width=0.95, **look, label="real rows"), column.ticks)
+    name_bars(axes.bar(x, made, width=0.5, color=colour, label="synthetic rows"), column.ticks)
     axes.set_title(_brief(column.name))
     axes.yaxis.set_major_locator(MaxNLocator(2))
     axes.grid(visible=False, axis="x")

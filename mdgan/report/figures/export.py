@@ -1,13 +1,19 @@
 """Drawings as text for the page, and as files for papers."""
 
+import csv
 import io
 import re
 import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.collections import PolyCollection
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
 from mdgan.report.palette import VARIABLE_OF
@@ -18,6 +24,7 @@ _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}(?:e-\d+)?")
 _REFERENCE = re.compile(r"(?<=url\(#)[^)]+")
 _PIXELS_PER_POINT = 96 / 72
 _PNG_DOTS_PER_INCH = 200
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 
@@ -44,9 +51,62 @@ def inline_svg(figure: Figure, name: str, said: str) -> str:
 
 
 def write_files(figure: Figure, name: Path) -> None:
-    """Writes `<name>.png` and `<name>.svg`, on white."""
-    for ending in ("png", "svg"):
-        write_whole(Path(f"{name}.{ending}"), _saved(figure, ending, facecolor="white"))
+    """Writes `<name>.png`, `<name>.svg` and `<name>.pdf`, on white."""
+    for ending in ("png", "svg", "pdf"):
+        undated = {"metadata": {"CreationDate": None}} if ending == "pdf" else {}
+        write_whole(Path(f"{name}.{ending}"), _saved(figure, ending, facecolor="white", **undated))
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[str]]) -> None:
+    """Writes a table; numbers lose the commas between their thousands."""
+    text = io.StringIO()
+    plain = ([_THOUSANDS.sub("", cell) for cell in row] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows(plain)
+    write_whole(path, text.getvalue().encode())
+
+
+def drawn_numbers(figure: Figure) -> list[Sequence[str]]:
+    """The ends of bars and the points of lines as a table with a heading; empty without any."""
+    across = next((label for axes in figure.axes[::-1] if (label := axes.get_xlabel())), "x")
+    rows = [row for axes in figure.axes for row in (*_bars(axes), *_lines(axes))]
+    lying = any(box.orientation == "horizontal" for axes in figure.axes for box in _boxes(axes))
+    x, value = ("of", across) if lying else (across, "value")
+    return [("drawing", "series", x, value, "least", "greatest"), *rows] if rows else []
+
+
+def _boxes(axes: Axes) -> list[BarContainer]:
+    return [one for one in axes.containers if isinstance(one, BarContainer)]
+
+
+def _bars(axes: Axes) -> Iterator[Sequence[str]]:
+    for boxes in _boxes(axes):
+        values = np.asarray(boxes.datavalues, float)
+        for place, (bar, value) in enumerate(zip(boxes.patches, values, strict=True)):
+            label = str(bar.get_label())
+            of = str(place) if label == "_nolegend_" else label.removeprefix("_")
+            yield _name(axes), str(boxes.get_label()), of, f"{value:.10g}", "", ""
+
+
+def _lines(axes: Axes) -> Iterator[Sequence[str]]:
+    bands = {one.get_label(): one for one in axes.collections if isinstance(one, PolyCollection)}
+    for line in axes.lines:
+        label = str(line.get_label())
+        if label.startswith("_child"):  # a mark that belongs to no series
+            continue
+        x, y = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
+        ends: list[tuple[float, float]] = []
+        if band := bands.get(f"_{label}"):
+            # There along the least values, back along the greatest.
+            heights = np.asarray(band.get_paths()[0].vertices, float)[:, 1]
+            if len(heights) == 2 * len(x) + 3:  # not broken by values that are not finite
+                ends = [*zip(heights[1 : len(x) + 1], heights[-2 : -len(x) - 2 : -1], strict=True)]
+        for n, point in enumerate(zip(x, y, strict=True)):
+            numbers = [f"{number:.10g}" for number in (*point, *(ends[n] if ends else ()))]
+            yield _name(axes), label.removeprefix("_"), *numbers, *([] if ends else ["", ""])
+
+
+def _name(axes: Axes) -> str:
+    return str(axes.get_title(loc="left") or axes.get_ylabel())
 
 
 def _saved(figure: Figure, file_format: str, **options: Any) -> bytes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from mdgan.families import registry
 from mdgan.records.recorded_run import RecordedRun, Trace
 from mdgan.records.roles import SCORER, is_alone, leader, num_workers
 from mdgan.records.rows import RoundRow
@@ -15,6 +16,7 @@ from mdgan.records.run_directory import ENCODING_FILE
 from mdgan.records.values import count, number_in, shown
 from mdgan.report.numbers.attendance import Presence, presences
 from mdgan.report.numbers.durations import iteration_durations, outlier_threshold, within_rounds
+from mdgan.report.palette import ALGORITHMS, run_colour_name
 
 NO_MATTER = frozenset(
     (
@@ -37,16 +39,28 @@ _LONGEST_LABEL = 42
 _SEEDED = re.compile(r"(.+)-seed([0-9]+)")
 
 MOST_RUNS = 8
-"""Each has a colour of its own; of more runs, those of one configuration share theirs."""
+"""Each has a look of its own; of more runs, those of one configuration share theirs."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One run of a report; the place of its configuration decides its colour and marker."""
+    """One run of a report.
+
+    Attributes:
+        position: the place of its configuration, which decides its dashes and marker.
+        nth: its place among the configurations of its algorithm, which decides its shade.
+    """
 
     position: int
     label: str
     run: RecordedRun
+    nth: int = 0
+
+    @cached_property
+    def colour(self) -> str:
+        """The name of its colour, which is that of its algorithm on every page."""
+        known, own = registry.names(), self.run.config.get("algorithm")
+        return run_colour_name(known.index(own) if own in known else len(ALGORITHMS) - 1, self.nth)
 
     @property
     def alone(self) -> bool:
@@ -162,12 +176,20 @@ class Subject:
 
 def subjects(runs: Sequence[RecordedRun]) -> list[Subject]:
     """Names the runs of a report."""
-    named = labels(runs)
-    if len(runs) <= MOST_RUNS:
-        return [Subject(n, named[n], run) for n, run in enumerate(runs)]
-    kinds = [configuration(run) for run in runs]
-    places = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
-    return [Subject(places[kinds[n]], named[n], run) for n, run in enumerate(runs)]
+    few = len(runs) <= MOST_RUNS
+    kinds = [str(n) if few else configuration(run) for n, run in enumerate(runs)]
+    looks: dict[str, tuple[int, int]] = {}
+    of_algorithm: Counter[str] = Counter()
+    for kind, run in zip(kinds, runs, strict=True):
+        if kind not in looks:
+            algorithm = _as_text(run.config.get("algorithm"))
+            looks[kind] = len(looks), of_algorithm[algorithm]
+            of_algorithm[algorithm] += 1
+    found = []
+    for kind, label, run in zip(kinds, labels(runs), runs, strict=True):
+        position, nth = looks[kind]
+        found.append(Subject(position, label, run, nth))
+    return found
 
 
 def configuration(run: RecordedRun) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mdgan.comparison.plan import NEW, Configuration, Training
-from mdgan.comparison.table import as_table, measure
+from mdgan.comparison.table import as_latex, as_table, measure
 from tests.unit.observe.fake_run import IMAGE_BYTES, FakeRun
 from tests.unit.observe.federated import federated_run
 
@@ -102,6 +102,21 @@ def test_the_table_is_aligned_and_leaves_out_empty_columns(tmp_path: Path) -> No
     assert lines[0][end - 2 : end] == "MB"
     assert yardstick.startswith("scores: ")
     assert "; real data: FID " in yardstick
+
+
+def test_latex_takes_the_table_as_it_is(tmp_path: Path) -> None:
+    name = "50%_of{a}&b"
+    FakeRun(workers=3, iterations=60).write(tmp_path / f"{name}-seed0")
+    FakeRun(workers=3, iterations=60, seed=1).write(tmp_path / f"{name}-seed1")
+    trainings = [training(tmp_path, name, seed, "mdgan") for seed in range(2)]
+    yardstick, *lines = as_latex(measure(trainings)).splitlines()
+    assert yardstick.startswith("% scores: ")
+    (_, ours) = rows = [line for line in lines if line.endswith(r" \\")]
+    (others,) = {len(re.findall(r"(?<!\\)&", row)) for row in rows}
+    assert lines[0] == rf"\begin{{tabular}}{{l{'r' * others}}}"
+    assert ours.startswith(r"50\%\_of\{a\}\&b & 2/2 & ")
+    assert r" $\pm$ " in ours
+    assert ours.isascii()
 
 
 def score_otherwise(folder: Path, **changes: Any) -> None:

@@ -1,6 +1,8 @@
 """Where reports are written, also while a run goes on, and what is served to whom."""
 
+import csv
 import http.client
+import json
 import re
 import signal
 import socket
@@ -43,9 +45,20 @@ def test_figures_are_also_files(run: Path, tmp_path: Path) -> None:
     assert len(names) > report.num_figures
     pictures = {name for name in names if name.startswith("samples-iteration-")}
     assert pictures == {"samples-iteration-5"}
-    assert {path.name for path in folder.iterdir() if path.stem not in pictures} == {
-        f"{name}.{ending}" for name in names - pictures for ending in ("png", "svg")
+    drawn = {path.stem for path in folder.glob("*.pdf")}
+    assert {path.name for path in folder.iterdir() if path.suffix not in (".csv", ".png")} == {
+        f"{name}.{ending}" for name in drawn for ending in ("pdf", "svg")
     }
+    assert names - pictures == {path.stem for path in folder.glob("*.csv")} | drawn
+    assert (folder / "losses.pdf").read_bytes().startswith(b"%PDF-")
+    with (folder / "losses.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [float(row["value"]) for row in rows if row["drawing"] == "generator"] == pytest.approx(
+        [row["generator_loss"] for row in logged if "generator_loss" in row]
+    )
+    with (folder / "duration-operations-server.csv").open(newline="") as file:
+        assert float(next(csv.reader([*file][1:]))[3]) > 0
     with Image.open(folder / "duration.png") as picture:
         assert picture.width == 800
     assert (folder / "losses.svg").read_bytes().startswith(b"<?xml")

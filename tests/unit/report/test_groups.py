@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mdgan.records.recorded_run import RecordedRun, Trace
+from mdgan.report.figures.charts import run_style
 from mdgan.report.figures.scores import COSTS, EPSILON, curve
 from mdgan.report.numbers.durations import BandedLine
 from mdgan.report.numbers.subject import differing_settings, groups, labels, said_bands, subjects
@@ -196,3 +197,15 @@ def test_scores_of_one_cost_leave_a_point_of_the_last() -> None:
     assert curve(group, "fid", EPSILON.of).x == [0.75, 2.0]
     (group,) = groups(subjects([run("a", {10: 9.0})]))
     assert curve(group, "fid", EPSILON.of).x == []
+
+
+def test_an_algorithm_has_one_hue_on_every_page() -> None:
+    ours = [run(f"ours{n}", world_size=n + 2) for n in range(6)]
+    federated = [run(f"theirs{n}", algorithm="fl-gan", world_size=n + 2) for n in range(2)]
+    alone, together = subjects(federated), subjects([*ours, *federated])
+    assert {one.colour[:2] for one in together[:6]} == {"c1"} == {subjects(ours)[3].colour[:2]}
+    assert [one.colour for one in alone] == [one.colour for one in together[6:]]
+    looks = {tuple(map(str, run_style(one).values())) for one in together}
+    assert len(looks) == len({(one.colour, one.position % 4) for one in together}) == 8
+    assert subjects([run("gone", algorithm="gone")])[0].colour == "c8"
+    assert subjects([run("odd", algorithm=["odd"])])[0].colour == "c8"

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from mdgan.report.catalogue import SECTIONS
+from mdgan.report.headings import HEADINGS
+from tests.processes import REPOSITORY
 from tests.unit.observe.fake_run import FakeRun
 from tests.unit.observe.federated import federated_run
 from tests.unit.report.parsed_page import ParsedPage, html_of
@@ -61,6 +63,13 @@ def test_one_run_has_all_figures_that_need_no_other(tmp_path: Path) -> None:
     assert "All discriminators of 4 swaps arrived bit for bit." in page.text
     assert "7488d73850bf" in page.text
     assert "98.1 %" in page.text
+    assert '<abbr title="the generator&#39;s loss: the mean over workers">generator</abbr>' in html
+
+
+def test_what_headings_mean_is_said_of_headings_that_there_are() -> None:
+    code = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "mdgan").rglob("*.py")]
+    others = [text for text in code if "HEADINGS = {" not in text]
+    assert [name for name in HEADINGS if not any(f'"{name}"' in text for text in others)] == []
 
 
 @pytest.mark.slow

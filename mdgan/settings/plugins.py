@@ -1,0 +1,63 @@
+"""What other installed packages add to mdgan, as entry points that their `pyproject.toml` names.
+
+A command looks for them whenever it starts, so looking is cheap: only where some package has a
+group of mdgan's is anything imported.
+"""
+
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from mdgan.errors import BadInput, reason_of
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+FAMILIES, SAMPLES, ARCHITECTURES = "mdgan.families", "mdgan.samples", "mdgan.architectures"
+"""The groups: of algorithms, of kinds of samples, of models."""
+
+Kind = TypeVar("Kind")
+
+
+@cache
+def installed(group: str) -> "dict[str, EntryPoint]":
+    """The entry points of a group by name, in the order of their names; none is imported."""
+    if not _any_is_installed():
+        return {}
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry for entry in sorted(entry_points(group=group))}
+
+
+@cache
+def _any_is_installed() -> bool:
+    """Whether a package on the path names a group of mdgan's."""
+    files = (
+        file for folder in sys.path for file in Path(folder or ".").glob("*-info/entry_points.txt")
+    )
+    return any(b"[mdgan." in file.read_bytes() for file in files)
+
+
+def load(group: str, name: str, kind: type[Kind]) -> Kind:
+    """Imports what an entry point names.
+
+    Raises:
+        BadInput: its package cannot be imported, or the entry point is something else than a
+            `kind`; one line that names the package.
+    """
+    entry = installed(group)[name]
+    package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.module
+    try:
+        found = entry.load()
+    except (Exception, SystemExit) as error:  # code of others may raise anything
+        raise BadInput(
+            f"{name}: the package {package} cannot be imported: {type(error).__name__}: "
+            f"{reason_of(error)}; repair or uninstall it"
+        ) from error
+    if not isinstance(found, kind):
+        raise BadInput(
+            f"{name}: {entry.value} of the package {package} must be of the class {kind.__name__}, "
+            f"not {type(found).__name__}"
+        )
+    return found

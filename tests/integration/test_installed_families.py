@@ -1,0 +1,149 @@
+"""Algorithms, kinds of samples and architectures that come with packages of their own."""
+
+import re
+import sys
+import tomllib
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from tests.processes import REPOSITORY, Finished, finish, generator_bytes, start_anew
+
+
+def entry_points() -> str:
+    """Those of the recipe, as an installed package has them."""
+    page = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
+    (recipe,) = re.findall(r'```toml title="pyproject.toml"\n(.*?)```', page, re.DOTALL)
+    groups = tomllib.loads(recipe)["project"]["entry-points"]
+    lines = [[f"[{group}]", *map(" = ".join, points.items())] for group, points in groups.items()]
+    return "\n".join(chain.from_iterable(lines))
+
+
+MORE = """
+from torch import nn
+
+from mdgan.models.registry import Architecture
+from mdgan.samples.tensors.kind import Tensors
+
+
+class Spectra(Tensors):
+    name = "spectra"
+
+
+def tiny(shape, num_classes, width):
+    size = shape[0] * shape[1] * shape[2]
+
+    def generator():
+        return nn.Sequential(nn.Linear(5, size), nn.Tanh(), nn.Unflatten(1, shape))
+
+    def discriminator():
+        return nn.Sequential(nn.Flatten(), nn.Linear(size, 1))
+
+    return generator, discriminator, 5
+
+
+SPECTRA, TINY = Spectra(), Architecture("tiny", tiny, 8)
+"""
+SPECTRA = """
+import torch
+from torch import nn
+from mdgan.data import InMemoryPartitioner
+
+SHAPE, Z_DIM, KIND = (6,), 4, "spectra"
+
+
+class Partitioner(InMemoryPartitioner):
+    def read(self, data_dir):
+        return torch.rand(64, 6) * 2 - 1, torch.zeros(64, dtype=torch.int64)
+
+
+def Generator():
+    return nn.Linear(4, 6)
+
+
+def Discriminator():
+    return nn.Linear(6, 1)
+"""
+FEW = ["--iterations", "2", "--threads", "1", "--set", "eval_samples=64", "--eval-interval", "0"]
+FEW += ["--world-size", "3", "--batch-size", "4", "--dataset", "digits"]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder with an installed package, as pip leaves it."""
+    package, about = tmp_path / "site" / "mdgan_toy", tmp_path / "site" / "mdgan_toy-1.2.dist-info"
+    package.mkdir(parents=True)
+    about.mkdir()
+    (package / "__init__.py").write_text("")
+    toy = (REPOSITORY / "tests" / "toy_family.py").read_text(encoding="utf-8")
+    own_name = toy.replace("tests.toy_family:BUILDER", "mdgan_toy.family:BUILDER")
+    (package / "family.py").write_text(own_name, encoding="utf-8")
+    (package / "more.py").write_text(MORE)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mdgan-toy\nVersion: 1.2\n")
+    (about / "entry_points.txt").write_text(entry_points())
+    return tmp_path / "site"
+
+
+def mdgan(site: Path, *arguments: str) -> Finished:
+    path = f"{site}:{REPOSITORY}"
+    return finish(
+        start_anew([sys.executable, "-m", "mdgan", *arguments], site.parent, PYTHONPATH=path)
+    )
+
+
+def test_a_family_of_a_package_is_one_of_mdgans(site: Path) -> None:
+    flags = ["--algorithm", "toy", "--toy-steps", "1", "--architecture", "tiny", *FEW]
+    trained = mdgan(site, "train", *flags, "--out", "run")
+    assert trained.status == 0, trained
+    assert generator_bytes(site.parent / "run")
+    sampled = mdgan(site, "sample", "run", "-n", "4", "-o", "four.png")
+    assert sampled.status == 0, sampled
+    reported = mdgan(site, "report", "run")
+    assert reported.status == 0, reported
+    assert "var(--c7)" in (site.parent / "run" / "report.html").read_text(encoding="utf-8")
+    resumed = mdgan(site, "train", "--resume", "run", "--iterations", "3")
+    assert resumed.status == 0, resumed
+
+
+@pytest.mark.slow
+def test_compare_trains_it_beside_mdgan(site: Path) -> None:
+    for algorithm in ("toy", "mdgan"):
+        (site.parent / f"{algorithm}.json").write_text(f'{{"algorithm": "{algorithm}"}}')
+    compared = mdgan(site, "compare", "toy.json", "mdgan.json", *FEW, "--out", "out")
+    assert compared.status == 0, compared
+    assert "toy" in (site.parent / "out" / "comparison.tex").read_text(encoding="utf-8")
+
+
+def test_a_data_set_names_the_kind_of_a_package(site: Path) -> None:
+    (site.parent / "own.py").write_text(SPECTRA)
+    flags = [*FEW, "--datasets-dir", ".", "--dataset", "own", "--transport", "memory"]
+    trained = mdgan(site, "train", *flags, "--out", "run")
+    assert trained.status == 0, trained
+    (site.parent / "own.py").write_text(SPECTRA.replace('"spectra"', '"spectre"'))
+    refused = mdgan(site, "train", *flags, "--out", "no")
+    assert refused.status == 2
+    assert "KIND = spectre: must be one of" in refused.errors
+    assert "did you mean 'spectra'?" in refused.errors
+
+
+def test_a_package_that_cannot_be_imported_is_named_in_one_line(site: Path) -> None:
+    (site / "mdgan_toy" / "family.py").write_text("import no_such_module")
+    why = "toy: the package mdgan-toy 1.2 cannot be imported: ModuleNotFoundError: "
+    for flags in (["--algorithm", "toy"], ["--algorithm", "toy", "--toy-steps", "1"]):
+        refused = mdgan(site, "train", *flags, *FEW, "--out", "no")
+        assert refused.status == 2, refused
+        assert why in refused.errors
+        assert refused.errors.count("\n") == 1, refused
+    assert mdgan(site, "--help").errors == ""
+
+
+def test_what_is_no_architecture_is_named_in_one_line(site: Path) -> None:
+    about = site / "mdgan_toy-1.2.dist-info" / "entry_points.txt"
+    about.write_text("[mdgan.architectures]\ntiny = mdgan_toy.more:tiny\n")
+    refused = mdgan(site, "train", "--architecture", "tiny", *FEW, "--out", "no")
+    assert refused.status == 2
+    assert refused.errors == (
+        "mdgan: --architecture tiny: mdgan_toy.more:tiny of the package mdgan-toy 1.2 must be of "
+        "the class Architecture, not function\n"
+    )
