@@ -58,7 +58,8 @@ def _revoked(prepared: Prepared, owners: Mapping[int, Owner]) -> set[int]:
     revoked = {n for n, owner in owners.items() if int(owner.serial or "0", 16) in revocations}
     if revoked:
         ranks = ",".join(map(str, sorted(revoked)))
-        _log.info("going on without rank(s) %s, whose certificates are revoked", ranks)
+        why = "whose certificates are revoked; their discriminators are left out"
+        _log.info("going on without rank(s) %s, %s", ranks, why)
     return revoked
 
 
