@@ -195,7 +195,7 @@ class Scoring:
     def _tell_of_other_real(self, num_samples: int) -> None:
         self._observer.note(
             f"from now on scores compare with {num_samples:,} real samples, as other hosts have "
-            "told of theirs; earlier scores, and real against real, are of fewer or others"
+            "told of theirs; earlier scores, and what real data get, are of fewer or others"
         )
         about = {"num_samples": num_samples, "hosts": sorted(self._summed)}
         self._observer.event("real", self._peers.iteration, **about)
