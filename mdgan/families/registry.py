@@ -77,7 +77,7 @@ def command(name: str) -> str:
 
 def algorithm(name: str) -> Algorithm[Any]:
     """One algorithm by its name, or `BadInput`."""
-    if name in unusable():
+    if isinstance(name, str) and name in unusable():
         raise BadInput(f"--algorithm {unusable()[name]}")
     if not isinstance(name, str) or name not in _all():
         near = suggest(str(name), names())

@@ -130,7 +130,9 @@ class Engine:
         self.stop_if_asked()
         if not hosts:
             missing = self.lacking(workers_of(self.peers.taking_part()))
-            raise AllWorkersLost(f"{missing} are gone at iteration {self.done + 1}, and none came")
+            within = "" if self.given_up else f" within {patience:g} s"
+            gone = f"{missing} are gone at iteration {self.done + 1}"
+            raise AllWorkersLost(f"{gone}, and none came{within}")
         return hosts
 
     def lacking(self, workers: Collection[int]) -> str:

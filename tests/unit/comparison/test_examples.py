@@ -22,7 +22,7 @@ def test_an_example_can_be_compared_here(folder: Path) -> None:
     found = read_configurations(files(folder), {}, 0)
     assert [each.name for each in found] == [path.stem for path in files(folder)]
     assert all(each.resolved["dataset"] == "digits" for each in found)
-    assert not any(each.warnings for each in found), "every run is scored"
+    assert not any("is not scored" in line for each in found for line in each.warnings)
 
 
 SCALE = {"world_size", "clients", "participation", "iterations", "eval_interval", "faults"}

@@ -209,7 +209,8 @@ def test_hosts_listen_where_they_are_told_to(linked: Linked, shared: str) -> Non
 
 
 def cred(authority: Path, name: str, **settings: Any) -> Prepared:
-    return prepared(credentials=str(authority / f"{name}.cred"), **settings)
+    here = {} if name == "main" else {"ranks": "1,2"}
+    return prepared(credentials=str(authority / f"{name}.cred"), **here, **settings)
 
 
 def test_who_is_revoked_is_shut_out_and_stays_out(linked: Linked, authority: Path) -> None:
