@@ -20,6 +20,8 @@ Codes = NDArray[np.int64]
 _NUM_CELLS = 1024
 _LOG_STRENGTH = 1e4
 _CUT = 3.0
+_EDGE = 1 / 64
+"""How far within its cell a value counts at least, in cells."""
 _BELOW = float(torch.special.ndtr(torch.tensor(-_CUT, dtype=torch.float64)))
 """The share of a normal distribution below −3."""
 
@@ -106,7 +108,10 @@ class Spread:
         """The normal scores of values, in [−1, 1]."""
         assert self.cells is not None
         places = np.arange(len(self._edges), dtype=np.float64)
-        below = np.interp(self.cells.positions(values), places, self._edges)
+        positions = self.cells.positions(values)
+        # At a cell's very edge a score would be that of the cell before, and of empty ones between.
+        inside = np.clip(np.floor(positions), 0, self.cells.number - 1) + _EDGE
+        below = np.interp(np.maximum(positions, inside), places, self._edges)
         return _quantiles(below)
 
     def values(self, scores: Floats) -> Floats:

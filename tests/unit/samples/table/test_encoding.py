@@ -157,3 +157,10 @@ def test_columns_count_alike_where_rows_are_compared() -> None:
     of_column = kind.layout.width / 2  # a distance is in units of the root of all values
     assert float(apart[0]) == pytest.approx(of_column, rel=0.1)
     assert float(apart[1:].sum()) == pytest.approx(of_column, rel=0.1)
+
+
+def test_a_value_at_the_edge_of_a_cell_comes_back_into_it() -> None:
+    """Of 1,024 cells those between 0 and 50 are empty, and 50 is where the 513th begins."""
+    rows = of_numbers([0.0, 50.0, 50.0])
+    kind = learnt(rows)
+    assert np.allclose(kind.decode(kind.encode(rows), None).values, rows.values, atol=100 / 1024)
