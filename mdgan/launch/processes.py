@@ -297,10 +297,10 @@ def serve(
     )
     server = Server(trainer, settings, peers, checkpoints, scorer, timeouts, encoding)
 
-    def give_up(_number: int, _frame: FrameType | None) -> None:
-        server.engine.given_up = True
+    def note_all_failed(_number: int, _frame: FrameType | None) -> None:
+        server.engine.all_failed = True
 
-    signal.signal(NONE_LEFT, give_up)
+    signal.signal(NONE_LEFT, note_all_failed)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [NONE_LEFT])  # the launcher has blocked it until now
     if goes_on is not None:
         goes_on.restore(trainer.load_state)

@@ -232,7 +232,7 @@ class Attacker:
         draws = self.draws
         yield from encode(Message(Kind.HELLO, 0, hello)).pieces
         if draws.random() < 0.7:
-            time.sleep(0.05)  # a server that lets it in has done so
+            time.sleep(0.05)  # its pace; whether the server has let it in by then is all the same
             holds = draws.choice(([self.rank], [self.rank], [], [1, 2]))
             told = {} if draws.random() < 0.8 else draws.choice(VALUES)
             ready = {"holds": holds, "told": told}

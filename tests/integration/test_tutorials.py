@@ -26,7 +26,7 @@ QUICK += ["--sample-interval", "0", "--eval-interval", "0", "--iterations"]
 
 
 class Study:
-    """Three hospitals, each in a folder of its own, and the server."""
+    """Three hospitals, each in a folder of its own with scans and credentials, and the server."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,6 +35,10 @@ class Study:
         self.credentials = [line for line in lines if line.startswith("mdgan credentials")]
         self.train, self.resume = [line for line in lines if line.startswith("mdgan train")]
         (self.join,) = [line for line in lines if line.startswith("mdgan join")]
+        self.certify(*self.credentials[:-1])  # the last command revokes one
+        for name, rank in RANKS.items():
+            write_image_folder(folder / name / "scans", ["a"], 2 + rank, seed=rank)
+            (folder / "authority" / f"{name}.cred").rename(folder / name / f"{name}.cred")
 
     def certify(self, *lines: str) -> None:
         """Runs commands of `mdgan credentials`."""
@@ -82,10 +86,6 @@ class Study:
 
 def test_three_hospitals_join_and_go_on_and_one_is_left_out(tmp_path: Path) -> None:
     study = Study(tmp_path)
-    study.certify(*study.credentials[:-1])
-    for name, rank in RANKS.items():
-        write_image_folder(tmp_path / name / "scans", ["a"], 2 + rank, seed=rank)
-        (tmp_path / "authority" / f"{name}.cred").rename(tmp_path / name / f"{name}.cred")
 
     server = study.serve(study.train, *QUICK, "100000")
     hosts = study.joins(["south", "east", "north"])
@@ -110,10 +110,6 @@ def test_three_hospitals_join_and_go_on_and_one_is_left_out(tmp_path: Path) -> N
 
 def test_a_hospital_that_does_not_come_is_left_out(tmp_path: Path) -> None:
     study = Study(tmp_path)
-    study.certify(*study.credentials[:-1])
-    for name, rank in RANKS.items():
-        write_image_folder(tmp_path / name / "scans", ["a"], 2 + rank, seed=rank)
-        (tmp_path / "authority" / f"{name}.cred").rename(tmp_path / name / f"{name}.cred")
     server = study.serve(study.train, *QUICK, "100000")
     study.stop(server, study.joins([*RANKS]))
     server = study.serve(study.resume, "--set", "connect_timeout=15")

@@ -150,7 +150,7 @@ class Collector:
             if self.is_enough(free) and not self._engine.lacking(workers_of(free)):
                 return free
             now, patience = time.monotonic(), self._deadline.patience_seconds()
-            is_over = self._engine.given_up or now >= patience_end
+            is_over = self._engine.all_failed or now >= patience_end
             if self._engine.stop_asked or (lacks and is_over):
                 return {}
             if not lacks and now - begin > patience:

@@ -41,6 +41,7 @@ class Engine:
 
     Attributes:
         done: the last iteration that is done.
+        all_failed: whether all hosts have failed by themselves, so that none can come back.
         answer_seconds: after which a host that owes an answer counts as lost at the latest.
         tell: sends a host a message that needs no answer; see `ServerTransport`.
         span, note, event, at: see `Tracer`, `RunObserver` and `Peers`.
@@ -58,7 +59,7 @@ class Engine:
         encoding: ServerEncoding | None = None,
     ) -> None:
         self.done = peers.iteration
-        self.stop_asked = self.given_up = False
+        self.stop_asked = self.all_failed = False
         self.part = trainer.part
         self.peers = peers
         self.transport = peers.transport
@@ -130,7 +131,7 @@ class Engine:
         self.stop_if_asked()
         if not hosts:
             missing = self.lacking(workers_of(self.peers.taking_part()))
-            within = "" if self.given_up else f" within {patience:g} s"
+            within = "" if self.all_failed else f" within {patience:g} s"
             gone = f"{missing} are gone at iteration {self.done + 1}"
             raise AllWorkersLost(f"{gone}, and none came{within}")
         return hosts

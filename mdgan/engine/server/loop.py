@@ -101,7 +101,7 @@ class Server:
         begin = told = time.monotonic()
         deadline, known = begin + patience, set[int]()
         while absent := self.peers.absent():
-            left = 0.0 if self.engine.given_up else deadline - time.monotonic()
+            left = 0.0 if self.engine.all_failed else deadline - time.monotonic()
             ranks = ",".join(map(str, absent))
             if left <= 0 and self._goes_on and (self._replaces_another or self.peers.taking_part()):
                 self.observer.note(
