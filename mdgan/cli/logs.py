@@ -53,7 +53,9 @@ class TerminalHandler(logging.Handler):
                 return
             elif self.stamps and shown not in ("result", "refusal"):
                 line = time.strftime("%Y-%m-%d %H:%M:%S ", time.localtime(record.created)) + line
-            print(line, file=sys.stdout if shown == "result" else sys.stderr, flush=True)
+            # In one piece: without buffers, lines of several processes would else run together.
+            stream = sys.stdout if shown == "result" else sys.stderr
+            print(f"{line}\n", end="", file=stream, flush=True)
 
 
 class _LogFile(logging.FileHandler):

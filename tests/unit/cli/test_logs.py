@@ -205,7 +205,7 @@ def test_a_reader_that_is_gone_stops_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(sys, "stderr", Closed())
     LOG.info("to a reader that is gone")
-    assert tried == ["to a reader that is gone"]
+    assert tried == ["to a reader that is gone\n"]
 
 
 def test_a_program_that_imports_mdgan_sees_nothing(tmp_path: Path) -> None:
@@ -217,3 +217,33 @@ def test_a_program_that_imports_mdgan_sees_nothing(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "mdgan.launch heard\n")
+
+
+UNBUFFERED = """
+import logging, os
+from mdgan.cli.logs import TerminalHandler
+
+log = logging.getLogger("mdgan")
+log.setLevel(logging.INFO)
+log.addHandler(TerminalHandler())
+os.fork()
+os.fork()
+for line in range(1000):
+    log.info("line %d", line)
+"""
+
+
+def test_lines_of_several_processes_stay_apart_without_buffers() -> None:
+    """PYTHONUNBUFFERED is usual in containers: a line's end must not be written apart."""
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", UNBUFFERED],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    lines = ran.stderr.splitlines()
+    assert [line for line in lines if not re.fullmatch(r"line \d+", line)] == []
+    assert lines.count("line 999") == 4
