@@ -97,11 +97,29 @@ def plan(
     from mdgan.launch.prepare import load_dataset
     from mdgan.plan.forecast import foretell
 
-    dataset = load_dataset(resolved)
-    settings = settings_with_defaults(layers, dataset)
     shared = machines == "one"
+    if shared:
+        resolved = _with_folder(resolved)
+    dataset = load_dataset(resolved)
+    settings = settings_with_defaults(resolved.layers, dataset)
     page = foretell(settings, launch, dataset, link, named, shared=shared, shard_size=shard_size)
     _log.info("%s", page, extra={"shown": "result"})
+
+
+def _with_folder(resolved: Resolved) -> Resolved:
+    """With what follows from the workers' folders, as `mdgan train` finds it, if they are here."""
+    import torch
+
+    from mdgan.launch.folder import with_folder
+
+    torch.set_num_threads(1)  # what is forked later must not have a pool of threads
+    data = resolved.settings.data
+    if not data.data_folder(data.dataset, 1).is_dir():
+        return resolved
+    resolved, notes = with_folder(resolved)
+    for note in notes:
+        _log.info("%s", note)
+    return resolved
 
 
 def _link(bandwidth: float | None, latency: float) -> Link:

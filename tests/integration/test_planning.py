@@ -8,6 +8,7 @@ import pytest
 
 from mdgan.cli import main
 from tests.processes import run
+from tests.unit.dataset_formats import write_image_folder
 
 UNITS = {"ms": 1e-3, "s": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 
@@ -119,6 +120,15 @@ def test_swaps_are_foretold_from_data_that_are_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_pictures_are_planned_at_the_size_at_which_they_are_trained(tmp_path: Path) -> None:
+    write_image_folder(tmp_path / "pictures", ["a"], 12, size=8)
+    flags = ["--dataset", "folder", "--data-dir", "pictures", "--world-size", "3"]
+    result = run("plan", *flags, cwd=tmp_path)
+    assert result.status == 0, result
+    assert "pictures are trained on as 8×8" in result.errors
+    assert figures(result.output)["a discriminator"] < 100e3, "that of 64×64 has 33 MB"
+
+
 def test_digits_with_the_settings_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text(
         '{"world_size": 4, "transport": "memory", "ranks": null, "batch_size": 16}'
