@@ -37,6 +37,8 @@ _LOOK_SECONDS = 1.0
 _MOST_BYTES = 1 << 20
 _MOST_FILES = 4096
 _NETWORK_NAMESPACE = 0x40000000  # CLONE_NEWNET
+SESSION = "MDGAN_TESTS_SESSION"
+"""Tells a command's own processes which session of tests it belongs to."""
 
 
 class ForkedCommand:
@@ -145,11 +147,19 @@ class ForkedCommand:
             self.returncode = int(self._told.readline())
 
 
+def serve() -> NoReturn:
+    """Is the `mdgan` of a shell: a fork that has this process's folder, environment and output."""
+    command = ForkedCommand(sys.argv[1:], Path.cwd(), os.environ)
+    output, errors = command.communicate()
+    sys.stdout.write(output)
+    sys.stderr.write(errors)
+    status = command.wait()
+    sys.exit(status if status >= 0 else 128 - status)
+
+
 def _connect(variables: Mapping[str, str]) -> socket.socket:
     """A connection to the session's forking process, which is started if there is none."""
-    # Processes of pytest-xdist are children of the one that a user has started.
-    session = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
-    path = Path(tempfile.gettempdir()) / f"mdgan-tests-{session}"
+    path = Path(tempfile.gettempdir()) / f"mdgan-tests-{session()}"
     connection = socket.socket(socket.AF_UNIX)
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -157,18 +167,25 @@ def _connect(variables: Mapping[str, str]) -> socket.socket:
             connection.connect(str(path))
         except OSError:
             path.unlink(missing_ok=True)
-            _start(path, session, variables)
+            _start(path, variables)
             connection.connect(str(path))
     return connection
 
 
-def _start(path: Path, session: int, variables: Mapping[str, str]) -> None:
+def session() -> int:
+    """The pytest that a user has started; processes of pytest-xdist are its children."""
+    if SESSION in os.environ:
+        return int(os.environ[SESSION])
+    return os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+
+
+def _start(path: Path, variables: Mapping[str, str]) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(128)
         os.set_inheritable(listener.fileno(), True)
         program = "import sys; from tests.forks import main; main(*sys.argv[1:])"
-        command = [sys.executable, "-c", program, str(path), str(session)]
+        command = [sys.executable, "-c", program, str(path), str(session())]
         here = {"PYTHONPATH": os.pathsep.join([str(_REPOSITORY), variables.get("PYTHONPATH", "")])}
         os.posix_spawn(
             sys.executable,
@@ -289,7 +306,7 @@ def _run(arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
     os.environ.update(variables)
     tempfile.tempdir = None  # TMPDIR may have changed
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # as importing mdgan.transport does
-    sys.path[0] = str(Path.cwd())
+    sys.path[:1] = [str(Path.cwd()), *variables.get("PYTHONPATH", "").split(os.pathsep)]
     sys.argv = [*MDGAN[:1], *arguments]
     # For commands that start others.
     subprocess.Popen = _ForkingPopen  # type: ignore[assignment, misc] # only what mdgan needs

@@ -60,7 +60,7 @@ OTHER_PROGRAMS = ("torchrun", "kubectl", "docker")
 
 def shell_lines(page: Path) -> list[str]:
     """The lines of a page's blocks of shell commands, without comments."""
-    blocks = re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(r"```(?:bash|sh)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     return [line.split(" # ")[0].strip() for block in blocks for line in block.splitlines()]
 
 
