@@ -306,7 +306,7 @@ def _run(arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
     os.environ.update(variables)
     tempfile.tempdir = None  # TMPDIR may have changed
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # as importing mdgan.transport does
-    sys.path[:1] = [str(Path.cwd()), *variables.get("PYTHONPATH", "").split(os.pathsep)]
+    sys.path[0] = str(Path.cwd())
     sys.argv = [*MDGAN[:1], *arguments]
     # For commands that start others.
     subprocess.Popen = _ForkingPopen  # type: ignore[assignment, misc] # only what mdgan needs

@@ -6,13 +6,21 @@ import pytest
 
 from tests.tutorials import TUTORIALS, not_said, walk
 
-SHARED = {"three-hospitals"}
-"""Several people walk this one at once: it has a test of its own."""
+ELSEWHERE = {"index", "three-hospitals"}
+"""The list of all; and one that several people walk at once, which has a test of its own."""
 
-ALONE = sorted(page for page in TUTORIALS.glob("*.md") if page.stem not in SHARED)
+SLOW = {"contributor", "notebook"}
+"""Commands of these start anew, so each imports torch."""
+
+WALKS = [
+    pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in SLOW))
+    for page in sorted(TUTORIALS.glob("*.md"))
+    if page.stem not in ELSEWHERE
+]
 
 
-@pytest.mark.parametrize("page", ALONE, ids=lambda page: page.stem)
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("page", WALKS)
 def test_a_tutorial_does_what_it_says(page: Path, tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
