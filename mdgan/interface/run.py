@@ -241,6 +241,10 @@ class Run:
         if not any(f'SAMPLES = "{name}"' in text for name in known):
             raise BadInput(f"dataset: {self.path} was trained on other samples; give those")
 
+    def __repr__(self) -> str:
+        """How far the run is."""
+        return f"<{self.path}: {self.state} at iteration {self.iteration}>"
+
     def _repr_html_(self) -> str:
         """What a notebook shows: how far the run is, and its last pictures."""
         said = f"<p>{self.path.name}: {self.state} at iteration {self.iteration}</p>"
