@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,9 +21,8 @@ from tests.processes import MDGAN, REPOSITORY, environment, finish, start, start
 TUTORIALS = REPOSITORY / "docs" / "tutorials"
 _BLOCK = re.compile(r'^```(\w*)(?: title="(.*?)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 _MEASURED = re.compile(r"\d\.\d|\d (?:h|min|s|ms|it/s|B|kB|MB|GB)\b")
-_PART = re.compile(
-    r"…|\s+|\b(?=[a-f]*\d)[0-9a-f]{6,12}\b|\d[\d,.]*(?: (?:h|min|s|ms|B|kB|MB|GB)\b)?"
-)
+_QUANTITY = r"(?:(?:h|min)(?: \d+ (?:min|s))?|m?s|[kMG]?B)\b"
+_PART = re.compile(rf"…|\s+|\b(?=[a-f]*\d)[0-9a-f]{{6,12}}\b|\d[\d,.]*(?: {_QUANTITY})?")
 _BLOCK_SECONDS = 200
 
 
@@ -70,13 +69,14 @@ def _fits(part: str, is_measured: bool) -> str:
     if re.fullmatch(r"[0-9a-f]{6,12}", part) and not part.isdigit():
         return "[0-9a-f]+"
     # A minute and some seconds may be seconds elsewhere.
-    return r"[\d,.]+(?: \w+)??(?: \d+ s)?" if " " in part else r"[\d,.]+"
+    return rf"[\d,.]+ {_QUANTITY}" if " " in part else r"[\d,.]+"
 
 
 def walk(page: Path, folder: Path) -> None:
     """Follows a tutorial: everything works, and prints what the page quotes."""
     said = ""
-    with _shell(folder) as shell, _notebook(folder) as notebook:
+    shell = _shell(folder)
+    with _notebook(folder) as notebook:
         for block in blocks(page):
             if block.title:
                 (folder / block.title).parent.mkdir(parents=True, exist_ok=True)
@@ -88,9 +88,8 @@ def walk(page: Path, folder: Path) -> None:
                 assert not missing, "\n".join(["not said:", *missing, "--- said", said])
 
 
-@contextmanager
-def _shell(folder: Path) -> Iterator[Any]:
-    """Runs commands in a new shell each time, whose `mdgan` need not import torch.
+def _shell(folder: Path) -> Callable[[str], str]:
+    """What runs commands in a new shell each time, whose `mdgan` need not import torch.
 
     Once the reader has installed a package, it must: what was imported before does not know it.
     """
@@ -125,12 +124,12 @@ def _shell(folder: Path) -> Iterator[Any]:
         assert "Traceback" not in result.errors, result
         return result.errors + result.output
 
-    yield run
+    return run
 
 
 @contextmanager
-def _notebook(folder: Path) -> Iterator[Any]:
-    """Runs cells in one kernel, which is started for the first."""
+def _notebook(folder: Path) -> Iterator[Callable[[str], str]]:
+    """What runs cells in one kernel, which is started for the first."""
     started: list[Any] = []
 
     def run(cell: str) -> str:
