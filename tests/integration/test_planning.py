@@ -119,7 +119,6 @@ def test_swaps_are_foretold_from_data_that_are_here(tmp_path: Path) -> None:
     assert re.search(r"every +8 +iterations, part of the time above", result.output), result
 
 
-@pytest.mark.slow
 def test_pictures_are_planned_at_the_size_at_which_they_are_trained(tmp_path: Path) -> None:
     write_image_folder(tmp_path / "pictures", ["a"], 12, size=8)
     flags = ["--dataset", "folder", "--data-dir", "pictures", "--world-size", "3"]
@@ -129,6 +128,7 @@ def test_pictures_are_planned_at_the_size_at_which_they_are_trained(tmp_path: Pa
     assert figures(result.output)["a discriminator"] < 100e3, "that of 64×64 has 33 MB"
 
 
+@pytest.mark.slow
 def test_digits_with_the_settings_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text(
         '{"world_size": 4, "transport": "memory", "ranks": null, "batch_size": 16}'
