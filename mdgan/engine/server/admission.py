@@ -71,13 +71,13 @@ class Admission:
         trusts: Identity | None = None,
     ) -> None:
         self.iteration = iteration
-        self.run = run_digest(welcome, identity)
+        self.run, self.run_id = run_digest(welcome, identity), str(welcome.get("run_id", ""))
         self.trusts = trusts
         self.most_classes = MOST_CLASSES
         self.shut_out: set[int] = set()
         self.expected = frozenset(expected)
         self.has_begun = False
-        self._identity = identity
+        self.terms = self._identity = identity
         self._welcome = welcome
         self._return_seconds = return_seconds
         self._most_ranks = most_ranks
