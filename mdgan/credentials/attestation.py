@@ -7,6 +7,7 @@ it signs names the generator, so that no other one can be given out as that of t
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -71,18 +72,18 @@ class Attestation(msgspec.Struct, frozen=True, kw_only=True):
         """The statement; raises ValueError if it is none."""
         return msgspec.json.decode(self.statement, type=Statement)
 
-    def check(self, authorities: bytes) -> Permit:
+    def check(self, authorities: bytes, clock: datetime) -> Permit:
         """Checks that a worker's host has signed this with a certificate of an authority.
 
         Args:
             authorities: PEM of those that are trusted.
+            clock: when the certificate must have been valid.
 
         Raises:
             ValueError: in one line, why it does not count.
         """
-        trusts = Identity(b"", b"", authorities, by_name=True)
         chain, signature = self.chain.encode(), bytes.fromhex(self.signature)
-        permit = check_signed(trusts, self.signed_bytes(), chain, signature)
+        permit = check_signed(authorities, self.signed_bytes(), chain, signature, clock)
         if (refusal := permit.refusal("worker", self.workers)) is not None:
             raise ValueError(refusal)
         return permit

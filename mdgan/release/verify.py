@@ -1,0 +1,233 @@
+"""Checks a bundle offline, as somebody who trusts nobody but an authority."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from mdgan.credentials.attestation import Attestation
+from mdgan.credentials.identity import check_signed
+from mdgan.credentials.pem import certificates_in, pem_of, read_file
+from mdgan.credentials.permit import Permit
+from mdgan.credentials.revocations import read_list
+from mdgan.errors import BadInput, printable, reason_of
+from mdgan.gan.model_state import digest_of
+from mdgan.records.release_policy import decide, policy_text
+from mdgan.records.values import said, said_list
+from mdgan.release.bundle import GENERATOR_FILE, POLICY_FILE
+from mdgan.release.evidence import EVIDENCE_FILE, Evidence
+from mdgan.release.signing import (
+    MANIFEST_FILE,
+    REVOKED_FILE,
+    SIGNATURE_FILE,
+    Manifest,
+    Signature,
+    digest_of_file,
+    read_document,
+    signed_bytes,
+)
+
+_SLACK = 1e-6
+"""ε is written with some digits."""
+
+
+class Finding(NamedTuple):
+    """One line; `holds` is false if the bundle must not be trusted for it."""
+
+    holds: bool
+    line: str
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whom the reader believes, as files.
+
+    Attributes:
+        authority: certificates of the authority.
+        revoked: its list of revoked certificates, newer than the one in the bundle.
+        policy: the reader's own; None for that in the bundle.
+    """
+
+    authority: Path | None = None
+    revoked: Path | None = None
+    policy: Path | None = None
+
+
+def verify_bundle(bundle: Path, trust: Trust) -> list[Finding]:
+    """Checks all that can be checked; each finding is one line.
+
+    Raises:
+        BadInput: a file that the reader names cannot be read, or the bundle is signed and no
+            authority is named.
+    """
+    if not bundle.is_dir():
+        raise BadInput(f"{bundle}: is no folder; name the bundle of `mdgan release`")
+    found = list(_files(bundle))
+    if not all(each.holds for each in found):
+        return found
+    try:
+        evidence = read_document(bundle / EVIDENCE_FILE, Evidence)
+        made = datetime.fromisoformat(evidence.made).astimezone(UTC).replace(microsecond=0)
+    except (OSError, ValueError) as error:
+        return [*found, Finding(False, f"{EVIDENCE_FILE}: makes no sense ({reason_of(error)})")]
+    return [*found, *_Checked(bundle, trust, evidence, made).findings()]
+
+
+def _files(bundle: Path) -> Iterator[Finding]:
+    """Whether every file is there, alone, and as the manifest says."""
+    try:
+        manifest = read_document(bundle / MANIFEST_FILE, Manifest)
+    except (OSError, ValueError) as error:
+        yield Finding(False, f"{MANIFEST_FILE}: cannot be read ({reason_of(error)})")
+        return
+    there = {path.name for path in bundle.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
+    for name in sorted(there - manifest.files.keys()):
+        yield Finding(False, f"{printable(name, 99)}: is not in the manifest")
+    damaged = 0
+    for name, digest in sorted(manifest.files.items()):
+        try:
+            if digest_of_file(bundle / name) == digest:
+                continue
+            why = "is not as the manifest says"
+        except OSError as error:
+            why = f"cannot be read ({error.strerror})"
+        damaged += 1
+        yield Finding(False, f"{name}: {why}")
+    if not damaged:
+        yield Finding(True, f"files: {len(manifest.files)}, each as the manifest says")
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A bundle whose files are as its manifest says.
+
+    Attributes:
+        made: when it was made, by its own account; certificates must have been valid then.
+    """
+
+    bundle: Path
+    trust: Trust
+    evidence: Evidence
+    made: datetime
+
+    def findings(self) -> Iterator[Finding]:
+        yield from self._generator()
+        yield from self._signatures()
+        yield from self._accounts()
+        yield from self._policy()
+
+    def _generator(self) -> Iterator[Finding]:
+        path = self.bundle / GENERATOR_FILE
+        if not path.exists():
+            return
+        try:
+            same = digest_of(load_file(path)) == self.evidence.generator
+        except (OSError, SafetensorError):
+            same = False
+        line = "is that of the evidence" if same else "is another one than that of the evidence"
+        yield Finding(same, f"{GENERATOR_FILE}: {line}")
+
+    def _signatures(self) -> Iterator[Finding]:
+        try:
+            signature = read_document(self.bundle / SIGNATURE_FILE, Signature)
+        except (OSError, ValueError) as error:
+            yield Finding(False, f"{SIGNATURE_FILE}: cannot be read ({reason_of(error)})")
+            return
+        answers = [answer for answer in self.evidence.attestations if answer.signature]
+        if self.trust.authority is None:
+            if signature.signature or answers:
+                raise BadInput(
+                    f"{self.bundle}: is signed; name the certificate of its authority with "
+                    "--authority FILE, which you have from elsewhere"
+                )
+            yield Finding(True, "signatures: none, and no --authority is named: nobody vouches")
+            return
+        given = read_file(self.trust.authority, "name the authority's certificate")
+        authorities = pem_of(*certificates_in(self.trust.authority, given))
+        revoked = self._revoked(authorities)
+        chain, own = signature.chain.encode(), bytes.fromhex(signature.signature)
+        manifest = signed_bytes((self.bundle / MANIFEST_FILE).read_bytes())
+        try:
+            permit = check_signed(authorities, manifest, chain, own, self.made)
+            yield _signed("server", permit, permit.refusal("server", []), revoked)
+        except ValueError as error:
+            yield Finding(False, f"server: has not signed: {reason_of(error)}")
+        for answer in self.evidence.attestations:
+            yield self._of_host(answer, authorities, revoked)
+
+    def _revoked(self, authorities: bytes) -> set[int]:
+        """The numbers of certificates that are revoked by either list."""
+        known = self.trust.authority or self.bundle
+        trusted = certificates_in(known, authorities)
+        lists = [self.bundle / REVOKED_FILE] if (self.bundle / REVOKED_FILE).exists() else []
+        lists += [] if self.trust.revoked is None else [self.trust.revoked]
+        return {entry.serial_number for path in lists for entry in read_list(path, trusted)}
+
+    def _of_host(self, answer: Attestation, authorities: bytes, revoked: set[int]) -> Finding:
+        ranks = f"rank(s) {said_list(answer.workers)}"
+        if answer.refusal:
+            return Finding(True, f"{ranks}: did not sign: {printable(answer.refusal, 300)}")
+        try:
+            permit, said_of = answer.check(authorities, self.made), answer.said()
+        except ValueError as error:
+            return Finding(False, f"{ranks}: has not signed: {reason_of(error)}")
+        what = ""
+        if said_of.run != self.evidence.run:
+            what = "signed another run"
+        elif said_of.terms != self.evidence.terms:
+            what = "signed other terms"
+        elif said_of.generator not in ("", self.evidence.generator):
+            what = "signed another generator"
+        return _signed(ranks, permit, what or None, revoked)
+
+    def _accounts(self) -> Iterator[Finding]:
+        """Whether evidence says at least what accounts of hosts say, and nothing else of hosts."""
+        evidence, worst = self.evidence, 0.0
+        for answer in evidence.attestations:
+            for worker, epsilon in answer.epsilon.items():
+                worst = max(worst, epsilon)
+                own = evidence.workers.get(worker)
+                told = None if own is None else own.epsilon
+                if told is None or epsilon > told + _SLACK:
+                    line = f"its account says ε = {said(epsilon, 4)}, the evidence {said(told, 4)}"
+                    yield Finding(False, f"rank {worker}: {line}")
+        of_all = [own.epsilon for own in evidence.workers.values() if own.epsilon is not None]
+        told = evidence.figures.get("epsilon")
+        if max([worst, *of_all]) > (told or 0.0) + _SLACK:
+            line = f"some worker spent more than ε = {said(told, 4)}"
+            yield Finding(False, f"{EVIDENCE_FILE}: {line}")
+        elif told is not None:
+            yield Finding(True, f"accounts: ε = {said(told, 4)} at most, as hosts say themselves")
+
+    def _policy(self) -> Iterator[Finding]:
+        named = self.trust.policy
+        where = named or self.bundle / POLICY_FILE
+        signed = {each.chain for each in self.evidence.attestations if each.signature}
+        refused = [each for each in self.evidence.attestations if each.refusal]
+        figures = {
+            **self.evidence.figures,
+            "signed_by": float(len(signed)),
+            "refused_to_sign": float(len(refused)),
+        }
+        try:
+            rules = self.evidence.rules(policy_text(where), str(where))
+        except BadInput as error:
+            if named is not None:
+                raise
+            yield Finding(False, str(error))
+            return
+        for verdict in decide(rules, figures):
+            yield Finding(verdict.met, f"policy: {verdict.why}")
+
+
+def _signed(whose: str, permit: Permit, why_not: str | None, revoked: set[int]) -> Finding:
+    by = f"{permit.name}, key {permit.fingerprint[:16]}…"
+    if permit.serial in revoked:
+        return Finding(False, f"{whose}: signed by {by}, whose certificate is revoked")
+    if why_not:
+        return Finding(False, f"{whose}: signed by {by}, but {why_not}")
+    return Finding(True, f"{whose}: signed by {by}")
