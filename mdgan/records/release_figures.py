@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from mdgan.credentials.attestation import Attestation
 from mdgan.records.audit import Audit, Separation
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.release_policy import Verdict, decide, default_text, rules_in
 from mdgan.records.rows import ScoresRow, typed
 
 FLOOR = "floor"
@@ -17,6 +18,7 @@ def attestations(recorded: RecordedRun) -> list[Attestation]:
     for row in recorded.named("attested"):
         try:
             answer = typed(row, Attestation)
+            answer.said()
         except ValueError:
             continue
         found.pop(tuple(answer.workers), None)
@@ -48,6 +50,15 @@ def figures_of(recorded: RecordedRun, answers: Sequence[Attestation]) -> dict[st
     found["signed_by"] = float(len(signed))
     found["refused_to_sign"] = float(sum(1 for answer in answers if answer.refusal))
     return found
+
+
+def default_verdicts(recorded: RecordedRun) -> list[Verdict]:
+    """What the default policy says of a run, if enough is known; empty while it goes on."""
+    figures = figures_of(recorded, attestations(recorded))
+    if recorded.under_way or (recorded.audit is None and "epsilon" not in figures):
+        return []
+    rules = rules_in(default_text(), "", "", has_dp="epsilon" in figures)
+    return decide(rules, figures)
 
 
 def _of_audit(audit: Audit) -> dict[str, float]:

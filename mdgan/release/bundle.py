@@ -16,7 +16,7 @@ from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch.settings import LinkSettings, read_identity
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_policy import Verdict, decide, policy_text
-from mdgan.release.card import Card, card_of
+from mdgan.release.card import Card
 from mdgan.release.croissant import croissant_of
 from mdgan.release.evidence import EVIDENCE_FILE, Evidence, evidence_of
 from mdgan.release.exported import PROGRAM_FILE, export_program
@@ -132,10 +132,10 @@ def _contents(
             files[PROGRAM_FILE], lines = program
     if wanted.num_samples:
         files |= _samples(trained, wanted.num_samples)
-    kind = trained.dataset.kind
-    card = Card(evidence, wanted.purpose, tuple(files), lines, released.verdicts, notes, kind)
-    files[CARD_FILE], files[PAGE_FILE] = card_of(card, files.get("samples.png"))
+    kind, verdicts = trained.dataset.kind, released.verdicts
+    card = Card(evidence, kind, verdicts, notes, wanted.purpose, lines)
     files[CROISSANT_FILE] = croissant_of(card, files)
+    files[CARD_FILE], files[PAGE_FILE] = card.written(files.get("samples.png"))
     files[POLICY_FILE] = policy.encode()
     files[EVIDENCE_FILE] = document(evidence)
     return files

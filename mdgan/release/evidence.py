@@ -6,48 +6,23 @@ from typing import Annotated, Any
 
 import torch
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from mdgan import __version__
 from mdgan.credentials.attestation import Attestation
 from mdgan.gan.model_state import digest_of
 from mdgan.inspect.trained import TrainedRun
 from mdgan.launch.privacy import CLASSES
-from mdgan.records.audit import Bound, Copying
-from mdgan.records.happenings import BEGAN, JOINED, happening
+from mdgan.records.audit import Audit
+from mdgan.records.happenings import happening
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_figures import attestations, figures_of, spent
 from mdgan.records.release_policy import SECTIONS, Rule, rules_in
-from mdgan.records.rows import Attended, Count, ScoresRow, Seconds
+from mdgan.records.rows import Count, FeatureNetwork, ScoresRow, Seconds
 
 EVIDENCE_FILE = "evidence.json"
 _KINDS = SECTIONS[:3]
 _Finite = Annotated[float, Meta(gt=-1e12, lt=1e12)]
-
-
-class WorkerEvidence(Struct, frozen=True, kw_only=True):
-    """A worker, or for 0 every client; `epsilon` is None without differential privacy."""
-
-    epsilon: Seconds | None = None
-    answers: Count | None = None
-
-
-class ScoreEvidence(Struct, frozen=True, kw_only=True):
-    """The scores of the last generator that was scored; `real` are those of real samples."""
-
-    iteration: Count
-    scores: dict[str, _Finite]
-    real: dict[str, _Finite] = {}
-    generated: Count | None = None
-    compared_with: Count | None = None
-    network_sha256: str | None = None
-
-
-class AuditEvidence(Struct, frozen=True, kw_only=True):
-    """What attacks on the generator found, with samples drawn from it."""
-
-    generated: Count
-    attacks: list[Copying]
-    bound: Bound | None = None
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -59,8 +34,9 @@ class Evidence(Struct, frozen=True, kw_only=True):
         kind: of sample: pictures, rows or tensors.
         terms: what was equal on all ranks: data set, algorithm, settings.
         generator: digest of its tensors.
-        samples: how many all workers held at the beginning; None where hosts tell no numbers.
+        samples: how many workers held at the beginning.
         classes: how many of each, where hosts were told to disclose that.
+        epsilon: by worker, 0 for each client as a whole.
         figures: what policies decide by.
         attestations: what hosts signed of this generator, or as they left earlier.
         versions: of the programs that made this.
@@ -70,15 +46,15 @@ class Evidence(Struct, frozen=True, kw_only=True):
     run: str
     state: str
     iteration: Count
-    kind: Annotated[str, Meta(pattern=r"\A(pictures|rows|tensors)\Z")]
+    kind: Annotated[str, Meta(pattern=rf"\A({'|'.join(_KINDS)})\Z")]
     shape: list[Count]
     terms: dict[str, Any]
     generator: str
-    samples: Count | None = None
+    samples: Count
     classes: list[Count] = []
-    workers: dict[Count, WorkerEvidence] = {}
-    scores: ScoreEvidence | None = None
-    audit: AuditEvidence | None = None
+    epsilon: dict[Count, Seconds] = {}
+    scores: ScoresRow | None = None
+    audit: Audit | None = None
     figures: dict[str, _Finite]
     attestations: list[Attestation] = []
     versions: dict[str, str] = {}
@@ -97,12 +73,7 @@ def evidence_of(trained: TrainedRun, recorded: RecordedRun) -> Evidence:
     """Gathers it from a run's folder."""
     digest = digest_of(trained.generator.state_dict())
     terms, answers = _signed(trained, recorded, digest)
-    epsilon, kind = spent(recorded, answers), trained.dataset.kind.name
-    attended = {
-        n: counts.get("answered")
-        for row in recorded.of(Attended)
-        for n, counts in row.workers.items()
-    }
+    kind = trained.dataset.kind.name
     return Evidence(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         run=recorded.status.get("run_id", ""),
@@ -114,10 +85,7 @@ def evidence_of(trained: TrainedRun, recorded: RecordedRun) -> Evidence:
         generator=digest,
         samples=_held(recorded),
         classes=_classes(trained, recorded),
-        workers={
-            n: WorkerEvidence(epsilon=epsilon.get(n), answers=attended.get(n))
-            for n in sorted(attended.keys() | epsilon.keys())
-        },
+        epsilon=spent(recorded, answers),
         scores=_scores(recorded),
         audit=_audit(recorded),
         figures=figures_of(recorded, answers),
@@ -141,10 +109,7 @@ def _signed(
     terms = {**shared, "dataset_sha256": trained.dataset.sha256}
     kept: list[Attestation] = []
     for answer in reversed(attestations(recorded)):
-        try:
-            said = answer.said()
-        except ValueError:
-            continue
+        said = answer.said()
         if said.generator not in ("", generator) or said.run != recorded.status.get("run_id"):
             continue
         if not any(each.signature for each in kept):
@@ -154,42 +119,35 @@ def _signed(
     return terms, kept
 
 
-def _held(recorded: RecordedRun) -> int | None:
-    begun = [each for row in recorded.events if (each := happening(row)) is not None]
-    holdings = {
-        n: held.samples or sum(held.classes)
-        for each in begun
-        if each.kind in (BEGAN, JOINED)
-        for n, held in each.holdings.items()
-    }
-    return sum(holdings.values()) or None
+def _held(recorded: RecordedRun) -> int:
+    seen = [each for row in recorded.events if (each := happening(row)) is not None]
+    held = {n: holding for each in seen for n, holding in each.holdings.items()}
+    return sum(each.samples or sum(each.classes) for each in held.values())
 
 
 def _classes(trained: TrainedRun, recorded: RecordedRun) -> list[int]:
     """Numbers of classes are for all to see only if hosts were told so by a flag."""
-    disclosed = str(recorded.config.get("dp_disclose") or "").split(",")
-    if CLASSES not in disclosed:
+    if CLASSES not in str(recorded.config.get("dp_disclose") or "").split(","):
         return []
     return [sum(column) for column in zip(*trained.held(), strict=False)]
 
 
-def _scores(recorded: RecordedRun) -> ScoreEvidence | None:
+def _scores(recorded: RecordedRun) -> ScoresRow | None:
+    """The last scores, without words: these may name files."""
     scored = [row for row in recorded.of(ScoresRow) if row.scores]
     if not scored:
         return None
-    last = scored[-1]
-    return ScoreEvidence(
-        iteration=last.iteration,
-        scores={name: value for name, value in last.scores.items() if value is not None},
-        real={n: float(value) for n, value in last.real.items() if isinstance(value, float | int)},
-        generated=last.n,
-        compared_with=last.n_real,
-        network_sha256=None if last.extractor is None else last.extractor.sha256,
-    )
+    network = scored[-1].extractor or FeatureNetwork()
+    nothing: dict[str, Any] = {"left_out": {}, "warnings": [], "real_class_histogram": []}
+    return replace(scored[-1], extractor=replace(network, name=None), by_class=None, **nothing)
 
 
-def _audit(recorded: RecordedRun) -> AuditEvidence | None:
-    found = recorded.audit
-    if found is None:
+def _audit(recorded: RecordedRun) -> Audit | None:
+    """What attacks on the generator found; what others found stays at home."""
+    if (found := recorded.audit) is None:
         return None
-    return AuditEvidence(generated=found.num_generated, attacks=found.generator, bound=found.bound)
+    attacks = [
+        replace(each, membership=replace(each.membership, curve=[])) for each in found.generator
+    ]
+    nothing: dict[str, Any] = {"discriminators": [], "inversions": [], "left_out": {}}
+    return replace(found, generator=attacks, extractor="", **nothing)

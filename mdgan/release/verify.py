@@ -190,14 +190,12 @@ class _Checked:
         for answer in evidence.attestations:
             for worker, epsilon in answer.epsilon.items():
                 worst = max(worst, epsilon)
-                own = evidence.workers.get(worker)
-                told = None if own is None else own.epsilon
+                told = evidence.epsilon.get(worker)
                 if told is None or epsilon > told + _SLACK:
                     line = f"its account says ε = {said(epsilon, 4)}, the evidence {said(told, 4)}"
                     yield Finding(False, f"rank {worker}: {line}")
-        of_all = [own.epsilon for own in evidence.workers.values() if own.epsilon is not None]
         told = evidence.figures.get("epsilon")
-        if max([worst, *of_all]) > (told or 0.0) + _SLACK:
+        if max([worst, *evidence.epsilon.values()]) > (told or 0.0) + _SLACK:
             line = f"some worker spent more than ε = {said(told, 4)}"
             yield Finding(False, f"{EVIDENCE_FILE}: {line}")
         elif told is not None:
