@@ -60,6 +60,9 @@ def test_keys_of_an_own_authority(
     certificate = builder.sign(AUTHORITY.key, hashes.SHA256())
     trusted = pem_of(AUTHORITY.certificate)
     own = Identity(pem_of(certificate), key_pem(key), trusted, by_name=False)
-    assert check_signed(issued().authorities, b"words", own.certificate, sign(own, b"words")).name == "own"
+    assert (
+        check_signed(issued().authorities, b"words", own.certificate, sign(own, b"words")).name
+        == "own"
+    )
     with pytest.raises(ValueError, match="the signature is not"):
         check_signed(issued().authorities, b"others", own.certificate, sign(own, b"words"))
