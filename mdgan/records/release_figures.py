@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from mdgan.credentials.attestation import Attestation
 from mdgan.records.audit import Audit, Separation
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.release_policy import Verdict, decide, default_text, rules_in
+from mdgan.records.release_policy import RuleVerdict, decide, default_text, rules_in
 from mdgan.records.rows import ScoresRow, typed
 
 FLOOR = "floor"
@@ -52,7 +52,7 @@ def figures_of(recorded: RecordedRun, answers: Sequence[Attestation]) -> dict[st
     return found
 
 
-def default_verdicts(recorded: RecordedRun) -> list[Verdict]:
+def default_verdicts(recorded: RecordedRun) -> list[RuleVerdict]:
     """What the default policy says of a run, if enough is known; empty while it goes on."""
     figures = figures_of(recorded, attestations(recorded))
     if recorded.under_way or (recorded.audit is None and "epsilon" not in figures):

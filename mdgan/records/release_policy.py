@@ -37,7 +37,7 @@ class Rule(NamedTuple):
     if_known: bool
 
 
-class Verdict(NamedTuple):
+class RuleVerdict(NamedTuple):
     """What a rule says of some figures; `why` is one line with the rule and the figures."""
 
     met: bool
@@ -103,7 +103,7 @@ def _rule(given: object, where: str) -> Rule:
     return Rule(match[0], figure, compare, float(factor or 1), other, bool(known))
 
 
-def decide(rules: Sequence[Rule], figures: Mapping[str, float]) -> list[Verdict]:
+def decide(rules: Sequence[Rule], figures: Mapping[str, float]) -> list[RuleVerdict]:
     """What each rule says.
 
     Args:
@@ -112,14 +112,14 @@ def decide(rules: Sequence[Rule], figures: Mapping[str, float]) -> list[Verdict]
     return [_decided(rule, figures) for rule in rules]
 
 
-def _decided(rule: Rule, figures: Mapping[str, float]) -> Verdict:
+def _decided(rule: Rule, figures: Mapping[str, float]) -> RuleVerdict:
     unknown = [name for name in (rule.figure, rule.other) if name and name not in figures]
     if unknown:
         why = f"{rule.text}: {' and '.join(unknown)} not known"
-        return Verdict(rule.if_known, why)
+        return RuleVerdict(rule.if_known, why)
     value, bound = figures[rule.figure], rule.factor
     beside = f"{rule.figure} = {value:.4g}"
     if rule.other:
         bound *= figures[rule.other]
         beside += f", {rule.other} = {figures[rule.other]:.4g}"
-    return Verdict(_COMPARE[rule.compare](value, bound), f"{rule.text}: {beside}")
+    return RuleVerdict(_COMPARE[rule.compare](value, bound), f"{rule.text}: {beside}")

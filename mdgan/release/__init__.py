@@ -1,1 +1,1 @@
-"""A bundle of what a run made, for those who trust nobody: written, signed, and checked offline."""
+"""A bundle of what a run made, for strangers: written, signed, and checked offline."""

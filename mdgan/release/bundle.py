@@ -15,10 +15,10 @@ from mdgan.gan.sampling import draw_samples
 from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch.settings import LinkSettings, read_identity
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.release_policy import Verdict, decide, policy_text
+from mdgan.records.release_policy import RuleVerdict, decide, policy_text
 from mdgan.release.card import Card
 from mdgan.release.croissant import croissant_of
-from mdgan.release.evidence import EVIDENCE_FILE, Evidence, evidence_of
+from mdgan.release.evidence import EVIDENCE_FILE, RunEvidence, evidence_of
 from mdgan.release.exported import PROGRAM_FILE, export_program
 from mdgan.release.signing import REVOKED_FILE, document, seal
 from mdgan.settings.machine import path_of
@@ -55,8 +55,8 @@ class Wanted:
 class Released:
     """What came of it; `path` is None if a rule is not met, or nothing was to be written."""
 
-    evidence: Evidence
-    verdicts: Sequence[Verdict]
+    evidence: RunEvidence
+    verdicts: Sequence[RuleVerdict]
     notes: Sequence[str]
     path: Path | None = None
 
@@ -92,7 +92,7 @@ def release_run(
     where = str(wanted.policy or "the default policy")
     verdicts = decide(evidence.rules(policy, where), evidence.figures)
     if identity is None:
-        notes.append("the run has no certificates, so nobody signs the bundle")
+        notes.append("the run has no certificates, so no host signs the bundle")
     released = Released(evidence, verdicts, notes)
     if dry_run or not released.is_fit:
         return released
@@ -119,7 +119,7 @@ def _audit(path: Path, trained: TrainedRun, changes: Mapping[str, str]) -> list[
 
 
 def _contents(
-    trained: TrainedRun, evidence: Evidence, wanted: Wanted, policy: str, released: Released
+    trained: TrainedRun, evidence: RunEvidence, wanted: Wanted, policy: str, released: Released
 ) -> dict[str, bytes]:
     files, lines, notes = dict[str, bytes](), "", list(released.notes)
     if wanted.has_generator:
@@ -148,7 +148,7 @@ def _samples(trained: TrainedRun, number: int) -> dict[str, bytes]:
     kind, files = trained.dataset.kind, dict[str, bytes]()
     for ending, write in kind.writers().items():
         if ending == ".npz" and ".csv" in kind.writers():
-            continue  # encoded rows tell nobody anything
+            continue  # encoded rows say nothing to readers
         some = slice(0, 100 if ending == ".png" else number)
         try:
             files[f"samples{ending}"] = write(made[some], None if labels is None else labels[some])

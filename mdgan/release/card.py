@@ -9,16 +9,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mdgan.credentials.permit import permit_of
 from mdgan.families import registry
-from mdgan.records.release_policy import Verdict
+from mdgan.records.release_policy import RuleVerdict
 from mdgan.records.score_names import SCORE_NAMES
 from mdgan.records.values import said, said_list
-from mdgan.release.evidence import Evidence
+from mdgan.release.evidence import RunEvidence
 from mdgan.samples.contract import SampleKind
 
 LIMITS = (
     "Samples follow what workers held together. What is rare there is rarer here or missing, and "
     "what is wrong or unfair there is so here.",
-    "Conclusions about people must be checked on real data before anybody acts on them.",
+    "Conclusions about people must be checked on real data before they are acted on.",
     "The audit finds what its attacks find. It cannot show that there is nothing to be found.",
 )
 _PURPOSE = (
@@ -52,9 +52,9 @@ class Card:
         notes: what the reader should know besides, one line each.
     """
 
-    evidence: Evidence
+    evidence: RunEvidence
     kind: SampleKind
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[RuleVerdict]
     notes: Sequence[str]
     given_purpose: str = ""
     lines: str = ""

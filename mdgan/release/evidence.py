@@ -25,7 +25,7 @@ _KINDS = SECTIONS[:3]
 _Finite = Annotated[float, Meta(gt=-1e12, lt=1e12)]
 
 
-class Evidence(Struct, frozen=True, kw_only=True):
+class RunEvidence(Struct, frozen=True, kw_only=True):
     """All of it.
 
     Attributes:
@@ -69,12 +69,12 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return rules_in(policy, where, self.kind, has_dp=self.has_dp)
 
 
-def evidence_of(trained: TrainedRun, recorded: RecordedRun) -> Evidence:
+def evidence_of(trained: TrainedRun, recorded: RecordedRun) -> RunEvidence:
     """Gathers it from a run's folder."""
     digest = digest_of(trained.generator.state_dict())
     terms, answers = _signed(trained, recorded, digest)
     kind = trained.dataset.kind.name
-    return Evidence(
+    return RunEvidence(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         run=recorded.status.get("run_id", ""),
         state=recorded.status.get("state", ""),

@@ -67,7 +67,7 @@ def export_program(trained: TrainedRun) -> Program | str:
         for node in program.graph.nodes:
             for told in _TOLD:
                 node.meta.pop(told, None)
-        program._example_inputs = None  # pickled values, which nobody needs
+        program._example_inputs = None  # pickled values, which are not needed
         buffer = io.BytesIO()
         save(program, buffer)
         again = torch.export.load(io.BytesIO(buffer.getvalue())).module()

@@ -21,7 +21,7 @@ _MOST_FILE_BYTES = 1 << 36
 Document = TypeVar("Document", bound=Struct)
 
 
-class Manifest(Struct, frozen=True):
+class BundleManifest(Struct, frozen=True):
     """SHA-256 of each file but these two."""
 
     files: dict[_Name, _Digest]
@@ -57,7 +57,7 @@ def signed_bytes(manifest: bytes) -> bytes:
 def seal(files: Mapping[str, bytes], own: Identity | None) -> dict[str, bytes]:
     """The manifest of some files, and the signature over it."""
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    manifest = document(Manifest(digests))
+    manifest = document(BundleManifest(digests))
     signature = Signature()
     if own is not None:
         given = sign(own, signed_bytes(manifest)).hex()

@@ -1,4 +1,4 @@
-"""Checks a bundle offline, as somebody who trusts nobody but an authority."""
+"""Checks a bundle offline, for a reader who trusts an authority alone."""
 
 import warnings
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ from mdgan.gan.model_state import digest_of
 from mdgan.records.release_policy import decide, policy_text
 from mdgan.records.values import said, said_list
 from mdgan.release.bundle import GENERATOR_FILE, POLICY_FILE
-from mdgan.release.evidence import EVIDENCE_FILE, Evidence
+from mdgan.release.evidence import EVIDENCE_FILE, RunEvidence
 from mdgan.release.signing import (
     MANIFEST_FILE,
     REVOKED_FILE,
     SIGNATURE_FILE,
-    Manifest,
+    BundleManifest,
     Signature,
     digest_of_file,
     read_document,
@@ -36,7 +36,7 @@ _SLACK = 1e-6
 """ε is written with some digits."""
 
 
-class Finding(NamedTuple):
+class Check(NamedTuple):
     """One line; `holds` is false if the bundle must not be trusted for it."""
 
     holds: bool
@@ -58,7 +58,7 @@ class Trust:
     policy: Path | None = None
 
 
-def verify_bundle(bundle: Path, trust: Trust) -> list[Finding]:
+def verify_bundle(bundle: Path, trust: Trust) -> list[Check]:
     """Checks all that can be checked; each finding is one line.
 
     Raises:
@@ -72,28 +72,31 @@ def verify_bundle(bundle: Path, trust: Trust) -> list[Finding]:
         return _findings(bundle, trust)
 
 
-def _findings(bundle: Path, trust: Trust) -> list[Finding]:
+def _findings(bundle: Path, trust: Trust) -> list[Check]:
     found = list(_files(bundle))
     if not all(each.holds for each in found):
         return found
     try:
-        evidence = read_document(bundle / EVIDENCE_FILE, Evidence)
+        evidence = read_document(bundle / EVIDENCE_FILE, RunEvidence)
         made = datetime.fromisoformat(evidence.made).astimezone(UTC).replace(microsecond=0)
     except (OSError, ValueError) as error:
-        return [*found, Finding(False, f"{EVIDENCE_FILE}: makes no sense ({reason_of(error)})")]
-    return [*found, *_Checked(bundle, trust, evidence, made).findings()]
+        return [
+            *found,
+            Check(False, f"{EVIDENCE_FILE}: makes no sense ({reason_of(error)})"),
+        ]
+    return [*found, *_Opened(bundle, trust, evidence, made).findings()]
 
 
-def _files(bundle: Path) -> Iterator[Finding]:
+def _files(bundle: Path) -> Iterator[Check]:
     """Whether every file is there, alone, and as the manifest says."""
     try:
-        manifest = read_document(bundle / MANIFEST_FILE, Manifest)
+        manifest = read_document(bundle / MANIFEST_FILE, BundleManifest)
     except (OSError, ValueError) as error:
-        yield Finding(False, f"{MANIFEST_FILE}: cannot be read ({reason_of(error)})")
+        yield Check(False, f"{MANIFEST_FILE}: cannot be read ({reason_of(error)})")
         return
     there = {path.name for path in bundle.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
     for name in sorted(there - manifest.files.keys()):
-        yield Finding(False, f"{printable(name, 99)}: is not in the manifest")
+        yield Check(False, f"{printable(name, 99)}: is not in the manifest")
     damaged = 0
     for name, digest in sorted(manifest.files.items()):
         try:
@@ -103,13 +106,13 @@ def _files(bundle: Path) -> Iterator[Finding]:
         except OSError as error:
             why = f"cannot be read ({error.strerror})"
         damaged += 1
-        yield Finding(False, f"{name}: {why}")
+        yield Check(False, f"{name}: {why}")
     if not damaged:
-        yield Finding(True, f"files: {len(manifest.files)}, each as the manifest says")
+        yield Check(True, f"files: {len(manifest.files)}, each as the manifest says")
 
 
 @dataclass(frozen=True)
-class _Checked:
+class _Opened:
     """A bundle whose files are as its manifest says.
 
     Attributes:
@@ -118,16 +121,16 @@ class _Checked:
 
     bundle: Path
     trust: Trust
-    evidence: Evidence
+    evidence: RunEvidence
     made: datetime
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[Check]:
         yield from self._generator()
         yield from self._signatures()
         yield from self._accounts()
         yield from self._policy()
 
-    def _generator(self) -> Iterator[Finding]:
+    def _generator(self) -> Iterator[Check]:
         path = self.bundle / GENERATOR_FILE
         if not path.exists():
             return
@@ -136,13 +139,13 @@ class _Checked:
         except (OSError, SafetensorError):
             same = False
         line = "is that of the evidence" if same else "is another one than that of the evidence"
-        yield Finding(same, f"{GENERATOR_FILE}: {line}")
+        yield Check(same, f"{GENERATOR_FILE}: {line}")
 
-    def _signatures(self) -> Iterator[Finding]:
+    def _signatures(self) -> Iterator[Check]:
         try:
             signature = read_document(self.bundle / SIGNATURE_FILE, Signature)
         except (OSError, ValueError) as error:
-            yield Finding(False, f"{SIGNATURE_FILE}: cannot be read ({reason_of(error)})")
+            yield Check(False, f"{SIGNATURE_FILE}: cannot be read ({reason_of(error)})")
             return
         answers = [answer for answer in self.evidence.attestations if answer.signature]
         if self.trust.authority is None:
@@ -151,7 +154,7 @@ class _Checked:
                     f"{self.bundle}: is signed; name the certificate of its authority with "
                     "--authority FILE, which you have from elsewhere"
                 )
-            yield Finding(True, "signatures: none, and no --authority is named: nobody vouches")
+            yield Check(True, "signatures: none, and no --authority is named")
             return
         given = read_file(self.trust.authority, "name the authority's certificate")
         authorities = pem_of(*certificates_in(self.trust.authority, given))
@@ -164,7 +167,7 @@ class _Checked:
                 raise ValueError("its certificate is not written as mdgan writes it")
             yield _signed("server", permit, permit.refusal("server", []), revoked)
         except ValueError as error:
-            yield Finding(False, f"server: has not signed: {reason_of(error)}")
+            yield Check(False, f"server: has not signed: {reason_of(error)}")
         for answer in self.evidence.attestations:
             yield self._of_host(answer, authorities, revoked)
 
@@ -176,14 +179,14 @@ class _Checked:
         lists += [] if self.trust.revoked is None else [self.trust.revoked]
         return {entry.serial_number for path in lists for entry in read_list(path, trusted)}
 
-    def _of_host(self, answer: Attestation, authorities: bytes, revoked: set[int]) -> Finding:
+    def _of_host(self, answer: Attestation, authorities: bytes, revoked: set[int]) -> Check:
         ranks = f"rank(s) {said_list(answer.workers)}"
         if answer.refusal:
-            return Finding(True, f"{ranks}: did not sign: {printable(answer.refusal, 300)}")
+            return Check(True, f"{ranks}: did not sign: {printable(answer.refusal, 300)}")
         try:
             permit, said_of = answer.check(authorities, self.made), answer.said()
         except ValueError as error:
-            return Finding(False, f"{ranks}: has not signed: {reason_of(error)}")
+            return Check(False, f"{ranks}: has not signed: {reason_of(error)}")
         what = ""
         if said_of.run != self.evidence.run:
             what = "signed another run"
@@ -193,7 +196,7 @@ class _Checked:
             what = "signed another generator"
         return _signed(ranks, permit, what or None, revoked)
 
-    def _accounts(self) -> Iterator[Finding]:
+    def _accounts(self) -> Iterator[Check]:
         """Whether evidence says at least what accounts of hosts say, and nothing else of hosts."""
         evidence, worst = self.evidence, 0.0
         for answer in evidence.attestations:
@@ -202,15 +205,15 @@ class _Checked:
                 told = evidence.epsilon.get(worker)
                 if told is None or epsilon > told + _SLACK:
                     line = f"its account says ε = {said(epsilon, 4)}, the evidence {said(told, 4)}"
-                    yield Finding(False, f"rank {worker}: {line}")
+                    yield Check(False, f"rank {worker}: {line}")
         told = evidence.figures.get("epsilon")
         if max([worst, *evidence.epsilon.values()]) > (told or 0.0) + _SLACK:
             line = f"some worker spent more than ε = {said(told, 4)}"
-            yield Finding(False, f"{EVIDENCE_FILE}: {line}")
+            yield Check(False, f"{EVIDENCE_FILE}: {line}")
         elif told is not None:
-            yield Finding(True, f"accounts: ε = {said(told, 4)} at most, as hosts say themselves")
+            yield Check(True, f"accounts: ε = {said(told, 4)} at most, as hosts say themselves")
 
-    def _policy(self) -> Iterator[Finding]:
+    def _policy(self) -> Iterator[Check]:
         named = self.trust.policy
         where = named or self.bundle / POLICY_FILE
         signed = {each.chain for each in self.evidence.attestations if each.signature}
@@ -225,16 +228,16 @@ class _Checked:
         except BadInput as error:
             if named is not None:
                 raise
-            yield Finding(False, str(error))
+            yield Check(False, str(error))
             return
         for verdict in decide(rules, figures):
-            yield Finding(verdict.met, f"policy: {verdict.why}")
+            yield Check(verdict.met, f"policy: {verdict.why}")
 
 
-def _signed(whose: str, permit: Permit, why_not: str | None, revoked: set[int]) -> Finding:
+def _signed(whose: str, permit: Permit, why_not: str | None, revoked: set[int]) -> Check:
     by = f"{permit.name}, key {permit.fingerprint[:16]}…"
     if permit.serial in revoked:
-        return Finding(False, f"{whose}: signed by {by}, whose certificate is revoked")
+        return Check(False, f"{whose}: signed by {by}, whose certificate is revoked")
     if why_not:
-        return Finding(False, f"{whose}: signed by {by}, but {why_not}")
-    return Finding(True, f"{whose}: signed by {by}")
+        return Check(False, f"{whose}: signed by {by}, but {why_not}")
+    return Check(True, f"{whose}: signed by {by}")

@@ -20,9 +20,9 @@ from sklearn.datasets import load_digits
 
 import mdgan
 from mdgan.credentials.identity import read_credentials
-from mdgan.release.evidence import EVIDENCE_FILE, Evidence
+from mdgan.release.evidence import EVIDENCE_FILE, RunEvidence
 from mdgan.release.signing import MANIFEST_FILE, SIGNATURE_FILE, document, seal
-from mdgan.release.verify import Finding, Trust, verify_bundle
+from mdgan.release.verify import Check, Trust, verify_bundle
 from tests.processes import (
     MDGAN,
     check_refused,
@@ -70,18 +70,18 @@ def a_signed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def checked(place: Path, bundle: Path | None = None, **files: Path) -> list[Finding]:
+def checked(place: Path, bundle: Path | None = None, **files: Path) -> list[Check]:
     return verify_bundle(bundle or place / "bundle", Trust(place / "ca" / "ca.pem", **files))
 
 
-def wrong(found: list[Finding]) -> str:
+def wrong(found: list[Check]) -> str:
     return "\n".join(each.line for each in found if not each.holds)
 
 
-def resealed(place: Path, to: Path, change: Callable[[Evidence], Evidence]) -> Path:
+def resealed(place: Path, to: Path, change: Callable[[RunEvidence], RunEvidence]) -> Path:
     """A bundle whose server says something else, and signs that."""
     shutil.copytree(place / "bundle", to)
-    evidence = msgspec.json.decode((to / EVIDENCE_FILE).read_bytes(), type=Evidence)
+    evidence = msgspec.json.decode((to / EVIDENCE_FILE).read_bytes(), type=RunEvidence)
     (to / EVIDENCE_FILE).write_bytes(document(change(evidence)))
     own = read_credentials(place / "ca" / "server.cred")
     names = {path.name for path in to.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
@@ -159,7 +159,7 @@ def test_a_server_that_says_something_else_later_is_named(
 
 
 def test_a_signature_that_was_moved_to_another_rank_is_named(place: Path, tmp_path: Path) -> None:
-    def moved(known: Evidence) -> Evidence:
+    def moved(known: RunEvidence) -> RunEvidence:
         first, *others = known.attestations
         first = msgspec.structs.replace(first, workers=[7])
         return msgspec.structs.replace(known, attestations=[first, *others])
