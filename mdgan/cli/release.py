@@ -15,8 +15,8 @@ _log = logging.getLogger(__name__)
     cls=Command,
     examples=(
         "mdgan release runs/first -o bundle --dry-run",
-        "mdgan release runs/first -o bundle --policy policy.toml",
-        "mdgan release runs/first -o bundle --credentials ours/server.cred",
+        "mdgan release runs/first --policy policy.toml",
+        "mdgan release runs/first --credentials server.cred",
     ),
 )
 @run_argument

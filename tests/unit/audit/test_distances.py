@@ -103,7 +103,7 @@ def test_the_only_copy_is_shown_first_beside_what_it_copies(points: Tensor) -> N
 
 def test_ten_stored_samples_are_found_among_many(points: Tensor) -> None:
     stored = points[:10].repeat(60, 1)
-    assert copied_share(stored, points[600:], points[:600].split(100)) > 0.95
+    assert copied_share(stored, points[600:], torch.split(points[:600], 100)) > 0.95
     some = torch.cat([stored[:30], torch.randn(570, 6, dtype=torch.float64)])
     assert 0.02 < copied_share(some, points[600:], [points[:600]]) < 0.08
 
