@@ -19,6 +19,7 @@ import torch
 from sklearn.datasets import load_digits
 
 import mdgan
+from mdgan.credentials.attestation import attest
 from mdgan.credentials.identity import read_credentials
 from mdgan.release.evidence import EVIDENCE_FILE, RunEvidence
 from mdgan.release.signing import MANIFEST_FILE, SIGNATURE_FILE, document, seal
@@ -167,6 +168,25 @@ def test_a_signature_that_was_moved_to_another_rank_is_named(place: Path, tmp_pa
     assert "rank(s) 7: has not signed" in wrong(
         checked(place, resealed(place, tmp_path / "b", moved))
     )
+
+
+def test_an_account_that_says_more_than_the_evidence_is_named(place: Path, tmp_path: Path) -> None:
+    site = read_credentials(place / "ca" / "site1.cred")
+
+    def understated(known: RunEvidence) -> RunEvidence:
+        (own,) = [each for each in known.attestations if each.workers == [1]]
+        account = {"epsilon": {"1": 2.5}, "replaced": {"1": 5.0}}
+        spent = attest(site, own.statement, own.said(), [1], account)
+        return msgspec.structs.replace(
+            known,
+            attestations=[spent],
+            epsilon={1: 1.0},
+            figures={**known.figures, "epsilon": 1.0, "delta": 1e-5},
+        )
+
+    said = wrong(checked(place, resealed(place, tmp_path / "b", understated)))
+    assert "rank 1: its account says ε = 2.5, the evidence 1" in said
+    assert "some worker spent more than ε = 1" in said
 
 
 def test_readers_may_have_rules_of_their_own(place: Path, tmp_path: Path) -> None:
