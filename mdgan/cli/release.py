@@ -7,8 +7,10 @@ import click
 
 from mdgan.cli.help import Command
 from mdgan.cli.options import PATH, output_option, prepare_environment, run_argument
+from mdgan.errors import printable
 
 _log = logging.getLogger(__name__)
+_MOST_OF_A_LINE = 1000
 
 
 @click.command(
@@ -103,5 +105,5 @@ def verify(bundle: Path, authority: Path | None, revoked: Path | None, policy: P
 
     found = verify_bundle(bundle, Trust(authority, revoked, policy))
     for finding in found:
-        print(f"{'ok' if finding.holds else 'NO':3}{finding.line}")
+        print(f"{'ok' if finding.holds else 'NO':3}{printable(finding.line, _MOST_OF_A_LINE)}")
     return 0 if all(finding.holds for finding in found) else 1

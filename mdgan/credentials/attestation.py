@@ -62,6 +62,11 @@ class Attestation(msgspec.Struct, frozen=True, kw_only=True):
     signature: _Hex = ""
     refusal: Annotated[str, Meta(max_length=500)] = ""
 
+    def __post_init__(self) -> None:
+        """Raises ValueError if it speaks of what others have spent."""
+        if not {*self.epsilon, *self.replaced} <= set(self.workers):
+            raise ValueError("it speaks of workers of others")
+
     def signed_bytes(self) -> bytes:
         """What the signature is over."""
         account = [sorted(each.items()) for each in (self.epsilon, self.replaced)]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from mdgan.credentials.attestation import Attestation
+from mdgan.credentials.permit import permit_of
 from mdgan.records.audit import Audit, Separation
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_policy import RuleVerdict, decide, default_text, rules_in
@@ -19,6 +20,8 @@ def attestations(recorded: RecordedRun) -> list[Attestation]:
         try:
             answer = typed(row, Attestation)
             answer.said()
+            if answer.signature:
+                permit_of(answer.chain.encode())
         except ValueError:
             continue
         found.pop(tuple(answer.workers), None)
@@ -46,7 +49,7 @@ def figures_of(recorded: RecordedRun, answers: Sequence[Attestation]) -> dict[st
         found["delta"] = float(recorded.config.get("dp_delta") or 0.0)
     if recorded.audit is not None:
         found |= _of_audit(recorded.audit)
-    signed = {answer.chain for answer in answers if answer.signature}
+    signed = {permit_of(each.chain.encode()).fingerprint for each in answers if each.signature}
     found["signed_by"] = float(len(signed))
     found["refused_to_sign"] = float(sum(1 for answer in answers if answer.refusal))
     return found

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from mdgan.credentials.attestation import Attestation
 from mdgan.credentials.identity import check_signed
 from mdgan.credentials.pem import certificates_in, pem_of, read_file
-from mdgan.credentials.permit import Permit
+from mdgan.credentials.permit import Permit, permit_of
 from mdgan.credentials.revocations import read_list
 from mdgan.errors import BadInput, printable, reason_of
 from mdgan.gan.model_state import digest_of
@@ -211,13 +211,15 @@ class _Opened:
             line = f"some worker spent more than ε = {said(told, 4)}"
             yield Check(False, f"{EVIDENCE_FILE}: {line}")
         elif told is not None:
-            yield Check(True, f"accounts: ε = {said(told, 4)} at most, as hosts say themselves")
+            whose = "as hosts have signed" if worst else "as the server counts"
+            yield Check(True, f"accounts: ε = {said(told, 4)} at most, {whose}")
 
     def _policy(self) -> Iterator[Check]:
         named = self.trust.policy
         where = named or self.bundle / POLICY_FILE
-        signed = {each.chain for each in self.evidence.attestations if each.signature}
-        refused = [each for each in self.evidence.attestations if each.refusal]
+        answers = self.evidence.attestations
+        signed = {permit_of(e.chain.encode()).fingerprint for e in answers if e.signature}
+        refused = [each for each in answers if each.refusal]
         figures = {
             **self.evidence.figures,
             "signed_by": float(len(signed)),

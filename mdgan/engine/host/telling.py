@@ -8,6 +8,7 @@ from msgspec import to_builtins
 from mdgan import messages
 from mdgan.credentials.attestation import Statement, attest
 from mdgan.credentials.identity import OwnIdentity
+from mdgan.credentials.permit import permit_of
 from mdgan.data.fetching import Fetcher
 from mdgan.messages import Message
 from mdgan.observe.teller import Teller
@@ -51,6 +52,8 @@ class HostReports:
         if self.own_identity is None or not said:
             return
         own, account = self.own_identity(), self.spending.account(exactly=True)
+        if permit_of(own.certificate).refusal("worker", workers):
+            return  # the server's own certificate, of which its signature says enough
         answer = attest(own, str(said), known, workers, account)
         if answer.refusal:
             _log.warning("this host does not sign what is said of the run: %s", answer.refusal)

@@ -48,6 +48,7 @@ def test_a_host_does_not_sign_for_another_run_or_for_nonsense(own: Identity) -> 
     [
         {"epsilon": {1: 1.0}},
         {"replaced": {}},
+        {"epsilon": {1: 2.5 + 1e-9}},
         {"workers": [2]},
         {"statement": Statement("r1", TERMS, 8, "abc").text()},
         {"signature": "00"},
