@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -217,13 +218,17 @@ class _Opened:
     def _policy(self) -> Iterator[Check]:
         named = self.trust.policy
         where = named or self.bundle / POLICY_FILE
-        answers = self.evidence.attestations
-        signed = {permit_of(e.chain.encode()).fingerprint for e in answers if e.signature}
-        refused = [each for each in answers if each.refusal]
+        signed, refused = set[str](), 0
+        for answer in self.evidence.attestations:
+            refused += bool(answer.refusal)
+            with suppress(ValueError):  # which was told above
+                signed |= (
+                    {permit_of(answer.chain.encode()).fingerprint} if answer.signature else set()
+                )
         figures = {
             **self.evidence.figures,
             "signed_by": float(len(signed)),
-            "refused_to_sign": float(len(refused)),
+            "refused_to_sign": float(refused),
         }
         try:
             rules = self.evidence.rules(policy_text(where), str(where))

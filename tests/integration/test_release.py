@@ -189,6 +189,17 @@ def test_an_account_that_says_more_than_the_evidence_is_named(place: Path, tmp_p
     assert "some worker spent more than ε = 1" in said
 
 
+def test_certificates_that_are_none_are_named(place: Path, tmp_path: Path) -> None:
+    def spoilt(known: RunEvidence) -> RunEvidence:
+        texts = ("no PEM", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+        both = zip(known.attestations, texts, strict=True)
+        found = [msgspec.structs.replace(answer, chain=text) for answer, text in both]
+        return msgspec.structs.replace(known, attestations=found)
+
+    said = wrong(checked(place, resealed(place, tmp_path / "b", spoilt)))
+    assert said.count("has not signed") == 2
+
+
 def test_readers_may_have_rules_of_their_own(place: Path, tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text('require = ["signed_by >= 2", "fid <= 0.001 * floor"]')
     found = checked(place, policy=tmp_path / "p.toml")
