@@ -16,7 +16,6 @@ from mdgan.engine.host_keys import NotMasked, run_digest
 from mdgan.engine.parts import HostPart
 from mdgan.errors import BadInput, Interrupted, one_line
 from mdgan.messages import Kind, Message
-from mdgan.samples.pictures.kind import PICTURES
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Asked, Lost, Received
 from mdgan.transport.host_end import HostTransport
@@ -56,7 +55,7 @@ class Host:
         describer: Describer,
         checkpoints: HostCheckpoints,
         reports: HostReports,
-        encoding: HostEncoding | None = None,
+        encoding: HostEncoding,
     ) -> None:
         self._part = part
         self._path = part.path
@@ -67,7 +66,7 @@ class Host:
         self._describer = describer
         self._checkpoints = checkpoints
         self._reports = reports
-        self._encoding = encoding or HostEncoding(PICTURES, dict)  # nothing must be learnt
+        self._encoding = encoding
         self._tracer = reports.tracer
         self._teller = reports.teller
         self._has_trained = False

@@ -56,7 +56,7 @@ class Engine:
         checkpoints: ServerCheckpoints,
         scorer: ScorerLink,
         timeouts: Timeouts,
-        encoding: ServerEncoding | None = None,
+        encoding: ServerEncoding,
     ) -> None:
         self.done = peers.iteration
         self.stop_asked = self.all_failed = False
@@ -92,8 +92,7 @@ class Engine:
 
         What all sites have learnt before training comes first; see `SampleKind.class_counts`.
         """
-        learnt = None if self.encoding is None else self.encoding.class_counts
-        if learnt is not None:
+        if (learnt := self.encoding.class_counts) is not None:
             return [learnt.tolist()]
         return [own["classes"] for own in self.peers.holdings().values()]
 
@@ -211,8 +210,7 @@ class Engine:
             self.part.on_lost(self)
             self._checkpoints.on_lost()
             self.scoring.on_lost()
-            if self.encoding is not None:
-                self.encoding.on_lost(self)
+            self.encoding.on_lost(self)
             self._newcomers.on_lost()
             self._newcomers.serve()
 
@@ -229,8 +227,7 @@ class Engine:
     def _understand(self, host: int, message: Message) -> None:
         match message.kind:
             case Kind.READY:
-                if self.encoding is not None:
-                    self.encoding.tell(host, self)
+                self.encoding.tell(host, self)
                 self._newcomers.ready(host, message)
             case Kind.STATE if message.fields["purpose"] == "copy":
                 self._newcomers.pass_on(host, message)

@@ -36,7 +36,7 @@ class Server:
     checkpoints: ServerCheckpoints
     scorer: ScorerLink
     timeouts: Timeouts
-    encoding: ServerEncoding | None = None
+    encoding: ServerEncoding
 
     def __post_init__(self) -> None:
         """Makes the engine."""
@@ -80,8 +80,7 @@ class Server:
             self._await_workers()
             self.peers.begin()
             self.part.begin(self.engine)
-            if self.encoding is not None:
-                self.encoding.begin(self.engine)
+            self.encoding.begin(self.engine)
             self.observer.begin(self.part.holdings(self.engine), self.engine.done)
         except Fenced:
             self.peers.transport.close()
