@@ -182,9 +182,7 @@ class GrpcServerTransport(ServerTransport):
                     self._take_part, Piece.FromString, None
                 ),
                 "Clock": grpc.unary_unary_rpc_method_handler(
-                    lambda _, __: Time(seconds=time.monotonic()),
-                    nothing,
-                    Time.SerializeToString,
+                    lambda _, __: Time(seconds=time.monotonic()), nothing, Time.SerializeToString
                 ),
             },
         )

@@ -89,7 +89,7 @@ def read_masked(
     """
     others = {host for own in parties.values() for host in own}
     given = message.fields.get("refuses")
-    if isinstance(given, list) and (named := others.intersection(filter(_is_whole, given))):
+    if isinstance(given, list) and (named := {n for n in given if type(n) is int} & others):
         return Refusal(named)
     if message.fields.get("abstains") is not False:
         raise ValueError("NaN or Inf, or a value too large to be added up")
@@ -100,10 +100,6 @@ def read_masked(
     if totals.keys() != shares.keys() or 2 * len(totals) != len(message.tensors):
         raise ValueError("tensors that are no masked sums")
     return {group: MaskedSum(total, shares[group]) for group, total in totals.items()}
-
-
-def _is_whole(value: object) -> bool:
-    return type(value) is int
 
 
 def read_sums(message: Message, kind: type[_Order], otherwise: str) -> _Order:

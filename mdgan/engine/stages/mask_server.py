@@ -259,10 +259,7 @@ class ServerMask(ServerPath):
         }
 
     def _silent(
-        self,
-        masked: Masked,
-        sums: Sequence[_Sum],
-        revealed: Mapping[int, Collection[int]],
+        self, masked: Masked, sums: Sequence[_Sum], revealed: Mapping[int, Collection[int]]
     ) -> set[int]:
         """The hosts that have answered, without a sum that no host of the run would leave out."""
         asked = [(h, g) for g, parties in self._question.parties.items() for h in parties]
