@@ -78,7 +78,7 @@ class Describer:
         if len(self._networks) > _MOST_NETWORKS:
             self._networks.remove(extractor.sha256)
             raise Withheld(f"it has described its data by {_MOST_NETWORKS} other networks already")
-        for so_far in added_up(self.shards, extractor):
+        for so_far in added_up(self.shards.values(), extractor):
             total = so_far
             yield None
         if not self.server_is_here:
