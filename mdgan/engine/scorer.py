@@ -62,10 +62,11 @@ class Scorer:
         """Works until the server closes the channel, which ends this process at once."""
         inbox: Inbox[Message] = Inbox()
         self.channel.read_all(inbox.put, at_end=lambda: exit_between_files(0, _FILE_SECONDS))
-        if not self._is_encoded(inbox):
-            return
-        if self.samples.kind.judges:
-            self._judge_all(inbox, self.samples.kind.judge(self.samples.held_out_samples()))
+        kind = self.samples.kind
+        if kind.num_counts and (learnt := inbox.take(_FOREVER)) is not None:
+            kind.learn(read_learnt(learnt, kind.num_counts))
+        if kind.judges:
+            self._judge_all(inbox, kind.judge(self.samples.held_out_samples()))
         else:
             self._measure_all(inbox)
 
@@ -108,16 +109,6 @@ class Scorer:
             while real is not None and waiting:
                 scored = partial(self._scored, extractor, real, held_out)
                 self._answer(waiting.pop(0), scored)
-
-    def _is_encoded(self, inbox: Inbox[Message]) -> bool:
-        """Waits for what all sites learn before training; False if the server has ended."""
-        kind = self.samples.kind
-        if kind.num_counts:
-            message = inbox.take(_FOREVER)
-            if message is None:
-                return False
-            kind.learn(read_learnt(message, kind.num_counts))
-        return True
 
     def _keep(self, name: str, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
         """Writes a file into the run's folder; what becomes of that ends no scoring."""
