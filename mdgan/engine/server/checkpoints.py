@@ -184,11 +184,6 @@ class ServerCheckpoints:
         """`Manifest.whereabouts` of the newest checkpoint, if there is one."""
         return None if self.kept.newest is None else self.kept.newest.whereabouts()
 
-    @property
-    def last(self) -> int | None:
-        """The iteration of the newest checkpoint that is written; None if there is none."""
-        return None if self.kept.newest is None else self.kept.newest.iteration
-
     def complete(self) -> bool:
         """Whether every worker has reported."""
         return self._open is None or not self._open.waiting

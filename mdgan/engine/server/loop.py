@@ -211,7 +211,8 @@ class Server:
             self.engine.scoring.finish()
         self.checkpoints.close(_SAVE_SECONDS)
         self.peers.tell_counts(self.engine.done)
-        self.observer.end(state, self.engine.done, self.checkpoints.last)
+        newest = self.checkpoints.kept.newest
+        self.observer.end(state, self.engine.done, None if newest is None else newest.iteration)
 
     def _dismiss(self, reason: str) -> None:
         self.engine.see_off(reason)
