@@ -14,6 +14,7 @@ from mdgan.comparison.plan import Training
 from mdgan.errors import BadInput
 from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.release_figures import default_verdicts
 from mdgan.records.rows import RoundRow
 from mdgan.records.values import number_in, said, said_bytes, said_seconds
 from mdgan.report.numbers.attendance import SEEN_OFTEN, rounds_until_seen
@@ -41,6 +42,7 @@ _OTHERS: tuple[tuple[str, str, Said], ...] = (
     ("server_bytes", "the server moved", said_bytes),
     ("seconds", "time", said_seconds),
     ("epsilon", "ε spent", said),
+    ("rules_not_met", "rules not met", said),
     ("rounds", "rounds", said),
     (ROUNDS_UNTIL, f"rounds to {SEEN_OFTEN}", said),
     ("generator_loss_deviation", "J_gen varies by", said),
@@ -80,7 +82,7 @@ def numbers_of(subject: Subject) -> dict[str, float | None]:
     """The numbers of one run, by name; bytes sent and received are added up."""
     run, end = subject.run, float("inf")
     rounds, (generator, discriminator) = run.of(RoundRow), _deviations_at_end(run)
-    until = rounds_until_seen(run) if rounds else None
+    until, verdicts = rounds_until_seen(run) if rounds else None, default_verdicts(run)
     scores = {
         metric: score.value if (score := last_score(run, metric)) else None
         for metric, _, _ in _SCORES
@@ -92,6 +94,7 @@ def numbers_of(subject: Subject) -> dict[str, float | None]:
         "server_bytes": server_bytes(subject, end),
         "seconds": number_in(run.status, "seconds"),
         "epsilon": max(run.state.epsilon.values(), default=None),
+        "rules_not_met": float(sum(not each.met for each in verdicts)) if verdicts else None,
         "rounds": float(len(rounds)) if rounds else None,
         ROUNDS_UNTIL: None if until is None else float(until),
         "generator_loss_deviation": generator,

@@ -92,7 +92,7 @@ def check_key(signed: SignedKey, run: bytes, trusts: Identity | None) -> str:
     if trusts is None:
         return ""
     chain, signature = signed.chain.encode(), bytes.fromhex(signed.signature)
-    permit = check_signed(trusts, signed.statement(run), chain, signature)
+    permit = check_signed(trusts.authorities, signed.statement(run), chain, signature)
     if (refusal := permit.refusal("worker", signed.workers)) is not None:
         raise ValueError(refusal)
     if permit.role is not None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mdgan.interface.data import Data, Model
     from mdgan.interface.follow import Callback
     from mdgan.interface.keywords import Keywords
+    from mdgan.release.bundle import Released
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,44 @@ class Run:
         with _own_threads():
             found: dict[str, Any] = to_builtins(audit_run(self.path, n, seed, steps, given))
         return found
+
+    @refusals_in_python()
+    def release(
+        self,
+        output: str | Path,
+        samples: int = 10_000,
+        *,
+        generator: bool = True,
+        policy: str | Path | None = None,
+        purpose: str = "",
+        dry_run: bool = False,
+        **files: Any,
+    ) -> "Released":
+        """Writes a bundle that strangers can check, if a policy allows it, as `mdgan release` does.
+
+        Args:
+            output: the folder to write.
+            samples: how many synthetic samples it holds.
+            generator: whether it holds the generator.
+            policy: a file of rules; mdgan's if not given.
+            purpose: what for, in a sentence.
+            dry_run: says what the policy says, and writes nothing.
+            files: `credentials`, `revoked`; `data_dir`, `held_out` for the audit.
+
+        Returns:
+            What the rules say: `is_fit`, `verdicts`, and `path` of the bundle.
+        """
+        from mdgan.release.bundle import Wanted, release_run
+        from mdgan.release.links import links_of
+
+        given = plain(files)
+        links = links_of(self.path, given.pop("credentials", None), given.pop("revoked", None))
+        if self.data is not None:
+            given = {**self.data.places, **given}
+        rules = None if policy is None else Path(policy)
+        wanted = Wanted(samples, generator, rules, purpose, given)
+        with _own_threads():
+            return release_run(self.path, Path(output), wanted, links, dry_run=dry_run)
 
     def report(self, output: str | Path | None = None) -> Path:
         """Writes the page with all figures."""

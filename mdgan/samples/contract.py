@@ -100,6 +100,10 @@ class SampleKind(ABC):
         """A picture with a row for each class of `labels`, int64 [n], if such samples are seen."""
         raise TypeError(f"{self.name} have no picture of {len(samples)}, {len(labels)} labels")
 
+    def columns(self) -> Mapping[str, str]:
+        """The columns of samples that have some, in order: name → what stands in it, in a word."""
+        return {}
+
     def where(self, conditions: Sequence[str]) -> Where:
         """Understands conditions such as `sex=F`, of which all shall hold; raises BadInput."""
         raise BadInput(f"--where {conditions[0]}: is for rows of tables, not for {self.name}")

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from mdgan import messages
+from mdgan.credentials.attestation import Statement
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.encoding import HostEncoding
@@ -148,7 +149,8 @@ class Host:
             self._teller.joined(welcome)
         while (message := self._next_message(transport)).kind != Kind.STOP:
             self._obey(message, transport)
-        self._stop(message, transport)
+        known = Statement(str(welcome.get("run_id", "")), self._hello["identity"], 0)
+        self._stop(message, transport, known)
 
     def _obey(self, message: Message, transport: HostTransport) -> None:
         """Does what the server says."""
@@ -215,8 +217,9 @@ class Host:
         transport.send(messages.leave(iteration))
         raise Interrupted
 
-    def _stop(self, message: Message, transport: HostTransport) -> None:
+    def _stop(self, message: Message, transport: HostTransport, known: Statement) -> None:
         self._tell_spans(transport, at_end=True)
+        self._reports.attest(transport, message, known, list(self._learners))
         if message.fields["shut_out"]:
             raise HostFailed(one_line(message.fields["reason"]))
         if message.fields["reason"]:

@@ -225,6 +225,8 @@ class Engine:
                 self._timelines.note(host, message)
             case Kind.SPENT:
                 self._note_spent(host, message)
+            case Kind.ATTEST:
+                self.peers.attested(host, message)
             case Kind.LEAVE:
                 self.peers.leave(host)
             case kind if kind in self._of_part:
@@ -318,7 +320,8 @@ class Engine:
 
     def see_off(self, reason: str) -> None:
         """Tells every host to stop, takes in what they still send, and closes the transport."""
-        stop = messages.stop(self.done, reason)
+        said = self.peers.statement(self.done, self._trainer.shown)
+        stop = messages.stop(self.done, reason, said=said)
         hosts = self.peers.dismiss_all(stop)
         farewell = self._timeouts.farewell
         deadline = time.monotonic() + (min(farewell, _HURRY_SECONDS) if self._hurries else farewell)
