@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from mdgan import messages
-from mdgan.credentials.attestation import Statement
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.encoding import HostEncoding
@@ -17,6 +16,7 @@ from mdgan.engine.host_keys import NotMasked, run_digest
 from mdgan.engine.parts import HostPart
 from mdgan.errors import BadInput, Interrupted, one_line
 from mdgan.messages import Kind, Message
+from mdgan.privacy.attestation import Statement
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Asked, Lost, Received
 from mdgan.transport.host_end import HostTransport
