@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from mdgan.credentials.attestation import Attestation
 from mdgan.credentials.permit import permit_of
+from mdgan.privacy.attestation import Attestation
 from mdgan.records.audit import Audit, Separation
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_policy import RuleVerdict, decide, default_text, rules_in

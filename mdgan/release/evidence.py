@@ -9,10 +9,10 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from mdgan import __version__
-from mdgan.credentials.attestation import Attestation
 from mdgan.gan.model_state import digest_of
 from mdgan.inspect.trained import TrainedRun
 from mdgan.launch.privacy import CLASSES
+from mdgan.privacy.attestation import Attestation
 from mdgan.records.audit import Audit
 from mdgan.records.happenings import happening
 from mdgan.records.recorded_run import RecordedRun

@@ -11,13 +11,13 @@ from typing import NamedTuple
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from mdgan.credentials.attestation import Attestation
 from mdgan.credentials.identity import check_signed
 from mdgan.credentials.pem import certificates_in, pem_of, read_file
 from mdgan.credentials.permit import Permit, permit_of
 from mdgan.credentials.revocations import read_list
 from mdgan.errors import BadInput, printable, reason_of
 from mdgan.gan.model_state import digest_of
+from mdgan.privacy.attestation import Attestation
 from mdgan.records.release_policy import decide, policy_text
 from mdgan.records.values import said, said_list
 from mdgan.release.bundle import GENERATOR_FILE, POLICY_FILE

@@ -62,14 +62,12 @@ class SampleKind(ABC):
 
     Attributes:
         name: one word, in the plural where there is one, as messages name it.
-        augments: whether the transformations of DiffAugment fit.
         is_seen: whether `png` and `class_png` draw samples.
         most_scored: how many are generated for a score, at most.
         judges: whether `judge` scores samples, rather than the features of a network.
     """
 
     name: ClassVar[str]
-    augments: ClassVar[bool] = False
     is_seen: ClassVar[bool] = False
     judges: ClassVar[bool] = False
     most_scored: ClassVar[int] = 1 << 40

@@ -19,8 +19,8 @@ import torch
 from sklearn.datasets import load_digits
 
 import mdgan
-from mdgan.credentials.attestation import attest
 from mdgan.credentials.identity import read_credentials
+from mdgan.privacy.attestation import attest
 from mdgan.release.evidence import EVIDENCE_FILE, RunEvidence
 from mdgan.release.signing import MANIFEST_FILE, SIGNATURE_FILE, document, seal
 from mdgan.release.verify import Check, Trust, verify_bundle

@@ -14,6 +14,7 @@ from PIL import Image
 
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import Losses
+from mdgan.records.run_directory import RunDirectory
 from tests.processes import (
     MDGAN,
     finish,
@@ -135,6 +136,21 @@ def test_sums_of_the_workers_give_the_score_of_all_data_in_one_place(
     refused = run_here("evaluate", str(alone), "--data-dir", "elsewhere", cwd=tmp_path)
     line = "mdgan: --data-dir elsewhere: --dataset digits reads no files; leave it out\n"
     assert (refused.status, refused.output, refused.errors) == (2, "", line)
+
+
+def test_a_run_whose_sums_are_by_halves_is_scored_by_its_data(
+    scored_run: Path, tmp_path: Path
+) -> None:
+    """Earlier versions wrote them so."""
+    earlier = RunDirectory(Path(shutil.copytree(scored_run, tmp_path / "earlier")))
+    whole, about = earlier.read_tensors("real.safetensors")
+    halves = {
+        f"{half}.{name}": each for half in ("first", "second") for name, each in whole.items()
+    }
+    earlier.write_tensors("real.safetensors", halves, about)
+    (*_, trained) = read_events(scored_run, "scores")
+    found = evaluate(earlier.path, "-n", "2100")
+    assert found["scores"]["fid"] == pytest.approx(trained["scores"]["fid"], rel=1e-6)
 
 
 def test_evaluation_prints_a_table_and_warns_of_few_samples(scored_run: Path) -> None:

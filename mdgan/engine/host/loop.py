@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from mdgan import messages
-from mdgan.credentials.attestation import Statement
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.encoding import HostEncoding
@@ -17,7 +16,7 @@ from mdgan.engine.host_keys import NotMasked, run_digest
 from mdgan.engine.parts import HostPart
 from mdgan.errors import BadInput, Interrupted, one_line
 from mdgan.messages import Kind, Message
-from mdgan.samples.pictures.kind import PICTURES
+from mdgan.privacy.attestation import Statement
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Asked, Lost, Received
 from mdgan.transport.host_end import HostTransport
@@ -57,7 +56,7 @@ class Host:
         describer: Describer,
         checkpoints: HostCheckpoints,
         reports: HostReports,
-        encoding: HostEncoding | None = None,
+        encoding: HostEncoding,
     ) -> None:
         self._part = part
         self._path = part.path
@@ -68,7 +67,7 @@ class Host:
         self._describer = describer
         self._checkpoints = checkpoints
         self._reports = reports
-        self._encoding = encoding or HostEncoding(PICTURES, dict)  # nothing must be learnt
+        self._encoding = encoding
         self._tracer = reports.tracer
         self._teller = reports.teller
         self._has_trained = False

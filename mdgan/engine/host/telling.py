@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from msgspec import to_builtins
 
 from mdgan import messages
-from mdgan.credentials.attestation import Statement, attest
 from mdgan.credentials.identity import OwnIdentity
 from mdgan.credentials.permit import permit_of
 from mdgan.data.fetching import Fetcher
 from mdgan.messages import Message
 from mdgan.observe.teller import Teller
 from mdgan.observe.tracer import Tracer, memory_bytes
+from mdgan.privacy.attestation import Statement, attest
 from mdgan.privacy.spending import Spending
 from mdgan.transport.host_end import HostTransport
 

@@ -11,7 +11,6 @@ import msgspec
 from torch import nn
 
 from mdgan import messages
-from mdgan.credentials.attestation import Attestation, Statement
 from mdgan.engine.host_keys import SignedKey, check_key
 from mdgan.engine.server.admission import Admission
 from mdgan.engine.server.hosts import Hosts, Member, Strikes, workers_of
@@ -20,6 +19,7 @@ from mdgan.gan.model_state import digest_of
 from mdgan.messages import Kind, Message
 from mdgan.observe.attendance import Attendance
 from mdgan.observe.run_observer import RunObserver
+from mdgan.privacy.attestation import Attestation, Statement
 from mdgan.records.values import in_words
 from mdgan.transport.server_end import ServerTransport
 
@@ -174,7 +174,7 @@ class Peers:
         if admission.trusts is None:
             return ""
         digest = "" if generator is None else digest_of(generator.state_dict())
-        about = admission.run_id, dict(admission.terms), iteration
+        about = str(admission.welcome.get("run_id", "")), dict(admission.identity), iteration
         return Statement(*about, digest).text()
 
     def attested(self, host: int, message: Message) -> None:

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from mdgan.credentials.attestation import Attestation, Statement, attest
 from mdgan.credentials.identity import Identity
 from mdgan.credentials.pem import now
+from mdgan.privacy.attestation import Attestation, Statement, attest
 from tests.unit.credentials.test_signing import ANOTHER, AUTHORITY, issued
 
 TERMS = {"algorithm": "mdgan", "batch_size": 10, "betas": (0.5, 0.9)}
