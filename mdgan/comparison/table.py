@@ -49,6 +49,26 @@ _OTHERS: tuple[tuple[str, str, Said], ...] = (
     ("discriminator_loss_deviation", "J_disc varies by", said),
 )
 """The number's name in `comparison.json`, its heading, and how it is said."""
+_MEANINGS = {
+    "runs": "finished, of all; the numbers are means over their seeds, ± standard deviation",
+    "FID": "how far features of generated samples are from real ones; less is better",
+    "score": "the Inception score, by the classes of the network; more is better",
+    "coverage": "the share of held-out samples that have a generated one near; more is better",
+    "classes": "how many classes the generated samples cover",
+    "shapes": "how alike the columns of real and generated rows are; 1 is best",
+    "trends": "the same of pairs of columns",
+    "AUC of LR": "of a logistic regression that has learnt from generated rows, on real ones",
+    "AUC of GB": "the same of gradient boosting",
+    "samples": "real samples that discriminators were trained on, each as often as it was used",
+    "a worker moved": "bytes that it sent and received, mean over workers",
+    "the server moved": "bytes that it sent and received",
+    "time": "of training",
+    "ε spent": "the most that any worker's samples have spent",
+    f"rounds to {SEEN_OFTEN}": f"until each class was seen {SEEN_OFTEN} times",
+    "J_gen varies by": "standard deviation of the generator's loss in the last quarter",
+    "J_disc varies by": "the same of the discriminators' losses",
+}
+"""What the headings say; others say all themselves."""
 
 _NOTHING = "–"
 _LAST = 0.25
@@ -117,9 +137,11 @@ def _deviation(losses: list[float | None]) -> float | None:
 
 
 def as_table(found: Mapping[str, Any]) -> str:
-    """The means as a table, without empty columns; below it the yardsticks of the scores."""
+    """The means as a table, without empty columns; below it yardsticks and meanings of headings."""
     headings, rows, notes = _cells(found)
-    return "\n".join([text_table(rows, headings, right=range(1, len(headings))), *notes])
+    meanings = [(heading, _MEANINGS[heading]) for heading in headings if heading in _MEANINGS]
+    numbers = text_table(rows, headings, right=range(1, len(headings)))
+    return "\n".join([numbers, *notes, text_table(meanings, indent=2)])
 
 
 _LATEX = str.maketrans(

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from mdgan.cli import main
 from tests.processes import run
@@ -108,6 +109,24 @@ def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
     assert captured.err.startswith("mdgan: ")
     assert captured.err.count("\n") == 1, captured.err
     return captured.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "size"),
+    [([], "3.07 kB"), (["--machines", "each"], "197 kB"), (["--set", "image_size=16"], "12.3 kB")],
+    ids=["8", "64", "16"],
+)
+def test_pictures_have_the_size_that_training_gives_them(
+    tmp_path: Path, flags: list[str], size: str
+) -> None:
+    (tmp_path / "photos").mkdir()
+    for number in range(3):
+        Image.new("L", (8, 8)).save(tmp_path / "photos" / f"{number}.png")
+    named = ["--dataset", "folder", "--data-dir", "photos", "--batch-size", "2"]
+    planned = run("plan", *named, "--world-size", "2", *flags, cwd=tmp_path)
+    assert planned.status == 0, planned
+    assert f"Table III: {size}, 2bdN" in planned.output
+    assert ("are trained on as 8×8" in planned.errors) == (not flags)
 
 
 def test_swaps_are_foretold_from_data_that_are_here(tmp_path: Path) -> None:
