@@ -56,7 +56,7 @@ def replay_seconds(counts: dict[str, int], folder: Path) -> float:
         for i in range(1, ITERATIONS + 1):
             tracer.iteration = i
             for _ in range(count):
-                with tracer.span("real half", 1):
+                with tracer.of_worker(1)("real half"):
                     pass
             tracer.due()
             if i % 50 == 0:  # about a second

@@ -27,6 +27,7 @@ class Kind(StrEnum):
     LEAVE = "LEAVE"
     SPENT = "SPENT"
     STOP = "STOP"
+    ATTEST = "ATTEST"
     KEYS = "KEYS"
     SURVIVORS = "SURVIVORS"
     UNMASK = "UNMASK"
@@ -60,12 +61,19 @@ class Message:
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-def stop(iteration: int, reason: str, *, shut_out: bool = False) -> Message:
+def stop(iteration: int, reason: str, *, shut_out: bool = False, said: str = "") -> Message:
     """Server → host: training is over, at least for this host.
 
-    Fields `reason`: empty if every iteration was done; `shut_out`: whether the others go on.
+    Fields `reason`: empty if every iteration was done; `shut_out`: whether the others go on;
+    `said`: what the server says of the run, for the host to sign; empty if there is nothing to.
     """
-    return Message(Kind.STOP, iteration, fields={"reason": reason, "shut_out": shut_out})
+    fields = {"reason": reason, "shut_out": shut_out, "said": said}
+    return Message(Kind.STOP, iteration, fields=fields)
+
+
+def attest(iteration: int, attestation: Mapping[str, Any]) -> Message:
+    """Host → server, after STOP: what it signs of the run, or why it does not (`Attestation`)."""
+    return Message(Kind.ATTEST, iteration, fields=attestation)
 
 
 def spans(

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import torch
 from msgspec import to_builtins
+from msgspec.structs import replace
 from torch import Tensor
 
 from mdgan.audit.answers import invert_all
 from mdgan.audit.bound import bound_of_run
-from mdgan.audit.distances import Space, copying, most_suspicious
+from mdgan.audit.distances import Space, copied_share, copying, most_suspicious
 from mdgan.audit.membership import judge_all, together
 from mdgan.audit.target import Target, load_target
 from mdgan.errors import BadInput, cannot_write
@@ -165,7 +166,12 @@ def _attack_generator(
         spaces.insert(0, space(FEATURES, lambda each: extractor(each).values))
     _tell("looking for copies")
     found = [copied for space in spaces if (copied := copying(space, seed)) is not None]
-    if not found:
+    if found:
+        by_value = spaces[-1]
+        pieces = (piece.flatten(1).double() for piece in target.pieces())
+        share = copied_share(by_value.generated, by_value.held_out, pieces)
+        found[-1] = replace(found[-1], copied=share)
+    else:
         left_out["generator"] = "no held-out sample is of the classes that it was trained on"
     chosen = most_suspicious(spaces[0], _SHOWN)
     if not kind.is_seen:

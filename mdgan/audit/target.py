@@ -1,7 +1,7 @@
 """What an audit works on: a finished run's generator, its discriminators, and its samples."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +57,12 @@ class Target:
         source, indices = self.holdings[worker]
         a_worker = max(_FEWEST, _MOST_IN_ALL // len(self.holdings))
         return _some(source, indices, min(_MOST_OF_A_SHARD, a_worker))
+
+    def pieces(self) -> Iterator[Tensor]:
+        """All samples that any worker trained on, a piece at a time."""
+        for source, indices in self.holdings.values():
+            for part in torch.split(indices, _MOST_OF_A_SHARD):
+                yield Readable(source, part).images(torch.arange(len(part)))
 
     def shard_of(self, worker: int) -> tuple[Partitioner, Tensor, torch.Generator]:
         """What a `Shard` of a worker is made of, as at the beginning of training."""

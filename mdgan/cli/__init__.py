@@ -20,6 +20,7 @@ from mdgan.cli.inspect import audit, datasets, evaluate, report, sample, trace, 
 from mdgan.cli.log import log
 from mdgan.cli.logs import prepare_streams, show_logs
 from mdgan.cli.plan import plan
+from mdgan.cli.release import release, verify
 from mdgan.cli.schema import schema
 from mdgan.cli.train import join, standalone, standby, train
 from mdgan.errors import BadInput, cannot_write, is_of_disk
@@ -48,7 +49,7 @@ def cli(context: click.Context) -> None:
 
 for _command in (
     *(datasets, schema, plan, train, watch, report, sample, evaluate, trace, standalone, compare),
-    *(audit, credentials, join, standby, log, chaos),
+    *(audit, release, verify, credentials, join, standby, log, chaos),
 ):
     cli.add_command(_command)
 

@@ -1,5 +1,6 @@
 """`mdgan chaos`: trains while processes die, halt, leave, and come."""
 
+import logging
 import socket
 from collections.abc import Mapping
 from datetime import datetime
@@ -15,6 +16,8 @@ from mdgan.errors import BadInput
 from mdgan.launch.ranks import parse_ranks
 from mdgan.launch.resolve import resolve
 from mdgan.settings.declare import Setting, flag
+
+_log = logging.getLogger(__name__)
 
 _THIS_MACHINE, _ITS_STANDBY = "127.0.0.1", "127.0.0.2"
 
@@ -81,7 +84,12 @@ def chaos(train_flags: tuple[str, ...], **wanted: Any) -> int:
     prepare_environment(many_processes=True)
     from mdgan.chaos.play import ChaosCommands, ChaosLimits
     from mdgan.chaos.run import run_chaos
+    from mdgan.launch.folder import settings_of_folder
 
+    found, notes = settings_of_folder(resolve([given]))
+    given |= found  # the ranks may be started by several commands, none of which has all
+    for note in notes:
+        _log.info("%s", note)
     commands = ChaosCommands(_flags_for(train, given), _flags_for(join, given))
     if "server" in kinds:
         where = _as_flags(given, ("master_addr", "master_port"))

@@ -66,8 +66,9 @@ def plan(
 ) -> None:
     """Predict time, bytes and memory of a run, and name its bottleneck.
 
-    Trains on noise on this machine for a few seconds, with the data set's models. Needs no data and
-    keeps nothing. The machines of the run are taken to be like this one.
+    Trains on noise on this machine for a few seconds, with the data set's models. Needs no data,
+    but takes the size of pictures from those that are here, and keeps nothing. The machines of the
+    run are taken to be like this one.
     """
     layers = read_layers(config, flags)
     link = _link(bandwidth, latency)
@@ -93,33 +94,23 @@ def plan(
         )
     prepare_environment(many_processes=True)
     _log.info("loading PyTorch and the data set's models …", extra={"shown": "doing"})
+    import torch
+
+    from mdgan.launch.folder import with_folder
     from mdgan.launch.models import settings_with_defaults
     from mdgan.launch.prepare import load_dataset
     from mdgan.plan.forecast import foretell
 
-    shared = machines == "one"
-    if shared:
-        resolved = _with_folder(resolved)
+    torch.set_num_threads(1)  # what is forked later must not have a pool of threads
+    shared, data = machines == "one", resolved.settings.data
+    if shared and data.data_folder(data.dataset, 1).exists():  # as training here would
+        resolved, notes = with_folder(resolved)
+        for note in notes:
+            _log.info("%s", note)
     dataset = load_dataset(resolved)
     settings = settings_with_defaults(resolved.layers, dataset)
     page = foretell(settings, launch, dataset, link, named, shared=shared, shard_size=shard_size)
     _log.info("%s", page, extra={"shown": "result"})
-
-
-def _with_folder(resolved: Resolved) -> Resolved:
-    """With what follows from the workers' folders, as `mdgan train` finds it, if they are here."""
-    import torch
-
-    from mdgan.launch.folder import with_folder
-
-    torch.set_num_threads(1)  # what is forked later must not have a pool of threads
-    data = resolved.settings.data
-    if not data.data_folder(data.dataset, 1).is_dir():
-        return resolved
-    resolved, notes = with_folder(resolved)
-    for note in notes:
-        _log.info("%s", note)
-    return resolved
 
 
 def _link(bandwidth: float | None, latency: float) -> Link:

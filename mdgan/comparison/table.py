@@ -14,6 +14,7 @@ from mdgan.comparison.plan import Training
 from mdgan.errors import BadInput
 from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.release_figures import default_verdicts
 from mdgan.records.rows import RoundRow
 from mdgan.records.values import number_in, said, said_bytes, said_seconds
 from mdgan.report.numbers.attendance import SEEN_OFTEN, rounds_until_seen
@@ -41,12 +42,33 @@ _OTHERS: tuple[tuple[str, str, Said], ...] = (
     ("server_bytes", "the server moved", said_bytes),
     ("seconds", "time", said_seconds),
     ("epsilon", "ε spent", said),
+    ("rules_not_met", "rules not met", said),
     ("rounds", "rounds", said),
     (ROUNDS_UNTIL, f"rounds to {SEEN_OFTEN}", said),
     ("generator_loss_deviation", "J_gen varies by", said),
     ("discriminator_loss_deviation", "J_disc varies by", said),
 )
 """The number's name in `comparison.json`, its heading, and how it is said."""
+_MEANINGS = {
+    "runs": "finished, of all; the numbers are means over their seeds, ± standard deviation",
+    "FID": "how far features of generated samples are from real ones; less is better",
+    "score": "the Inception score, by the classes of the network; more is better",
+    "coverage": "the share of held-out samples that have a generated one near; more is better",
+    "classes": "how many classes the generated samples cover",
+    "shapes": "how alike the columns of real and generated rows are; 1 is best",
+    "trends": "the same of pairs of columns",
+    "AUC of LR": "of a logistic regression that has learnt from generated rows, on real ones",
+    "AUC of GB": "the same of gradient boosting",
+    "samples": "real samples that discriminators were trained on, each as often as it was used",
+    "a worker moved": "bytes that it sent and received, mean over workers",
+    "the server moved": "bytes that it sent and received",
+    "time": "of training",
+    "ε spent": "the most that any worker's samples have spent",
+    f"rounds to {SEEN_OFTEN}": f"until each class was seen {SEEN_OFTEN} times",
+    "J_gen varies by": "standard deviation of the generator's loss in the last quarter",
+    "J_disc varies by": "the same of the discriminators' losses",
+}
+"""What the headings say; others say all themselves."""
 
 _NOTHING = "–"
 _LAST = 0.25
@@ -80,7 +102,7 @@ def numbers_of(subject: Subject) -> dict[str, float | None]:
     """The numbers of one run, by name; bytes sent and received are added up."""
     run, end = subject.run, float("inf")
     rounds, (generator, discriminator) = run.of(RoundRow), _deviations_at_end(run)
-    until = rounds_until_seen(run) if rounds else None
+    until, verdicts = rounds_until_seen(run) if rounds else None, default_verdicts(run)
     scores = {
         metric: score.value if (score := last_score(run, metric)) else None
         for metric, _, _ in _SCORES
@@ -92,6 +114,7 @@ def numbers_of(subject: Subject) -> dict[str, float | None]:
         "server_bytes": server_bytes(subject, end),
         "seconds": number_in(run.status, "seconds"),
         "epsilon": max(run.state.epsilon.values(), default=None),
+        "rules_not_met": float(sum(not each.met for each in verdicts)) if verdicts else None,
         "rounds": float(len(rounds)) if rounds else None,
         ROUNDS_UNTIL: None if until is None else float(until),
         "generator_loss_deviation": generator,
@@ -114,9 +137,11 @@ def _deviation(losses: list[float | None]) -> float | None:
 
 
 def as_table(found: Mapping[str, Any]) -> str:
-    """The means as a table, without empty columns; below it the yardsticks of the scores."""
+    """The means as a table, without empty columns; below it yardsticks and meanings of headings."""
     headings, rows, notes = _cells(found)
-    return "\n".join([text_table(rows, headings, right=range(1, len(headings))), *notes])
+    meanings = [(heading, _MEANINGS[heading]) for heading in headings if heading in _MEANINGS]
+    numbers = text_table(rows, headings, right=range(1, len(headings)))
+    return "\n".join([numbers, *notes, text_table(meanings, indent=2)])
 
 
 _LATEX = str.maketrans(

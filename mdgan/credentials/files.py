@@ -92,11 +92,7 @@ def make_folder_of_authority(folder: Path, valid_for: timedelta) -> datetime:
 
 
 def issue(
-    folder: Path,
-    name: str,
-    role: str,
-    ranks: Collection[int],
-    valid_for: timedelta,
+    folder: Path, name: str, role: str, ranks: Collection[int], valid_for: timedelta
 ) -> tuple[Path, datetime]:
     """Writes the file of one machine, `NAME.cred`.
 

@@ -97,18 +97,23 @@ def read_own_pki(ca: Path, certificate: Path, key: Path) -> Identity:
     return Identity(pem_of(*chain), key_pem(private), pem_of(*authorities), by_name=False)
 
 
-def verify_chain(chain: list[x509.Certificate], authorities: list[x509.Certificate]) -> None:
-    """Checks that a certificate is valid now and leads to an authority.
+def verify_chain(
+    chain: list[x509.Certificate],
+    authorities: list[x509.Certificate],
+    clock: datetime | None = None,
+) -> None:
+    """Checks that a certificate is valid and leads to an authority.
 
     Args:
         chain: the certificate, then those between it and the authority.
+        clock: when it must have been valid; None for now.
 
     Raises:
         VerificationError, or one of `UNREADABLE`: it does not.
     """
     lenient = ExtensionPolicy.permit_all()
     signs = lenient.require_present(x509.BasicConstraints, Criticality.AGNOSTIC, None)
-    policy = PolicyBuilder().store(Store(authorities)).time(now())
+    policy = PolicyBuilder().store(Store(authorities)).time(clock or now())
     policy = policy.extension_policies(ca_policy=signs, ee_policy=lenient)
     policy.build_client_verifier().verify(chain[0], chain[1:])
 
@@ -176,20 +181,27 @@ def sign(identity: Identity, statement: bytes) -> bytes:
     return bytes(key.sign(statement, *way))
 
 
-def check_signed(trusts: Identity, statement: bytes, chain: bytes, signature: bytes) -> Permit:
+def check_signed(
+    authorities: bytes,
+    statement: bytes,
+    chain: bytes,
+    signature: bytes,
+    clock: datetime | None = None,
+) -> Permit:
     """Checks that the owner of a certificate has signed a statement.
 
     Args:
-        trusts: names the authorities that one of the certificates must lead to.
+        authorities: PEM of those that one of the certificates must lead to.
         chain: PEM, the signer's certificate first, then those between it and the authority.
         signature: as `sign` gives it.
+        clock: when the certificate must have been valid; None for now.
 
     Raises:
         ValueError: in one line: the certificate is none that counts, or has not signed that.
     """
     try:
         own, *between = x509.load_pem_x509_certificates(chain)
-        verify_chain([own, *between], x509.load_pem_x509_certificates(trusts.authorities))
+        verify_chain([own, *between], x509.load_pem_x509_certificates(authorities), clock)
         key: Any = own.public_key()
         way, permit = _way_to_sign(key), permit_in(own)
         if way is None:

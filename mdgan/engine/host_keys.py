@@ -92,7 +92,7 @@ def check_key(signed: SignedKey, run: bytes, trusts: Identity | None) -> str:
     if trusts is None:
         return ""
     chain, signature = signed.chain.encode(), bytes.fromhex(signed.signature)
-    permit = check_signed(trusts, signed.statement(run), chain, signature)
+    permit = check_signed(trusts.authorities, signed.statement(run), chain, signature)
     if (refusal := permit.refusal("worker", signed.workers)) is not None:
         raise ValueError(refusal)
     if permit.role is not None:
@@ -113,11 +113,6 @@ class HostKeys:
         self.host = workers[0]
         self._workers = list(workers)
         self._identity = identity
-        self.refused: set[int] = set()
-        self._known: dict[int, SignedKey] = {}
-        self._fingerprints: dict[int, str] = {}
-        self._pairs: dict[int, bytes] = {}
-        self._last_exchange = -1
 
     def begin(self, run: bytes) -> dict[str, Any]:
         """The host joins a server, with a new key; returns what others must know of it, as JSON."""
@@ -129,9 +124,10 @@ class HostKeys:
             chain, permit = identity.certificate, permit_of(identity.certificate)
             own = SignedKey(own.workers, own.key, chain.decode(), signature)
             fingerprint = permit.fingerprint if permit.role is not None else ""
-        self._known, self._pairs, self._last_exchange = {self.host: own}, {}, -1
-        self.refused = set()
-        self._fingerprints = {self.host: fingerprint}
+        self.refused: set[int] = set()
+        self._known, self._fingerprints = {self.host: own}, {self.host: fingerprint}
+        self._pairs: dict[int, bytes] = {}
+        self._last_exchange = -1
         given: dict[str, Any] = msgspec.to_builtins(own)
         return given
 

@@ -32,6 +32,7 @@ _OF_A_CLASS_BYTES = 12
 _QUESTIONS: Mapping[str, str] = {
     Kind.REAL: Kind.EXTRACTOR,
     Kind.CHECKPOINTED: Kind.CHECKPOINT,
+    Kind.ATTEST: Kind.STOP,
 }
 """What the server asks for a kind of message; others may answer anything that it sends."""
 _UNASKED = {Kind.READY, Kind.LEAVE, Kind.SPENT, Kind.STATE}
@@ -112,8 +113,10 @@ def from_host(sizes: MessageSizes, num_workers: int) -> dict[str, Most]:
         Kind.REAL: _REAL_BYTES,
         Kind.COUNTS: _counts_bytes(sizes, num_workers) + sizes.shares_bytes,
         **dict.fromkeys((Kind.READY, Kind.LEAVE, Kind.SPENT, Kind.CHECKPOINTED), small),
+        Kind.ATTEST: 2 * small,
     }
-    heads = {**own, Kind.STATE: small + num_workers * sizes.names_bytes}
+    states = small + num_workers * sizes.names_bytes
+    heads = {**own, Kind.STATE: states, Kind.ATTEST: 2 * small}
 
     def most(kind: str) -> Most:
         asked = sizes.several.get(kind, 1), _QUESTIONS.get(kind, "")

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -45,36 +46,27 @@ _FOREVER = 1e9
 _FILE_SECONDS = 2.0  # to finish a file in when training is over
 
 
+@dataclass(frozen=True)
 class Scorer:
     """Answers every generator with its scores, as soon as the real data are described."""
 
-    def __init__(
-        self,
-        channel: Channel,
-        run: RunDirectory,
-        samples: RealSamples,
-        generator: nn.Module,
-        *,
-        z_dim: int,
-        num_samples: int,
-        seed: int,
-    ) -> None:
-        self._channel = channel
-        self._run = run
-        self._samples = samples
-        self._generator = generator
-        self._z_dim = z_dim
-        self._num_samples = num_samples
-        self._seed = seed
+    channel: Channel
+    directory: RunDirectory
+    samples: RealSamples
+    generator: nn.Module
+    z_dim: int
+    num_samples: int
+    seed: int
 
     def run(self) -> None:
         """Works until the server closes the channel, which ends this process at once."""
         inbox: Inbox[Message] = Inbox()
-        self._channel.read_all(inbox.put, at_end=lambda: exit_between_files(0, _FILE_SECONDS))
-        if not self._is_encoded(inbox):
-            return
-        if self._samples.kind.judges:
-            self._judge_all(inbox, self._samples.kind.judge(self._samples.held_out_samples()))
+        self.channel.read_all(inbox.put, at_end=lambda: exit_between_files(0, _FILE_SECONDS))
+        kind = self.samples.kind
+        if kind.num_counts and (learnt := inbox.take(_FOREVER)) is not None:
+            kind.learn(read_learnt(learnt, kind.num_counts))
+        if kind.judges:
+            self._judge_all(inbox, kind.judge(self.samples.held_out_samples()))
         else:
             self._measure_all(inbox)
 
@@ -82,10 +74,10 @@ class Scorer:
         """Answers with what the kind of sample finds."""
 
         def judged(held: Iterable[Sequence[int]]) -> dict[str, Any]:
-            found = judge_generator(self._generator, judge, **self._drawn, held=held)
+            found = judge_generator(self.generator, judge, **self._drawn, held=held)
             with suppress(OSError):  # a full disk ends no scoring
-                write_whole(self._run.path / FIGURES_FILE, json.dumps(found.figures).encode())
-            return judged_record(found, self._num_samples)
+                write_whole(self.directory.path / FIGURES_FILE, json.dumps(found.figures).encode())
+            return judged_record(found, self.num_samples)
 
         while (message := inbox.take(_FOREVER)) is not None:
             if message.kind == Kind.GENERATOR:
@@ -94,14 +86,14 @@ class Scorer:
     def _measure_all(self, inbox: Inbox[Message]) -> None:
         """Answers with scores by the features of a network."""
         try:
-            extractor = self._samples.make_extractor()
-            held_out = self._samples.held_out(extractor)
-            real = self._samples.describe(extractor, held_out)
+            extractor = self.samples.make_extractor()
+            held_out = self.samples.held_out(extractor)
+            real = self.samples.describe(extractor, held_out)
         except BadInput as error:
-            self._channel.send(messages.extractor({"reason": str(error)}, {}))
+            self.channel.send(messages.extractor({"reason": str(error)}, {}))
             return
         fields, tensors = pack(extractor)
-        self._channel.send(messages.extractor(fields, tensors))
+        self.channel.send(messages.extractor(fields, tensors))
         waiting: list[Message] = []
         is_first = True
         while (message := inbox.take(_FOREVER)) is not None:
@@ -118,27 +110,17 @@ class Scorer:
                 scored = partial(self._scored, extractor, real, held_out)
                 self._answer(waiting.pop(0), scored)
 
-    def _is_encoded(self, inbox: Inbox[Message]) -> bool:
-        """Waits for what all sites learn before training; False if the server has ended."""
-        kind = self._samples.kind
-        if kind.num_counts:
-            message = inbox.take(_FOREVER)
-            if message is None:
-                return False
-            kind.learn(read_learnt(message, kind.num_counts))
-        return True
-
     def _keep(self, name: str, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
         """Writes a file into the run's folder; what becomes of that ends no scoring."""
         try:
-            self._run.write_tensors(name, tensors, fields)
+            self.directory.write_tensors(name, tensors, fields)
         except OSError as error:
             _log.warning("cannot write %s: %s; scoring goes on", error.filename, error.strerror)
 
     @property
     def _drawn(self) -> dict[str, int]:
         """How samples are drawn."""
-        return {"z_dim": self._z_dim, "num_samples": self._num_samples, "seed": self._seed}
+        return {"z_dim": self.z_dim, "num_samples": self.num_samples, "seed": self.seed}
 
     def _scored(
         self,
@@ -148,10 +130,10 @@ class Scorer:
         held: Iterable[Sequence[int]],
     ) -> dict[str, Any]:
         scores = score_generator(
-            self._generator, extractor, real, held_out, **self._drawn, held=held
+            self.generator, extractor, real, held_out, **self._drawn, held=held
         )
         record = scores.as_record()
-        if held_out is not None and len(held_out) > 1 and self._samples.kind.is_seen:
+        if held_out is not None and len(held_out) > 1 and self.samples.kind.is_seen:
             record["neighbours"] = self._find_neighbours(extractor, held_out)
         return record
 
@@ -161,9 +143,9 @@ class Scorer:
         begin = time.monotonic()
         fields = dict(message.fields)
         held = fields.pop("held", ())
-        if (learnt := self._samples.kind.class_counts) is not None:
+        if (learnt := self.samples.kind.class_counts) is not None:
             held = [learnt.tolist()]
-        self._generator.load_state_dict(dict(message.tensors))
+        self.generator.load_state_dict(dict(message.tensors))
         try:
             record = score(held)
         except BadInput as error:
@@ -173,15 +155,15 @@ class Scorer:
         row = {"iteration": message.iteration, "start": begin, "spans": [span]}
         record = {**fields, "scoring_seconds": round(seconds, 3), **record, "row": row}
         record["memory_bytes"] = memory_bytes()
-        self._channel.send(messages.scores(message.iteration, record))
+        self.channel.send(messages.scores(message.iteration, record))
 
     def _find_neighbours(self, extractor: Extractor, held_out: Features) -> dict[str, Any]:
         """Draws samples above their nearest held-out neighbours, and says how near these are."""
-        samples = draw_samples(self._generator, _NEAR_SAMPLES, self._z_dim, self._seed)
+        samples = draw_samples(self.generator, _NEAR_SAMPLES, self.z_dim, self.seed)
         found = nearest(extractor(samples).values, held_out.values)
-        shown = self._samples.held_out_images(found.places[:_SHOWN_SAMPLES])
+        shown = self.samples.held_out_images(found.places[:_SHOWN_SAMPLES])
         pairs = torch.cat([samples[:_SHOWN_SAMPLES], shown])
         with suppress(OSError):  # a full disk ends no scoring
-            png = self._samples.kind.png(pairs, _SHOWN_SAMPLES)
-            write_whole(self._run.path / NEIGHBOURS_FILE, png)
+            png = self.samples.kind.png(pairs, _SHOWN_SAMPLES)
+            write_whole(self.directory.path / NEIGHBOURS_FILE, png)
         return {"n": len(held_out), "generated": found.generated, "real": found.real}

@@ -1,7 +1,8 @@
 """Scores a run's newest generator, with the network and the sums that training left in its folder.
 
-If the folder lacks them, or the user names another network, real data are read on this machine; of
-a run with differential privacy held-out samples alone, unless its workers tell of theirs.
+If the folder lacks them, or the user names another network, real data are read on this machine:
+those of the workers, or held-out samples where theirs are not here. Of a run with differential
+privacy these are held-out samples alone, unless its workers tell of theirs.
 """
 
 import logging
@@ -14,6 +15,7 @@ import torch
 
 from mdgan.data.shard import Shard
 from mdgan.engine.settings import RunSettings
+from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.gan.randomness import generator_for
 from mdgan.inspect.trained import TrainedRun, load_trained
@@ -137,8 +139,8 @@ def extractor_of(
 ) -> Extractor:
     """The network that training left in the run's folder, or the one that is asked for."""
     decide = {"extractor", "inception_weights", "data_dir"}
-    if trains_on_held_out(settings, trained.dataset):
-        decide.add("held_out")
+    if settings.privacy.has_dp and trains_on_held_out(settings, trained.dataset):
+        decide.add("held_out")  # of others the new ones may hold what the kept network has learnt
     if not decide & changes.keys() and (trained.run.path / EXTRACTOR_FILE).exists():
         tensors, fields = trained.run.read_tensors(EXTRACTOR_FILE)
         return unpack(fields, tensors, own_file(settings.scores))
@@ -163,12 +165,17 @@ def _real(
         return describe_held_out(held_out, extractor)
     if "data_dir" not in changes and (trained.run.path / REAL_FILE).exists():
         tensors, described = trained.run.read_tensors(REAL_FILE)
-        if described.get("sha256") == extractor.sha256:
+        if described.get("sha256") == extractor.sha256 and "total" in tensors:  # not by halves
             return RealStatistics.from_tensors(tensors)
     has_hosts = registry.algorithm(settings.algorithm).has_hosts
     ranks = range(1, settings.world_size) if has_hosts else [1]
     folders = {settings.data.data_folder(trained.dataset.name, rank) for rank in ranks}
-    sources = [trained.dataset.open(folder) for folder in sorted(folders)]
+    try:
+        sources = [trained.dataset.open(folder) for folder in sorted(folders)]
+    except BadInput as error:
+        if held_out is None:
+            raise BadInput(f"{error}; or compare with --held-out DIR") from error
+        return describe_held_out(held_out, extractor)
     shards = [Shard(source, torch.arange(len(source)), generator_for(0)) for source in sources]
     return describe_all(shards, extractor)
 

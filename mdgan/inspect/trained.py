@@ -28,8 +28,6 @@ from mdgan.settings.declare import flag
 
 _log = logging.getLogger(__name__)
 
-_NUM_SAMPLES = 64
-
 
 @dataclass(frozen=True)
 class TrainedRun:

@@ -77,13 +77,18 @@ class Background:
         return self._run
 
     def stop(self) -> Run:
-        """Stops it as Ctrl-C does, and waits until it is saved; `Run.resume` goes on."""
+        """Stops it as Ctrl-C does, and waits until it is saved; `Run.resume` goes on.
+
+        Of a run that has not begun, the `state` is `stopped` and the `iteration` 0.
+        """
         self._stop.set()
         return self.wait()
 
     def __repr__(self) -> str:
         """How far it is."""
         if self.reached is None:
-            return "<a run that is over>" if self.done else "<a run that is starting>"
+            if self._run is not None:
+                return f"<{self._run.path}: {self._run.state} before its first logged iteration>"
+            return "<a run that could not begin>" if self.done else "<a run that is starting>"
         at = f"iteration {self.reached.iteration} of {self.reached.iterations}"
         return f"<{self.reached.run.path}: {at}{', over' if self.done else ''}>"

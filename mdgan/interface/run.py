@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mdgan.interface.data import Data, Model
     from mdgan.interface.follow import Callback
     from mdgan.interface.keywords import Keywords
+    from mdgan.release.bundle import Released
 
 
 @dataclass(frozen=True)
@@ -77,14 +78,21 @@ class Run:
         return ", ".join(["data=…"] * (self.data is not None) + models)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether it has a folder; it has none if it was stopped while it was starting."""
+        return (self.path / "run.json").is_file()
+
+    @property
     def state(self) -> str:
         """`starting`, `running`, `finished`, `stopped` or `failed`."""
-        return RunDirectory(self.path).read_status().get("state", "")
+        return (
+            RunDirectory(self.path).read_status().get("state", "") if self.has_begun else "stopped"
+        )
 
     @property
     def iteration(self) -> int:
-        """The last complete one."""
-        return RunDirectory(self.path).read_status().get("iteration", 0)
+        """The last complete one; 0 before it."""
+        return RunDirectory(self.path).read_status().get("iteration", 0) if self.has_begun else 0
 
     @property
     def losses(self) -> NDArray[Any]:
@@ -93,7 +101,7 @@ class Run:
         Its fields are `iteration`, `generator` and `discriminator`; a loss that was not finite is
         NaN.
         """
-        rows = RecordedRun.read(self.path).of(Losses)
+        rows = RecordedRun.read(self.path).of(Losses) if self.has_begun else ()
         found = ((row.iteration, row.generator_loss, row.discriminator_loss) for row in rows)
         return _table(("generator", "discriminator"), found)
 
@@ -104,7 +112,8 @@ class Run:
         Its fields are `iteration` and the names of scores, such as `fid`; a score that could not be
         computed is NaN.
         """
-        rows = [row for row in RecordedRun.read(self.path).of(ScoresRow) if row.by is None]
+        recorded = RecordedRun.read(self.path).of(ScoresRow) if self.has_begun else ()
+        rows = [row for row in recorded if row.by is None]
         names = list(dict.fromkeys(name for row in rows for name in row.scores))
         found = ((row.iteration, *(row.scores.get(name) for name in names)) for row in rows)
         return _table(names, found)
@@ -186,6 +195,44 @@ class Run:
             found: dict[str, Any] = to_builtins(audit_run(self.path, n, seed, steps, given))
         return found
 
+    @refusals_in_python()
+    def release(
+        self,
+        output: str | Path,
+        samples: int = 10_000,
+        *,
+        generator: bool = True,
+        policy: str | Path | None = None,
+        purpose: str = "",
+        dry_run: bool = False,
+        **files: Any,
+    ) -> "Released":
+        """Writes a bundle that strangers can check, if a policy allows it, as `mdgan release` does.
+
+        Args:
+            output: the folder to write.
+            samples: how many synthetic samples it holds.
+            generator: whether it holds the generator.
+            policy: a file of rules; mdgan's if not given.
+            purpose: what for, in a sentence.
+            dry_run: says what the policy says, and writes nothing.
+            files: `credentials`, `revoked`; `data_dir`, `held_out` for the audit.
+
+        Returns:
+            What the rules say: `is_fit`, `verdicts`, and `path` of the bundle.
+        """
+        from mdgan.release.bundle import Wanted, release_run
+        from mdgan.release.links import links_of
+
+        given = plain(files)
+        links = links_of(self.path, given.pop("credentials", None), given.pop("revoked", None))
+        if self.data is not None:
+            given = {**self.data.places, **given}
+        rules = None if policy is None else Path(policy)
+        wanted = Wanted(samples, generator, rules, purpose, given)
+        with _own_threads():
+            return release_run(self.path, Path(output), wanted, links, dry_run=dry_run)
+
     def report(self, output: str | Path | None = None) -> Path:
         """Writes the page with all figures."""
         from mdgan.report.build import write_report
@@ -215,6 +262,8 @@ class Run:
         from mdgan.interface.dataset_text import handed_again
         from mdgan.interface.follow import Follower, shown_to_user
 
+        if not self.has_begun:
+            raise BadInput(f"{self.path}: has not begun; train it anew")
         given, data = plain(settings), dataset or self.data
         if given.get("out") is not None:
             raise BadInput(f"out={given['out']}: the run goes on in its folder {self.path}")
@@ -248,7 +297,7 @@ class Run:
     def _repr_html_(self) -> str:
         """What a notebook shows: how far the run is, and its last pictures."""
         said = f"<p>{self.path.name}: {self.state} at iteration {self.iteration}</p>"
-        grids = RecordedRun.read(self.path).samples
+        grids = RecordedRun.read(self.path).samples if self.has_begun else {}
         if not grids:
             return said
         png = b64encode(grids[max(grids)].read_bytes()).decode()

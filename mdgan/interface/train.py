@@ -118,6 +118,8 @@ def _train(
             with shown_to_user(quiet, follower, own) as shown, naming_z_dim(trained):
                 arguments = ("train", "--launcher", "processes", "--config", file)
                 command(*arguments, shown=shown, handed=placed.handed)
+            if stop is not None and stop.is_set() and not run.has_begun:
+                return run
             return Run.open(out, placed.data)
 
 

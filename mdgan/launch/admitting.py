@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from mdgan.engine.hello import Owner
+from mdgan.engine.hello import MOST_CLASSES, Owner
 from mdgan.engine.server.admission import Admission
 from mdgan.launch.addresses import split
 from mdgan.launch.claim import Claim
@@ -35,7 +35,7 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
             expected = on_their_way = set(manifest.workers)
         revoked = _revoked(prepared, owners) & expected
         expected, owners = expected - revoked, {n: owners[n] for n in owners.keys() - revoked}
-    admission = Admission(
+    return Admission(
         expected,
         prepared.identity,
         told,
@@ -44,11 +44,10 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
         most_ranks(prepared.settings, prepared.launch),
         None if manifest is None else manifest.whereabouts(),
         prepared.credentials,
+        owners,
+        on_their_way,
+        max(MOST_CLASSES, prepared.dataset.num_classes or 0),
     )
-    admission.owners, admission.on_their_way = owners, on_their_way
-    num_classes = prepared.dataset.num_classes or 0
-    admission.most_classes = max(admission.most_classes, num_classes)
-    return admission
 
 
 def _revoked(prepared: Prepared, owners: Mapping[int, Owner]) -> set[int]:

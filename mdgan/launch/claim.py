@@ -5,7 +5,8 @@ import os
 import platform
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+import signal
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -45,6 +46,9 @@ from mdgan.storage.fence import Fence, Fenced
 
 _log = logging.getLogger(__name__)
 
+STOPPED_BY = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+"""Exit statuses of processes that were asked to stop, as shells give them."""
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -81,13 +85,21 @@ class Claim:
         return 0 if self.goes_on is None else self.goes_on.manifest.iteration
 
     @contextmanager
-    def noting_failure(self) -> Iterator[None]:
-        """Says that a new run has failed, if the server ends before it can say so itself.
+    def noting_end(self) -> Iterator[Callable[[int], int]]:
+        """Says that a new run has failed or was stopped, if the server could not say so itself.
 
-        A run that was to go on is left as it was, if training has not begun.
+        A run that was to go on is left as it was, if training has not begun. The block calls what
+        it is given with its exit status, which that returns.
         """
+        state = "failed"
+
+        def ended(status: int) -> int:
+            nonlocal state
+            state = "stopped" if status in STOPPED_BY else "failed"
+            return status
+
         try:
-            yield
+            yield ended
         finally:
             with suppress(BadInput, Fenced, OSError):  # why the server ended is told already
                 self.fence.check()
@@ -95,7 +107,7 @@ class Claim:
                 if status.get("state") == "starting" and self.before:
                     self.give_back()
                 elif status.get("state") == "starting":
-                    self.run.write_status({**status, "state": "failed"})
+                    self.run.write_status({**status, "state": state})
 
     def give_back(self) -> None:
         """Leaves the folder as it was before this server claimed it."""

@@ -16,9 +16,16 @@ from mdgan.launch.resolve import Resolved
 
 def with_folder(resolved: Resolved) -> tuple[Resolved, list[str]]:
     """Adds to the settings what follows; returns them, and what the user is told of them."""
+    found, notes = settings_of_folder(resolved)
+    layers = (*resolved.layers, found)
+    return replace(resolved, layers=layers, settings=registry.read_settings(layers)), notes
+
+
+def settings_of_folder(resolved: Resolved) -> tuple[dict[str, Any], list[str]]:
+    """The settings that follow, and what the user is told of them."""
     settings, own = resolved.settings, resolved.settings.data
     if resolved.ray is not None or not settings.num_workers:
-        return resolved, []
+        return {}, []
     ranks = local_ranks(settings, resolved.launch, resolved.task)
     dataset = load(own.dataset, own.datasets_dir)
     found, notes = dict[str, Any](), list[str]()
@@ -42,5 +49,4 @@ def with_folder(resolved: Resolved) -> tuple[Resolved, list[str]]:
                 f"--data-dir {folders[0]}: pictures {what} {side}×{side}; "
                 f"--set image_size={'N' if ranks.complete else side} {how}"
             )
-    layers = (*resolved.layers, found)
-    return replace(resolved, layers=layers, settings=registry.read_settings(layers)), notes
+    return found, notes

@@ -290,8 +290,8 @@ def launch(prepared: Prepared, takes_over_at: str | None = None) -> int:
     if prepared.launch.transport == "memory" or not prepared.algorithm.has_hosts:
         end_with_input()
         claimed = claim(prepared)
-        with claimed.noting_failure():
-            return run_guarded(partial(run_everything, prepared, claimed))
+        with claimed.noting_end() as ended:
+            return ended(run_guarded(partial(run_everything, prepared, claimed)))
     if prepared.ray is not None:
         from mdgan.launch.ray import launch_by_ray
 
@@ -311,8 +311,8 @@ def _run_task(prepared: Prepared, task: LaunchedTask) -> int:
     claimed = claim(prepared, place)
     started = f"{task.num_processes} processes by {task.launcher}"
     _log.info("starting %s for %s, others may join at %s", started, claimed.run.path, place)
-    with claimed.noting_failure():
-        return run_guarded(partial(run_server, prepared, claimed, [place]))
+    with claimed.noting_end() as ended:
+        return ended(run_guarded(partial(run_server, prepared, claimed, [place])))
 
 
 def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
@@ -321,16 +321,20 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
 
     with contextlib.ExitStack() as resources:
         sockets, run, memory = prepared.sockets, None, None
+        ended: Callable[[int], int] = int
         carried = ", ".join(map(str, prepared.ranks.workers()))
         work: list[tuple[str, Callable[[], None]]] = []
         if prepared.ranks.serves:
             other = place_for_others(prepared, takes_over_at)
             folder = Path(resources.enter_context(make_private_folder()))
+            # Who asks to stop from here on is heard once the roles run, and the folder says so.
+            signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+            resources.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, _STOP_SIGNALS)
             sockets = Sockets(folder, alone=other is None)
             claimed = claim(
                 prepared, other or "", sockets.server, taking_over=takes_over_at is not None
             )
-            resources.enter_context(claimed.noting_failure())
+            ended = resources.enter_context(claimed.noting_end())
             run = claimed.run.path
             count = prepared.ranks.num_processes
             processes = "1 process" if count == 1 else f"{count} processes"
@@ -360,7 +364,7 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
             work.append((name, role))
         has_standbys = len(prepared.launch.links.addresses()) > 1
         are_all = prepared.ranks.complete and not has_standbys
-        status = ChildProcesses(has_standbys=has_standbys, are_all=are_all).run(work)
+        status = ended(ChildProcesses(has_standbys=has_standbys, are_all=are_all).run(work))
         if not prepared.ranks.serves:
             _log.info("rank %s ended with status %d", carried, status, extra={"shown": "result"})
         return status

@@ -177,7 +177,7 @@ def make_host(
         timeouts,
         Describer(shards, file, device, why_not, server_is_here=is_here),
         HostCheckpoints(partial(_checkpoints_of, prepared, workers, run), tracer),
-        HostReports(tracer, fetcher, Spending(budgets), teller),
+        HostReports(tracer, fetcher, Spending(budgets), teller, prepared.own_identity),
         HostEncoding(kind, lambda: counts_of(shards, counts_noise, kind.num_histograms)),
     )
 

@@ -16,17 +16,17 @@ from mdgan.data.partitioner import Partitioner
 from mdgan.engine.channel import Channel, ChannelClosed
 from mdgan.engine.scorer import Scorer
 from mdgan.engine.server.scoring import ScorerLink
-from mdgan.errors import BadInput
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import FEATURES, tells
 from mdgan.metrics.chosen import (
-    CLASSIFIER,
+    WHY_RANDOM,
     all_of,
     features_of,
     judging,
     make_extractor,
     open_held_out,
 )
+from mdgan.metrics.classifier import RANDOM
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.real_samples import RealSamples
 from mdgan.records.run_directory import RunDirectory
@@ -91,7 +91,10 @@ def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Sco
         return open_held_out(settings, dataset, folder)
 
     def extractor() -> Extractor:
-        return make_extractor(settings, dataset, lambda: _labelled(prepared), held_out)
+        made = make_extractor(settings, dataset, lambda: _data_here(prepared), held_out)
+        if made.kind == RANDOM:
+            _log.info(WHY_RANDOM)
+        return made
 
     opened: list[Partitioner] = []
 
@@ -126,13 +129,8 @@ def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Sco
     )
 
 
-def _labelled(prepared: Prepared) -> Partitioner:
-    """The data set that a classifier may be trained on, if it lies on this machine anyway."""
-    if not prepared.settings.data.partition.divides:
-        raise BadInput(
-            f"--extractor {CLASSIFIER} needs labelled data, which --partition none leaves with "
-            "its workers; give --extractor FILE or --inception-weights FILE"
-        )
+def _data_here(prepared: Prepared) -> Partitioner:
+    """The data set that workers divide, a copy of which lies on this machine."""
     for source, indices in prepared.holdings.values():
         if len(indices):
             return source

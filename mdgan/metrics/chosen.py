@@ -26,24 +26,27 @@ from mdgan.metrics.classifier import (
     NUM_FEATURES,
     RANDOM,
     assemble,
-    count_classes,
     random_network,
     train_classifier,
 )
 from mdgan.metrics.extractor import Extractor, Features, gather
 from mdgan.metrics.network_files import from_file, inception, read_weights, shortened
-from mdgan.metrics.settings import Scored, ScoreSettings
+from mdgan.metrics.settings import INCEPTION_URL, Scored, ScoreSettings
 from mdgan.samples.contract import HeldOut
 from mdgan.settings.machine import cache_folder, path_of
 from mdgan.storage.state_file import read_tensors, write_tensors
 
 CLASSIFIER = "classifier"
 INCEPTION = "inception"
-_PICTURE_SIZES = 3
 _PIECE = 256
 _NUM_SAMPLES_IN_KEY = 8
 _LEAST_HELD_OUT = 2 * (NUM_FEATURES + 1)
 """From a half with no more samples than features there is no FID."""
+WHY_RANDOM = (
+    "scores: by a network of random weights, as a classifier has no samples with classes to learn "
+    f"from; give it {_LEAST_HELD_OUT} or more by --held-out DIR, one subfolder a class, or take "
+    f"Inception by --extractor inception --inception-weights FILE, which is at {INCEPTION_URL}"
+)
 
 
 def own_file(settings: ScoreSettings) -> Path | None:
@@ -75,24 +78,31 @@ def make_extractor(
     source: Callable[[], Partitioner],
     held_out: Callable[[], Partitioner | None],
 ) -> Extractor:
-    """Loads the network, or trains the classifier where it has not been yet.
+    """Loads the network, or trains the classifier; without samples to train on, a random network.
 
-    No noise covers the classifier, and it stays in the run's folder. So under differential privacy
-    it is trained on held-out samples alone, and read from no cache, where one of a run without
-    privacy may be.
+    No noise covers the classifier, and it stays in the run's folder. So where workers' samples are
+    private it is trained on held-out samples alone, and read from no cache, where one that has seen
+    others may be.
 
     Args:
-        source: opens labelled data to train on; not called under differential privacy.
-        held_out: opens the samples to test on; under differential privacy half of them trains.
+        source: opens the data to train on; not called where workers keep theirs.
+        held_out: opens the samples to test on; where workers keep theirs, half of them trains.
     """
     file = own_file(settings.scores)
-    if trains_on_held_out(settings, dataset):
-        return _classifier_of_held_out(settings, dataset, held_out())
-    if file is None:
-        return _found_classifier(dataset, source(), held_out())
     if settings.scores.inception_weights is not None:
-        return inception(file)
-    return from_file(file, dataset.shape)
+        return inception(Path(settings.scores.inception_weights))
+    if file is not None:
+        return from_file(file, dataset.shape)
+    if trains_on_held_out(settings, dataset):
+        others = held_out()
+        if others is None or not _teaches(others):
+            return random_network(dataset.shape)
+        name = f"half of the held-out samples of {dataset.name}"
+        return train_classifier(name, *_halves(others))
+    samples = source()
+    if not _has_classes(samples):
+        return random_network(dataset.shape)
+    return cached_classifier(dataset, samples, held_out())
 
 
 def open_held_out(settings: Scored, dataset: DatasetFile, data_dir: Path) -> Partitioner | None:
@@ -122,35 +132,30 @@ def _check_apart(given: str, folder: Path, data_dir: Path) -> None:
 
 
 def trains_on_held_out(settings: Scored, dataset: DatasetFile) -> bool:
-    """Whether the network is a classifier that must not be trained on workers' samples."""
+    """Whether the network is a classifier that must not be trained on workers' samples.
+
+    Under differential privacy it must not, nor where every worker has data of its own.
+    """
     learns = own_file(settings.scores) is None and not dataset.kind.judges
-    return settings.privacy.has_dp and learns
+    return learns and (settings.privacy.has_dp or not settings.data.partition.divides)
 
 
 def judging(
     settings: Scored, dataset: DatasetFile, held_out: Partitioner | None
 ) -> Partitioner | None:
     """The held-out samples to compare with: all of them, or the half that trained no classifier."""
-    trains = trains_on_held_out(settings, dataset)
-    if held_out is None or not trains or len(held_out) < _LEAST_HELD_OUT:
+    if held_out is None or not trains_on_held_out(settings, dataset) or not _teaches(held_out):
         return held_out
     return _halves(held_out)[1]
 
 
-def _classifier_of_held_out(
-    settings: Scored, dataset: DatasetFile, held_out: Partitioner | None
-) -> Extractor:
-    """A classifier that has seen no worker's sample."""
-    number = 0 if held_out is None else len(held_out)
-    if held_out is None or number < _LEAST_HELD_OUT:
-        raise BadInput(
-            f"--extractor {CLASSIFIER}: with {settings.privacy.dp_flag} it learns from held-out "
-            f"samples alone, at least {_LEAST_HELD_OUT}, and there are {number} here; give more "
-            "with --held-out DIR, or another network with --extractor FILE"
-        )
-    count_classes(dataset.name, held_out)
-    name = f"half of the held-out samples of {dataset.name}"
-    return train_classifier(name, *_halves(held_out))
+def _teaches(held_out: Partitioner) -> bool:
+    """Whether half of the held-out samples can train a classifier, and the other half judge."""
+    return len(held_out) >= _LEAST_HELD_OUT and _has_classes(held_out)
+
+
+def _has_classes(source: Partitioner) -> bool:
+    return bool((source.labels != source.labels[0]).any())
 
 
 def _halves(held_out: Partitioner) -> tuple[Partitioner, Partitioner]:
@@ -174,18 +179,6 @@ def all_of(source: Partitioner) -> HeldOut:
     return source.images(torch.arange(len(source))), source.labels
 
 
-def _found_classifier(
-    dataset: DatasetFile, source: Partitioner, held_out: Partitioner | None
-) -> Extractor:
-    """The classifier of the data; where they have no classes and are no pictures, random features.
-
-    Pictures without classes have better networks than a random one, which the user must name.
-    """
-    if len(dataset.shape) != _PICTURE_SIZES and bool((source.labels == source.labels[0]).all()):
-        return random_network(dataset.shape)
-    return cached_classifier(dataset, source, held_out)
-
-
 def cached_classifier(
     dataset: DatasetFile, source: Partitioner, held_out: Partitioner | None
 ) -> Extractor:
@@ -193,7 +186,6 @@ def cached_classifier(
 
     A damaged file is overwritten. A cache that cannot be read or written is ignored.
     """
-    count_classes(dataset.name, source)
     base = cache_folder()
     if base is None:
         return train_classifier(dataset.name, source, held_out)

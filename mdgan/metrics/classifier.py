@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
-from mdgan.errors import BadInput
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once
 from mdgan.samples.contract import Shape
@@ -95,15 +94,6 @@ class Classifier(nn.Module):
         return features, self.logits(features.relu())
 
 
-def count_classes(name: str, source: Partitioner) -> int:
-    """K, one more than the largest label."""
-    if bool((source.labels == source.labels[0]).all()):
-        raise BadInput(
-            f"--dataset {name} has one class only; name an extractor with --extractor FILE"
-        )
-    return int(source.labels.max()) + 1
-
-
 def train_classifier(name: str, source: Partitioner, held_out: Partitioner | None) -> Extractor:
     """Trains a classifier with Adam on cross entropy; the number of steps is bounded.
 
@@ -111,9 +101,10 @@ def train_classifier(name: str, source: Partitioner, held_out: Partitioner | Non
     The data alone decide the weights, up to the rounding of other kinds of machine.
 
     Args:
+        source: samples of several classes.
         held_out: what to measure the accuracy on; None keeps back a tenth of `source` for it.
     """
-    num_classes = count_classes(name, source)
+    num_classes = int(source.labels.max()) + 1
     train = torch.arange(len(source))
     tested, test = held_out, torch.arange(0 if held_out is None else len(held_out))
     if tested is None:
@@ -150,17 +141,21 @@ def assemble(
 
 
 def random_network(shape: Shape) -> Extractor:
-    """Features of a network that has learnt nothing, for samples without classes.
+    """Features of a network that has learnt nothing, where no classes are known.
 
-    Its weights follow from the shape alone, so every machine makes the same ones. Random features
-    tell two sets of samples apart, if less finely than learnt ones.
+    Its weights follow from the shape alone, so every machine makes the same ones, and scores of
+    different runs compare. Random features tell two sets of samples apart, if less finely than
+    learnt ones (Naeem et al. 2020, "Reliable fidelity and diversity metrics").
     """
     with RandomState(derive_seed(0, "random network"), CPU).in_place():
         model = Classifier(shape, 1)
+        for weight in model.features.parameters():
+            if weight.dim() > 1:  # with torch's own start each layer shrinks what it is given
+                nn.init.kaiming_uniform_(weight, nonlinearity="relu")
     model.eval().requires_grad_(False)
     return Extractor(
         kind=RANDOM,
-        name="random network",
+        name="network of random weights",
         sha256=_sha256(shape, 1, model.state_dict()),
         shape=shape,
         num_features=NUM_FEATURES,

@@ -6,7 +6,7 @@ from mdgan.metrics.classifier import RANDOM
 from mdgan.metrics.extractor import Extractor
 from mdgan.metrics.real_statistics import RealStatistics
 
-_LEAST_IN_A_HALF = 32
+_LEAST = 64
 """Sums over few samples are almost samples."""
 
 
@@ -19,18 +19,17 @@ def check_enough(total: RealStatistics, extractor: Extractor) -> None:
 
     From Σffᵀ of no more samples than features, all features can be computed up to a rotation, and
     of any picture it can be told whether it is among the samples. Where the server has made the
-    network, features may be pixels. (Of a network that this machine agreed to, the user knows what
-    it tells.) A half without samples tells nothing.
+    network, features may be pixels, so twice as many samples are asked for. (Of a network that this
+    machine agreed to, the user knows what it tells.) No samples tell nothing.
 
     Raises:
-        Withheld: there are too few samples in one half.
+        Withheld: there are too few samples.
     """
-    least = _LEAST_IN_A_HALF
+    least = _LEAST
     if extractor.kind in (CLASSIFIER, RANDOM):
-        least = max(least, extractor.num_features + 1, extractor.num_classes + 1)
-    fewest = min((half.num_samples for half in total.halves if half.num_samples), default=least)
-    if fewest < least:
+        least = max(least, 2 * (extractor.num_features + 1), 2 * (extractor.num_classes + 1))
+    if 0 < total.num_samples < least:
         raise Withheld(
-            f"a half of its samples has {fewest}, and sums over fewer than {least} would tell too "
-            "much of each; carry more workers in one host with --workers-per-host"
+            f"it has {total.num_samples} sample(s), and sums over fewer than {least} would tell "
+            "too much of each; carry more workers in one host with --workers-per-host"
         )

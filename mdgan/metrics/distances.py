@@ -23,7 +23,7 @@ _MOST_IN_SUBSET = 1000
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over samples, Σ f(x) and Σ f(x) f(x)ᵀ, float64; those of two sets are added."""
+    """Sums over samples, Σ f(x) and Σ f(x) f(x)ᵀ, float64."""
 
     num_samples: int
     total: Tensor
@@ -33,11 +33,6 @@ class Moments:
     def of(cls, values: Tensor) -> "Moments":
         """The moments of features, float64 [n, d]."""
         return cls(len(values), values.sum(0), values.T @ values)
-
-    def __add__(self, other: "Moments") -> "Moments":
-        return Moments(
-            self.num_samples + other.num_samples, self.total + other.total, self.outer + other.outer
-        )
 
     @property
     def num_features(self) -> int:

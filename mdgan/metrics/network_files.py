@@ -26,6 +26,7 @@ from mdgan.data.dataset_file import import_file
 from mdgan.errors import BadInput, reason_of
 from mdgan.gan.randomness import RandomState
 from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once, run_network
+from mdgan.metrics.settings import INCEPTION_URL
 from mdgan.samples.contract import Shape
 from mdgan.samples.pictures.reading import float_to_pixels
 from mdgan.storage.foreign_file import open_regular
@@ -33,20 +34,16 @@ from mdgan.storage.foreign_file import open_regular
 SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
 """The SHA-256 of weights-inception-2015-12-05-6726825d.pth, torch-fidelity's release v0.2.0."""
 
-_URL = (
-    "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/"
-    "weights-inception-2015-12-05-6726825d.pth"
-)
 _KINDS = "a TorchScript file ending in .pt, or FILE.py:NAME with the name of an nn.Module class"
 
 
-def _read(path: Path, flag: str) -> tuple[bytes, str]:
+def _read(path: Path, flag: str, way_out: str = "") -> tuple[bytes, str]:
     """A file's content and its SHA-256, so that what was checked is what is used."""
     try:
         with open_regular(path) as file:
             content = file.read()
     except OSError as error:
-        raise BadInput(f"{flag} {path}: cannot be read ({error.strerror})") from error
+        raise BadInput(f"{flag} {path}: cannot be read ({error.strerror}){way_out}") from error
     return content, hashlib.sha256(content).hexdigest()
 
 
@@ -100,11 +97,11 @@ def read_weights(weights: Path, sha256: str = SHA256) -> bytes:
             f"--inception-weights {weights}: the Inception network needs torch-fidelity; install "
             "it with pip install 'mdgan[inception]'"
         )
-    content, found = _read(weights, "--inception-weights")
+    content, found = _read(weights, "--inception-weights", f"; download it from {INCEPTION_URL}")
     if found != sha256:
         raise BadInput(
             f"--inception-weights {weights}: SHA-256 is {shortened(found)}, must be "
-            f"{shortened(sha256)}; download it again from {_URL}"
+            f"{shortened(sha256)}; download it again from {INCEPTION_URL}"
         )
     return content
 
@@ -124,7 +121,7 @@ def _build(kind: Any, weights: Path, content: bytes) -> nn.Module:
     except (RuntimeError, ValueError, TypeError, EOFError, UnpicklingError) as error:
         raise BadInput(
             f"--inception-weights {weights}: not the weights of this network "
-            f"({reason_of(error)}); download it from {_URL}"
+            f"({reason_of(error)}); download it from {INCEPTION_URL}"
         ) from error
     return network
 

@@ -6,7 +6,6 @@ sample is that sample's features.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,20 +15,16 @@ from mdgan.metrics.classes import class_histogram, score_from_sums
 from mdgan.metrics.distances import Moments
 from mdgan.metrics.extractor import Extractor, Features
 
-_HALVES = ("first", "second")
 _PIECE = 32
 
 
 class RealStatistics:
-    """Sums over real samples, in two halves, each large enough to tell of no single sample.
-
-    A hash of its position in the shard decides a sample's half, so that the order of the data (by
-    class, by writer) plays no part.
+    """Sums over real samples.
 
     Args:
         sums: `class_histogram`, int64 [K], number of samples predicted to be of each class;
             `probability_sum`, float64 [K], Σ_x p(y|x); `negative_entropy_sum`, float64 [],
-            Σ_x Σ_y p(y|x) log p(y|x); and `Moments` of each half, as `first.…` and `second.…`.
+            Σ_x Σ_y p(y|x) log p(y|x); and `num_samples`, `total` and `outer` of `Moments`.
     """
 
     def __init__(self, sums: Mapping[str, Tensor]) -> None:
@@ -41,22 +36,20 @@ class RealStatistics:
         kinds = _expected(extractor.num_classes, extractor.num_features)
         return cls({name: torch.zeros(shape, dtype=kind) for name, (kind, shape) in kinds.items()})
 
-    def add(self, features: Features, first_position: int) -> None:
-        """Adds samples of a shard; the position of the first of them decides their halves."""
+    def add(self, features: Features) -> None:
+        """Adds samples of a shard."""
         p = features.probabilities
         if p is None:
             p = torch.zeros(len(features), 0, dtype=torch.float64)
+        moments = Moments.of(features.values)
         sums = {
             "class_histogram": class_histogram(p) if p.shape[1] else torch.zeros(0).long(),
             "probability_sum": p.sum(0),
             "negative_entropy_sum": torch.xlogy(p, p).sum(),
+            "num_samples": torch.tensor(moments.num_samples),
+            "total": moments.total,
+            "outer": moments.outer,
         }
-        halves = halves_of(first_position, len(features))
-        for half, name in enumerate(_HALVES):
-            moments = Moments.of(features.values[halves == half])
-            sums[f"{name}.num_samples"] = torch.tensor(moments.num_samples)
-            sums[f"{name}.total"] = moments.total
-            sums[f"{name}.outer"] = moments.outer
         self._sums = (self + RealStatistics(sums))._sums
 
     def __add__(self, other: "RealStatistics") -> "RealStatistics":
@@ -69,38 +62,24 @@ class RealStatistics:
         return RealStatistics({name: each + other._sums[name] for name, each in self._sums.items()})
 
     @property
-    def halves(self) -> tuple[Moments, Moments]:
-        """The moments of each half of the samples."""
-        first, second = (
-            Moments(
-                int(self._sums[f"{half}.num_samples"]),
-                self._sums[f"{half}.total"],
-                self._sums[f"{half}.outer"],
-            )
-            for half in _HALVES
-        )
-        return first, second
-
-    @property
     def class_histogram(self) -> Tensor:
         """int64 [K], number of samples predicted to be of each class."""
         return self._sums["class_histogram"]
 
     @property
-    def whole(self) -> Moments:
-        """The moments of all samples."""
-        first, second = self.halves
-        return first + second
+    def moments(self) -> Moments:
+        """Those of all samples."""
+        return Moments(self.num_samples, self._sums["total"], self._sums["outer"])
 
     @property
     def num_samples(self) -> int:
-        """How many samples, n, of both halves."""
-        return sum(half.num_samples for half in self.halves)
+        """How many samples, n."""
+        return int(self._sums["num_samples"])
 
     @property
     def num_features(self) -> int:
         """Length d of a feature vector."""
-        return len(self._sums["first.total"])
+        return len(self._sums["total"])
 
     @property
     def num_classes(self) -> int:
@@ -120,7 +99,7 @@ class RealStatistics:
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "RealStatistics":
         """The statistics from what `tensors` returned; the tensors are copied."""
         try:
-            kinds = _expected(len(tensors["class_histogram"]), len(tensors["first.total"]))
+            kinds = _expected(len(tensors["class_histogram"]), len(tensors["total"]))
             for name, (dtype, shape) in kinds.items():
                 _check(name, tensors[name], dtype, shape)
             found = cls({name: tensors[name].clone() for name in kinds})
@@ -134,16 +113,14 @@ class RealStatistics:
 
 
 def _expected(num_classes: int, d: int) -> dict[str, tuple[torch.dtype, list[int]]]:
-    kinds = {
+    return {
         "class_histogram": (torch.int64, [num_classes]),
         "probability_sum": (torch.float64, [num_classes]),
-        "negative_entropy_sum": (torch.float64, list[int]()),
+        "negative_entropy_sum": (torch.float64, []),
+        "num_samples": (torch.int64, []),
+        "total": (torch.float64, [d]),
+        "outer": (torch.float64, [d, d]),
     }
-    for half in _HALVES:
-        kinds[f"{half}.num_samples"] = torch.int64, []
-        kinds[f"{half}.total"] = torch.float64, [d]
-        kinds[f"{half}.outer"] = torch.float64, [d, d]
-    return kinds
 
 
 def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: list[int]) -> None:
@@ -155,38 +132,19 @@ def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: list[int]) -> N
         raise ValueError(f"{name} is below 0")
 
 
-def halves_of(first_position: int, count: int) -> Tensor:
-    """Which half samples at consecutive positions of a shard belong to, int64 [count] of 0 and 1.
-
-    The lowest bit of SplitMix64 (Steele, Lea and Flood 2014): as good as a coin, and
-    the same on every machine however the shard is cut into pieces.
-    """
-    z = np.arange(first_position + 1, first_position + count + 1, dtype=np.uint64)
-    z *= np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return torch.from_numpy(((z ^ (z >> np.uint64(31))) & np.uint64(1)).astype(np.int64))
-
-
-def added_up(shards: Mapping[int, Shard], extractor: Extractor) -> Iterator[RealStatistics]:
-    """The statistics of all shards, before the first piece of samples and after each.
-
-    Every worker counts positions from a number of its own. If all shards had equal positions and
-    held one class each, both halves of the data would hold the same share of every class.
-    """
+def added_up(shards: Iterable[Shard], extractor: Extractor) -> Iterator[RealStatistics]:
+    """The statistics of all shards, before the first piece of samples and after each."""
     total = RealStatistics.empty(extractor)
     yield total
-    for worker, shard in shards.items():
-        position = worker << 32
+    for shard in shards:
         for piece in shard.pieces(_PIECE):
-            total.add(extractor(piece), position)
-            position += len(piece)
+            total.add(extractor(piece))
             yield total
 
 
 def describe_all(shards: Iterable[Shard], extractor: Extractor) -> RealStatistics:
     """The statistics of several shards together, all at once."""
-    *_, total = added_up(dict(enumerate(shards, start=1)), extractor)
+    *_, total = added_up(shards, extractor)
     return total
 
 
@@ -198,5 +156,5 @@ def describe_held_out(held_out: Features | None, extractor: Extractor) -> RealSt
             "FOLDER, or --dp-disclose features"
         )
     real = RealStatistics.empty(extractor)
-    real.add(held_out, 0)
+    real.add(held_out)
     return real

@@ -131,12 +131,12 @@ def _add(scores: Scores, name: str, value: float) -> None:
 
 def _add_fid(scores: Scores, generated: Features, real: RealStatistics) -> None:
     moments = Moments.of(generated.values)
-    distance, reason = _distance(real.whole, moments, "real", "generated")
+    distance, reason = _distance(real.moments, moments, "real", "generated")
     if distance is None:
         scores.left_out["fid"] = reason
     else:
         scores.scores["fid"] = distance
-        of_real = distance_of_real_data(real.whole, scores.n)
+        of_real = distance_of_real_data(real.moments, scores.n)
         if math.isfinite(of_real):
             scores.real["fid"] = of_real
         if scores.n < LEAST_FOR_FID:

@@ -2,9 +2,15 @@
 
 from typing import Protocol
 
+from mdgan.data.settings import DataSettings
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.declare import Settings, own_setting, text, whole
 from mdgan.settings.excludes import table
+
+INCEPTION_URL = (
+    "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/"
+    "weights-inception-2015-12-05-6726825d.pth"
+)
 
 
 class ScoreSettings(Settings, group="output"):
@@ -28,8 +34,9 @@ class ScoreSettings(Settings, group="output"):
     extractor: str = own_setting(
         "classifier",
         "Network whose features are scored: classifier (small, of the data set, trained when it is "
-        "first needed; under differential privacy on half of the held-out samples), inception, or "
-        "your own file: TorchScript, or FILE.py:MODULE. "
+        "first needed; where workers' samples are private on half of the held-out ones; without "
+        "classes a network of random weights), inception, or your own file: TorchScript, or "
+        "FILE.py:MODULE. "
         "Either file is a program that runs with your rights: name none that you do not trust.",
         text(),
         metavar="NAME|FILE",
@@ -50,13 +57,18 @@ class ScoreSettings(Settings, group="output"):
         extractor!=inception | inception_weights |
             needs --extractor inception beside it, not {when}
         !inception_weights   | extractor=inception |
-            needs --inception-weights FILE; nothing is downloaded
+            needs --inception-weights FILE; nothing is downloaded, it is at
         """
+        + f"    {INCEPTION_URL}"
     )
 
 
 class Scored(Protocol):
-    """Settings of scores, and of what the samples that scores may use are promised."""
+    """Settings of scores, of the samples that scores may use, and of what these are promised."""
+
+    @property
+    def data(self) -> DataSettings:
+        """Who holds which samples."""
 
     @property
     def scores(self) -> ScoreSettings:

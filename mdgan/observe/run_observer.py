@@ -297,8 +297,11 @@ class RunObserver:
             return f"{scores} at iteration {row.iteration}" if scores else ""
         real, covered = row.real.get("fid"), row.scores.get("classes_covered")
         beside = f" (real data {real:.1f})" if isinstance(real, float) else ""
-        classes = "" if covered is None else f", {count(int(covered), 'class', 'classes')} covered"
-        return f"FID {fid:.1f}{beside}{classes} at iteration {row.iteration}"
+        if covered is None:
+            how = f" by {row.extractor.name}" if row.extractor else ""
+        else:
+            how = f", {count(int(covered), 'class', 'classes')} covered"
+        return f"FID {fid:.1f}{beside}{how} at iteration {row.iteration}"
 
     def _epsilon_in_words(self) -> str:
         if not self._state.epsilon:

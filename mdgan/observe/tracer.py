@@ -106,9 +106,9 @@ class Tracer:
         """Whether what was collected should be passed on: about once a second."""
         return time.monotonic() - self._taken >= _PASS_ON_SECONDS
 
-    def span(self, name: str, worker: int = 0) -> Span:
+    def span(self, name: str) -> Span:
         """A span to be entered with `with`."""
-        return Span(self, name, worker)
+        return Span(self, name, 0)
 
     def of_worker(self, worker: int) -> Callable[[str], Span]:
         """As `span`, for one worker."""

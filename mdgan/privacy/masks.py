@@ -41,8 +41,11 @@ class Mask(NamedTuple):
 
 
 def sign_between(host: int, other: int) -> int:
-    """Whether a host adds the mask that it shares with another one, or subtracts it."""
-    return 1 if host < other else -1
+    """Whether a host adds the mask that it shares with another one, or subtracts it.
+
+    Its own, which it shares with none, it adds.
+    """
+    return 1 if host <= other else -1
 
 
 def masked(steps: Tensor, masks: Iterable[Mask]) -> Tensor:

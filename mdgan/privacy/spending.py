@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mdgan import messages
 from mdgan.messages import Message
-from mdgan.privacy.budget import Budget, Spent
+from mdgan.privacy.budget import Budget
 from mdgan.privacy.canaries import CANARIES
 
 
@@ -28,7 +28,7 @@ class Spending:
 
     def __init__(self, budgets: Mapping[int, Budget]) -> None:
         self._budgets = budgets
-        self._before: dict[str, Spent] = {}
+        self._before: dict[str, dict[str, float]] = {}
 
     def attend(self, run: Path) -> None:
         """A server has let this host in; canaries are remembered in the run's folder here."""
@@ -56,13 +56,18 @@ class Spending:
 
     def told(self, *, exactly: bool) -> dict[str, dict[str, float]]:
         """What `Spent` says of each worker, by name and worker, if one has changed since."""
-        now = {str(n): own.spent(exactly=exactly) for n, own in self._budgets.items()}
-        if now == self._before:
+        now = self.account(exactly=exactly)
+        if not self._budgets or now == self._before:
             return {}
         self._before = now
+        return now
+
+    def account(self, *, exactly: bool) -> dict[str, dict[str, float]]:
+        """What `Spent` says of each worker that has a budget, by name and worker."""
+        spent = {str(n): own.spent(exactly=exactly) for n, own in self._budgets.items()}
         return {
-            "epsilon": {worker: own.epsilon for worker, own in now.items()},
-            "replaced": {worker: own.replaced for worker, own in now.items()},
+            "epsilon": {worker: own.epsilon for worker, own in spent.items()},
+            "replaced": {worker: own.replaced for worker, own in spent.items()},
         }
 
     def close(self) -> None:

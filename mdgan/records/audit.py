@@ -99,6 +99,8 @@ class Copying(Struct, frozen=True, kw_only=True):
             by that to the nearest of as many held-out ones; 1 if it copies nothing, 0 if all.
         nearer: the share of generated samples that lie nearer to one trained on; 0.5 is chance.
         error: how far that scatters when both change place at random within their classes.
+        copied: the share of generated samples that are copies of any sample trained on, more than
+            held-out samples are by chance; None where it was not measured.
     """
 
     space: str
@@ -106,6 +108,7 @@ class Copying(Struct, frozen=True, kw_only=True):
     ratio: Seconds
     nearer: _Share
     error: _Share
+    copied: _Share | None = None
 
     def nearer_in_words(self) -> str:
         """`nearer` in percent."""

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mdgan import __version__
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.release_figures import default_verdicts
 from mdgan.records.values import shown
 from mdgan.report.catalogue import SECTIONS
 from mdgan.report.figures.charts import styled
@@ -187,6 +188,7 @@ def _page(
     )
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     environment.globals.update(facts=facts, measured=measured, notices=notices, shown=shown)
+    environment.globals.update(release_verdicts=default_verdicts)
     environment.globals.update(result=result, svg=inline_svg, headings=defaultdict(str, HEADINGS))
     datasets = dict.fromkeys(shown(subject.run.config.get("dataset")) for subject in named)
     what = named[0].label if len(named) == 1 else f"{len(named)} runs"

@@ -62,14 +62,12 @@ class SampleKind(ABC):
 
     Attributes:
         name: one word, in the plural where there is one, as messages name it.
-        augments: whether the transformations of DiffAugment fit.
         is_seen: whether `png` and `class_png` draw samples.
         most_scored: how many are generated for a score, at most.
         judges: whether `judge` scores samples, rather than the features of a network.
     """
 
     name: ClassVar[str]
-    augments: ClassVar[bool] = False
     is_seen: ClassVar[bool] = False
     judges: ClassVar[bool] = False
     most_scored: ClassVar[int] = 1 << 40
@@ -101,6 +99,10 @@ class SampleKind(ABC):
     def class_png(self, samples: Tensor, labels: Tensor) -> bytes:
         """A picture with a row for each class of `labels`, int64 [n], if such samples are seen."""
         raise TypeError(f"{self.name} have no picture of {len(samples)}, {len(labels)} labels")
+
+    def columns(self) -> Mapping[str, str]:
+        """The columns of samples that have some, in order: name → what stands in it, in a word."""
+        return {}
 
     def where(self, conditions: Sequence[str]) -> Where:
         """Understands conditions such as `sex=F`, of which all shall hold; raises BadInput."""

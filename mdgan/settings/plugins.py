@@ -21,13 +21,19 @@ Kind = TypeVar("Kind")
 
 
 @cache
-def installed(group: str) -> "dict[str, EntryPoint]":
-    """The entry points of a group by name, in the order of their names; none is imported."""
+def installed(group: str) -> "dict[str, list[EntryPoint]]":
+    """The entry points of a group by name, in the order of their names; none is imported.
+
+    Of one name there are several where packages know nothing of each other.
+    """
     if not _any_is_installed():
         return {}
     from importlib.metadata import entry_points
 
-    return {entry.name: entry for entry in sorted(entry_points(group=group))}
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in sorted(entry_points(group=group)):
+        found.setdefault(entry.name, []).append(entry)
+    return found
 
 
 @cache
@@ -43,11 +49,14 @@ def load(group: str, name: str, kind: type[Kind]) -> Kind:
     """Imports what an entry point names.
 
     Raises:
-        BadInput: its package cannot be imported, or the entry point is something else than a
-            `kind`; one line that names the package.
+        BadInput: its package cannot be imported, the entry point is something else than a `kind`,
+            or several packages have one of that name; one line that names the packages.
     """
-    entry = installed(group)[name]
-    package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.module
+    entry, *others = installed(group)[name]
+    package = _package(entry)
+    if others:
+        packages = " and ".join([package, *map(_package, others)])
+        raise BadInput(f"{name}: the packages {packages} both bring one; uninstall one of them")
     try:
         found = entry.load()
     except (Exception, SystemExit) as error:  # code of others may raise anything
@@ -61,3 +70,7 @@ def load(group: str, name: str, kind: type[Kind]) -> Kind:
             f"not {type(found).__name__}"
         )
     return found
+
+
+def _package(entry: "EntryPoint") -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.module

@@ -91,19 +91,12 @@ class Visitor(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A host that wanted to join, to ask or to watch was not admitted."""
-
-    reason: str
-    visitor: Visitor = field(default=Visitor(), compare=False)
-
-
-@dataclass(frozen=True)
 class Visited:
-    """A process that does not take part was told what it asked for."""
+    """A process that does not take part was told what it asked for, or why it may not come in."""
 
-    visitor: Visitor
-    outcome: str
+    told: str
+    is_refused: bool
+    visitor: Visitor = field(default=Visitor(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -111,5 +104,5 @@ class Asked:
     """This process was asked to stop (`interrupt`)."""
 
 
-ServerEvent = Received | Joined | Lost | Refused | Visited | Asked
+ServerEvent = Received | Joined | Lost | Visited | Asked
 HostEvent = Received | Lost | Asked

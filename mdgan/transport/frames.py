@@ -111,7 +111,8 @@ def encode(message: Message) -> Frame:
     if not _KIND.fullmatch(message.kind):
         raise ValueError(f"{message.kind!r:.40}: a kind has one to sixteen capital letters")
     fields = json.dumps(message.fields, separators=(",", ":"))
-    tensors = {name: _laid_out(tensor) for name, tensor in message.tensors.items()}
+    # As safetensors wants them: in this machine's memory, their elements one by one.
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in message.tensors.items()}
     # Several times faster than `safetensors.torch.save`, which matters where tensors are small.
     specs = {name: _spec(tensor) for name, tensor in tensors.items()}
     body = safetensors.serialize(specs, {"fields": fields})
@@ -220,11 +221,6 @@ def _piece(begin: Piece, data: memoryview) -> bytes:
         return b"".join((begin.SerializeToString(), _BEFORE_DATA, data))
     begin.data = bytes(data)
     return begin.SerializeToString()
-
-
-def _laid_out(tensor: Tensor) -> Tensor:
-    """A tensor as safetensors wants it: in this machine's memory, its elements one by one."""
-    return tensor if tensor.is_cpu and tensor.is_contiguous() else tensor.cpu().contiguous()
 
 
 def _spec(tensor: Tensor) -> safetensors.TensorSpec:

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -64,19 +65,14 @@ class _Newcomer(NamedTuple):
     parcels: Mapping[str, Most]
 
 
+@dataclass
 class _Stream:
     """The way to one host; see `Line`."""
 
-    def __init__(
-        self,
-        context: grpc.ServicerContext,
-        caller: Caller,
-        outbox: Outbox | PlainSocket,
-    ) -> None:
-        self.context = context
-        self.caller = caller
-        self.outbox = outbox
-        self._over = threading.Event()
+    context: grpc.ServicerContext
+    caller: Caller
+    outbox: Outbox | PlainSocket
+    _over: threading.Event = field(default_factory=threading.Event, init=False)
 
     def watch(self) -> None:
         """Notes when the connection is gone."""
@@ -186,9 +182,7 @@ class GrpcServerTransport(ServerTransport):
                     self._take_part, Piece.FromString, None
                 ),
                 "Clock": grpc.unary_unary_rpc_method_handler(
-                    lambda _, __: Time(seconds=time.monotonic()),
-                    nothing,
-                    Time.SerializeToString,
+                    lambda _, __: Time(seconds=time.monotonic()), nothing, Time.SerializeToString
                 ),
             },
         )

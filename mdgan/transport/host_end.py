@@ -4,6 +4,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from mdgan.errors import one_line
@@ -94,18 +95,14 @@ class HostTransport(ABC):
             self.traffic.sent[frame.kind] += len(frame.body)
         if not incoming:
             return {}
+        fetch = partial(self._try, iteration, addresses, tickets.takes)
         with ThreadPoolExecutor(len(incoming), "fetch") as pool:
-            fetched = pool.map(
-                lambda giver: self._try(giver, iteration, addresses, tickets.takes), incoming
-            )
-            found = dict(zip(incoming, fetched, strict=True))
+            found = dict(zip(incoming, pool.map(fetch, incoming), strict=True))
         arrived: dict[int, Message | Lost] = {}
-        for giver, result in found.items():
-            if isinstance(result, Lost):
-                arrived[giver] = result
-            else:
-                arrived[giver], num_bytes = result
-                self.traffic.received[str(result[0].kind)] += num_bytes
+        for giver, given in found.items():
+            if isinstance(given, Received):
+                self.traffic.received[str(given.message.kind)] += given.num_bytes
+            arrived[giver] = given.message if isinstance(given, Received) else given
         return arrived
 
     def interrupt(self) -> None:
@@ -131,19 +128,15 @@ class HostTransport(ABC):
             self._inbox.put(Lost(SERVER, reason))
 
     def _try(
-        self,
-        giver: int,
-        iteration: int,
-        addresses: Mapping[int, Any],
-        tickets: Mapping[int, str],
-    ) -> tuple[Message, int] | Lost:
+        self, iteration: int, addresses: Mapping[int, Any], tickets: Mapping[int, str], giver: int
+    ) -> Received | Lost:
         begin = time.monotonic()
         try:
             address, ticket = addresses.get(giver), tickets.get(giver, "")
             frame = self._fetch(giver, iteration, address, ticket)
             if frame.iteration != iteration:
                 raise WireError(f"it gave what is of iteration {frame.iteration}")
-            return decode(frame), len(frame.body)
+            return Received(giver, decode(frame), len(frame.body))
         except (NothingThere, WireError) as error:
             return Lost(giver, one_line(error))
         finally:

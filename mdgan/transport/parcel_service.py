@@ -14,14 +14,7 @@ from mdgan.transport.frames import Frame, Most, WireError, next_frame
 from mdgan.transport.guard import MOST_CALLS, Access, Guard
 from mdgan.transport.links_pb2 import Order, Piece
 from mdgan.transport.parcels import NothingThere, Parcels
-from mdgan.transport.streams import (
-    CLOSE_SECONDS,
-    FETCH,
-    Threads,
-    listen,
-    options,
-    reason_of,
-)
+from mdgan.transport.streams import CLOSE_SECONDS, FETCH, Threads, listen, options, reason_of
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from mdgan.transport.base import (
     Joined,
     Lost,
     Received,
-    Refused,
     ServerEvent,
     Traffic,
     Visited,
@@ -179,13 +178,13 @@ class ServerTransport:
         if isinstance(answer, str):
             self.tell_refused(visitor, one_line(answer))
         elif visitor.purpose != "join" and (line := self._folded.line("answered", visitor)):
-            self._inbox.put((Visited(visitor, line), None, 0))
+            self._inbox.put((Visited(line, False, visitor), None, 0))
         return answer
 
     def tell_refused(self, visitor: Visitor, reason: str) -> None:
         """Tells the server of a caller that was not let in, of one that comes often less often."""
         if line := self._folded.line(reason, visitor[1:]):
-            self._inbox.put((Refused(line, visitor), None, 0))
+            self._inbox.put((Visited(line, True, visitor), None, 0))
 
     def let_in(
         self,

@@ -74,7 +74,7 @@ def test_a_failed_join_gives_its_rank_back() -> None:
 
 def test_another_dataset_file_is_named() -> None:
     peers = make_peers()
-    peers.admission._identity |= {"dataset": "shapes", "dataset_sha256": "0"}  # type: ignore[operator]  # a Mapping, here a dict
+    peers.admission.identity |= {"dataset": "shapes", "dataset_sha256": "0"}  # type: ignore[operator]  # a Mapping, here a dict
     said = refused(peers.admission.admit(hello(2, dataset="shapes", dataset_sha256="1")))
     assert said.startswith("rank 2 has another shapes.py than rank 0; copy rank 0's shapes.py to")
 

@@ -28,7 +28,7 @@ UNASKED: Mapping[str, dict[str, Any]] = {
     Kind.CHECKPOINTED: {"files": {str(RANK): {}}, "reason": ""},
     Kind.REAL: {"reason": ""},
     Kind.LEAVE: {},
-    Kind.STOP: {"reason": "", "shut_out": True},
+    Kind.STOP: {"reason": "", "shut_out": True, "said": ""},
     "BATCHES": {"judge": {str(RANK): 0}, "train": {str(RANK): 0}},
     "BEHIND": {},
     "MODELS": {"clients": [RANK]},

@@ -22,7 +22,7 @@ from mdgan.credentials.permit import HOST_NAME, SERVER_NAME
 from mdgan.credentials.revocations import Revocations
 from mdgan.engine.message_sizes import MessageSizes, from_host
 from mdgan.messages import Kind, Message
-from mdgan.transport.base import Joined, Lost, Received, Refused
+from mdgan.transport.base import Joined, Lost, Received, Visited
 from mdgan.transport.links_pb2 import Nothing, Order, Welcome
 from mdgan.transport.streams import ASK, CLOCK, FETCH, TAKE_PART, WATCH, open_channel
 from tests.processes import REPOSITORY
@@ -123,8 +123,9 @@ def test_a_caller_asks_so_often_and_its_refusals_are_few_lines(folder: Path) -> 
     assert grpc.StatusCode.RESOURCE_EXHAUSTED in codes
     lines = []
     while (event := network.server.receive(SOON)) is not None:
-        assert isinstance(event, Refused)
-        lines.append(event.reason)
+        assert isinstance(event, Visited)
+        assert event.is_refused
+        lines.append(event.told)
     assert 1 <= len(lines) <= 9, "the 1st, 2nd, 4th, 8th, … of 400"
     assert lines[0].startswith("certificate ")
     assert " at 127.0.0.1: its Clock calls come too often" in lines[0]

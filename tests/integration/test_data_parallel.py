@@ -9,7 +9,7 @@ import pytest
 
 import mdgan
 from mdgan.families.data_parallel import direct_host
-from mdgan.transport.collective import Collective
+from mdgan.families.data_parallel.collective import Collective
 from tests import namespaces
 from tests.processes import (
     MDGAN,

@@ -137,6 +137,19 @@ def test_a_package_that_cannot_be_imported_is_named_in_one_line(site: Path) -> N
     assert mdgan(site, "--help").errors == ""
 
 
+def test_two_packages_with_one_family_name_are_both_named_in_one_line(site: Path) -> None:
+    about = site / "other_toy-0.3.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: other-toy\nVersion: 0.3\n")
+    (about / "entry_points.txt").write_text("[mdgan.families]\ntoy = other_toy:TOY\n")
+    refused = mdgan(site, "train", "--algorithm", "toy", *FEW, "--out", "no")
+    assert refused.status == 2, refused
+    assert refused.errors.count("\n") == 1, refused
+    why = "toy: the packages mdgan-toy 1.2 and other-toy 0.3 both bring one; uninstall one of them"
+    assert why in refused.errors
+    assert mdgan(site, "train", *FEW, "--out", "run").status == 0  # others can be used
+
+
 def test_what_is_no_architecture_is_named_in_one_line(site: Path) -> None:
     about = site / "mdgan_toy-1.2.dist-info" / "entry_points.txt"
     about.write_text("[mdgan.architectures]\ntiny = mdgan_toy.more:tiny\n")

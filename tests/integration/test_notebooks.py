@@ -162,3 +162,21 @@ def test_a_run_in_the_background(here: Path) -> None:
     failed = mdgan.start(dataset="digts", **SETTINGS)
     with pytest.raises(mdgan.BadInput, match="did you mean 'digits'"):
         failed.wait()
+    assert repr(failed) == "<a run that could not begin>"
+
+
+@pytest.mark.parametrize("has_folder", [False, True])
+def test_a_run_that_is_stopped_before_its_first_iteration(
+    here: Path, port: int, has_folder: bool
+) -> None:
+    training = mdgan.start(out="run", ranks="0", master_port=port, **SETTINGS)  # waits for others
+    if has_folder:
+        wait_until(lambda: Path("run/generation-1.json").exists(), "the run's folder")
+    run = training.stop()
+    assert (run.state, run.has_begun, run.iteration) == ("stopped", has_folder, 0)
+    assert len(run.losses) == len(run.scores) == 0
+    assert repr(training) == "<run: stopped before its first logged iteration>"
+    assert "run: stopped at iteration 0" in run._repr_html_()
+    if not has_folder:
+        with pytest.raises(mdgan.BadInput, match="run: has not begun; train it anew"):
+            run.resume()

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from mdgan.cli import main
-from tests.processes import run
+from tests.processes import MDGAN, finish, run, start_anew
 from tests.unit.dataset_formats import write_image_folder
 
 UNITS = {"ms": 1e-3, "s": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
@@ -111,6 +112,24 @@ def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
     return captured.err
 
 
+@pytest.mark.parametrize(
+    ("flags", "size"),
+    [([], "3.07 kB"), (["--machines", "each"], "197 kB"), (["--set", "image_size=16"], "12.3 kB")],
+    ids=["8", "64", "16"],
+)
+def test_pictures_have_the_size_that_training_gives_them(
+    tmp_path: Path, flags: list[str], size: str
+) -> None:
+    (tmp_path / "photos").mkdir()
+    for number in range(3):
+        Image.new("L", (8, 8)).save(tmp_path / "photos" / f"{number}.png")
+    named = ["--dataset", "folder", "--data-dir", "photos", "--batch-size", "2"]
+    planned = run("plan", *named, "--world-size", "2", *flags, cwd=tmp_path)
+    assert planned.status == 0, planned
+    assert f"Table III: {size}, 2bdN" in planned.output
+    assert ("are trained on as 8×8" in planned.errors) == (not flags)
+
+
 def test_swaps_are_foretold_from_data_that_are_here(tmp_path: Path) -> None:
     """As the run would swap where the user names no rhythm: 1,438 samples, 3 workers, b = 60."""
     flags = ["--world-size", "4", "--batch-size", "60", "--workers-per-host", "1"]
@@ -119,13 +138,13 @@ def test_swaps_are_foretold_from_data_that_are_here(tmp_path: Path) -> None:
     assert re.search(r"every +8 +iterations, part of the time above", result.output), result
 
 
-def test_pictures_are_planned_at_the_size_at_which_they_are_trained(tmp_path: Path) -> None:
-    write_image_folder(tmp_path / "pictures", ["a"], 12, size=8)
+def test_pictures_of_many_classes_are_planned_by_a_process_of_its_own(tmp_path: Path) -> None:
+    """What looks at them must leave no pool of threads: the processes that play could not begin."""
+    write_image_folder(tmp_path / "pictures", "abcdefghij", 40, size=8)
     flags = ["--dataset", "folder", "--data-dir", "pictures", "--world-size", "3"]
-    result = run("plan", *flags, cwd=tmp_path)
-    assert result.status == 0, result
-    assert "pictures are trained on as 8×8" in result.errors
-    assert figures(result.output)["a discriminator"] < 100e3, "that of 64×64 has 33 MB"
+    planned = finish(start_anew([*MDGAN, "plan", *flags], tmp_path))
+    assert planned.status == 0, planned
+    assert figures(planned.output)["a discriminator"] < 100e3, "that of 64×64 has 33 MB"
 
 
 @pytest.mark.slow

@@ -131,26 +131,24 @@ def test_a_network_of_workers_samples_is_not_taken_from_the_cache(tmp_path: Path
 
 
 @pytest.mark.parametrize("others", [0, 60])
-def test_with_too_few_held_out_samples_there_is_one_line_and_no_network(
+def test_with_too_few_held_out_samples_the_network_has_learnt_nothing(
     tmp_path: Path, others: int
 ) -> None:
-    says = (
-        "--extractor classifier: with --dp-noise 2 it learns from held-out samples alone, at least "
-        f"130, and there are {others} here; give more with --held-out DIR, or another network with "
-        "--extractor FILE"
-    )
-    result = trained(tmp_path, *UNITS["sample"], "--dp-disclose", "features", others=others)
-    assert result.errors.count("scores are left out") == 1
-    assert f"scores are left out: {says}" in result.errors
-    assert not {"extractor.safetensors", "real.safetensors"} & {
-        path.name for path in (tmp_path / "run").iterdir()
-    }
-    assert not cached(tmp_path)
-    refused = run_here("evaluate", "run", cwd=tmp_path)
-    assert (refused.status, refused.errors) == (2, f"mdgan: {says}\n")
+    trained(tmp_path, *UNITS["sample"], "--dp-disclose", "features", others=others)
+    kept, _ = read_tensors(tmp_path / "run" / "extractor.safetensors")
+    assert not kept
+    (scored,) = read_events(tmp_path / "run", "scores")
+    assert (scored["n_real"], scored["n_held_out"]) == (400, others)
+    assert answered(tmp_path, "evaluate")["scores"] == scored["scores"]
     if others:
         audit = answered(tmp_path, "audit", "--steps", "0")
-        assert [attack["space"] for attack in audit["generator"]] == ["pixels"]
+        assert audit["extractor"] == "network of random weights"
         assert audit["generator"][0]["membership"]["others"] == others
-        assert audit["left_out"]["generator, by features"] == says
     assert not cached(tmp_path)
+
+
+def test_where_nobody_tells_and_nothing_is_held_out_one_line_says_so(tmp_path: Path) -> None:
+    result = trained(tmp_path, *UNITS["sample"], others=0)
+    assert result.errors.count("scores are left out") == 1
+    assert "workers tell nothing of their samples, and the server holds none" in result.errors
+    assert read_events(tmp_path / "run", "scores") == []

@@ -22,7 +22,7 @@ FLOORS = [
     {"families"},
     {"launch", "report"},
     {"inspect", "plan"},
-    {"comparison", "chaos", "audit"},
+    {"comparison", "chaos", "audit", "release"},
     {"cli", "interface"},
 ]
 """From the lowest to the highest; a room imports rooms of its own floor or below."""

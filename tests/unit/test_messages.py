@@ -12,7 +12,7 @@ quick = settings(deadline=None, max_examples=60)
 def test_a_stop_says_why() -> None:
     message = messages.stop(40, "the user asked")
     assert (message.kind, message.iteration) == (Kind.STOP, 40)
-    assert message.fields == {"reason": "the user asked", "shut_out": False}
+    assert message.fields == {"reason": "the user asked", "shut_out": False, "said": ""}
     assert messages.stop(40, "a liar", shut_out=True).fields["shut_out"]
 
 
@@ -86,6 +86,6 @@ def test_the_names_of_the_kinds_are_part_of_the_wire_format() -> None:
         *("HELLO", "WELCOME", "LAIDOUT"),
         *("READY", "COPY", "STATE", "ADOPT", "LEAVE", "STOP", "SPANS", "SPENT"),
         *("KEYS", "SURVIVORS", "UNMASK"),
-        *("ASKCOUNTS", "COUNTS", "LEARNT"),
+        *("ASKCOUNTS", "COUNTS", "LEARNT", "ATTEST"),
         *("CHECKPOINT", "CHECKPOINTED", "EXTRACTOR", "REAL", "GENERATOR", "SCORES"),
     }

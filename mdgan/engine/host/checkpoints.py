@@ -27,7 +27,7 @@ class HostCheckpoints:
         self._folder = folder
         self._tracer = tracer
         self._writer = BackgroundWriter()
-        self._checkpoints: Checkpoints | None = None
+        self._checkpoints: Checkpoints  # since `attend`
 
     def attend(self, welcome: Mapping[str, Any]) -> Path:
         """A server has let this host in; returns the run's folder on this machine."""
@@ -44,7 +44,6 @@ class HostCheckpoints:
             send(messages.state(order.iteration, states, "checkpoint"))
             return
         checkpoints = self._checkpoints
-        assert checkpoints is not None, "attend() comes first"
 
         def write() -> None:
             self._tracer.reach("write", order.iteration)
@@ -64,7 +63,6 @@ class HostCheckpoints:
 
     def restore(self, newest: Mapping[str, Any], workers: Mapping[int, Learner]) -> list[int]:
         """Loads the workers whose files of the newest checkpoint are here; returns their ranks."""
-        assert self._checkpoints is not None, "attend() comes first"
         loaded = []
         for rank, worker in workers.items():
             record = newest["files"].get(str(rank))

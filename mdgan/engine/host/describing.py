@@ -7,6 +7,7 @@ nothing, the server learns in words that name no file; the host's own log has th
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -27,31 +28,23 @@ _MOST_NETWORKS = 2
 _SEE_LOG = "its own log says why"
 
 
+@dataclass
 class Describer:
     """Adds up the statistics of all shards of one host, in steps short enough to fit into waiting.
 
-    Args:
+    Attributes:
         own_file: this machine's extractor file; None if it agreed to the data set's classifier.
         server_is_here: whether the server runs on this machine, for the same user. It could read
             the data itself, so that sums over any number of samples tell it nothing.
     """
 
-    def __init__(
-        self,
-        shards: Mapping[int, Shard],
-        own_file: Path | None,
-        device: torch.device,
-        why_not: str = "",
-        *,
-        server_is_here: bool = False,
-    ) -> None:
-        self._why_not = why_not
-        self._shards = shards
-        self._own_file = own_file
-        self._device = device
-        self._server_is_here = server_is_here
-        self._networks: set[str] = set()
-        self._steps: Iterator[dict[str, Tensor] | None] | None = None
+    shards: Mapping[int, Shard]
+    own_file: Path | None
+    device: torch.device
+    why_not: str = ""
+    server_is_here: bool = False
+    _networks: set[str] = field(default_factory=set, init=False)
+    _steps: Iterator[dict[str, Tensor] | None] | None = field(default=None, init=False)
 
     @property
     def busy(self) -> bool:
@@ -69,7 +62,7 @@ class Describer:
         try:
             sums = next(self._steps)
         except BadInput as error:
-            if str(error) != self._why_not:  # that is what the user asked for
+            if str(error) != self.why_not:  # that is what the user asked for
                 _log.warning("warning: the server is told nothing of the data here: %s", error)
             sums, reason = {}, str(error) if isinstance(error, Withheld) else _SEE_LOG
         if sums is None:
@@ -78,16 +71,16 @@ class Describer:
         return messages.real(iteration, sums, reason)
 
     def _work(self, message: Message) -> Iterator[dict[str, Tensor] | None]:
-        if self._why_not:
-            raise Withheld(self._why_not)
-        extractor = unpack(message.fields, message.tensors, self._own_file).to(self._device)
+        if self.why_not:
+            raise Withheld(self.why_not)
+        extractor = unpack(message.fields, message.tensors, self.own_file).to(self.device)
         self._networks.add(extractor.sha256)
         if len(self._networks) > _MOST_NETWORKS:
             self._networks.remove(extractor.sha256)
             raise Withheld(f"it has described its data by {_MOST_NETWORKS} other networks already")
-        for so_far in added_up(self._shards, extractor):
+        for so_far in added_up(self.shards.values(), extractor):
             total = so_far
             yield None
-        if not self._server_is_here:
+        if not self.server_is_here:
             check_enough(total, extractor)
         yield total.tensors()

@@ -16,7 +16,7 @@ from mdgan.engine.host_keys import NotMasked, run_digest
 from mdgan.engine.parts import HostPart
 from mdgan.errors import BadInput, Interrupted, one_line
 from mdgan.messages import Kind, Message
-from mdgan.samples.pictures.kind import PICTURES
+from mdgan.privacy.attestation import Statement
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Asked, Lost, Received
 from mdgan.transport.host_end import HostTransport
@@ -56,7 +56,7 @@ class Host:
         describer: Describer,
         checkpoints: HostCheckpoints,
         reports: HostReports,
-        encoding: HostEncoding | None = None,
+        encoding: HostEncoding,
     ) -> None:
         self._part = part
         self._path = part.path
@@ -67,7 +67,7 @@ class Host:
         self._describer = describer
         self._checkpoints = checkpoints
         self._reports = reports
-        self._encoding = encoding or HostEncoding(PICTURES, dict)  # nothing must be learnt
+        self._encoding = encoding
         self._tracer = reports.tracer
         self._teller = reports.teller
         self._has_trained = False
@@ -149,7 +149,8 @@ class Host:
             self._teller.joined(welcome)
         while (message := self._next_message(transport)).kind != Kind.STOP:
             self._obey(message, transport)
-        self._stop(message, transport)
+        known = Statement(str(welcome.get("run_id", "")), self._hello["identity"], 0)
+        self._stop(message, transport, known)
 
     def _obey(self, message: Message, transport: HostTransport) -> None:
         """Does what the server says."""
@@ -216,8 +217,9 @@ class Host:
         transport.send(messages.leave(iteration))
         raise Interrupted
 
-    def _stop(self, message: Message, transport: HostTransport) -> None:
+    def _stop(self, message: Message, transport: HostTransport, known: Statement) -> None:
         self._tell_spans(transport, at_end=True)
+        self._reports.attest(transport, message, known, list(self._learners))
         if message.fields["shut_out"]:
             raise HostFailed(one_line(message.fields["reason"]))
         if message.fields["reason"]:

@@ -1,13 +1,22 @@
 """What a host tells while it works: the server what it does when, and the user how far it is."""
 
+import logging
 from dataclasses import dataclass
 
+from msgspec import to_builtins
+
 from mdgan import messages
+from mdgan.credentials.identity import OwnIdentity
+from mdgan.credentials.permit import permit_of
 from mdgan.data.fetching import Fetcher
+from mdgan.messages import Message
 from mdgan.observe.teller import Teller
 from mdgan.observe.tracer import Tracer, memory_bytes
+from mdgan.privacy.attestation import Statement, attest
 from mdgan.privacy.spending import Spending
 from mdgan.transport.host_end import HostTransport
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -18,6 +27,7 @@ class HostReports:
     fetcher: Fetcher
     spending: Spending
     teller: Teller | None = None
+    own_identity: OwnIdentity | None = None
 
     def send(self, transport: HostTransport, part_bytes: int, *, at_end: bool = False) -> None:
         """Tells the server what the host did since the last time, has moved, holds and has spent.
@@ -33,6 +43,21 @@ class HostReports:
         profile = self.tracer.profile(at_end=at_end)
         spent = self.spending.told(exactly=at_end)
         transport.send(messages.spans(iteration, *told, fetching, profile, spent))
+
+    def attest(
+        self, transport: HostTransport, stop: Message, known: Statement, workers: list[int]
+    ) -> None:
+        """Signs what the server says of the run, or tells it and the user why not."""
+        said = stop.fields.get("said")
+        if self.own_identity is None or not said:
+            return
+        own, account = self.own_identity(), self.spending.account(exactly=True)
+        if permit_of(own.certificate).refusal("worker", workers):
+            return  # the server's own certificate, of which its signature says enough
+        answer = attest(own, str(said), known, workers, account)
+        if answer.refusal:
+            _log.warning("this host does not sign what is said of the run: %s", answer.refusal)
+        transport.send(messages.attest(stop.iteration, to_builtins(answer, str_keys=True)))
 
     def close(self) -> None:
         """The host ends in order."""

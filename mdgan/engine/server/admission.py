@@ -4,6 +4,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
 from itertools import chain
 from math import ceil
 from typing import Any, NamedTuple
@@ -41,17 +42,16 @@ class _GivenUp(NamedTuple):
     until: float = 0.0
 
 
+@dataclass
 class Admission:
     """Lets hosts in. Only `admit` is called by the transport's threads, the rest by `Peers`.
 
-    Args:
+    Attributes:
         identity: what must be equal on every rank: version, dataset file, shared settings.
         welcome: what every newcomer is told besides: the server's generation, the run's name.
         return_seconds: how long the rank of a lost worker is kept for the host that had it.
         checkpoint: what a newcomer needs to find its workers' files; None in a new run.
         trusts: which certificates sign the keys of hosts; None without certificates.
-
-    Attributes:
         iteration: the one that the server works on, or the last that is done.
         run: stands for the run and this server of it; see `run_digest`.
         owners: the hosts that have ranks, or had them last, also before this server.
@@ -59,36 +59,28 @@ class Admission:
         most_classes: of which a host may say how many samples it holds.
     """
 
-    def __init__(
-        self,
-        expected: Iterable[int],
-        identity: Mapping[str, Any],
-        welcome: Mapping[str, Any],
-        return_seconds: float,
-        iteration: int = 0,
-        most_ranks: int = MOST_RANKS,
-        checkpoint: Mapping[str, Any] | None = None,
-        trusts: Identity | None = None,
-    ) -> None:
-        self.iteration = iteration
-        self.run = run_digest(welcome, identity)
-        self.trusts = trusts
-        self.most_classes = MOST_CLASSES
+    workers: InitVar[Iterable[int]]
+    identity: Mapping[str, Any]
+    welcome: Mapping[str, Any]
+    return_seconds: float
+    iteration: int = 0
+    most_ranks: int = MOST_RANKS
+    checkpoint: Mapping[str, Any] | None = None
+    trusts: Identity | None = None
+    owners: dict[int, Owner] = field(default_factory=dict)
+    on_their_way: Collection[int] = ()
+    most_classes: int = MOST_CLASSES
+
+    def __post_init__(self, workers: Iterable[int]) -> None:
+        self.run = run_digest(self.welcome, self.identity)
+        self.expected = frozenset(workers)
         self.shut_out: set[int] = set()
-        self.expected = frozenset(expected)
         self.has_begun = False
-        self._identity = identity
-        self._welcome = welcome
-        self._return_seconds = return_seconds
-        self._most_ranks = most_ranks
-        self._checkpoint = checkpoint
         self._waits_for: Callable[[int], bool] = lambda _rank: False
         self._has_successor = False
         self._linked: dict[int, list[int]] = {}  # host → its workers, while it has a link
         self._carried: dict[int, list[int]] = {}  # the same, and of hosts that were here before
         self._present: set[int] = set()  # the hosts that take part
-        self.owners: dict[int, Owner] = {}
-        self.on_their_way: Collection[int] = ()
         self._lost_at: dict[int, float] = {}
         self._promised: dict[int, _Promise] = {}  # by rank; the last is the newest
         self._given_up: dict[int | str, _GivenUp] = {}  # by rank, and by certificate
@@ -106,7 +98,7 @@ class Admission:
         """
         purpose = hello.get("purpose")
         if purpose == "watch":
-            return dict(self._welcome)
+            return dict(self.welcome)
         if purpose == "join":
             return self._admit_host(hello)
         if purpose != "ask":
@@ -117,11 +109,11 @@ class Admission:
             with self._lock:
                 if self._promised.get(given_back, _OVER).caller == (certificate or address):
                     self._promised.pop(given_back, None)
-            return self._welcome
+            return self.welcome
         promised = self._promise_rank(certificate, address, named)
         if isinstance(promised, str):
             return promised
-        return {**self._welcome, "identity": dict(self._identity), "rank": promised}
+        return {**self.welcome, "identity": dict(self.identity), "rank": promised}
 
     def _promise_rank(self, certificate: str, address: str, named: Sequence[int]) -> int | str:
         """A rank for a worker that comes later, which no worker has or may return to; or why none.
@@ -139,7 +131,7 @@ class Admission:
             if not self.has_begun and not named:
                 certified = {rank for rank, each in self.owners.items() if each.certificate}
                 taken |= certified.difference(had).union(self.on_their_way)
-            kept = {rank for rank, at in self._lost_at.items() if now - at < self._return_seconds}
+            kept = {rank for rank, at in self._lost_at.items() if now - at < self.return_seconds}
             kept -= set(had if certificate else ())
             awaited = [rank for rank in sorted(self._lost_at) if self._waits_for(rank)]
             taken |= kept.difference(awaited)
@@ -147,15 +139,15 @@ class Admission:
             own = [n for n, other in promised.items() if other == caller and n not in taken]
             if address and not certificate and len(own) >= _MOST_PROMISES:
                 return Later(f"{len(own)} ranks are promised to {caller}; let them join first")
-            ranks = named or chain(awaited, had, range(1, self._most_ranks + 1))
-            free = (rank for rank in ranks if rank <= self._most_ranks and rank not in taken)
+            ranks = named or chain(awaited, had, range(1, self.most_ranks + 1))
+            free = (rank for rank in ranks if rank <= self.most_ranks and rank not in taken)
             rank = next((rank for rank in free if rank not in (own if named else promised)), None)
             if certificate and own and (rank is None or not named):
                 rank = own[0]
             if rank is None and named:
                 return "every rank that its certificate names is taken; wait, or issue another"
             if rank is None:
-                return f"all of the {self._most_ranks} ranks are taken; {_ALLOW_MORE}"
+                return f"all of the {self.most_ranks} ranks are taken; {_ALLOW_MORE}"
             self._promised.pop(rank, None)
             self._promised[rank] = _Promise(caller, now + _PROMISE_SECONDS)
         return rank
@@ -177,7 +169,7 @@ class Admission:
                 f"rank {hello.workers[0]} tells of {most} classes, the run has at most "
                 f"{self.most_classes}; say NUM_CLASSES in the dataset file, the same everywhere"
             )
-        if hello.generation > self._welcome["generation"]:
+        if hello.generation > self.welcome["generation"]:
             self._has_successor = True
             return f"a server of generation {hello.generation} has taken over"
         with self._lock:
@@ -192,12 +184,12 @@ class Admission:
             self._promised.update(dict.fromkeys(kept, _OVER))
             self._samples.update(hello.num_samples)
             self._classes.update(hello.class_counts)
-            standing = {"iteration": self.iteration, "checkpoint": self._checkpoint}
-        return {**self._welcome, **standing}
+            standing = {"iteration": self.iteration, "checkpoint": self.checkpoint}
+        return {**self.welcome, **standing}
 
     def _why_another_run(self, hello: HostHello) -> str:
         """What differs between a host and this server; empty if nothing does."""
-        for name, ours in self._identity.items():
+        for name, ours in self.identity.items():
             theirs = hello.identity.get(name)
             if theirs == ours:
                 continue
@@ -208,7 +200,7 @@ class Admission:
                     "install the same version on every machine"
                 )
             if name == "dataset_sha256":
-                file = f"{self._identity.get('dataset')}.py"
+                file = f"{self.identity.get('dataset')}.py"
                 return (
                     f"rank {hello.workers[0]} has another {file} than rank 0; copy rank 0's {file} "
                     "to this machine (its --datasets-dir, by default datasets)"
@@ -227,13 +219,13 @@ class Admission:
         taken = self._taken()
         # A run that has begun takes new ranks. It may have begun here, under the last server of the
         # host, or before the checkpoint that this server goes on from.
-        welcome = self.has_begun or hello.generation > 0 or self._checkpoint is not None
+        welcome = self.has_begun or hello.generation > 0 or self.checkpoint is not None
         for worker in hello.workers:
             expected = welcome or worker in self.expected or worker in self._promised
             if worker < 1 or not expected:
                 return f"rank {worker} is outside 1..{max(self.expected, default=0)}"
-            if worker > self._most_ranks:
-                return f"rank {worker} is outside 1..{self._most_ranks}; {_ALLOW_MORE}"
+            if worker > self.most_ranks:
+                return f"rank {worker} is outside 1..{self.most_ranks}; {_ALLOW_MORE}"
             if worker in self.shut_out and not (
                 is_the_same and not self.shut_out.issuperset(hello.workers)
             ):
@@ -257,7 +249,7 @@ class Admission:
         # While no host is left, training waits for any.
         if is_free or not self._present or known is None or owner.is_same(known):
             return 0.0
-        return self._lost_at[worker] + self._return_seconds - time.monotonic()
+        return self._lost_at[worker] + self.return_seconds - time.monotonic()
 
     def _away_seconds(self, hello: HostHello) -> float:
         """How long a host stays away that did not answer; 0 while training waits for its ranks."""
@@ -335,9 +327,9 @@ class Admission:
         """Training begins, some workers of before being lost; from here on any host may join."""
         with self._lock:
             self.has_begun = True
-            if self._checkpoint is not None:
+            if self.checkpoint is not None:
                 self._lost_at.update(dict.fromkeys(missing, time.monotonic()))
-            self._checkpoint = None
+            self.checkpoint = None
 
     @contextlib.contextmanager
     def awaiting(
@@ -350,11 +342,11 @@ class Admission:
             waits_for: whether training could go on with a rank. Newcomers get such ranks first, and
                 none is kept for the worker that is lost.
         """
-        self._checkpoint, self._waits_for = checkpoint, waits_for
+        self.checkpoint, self._waits_for = checkpoint, waits_for
         try:
             yield
         finally:
-            self._checkpoint, self._waits_for = None, lambda _rank: False
+            self.checkpoint, self._waits_for = None, lambda _rank: False
 
     def carried(self, host: int) -> Collection[int]:
         """The ranks that a host has, shut out or not, or had when it was here last."""

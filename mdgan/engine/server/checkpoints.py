@@ -3,7 +3,7 @@
 import queue
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from msgspec import structs
@@ -45,31 +45,25 @@ class _Open:
     since: float = field(default_factory=time.monotonic)
 
 
+@dataclass
 class ServerCheckpoints:
     """The server's side of checkpoints.
 
     Hosts were last asked for that of the iteration `ordered`. The config, all settings as JSON
-    values, is for the manifest.
+    values, is for the manifest; see `KeptStates` for the last two.
     """
 
-    def __init__(
-        self,
-        store: Checkpoints,
-        settings: RunSettings,
-        config: Mapping[str, Any],
-        fence: Fence,
-        peers: Peers,
-        committed: Manifest | None = None,
-        *,
-        believes_first: bool = True,
-    ) -> None:
-        self.kept = KeptStates(store, peers, committed, believes_first=believes_first)
+    store: Checkpoints
+    settings: RunSettings
+    config: Mapping[str, Any]
+    fence: Fence
+    peers: Peers
+    committed: InitVar[Manifest | None] = None
+    believes_first: InitVar[bool] = True
+
+    def __post_init__(self, committed: Manifest | None, believes_first: bool) -> None:
+        self.kept = KeptStates(self.store, self.peers, committed, believes_first)
         self.ordered = None if committed is None else committed.iteration
-        self._store = store
-        self._settings = settings
-        self._config = config
-        self.fence = fence
-        self._peers = peers
         self._writer = BackgroundWriter()
         self._problems: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         self._open: _Open | None = None
@@ -77,7 +71,7 @@ class ServerCheckpoints:
 
     def due(self, before: int, iteration: int, *, ends: bool = False) -> bool:
         """Whether there is to be one after an iteration; it was asked last of the one `before`."""
-        settings = self._settings
+        settings = self.settings
         if not settings.checkpoints.checkpoint_interval:
             return False
         passes = passed(settings.checkpoints.checkpoint_interval, before, iteration)
@@ -97,13 +91,13 @@ class ServerCheckpoints:
         counting = self._counting(iteration)
         if counting is None:
             return
-        opened = self._begin(iteration, progress, state, self._peers.free())
+        opened = self._begin(iteration, progress, state, self.peers.free())
         self.ordered = iteration
-        to_server = self._settings.checkpoints.checkpoint_to_server
+        to_server = self.settings.checkpoints.checkpoint_to_server
         order = messages.checkpoint(iteration, counting, to_server=to_server)
         self._to_report = dict.fromkeys(opened.asked, iteration)
         for host in opened.asked:
-            self._peers.transport.send(host, order)
+            self.peers.transport.send(host, order)
         self._commit_if_complete()
 
     def save_alone(
@@ -114,7 +108,7 @@ class ServerCheckpoints:
         No worker trains meanwhile, so the server waits until the one before is written.
         """
         self._close_open()
-        if not self._settings.checkpoints.checkpoint_interval or self._counting(iteration) is None:
+        if not self.settings.checkpoints.checkpoint_interval or self._counting(iteration) is None:
             return
         self._writer.drain(_DRAIN_SECONDS)
         self._begin(iteration, progress, state, {}).borrows = True
@@ -129,22 +123,17 @@ class ServerCheckpoints:
             iteration=iteration,
             generation=self.fence.generation,
             progress=dict(progress),
-            seconds=self._peers.observer.seconds(),
+            seconds=self.peers.observer.seconds(),
             workers=(),
             files={},
             elsewhere=(),
-            settings=self._config,
+            settings=self.config,
             version=__version__,
-            shut_out=tuple(sorted(self._peers.admission.shut_out)),
-            owners={str(n): owner[1:] for n, owner in [*self._peers.admission.owners.items()]},
+            shut_out=tuple(sorted(self.peers.admission.shut_out)),
+            owners={str(n): owner[1:] for n, owner in [*self.peers.admission.owners.items()]},
         )
-        self._open = _Open(
-            manifest,
-            {**self.kept.left(), SERVER: state},
-            self.kept.owners(waiting),
-            asked,
-            waiting,
-        )
+        states, owners = {**self.kept.left(), SERVER: state}, self.kept.owners(waiting)
+        self._open = _Open(manifest, states, owners, asked, waiting)
         return self._open
 
     def note(self, host: int, message: Message) -> None:
@@ -177,7 +166,7 @@ class ServerCheckpoints:
         """
         states, opened = messages.by_worker(message), self._open
         if message.fields["purpose"] == "leave":
-            carried = states.keys() & self._peers.hosts().get(host, [])
+            carried = states.keys() & self.peers.hosts().get(host, [])
             self.kept.leave({worker: states[worker] for worker in carried})
         elif opened is not None and message.iteration == opened.manifest.iteration:
             reported = states.keys() & opened.asked.get(host, ())
@@ -188,17 +177,12 @@ class ServerCheckpoints:
     def on_lost(self) -> None:
         """Hosts are gone: a checkpoint does not wait for their workers any more."""
         if self._open is not None:
-            self._open.waiting.intersection_update(self._peers.workers())
+            self._open.waiting.intersection_update(self.peers.workers())
             self._commit_if_complete()
 
     def newest(self) -> dict[str, Any] | None:
         """`Manifest.whereabouts` of the newest checkpoint, if there is one."""
         return None if self.kept.newest is None else self.kept.newest.whereabouts()
-
-    @property
-    def last(self) -> int | None:
-        """The iteration of the newest checkpoint that is written; None if there is none."""
-        return None if self.kept.newest is None else self.kept.newest.iteration
 
     def complete(self) -> bool:
         """Whether every worker has reported."""
@@ -209,14 +193,14 @@ class ServerCheckpoints:
         opened = self._open
         if opened is None or time.monotonic() - opened.since > _STRAGGLE_SECONDS:
             return False
-        return not opened.waiting.isdisjoint(workers_of(self._peers.free()))
+        return not opened.waiting.isdisjoint(workers_of(self.peers.free()))
 
     def poll(self) -> None:
         """Tells the user what went wrong in the background."""
         while not self._problems.empty():
             iteration, problem = self._problems.get()
-            self._peers.observer.note(f"warning: {problem}; training goes on")
-            self._peers.observer.event("unsaved", iteration, reason=problem)
+            self.peers.observer.note(f"warning: {problem}; training goes on")
+            self.peers.observer.event("unsaved", iteration, reason=problem)
 
     def close(self, timeout_seconds: float) -> None:
         """Commits what there is and waits until it is written.
@@ -243,7 +227,7 @@ class ServerCheckpoints:
         """The checkpoints that count so far; None if the run's folder cannot be read now."""
         try:
             self.fence.check()
-            return self._store.committed()
+            return self.store.committed()
         except OSError as error:
             self._could_not_write(iteration, error)
             return None
@@ -264,13 +248,13 @@ class ServerCheckpoints:
 
         def failed(error: OSError) -> None:
             self._could_not_write(opened.manifest.iteration, error)
-            self._store.discard(opened.manifest.iteration)
+            self.store.discard(opened.manifest.iteration)
 
         self._writer.submit_newest(lambda: self._commit(opened), failed)
 
     def _commit(self, opened: _Open) -> None:
         """Writes what is written here, and the manifest last; runs in the background."""
-        store, iteration, before = self._store, opened.manifest.iteration, self.kept.newest
+        store, iteration, before = self.store, opened.manifest.iteration, self.kept.newest
         try:
             self.fence.check()
         except Fenced:
@@ -282,7 +266,7 @@ class ServerCheckpoints:
             borrowed = {key: f for key, f in before.files.items() if again or key != SERVER}
         if not states:
             return
-        reach = self._peers.observer.tracer.reach
+        reach = self.peers.observer.tracer.reach
         reach("write", iteration)
         folder = store.make_folder_of(iteration)
         if before is not None:

@@ -244,7 +244,8 @@ class Collector:
     def _give_up_on(self, hosts: Iterable[int], patience_seconds: float) -> None:
         """Ends the links to hosts that have owed an answer for too long."""
         for host in hosts:
-            self._engine.give_up_on(host, patience_seconds)
+            self._peers.give_up_on(host, patience_seconds)
+        self._engine.handle_losses()
 
     # One answer after the other.
 

@@ -1,6 +1,7 @@
 """Has all hosts count before training, adds up, and tells every host that comes what was learnt."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,37 +20,29 @@ if TYPE_CHECKING:
     from mdgan.engine.server.engine import Engine
 
 
+@dataclass
 class ServerEncoding:
     """What the server knows of how values spread over all sites.
 
-    Args:
+    Attributes:
         run: keeps it.
         own: the data, where the server has them itself and there are no hosts.
         goes_on: whether the run goes on, so that it was learnt then.
         noisy: whether hosts add noise to what they count.
     """
 
-    def __init__(
-        self,
-        kind: SampleKind,
-        run: RunDirectory,
-        own: Iterable[Shard] = (),
-        *,
-        goes_on: bool = False,
-        noisy: bool = False,
-    ) -> None:
-        self._kind = kind
-        self._run = run
-        self._own = list(own)
-        self._goes_on = goes_on
-        self._noisy = noisy
-        self._told: set[int] = set()
-        self._learnt: Tensor | None = None
+    kind: SampleKind
+    run: RunDirectory
+    own: Collection[Shard] = ()
+    goes_on: bool = False
+    noisy: bool = False
+    _told: set[int] = field(default_factory=set, init=False)
+    _learnt: Tensor | None = field(default=None, init=False)
 
     @property
     def class_counts(self) -> Tensor | None:
         """How many samples of each class all sites hold, int64 [K], if that has been learnt."""
-        return self._kind.class_counts
+        return self.kind.class_counts
 
     def begin(self, engine: "Engine") -> None:
         """All workers of the start are there: learns, and tells hosts and the scorer.
@@ -57,18 +50,18 @@ class ServerEncoding:
         Raises:
             BadInput: no host has counted.
         """
-        if not self._kind.num_counts:
+        if not self.kind.num_counts:
             return
-        if self._goes_on:
-            counts = self._run.read_tensors(ENCODING_FILE)[0]["counts"]
-        elif self._own:
-            counts = torch.stack([shard.counts() for shard in self._own]).sum(0).double()
+        if self.goes_on:
+            counts = self.run.read_tensors(ENCODING_FILE)[0]["counts"]
+        elif self.own:
+            counts = torch.stack([shard.counts() for shard in self.own]).sum(0).double()
         else:
             counts = self._ask(engine)
-        self._kind.learn(counts)
+        self.kind.learn(counts)
         self._learnt = counts
-        if not self._goes_on:
-            self._run.write_tensors(ENCODING_FILE, {"counts": counts}, {})
+        if not self.goes_on:
+            self.run.write_tensors(ENCODING_FILE, {"counts": counts}, {})
         for host in engine.peers.hosts():
             self.tell(host, engine)
         engine.scoring.learnt(messages.learnt(0, counts))
@@ -87,7 +80,7 @@ class ServerEncoding:
         """Σ of the counts of all hosts that answer, float64."""
         iteration, path = engine.done + 1, engine.part.path
         hosts = engine.peers.taking_part()
-        number = self._kind.num_counts
+        number = self.kind.num_counts
         if path is not None and path.hides_answers:
             form = counts_form(number)
             groups = {worker: 0 for workers in hosts.values() for worker in workers}
@@ -98,7 +91,7 @@ class ServerEncoding:
             parts = [part.total.double() for part in sums]
         else:
             engine.ask(iteration, hosts, lambda _: Message(Kind.ASKCOUNTS, iteration))
-            read = partial(read_counts, num_counts=number, noisy=self._noisy)
+            read = partial(read_counts, num_counts=number, noisy=self.noisy)
             found = engine.collect(iteration, hosts, read=read).masked
             parts = [found[host] for host in sorted(found)]
         if not parts:

@@ -20,7 +20,7 @@ from mdgan.messages import Kind, Message
 from mdgan.observe.timelines import Timelines
 from mdgan.storage.state_file import Damaged
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import Asked, Joined, Lost, Received, Refused, ServerEvent, Visited
+from mdgan.transport.base import Asked, Joined, Lost, Received, ServerEvent, Visited
 
 NONSENSE = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
@@ -56,7 +56,7 @@ class Engine:
         checkpoints: ServerCheckpoints,
         scorer: ScorerLink,
         timeouts: Timeouts,
-        encoding: ServerEncoding | None = None,
+        encoding: ServerEncoding,
     ) -> None:
         self.done = peers.iteration
         self.stop_asked = self.all_failed = False
@@ -92,8 +92,7 @@ class Engine:
 
         What all sites have learnt before training comes first; see `SampleKind.class_counts`.
         """
-        learnt = None if self.encoding is None else self.encoding.class_counts
-        if learnt is not None:
+        if (learnt := self.encoding.class_counts) is not None:
             return [learnt.tolist()]
         return [own["classes"] for own in self.peers.holdings().values()]
 
@@ -142,21 +141,6 @@ class Engine:
         of_path = "" if path is None else path.lacking(self.peers, workers)
         return self.part.lacking(workers) or of_path
 
-    def shut_out(self, worker: int, reason: str) -> None:
-        """A worker may not take part any more; its host is told to stop if it carries no other."""
-        self.peers.shut_out(worker, reason)
-        self.handle_losses()
-
-    def drop(self, host: int, reason: str) -> None:
-        """Ends the link to a host; the server goes on with the others."""
-        self.peers.drop(host, reason)
-        self.handle_losses()
-
-    def give_up_on(self, host: int, waited_seconds: float) -> None:
-        """Ends the link to a host that has owed an answer for too long, which is a strike."""
-        self.peers.give_up_on(host, waited_seconds)
-        self.handle_losses()
-
     def poll(self) -> None:
         """Takes in what has come between two iterations, without waiting.
 
@@ -189,14 +173,13 @@ class Engine:
                 self.peers.blame(event.peer, event.reason)
             case Lost():
                 self.peers.cut_off(event.peer, event.reason)
-            case Refused():
+            case Visited():
                 if self.peers.admission.heard_of_successor():  # from a host; the folder knows
                     self._look_at_fence()
-                self.note(f"refused a host: {event.reason}")
-                about = f"refused: {event.reason}", self.peers.iteration, event.visitor
-                self.observer.visited(*about)
-            case Visited():
-                self.observer.visited(event.outcome, self.peers.iteration, event.visitor)
+                if event.is_refused:
+                    self.note(f"refused a host: {event.told}")
+                outcome = f"refused: {event.told}" if event.is_refused else event.told
+                self.observer.visited(outcome, self.peers.iteration, event.visitor)
             case Asked():
                 self._stop_when_done()
             case None:  # perhaps all hosts have gone to another server
@@ -211,8 +194,7 @@ class Engine:
             self.part.on_lost(self)
             self._checkpoints.on_lost()
             self.scoring.on_lost()
-            if self.encoding is not None:
-                self.encoding.on_lost(self)
+            self.encoding.on_lost(self)
             self._newcomers.on_lost()
             self._newcomers.serve()
 
@@ -229,8 +211,7 @@ class Engine:
     def _understand(self, host: int, message: Message) -> None:
         match message.kind:
             case Kind.READY:
-                if self.encoding is not None:
-                    self.encoding.tell(host, self)
+                self.encoding.tell(host, self)
                 self._newcomers.ready(host, message)
             case Kind.STATE if message.fields["purpose"] == "copy":
                 self._newcomers.pass_on(host, message)
@@ -244,6 +225,8 @@ class Engine:
                 self._timelines.note(host, message)
             case Kind.SPENT:
                 self._note_spent(host, message)
+            case Kind.ATTEST:
+                self.peers.attested(host, message)
             case Kind.LEAVE:
                 self.peers.leave(host)
             case kind if kind in self._of_part:
@@ -337,7 +320,8 @@ class Engine:
 
     def see_off(self, reason: str) -> None:
         """Tells every host to stop, takes in what they still send, and closes the transport."""
-        stop = messages.stop(self.done, reason)
+        said = self.peers.statement(self.done, self._trainer.shown)
+        stop = messages.stop(self.done, reason, said=said)
         hosts = self.peers.dismiss_all(stop)
         farewell = self._timeouts.farewell
         deadline = time.monotonic() + (min(farewell, _HURRY_SECONDS) if self._hurries else farewell)

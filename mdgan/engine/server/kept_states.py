@@ -1,6 +1,7 @@
 """The states of workers that the server keeps, and which host may have each of them."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple
 
 from torch import Tensor
@@ -20,6 +21,7 @@ class _Committed(NamedTuple):
     owners: dict[int, Owner]
 
 
+@dataclass
 class KeptStates:
     """Keeps what workers left when they went, and knows the newest checkpoint.
 
@@ -28,23 +30,18 @@ class KeptStates:
     takes the rank. When a run goes on from a checkpoint, all of its processes are new: until
     training begins, the first host that comes with a rank is believed.
 
-    Args:
+    Attributes:
         believes_first: whether such a host is believed. A server that takes over from one that died
             finds hosts that still hold their own states, so it believes none that lacks one.
     """
 
-    def __init__(
-        self,
-        store: Checkpoints,
-        peers: Peers,
-        committed: Manifest | None,
-        *,
-        believes_first: bool = True,
-    ) -> None:
-        self._store = store
-        self._peers = peers
-        self._believes_first = believes_first
-        self._left: dict[int, tuple[State, Owner | None]] = {}  # an owner, unless for any host
+    store: Checkpoints
+    peers: Peers
+    committed: InitVar[Manifest | None]
+    believes_first: bool
+    _left: dict[int, tuple[State, Owner | None]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self, committed: Manifest | None) -> None:
         # One value, since the background thread that writes checkpoints replaces it.
         self._committed = None if committed is None else _Committed(committed, {})
 
@@ -60,13 +57,13 @@ class KeptStates:
     def leave(self, states: Mapping[int, State]) -> None:
         """Keeps what workers that go have left."""
         for worker, state in states.items():
-            self._left[worker] = state, self._peers.owner(worker)
+            self._left[worker] = state, self.peers.owner(worker)
 
     def hold(self, workers: Iterable[int]) -> None:
         """Workers have states again: forgets what they left here when they went."""
         for worker in workers:
             self._left.pop(worker, None)
-            self._believe(worker, self._peers.owner(worker))
+            self._believe(worker, self.peers.owner(worker))
 
     def left(self) -> dict[str, State]:
         """By the worker's number, what is kept besides the checkpoint."""
@@ -75,7 +72,7 @@ class KeptStates:
     def owners(self, workers: Iterable[int]) -> dict[int, Owner]:
         """Where the states come from that these workers are about to send, and those `left`."""
         known = {worker: owner for worker, (_, owner) in self._left.items()}
-        known |= {worker: self._peers.owner(worker) for worker in workers}
+        known |= {worker: self.peers.owner(worker) for worker in workers}
         return {worker: owner for worker, owner in known.items() if owner is not None}
 
     def commit(
@@ -98,11 +95,11 @@ class KeptStates:
         stored = None if newest is None else newest.files.get(str(worker))
         if newest is None or stored is None:
             return None
-        return self._store.find(newest.iteration, stored)
+        return self.store.find(newest.iteration, stored)
 
     def may_have(self, worker: int) -> bool:
         """Whether the host that has come with a worker's rank may have the worker's whole state."""
-        taker = self._peers.owner(worker)
+        taker = self.peers.owner(worker)
         if worker in self._left:
             _, owner = self._left[worker]
             return owner is None or owner.is_same(taker)
@@ -111,5 +108,5 @@ class KeptStates:
         return owner is not None and owner.is_same(taker)
 
     def _believe(self, worker: int, taker: Owner | None) -> None:
-        if self._believes_first and not self._peers.has_begun and taker and self._committed:
+        if self.believes_first and not self.peers.has_begun and taker and self._committed:
             self._committed.owners.setdefault(worker, taker)

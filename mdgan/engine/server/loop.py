@@ -36,7 +36,7 @@ class Server:
     checkpoints: ServerCheckpoints
     scorer: ScorerLink
     timeouts: Timeouts
-    encoding: ServerEncoding | None = None
+    encoding: ServerEncoding
 
     def __post_init__(self) -> None:
         """Makes the engine."""
@@ -80,8 +80,7 @@ class Server:
             self._await_workers()
             self.peers.begin()
             self.part.begin(self.engine)
-            if self.encoding is not None:
-                self.encoding.begin(self.engine)
+            self.encoding.begin(self.engine)
             self.observer.begin(self.part.holdings(self.engine), self.engine.done)
         except Fenced:
             self.peers.transport.close()
@@ -212,7 +211,8 @@ class Server:
             self.engine.scoring.finish()
         self.checkpoints.close(_SAVE_SECONDS)
         self.peers.tell_counts(self.engine.done)
-        self.observer.end(state, self.engine.done, self.checkpoints.last)
+        newest = self.checkpoints.kept.newest
+        self.observer.end(state, self.engine.done, None if newest is None else newest.iteration)
 
     def _dismiss(self, reason: str) -> None:
         self.engine.see_off(reason)

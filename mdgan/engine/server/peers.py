@@ -8,15 +8,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+from torch import nn
 
 from mdgan import messages
 from mdgan.engine.host_keys import SignedKey, check_key
 from mdgan.engine.server.admission import Admission
 from mdgan.engine.server.hosts import Hosts, Member, Strikes, workers_of
 from mdgan.engine.settings import RunSettings
+from mdgan.gan.model_state import digest_of
 from mdgan.messages import Kind, Message
 from mdgan.observe.attendance import Attendance
 from mdgan.observe.run_observer import RunObserver
+from mdgan.privacy.attestation import Attestation, Statement
 from mdgan.records.values import in_words
 from mdgan.transport.server_end import ServerTransport
 
@@ -160,6 +163,33 @@ class Peers:
         member, owner = self._members.get(host), self.owner(host)
         signed_by = "" if member is None else member.fingerprint
         return signed_by or ("" if owner is None else owner.certificate) or f"host {host}"
+
+    def statement(self, iteration: int, generator: nn.Module | None = None) -> str:
+        """What hosts with certificates sign as they leave; empty without certificates.
+
+        Args:
+            generator: that training came to, once it is over.
+        """
+        admission = self.admission
+        if admission.trusts is None:
+            return ""
+        digest = "" if generator is None else digest_of(generator.state_dict())
+        about = str(admission.welcome.get("run_id", "")), dict(admission.identity), iteration
+        return Statement(*about, digest).text()
+
+    def attested(self, host: int, message: Message) -> None:
+        """A host that leaves has signed what the server said, or says why not.
+
+        Raises:
+            ValueError: it speaks of others, or makes no sense.
+        """
+        answer = msgspec.convert(dict(message.fields), Attestation, str_keys=True)
+        if not set(answer.workers) <= set(self.carried(host)):
+            raise ValueError("it speaks of workers of others")
+        if answer.refusal:
+            ranks, why = in_words(answer.workers), answer.refusal
+            self.observer.note(f"rank(s) {ranks} have not signed what is said of the run: {why}")
+        self.observer.event("attested", self.iteration, **msgspec.to_builtins(answer))
 
     # The keys of hosts for each other; see `host_keys.py`.
 
@@ -331,7 +361,8 @@ class Peers:
             return
         self._members[host].workers.remove(worker)
         if not self._members[host].workers:
-            stop = messages.stop(self.iteration, why, shut_out=bool(why))
+            said = "" if why else self.statement(self.iteration)
+            stop = messages.stop(self.iteration, why, shut_out=bool(why), said=said)
             self.transport.send(host, stop)
             self._remove(host)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.host_keys import NotMasked
-from mdgan.messages import Kind, Message
+from mdgan.messages import Message
 from mdgan.privacy.masks import SECRET_BYTES
 
 LOSS_STEPS = 2.0**20
@@ -22,8 +22,6 @@ CODE_BYTES = 32
 
 _Small = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 48)]
-Codes = dict[int, Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]]
-"""By host, a code in hexadecimal."""
 
 
 class SumQuestion(msgspec.Struct, frozen=True):
@@ -34,14 +32,10 @@ class SumQuestion(msgspec.Struct, frozen=True):
 
 
 class Survivors(msgspec.Struct, frozen=True):
-    """Of which hosts, by sum, answers to a question have come.
-
-    The codes are by sum and host, for the host that is asked; empty where all have survived.
-    """
+    """Of which hosts, by sum, answers to a question have come."""
 
     number: _Number
     survivors: dict[_Small, list[int]]
-    codes: dict[_Small, Codes] = {}
 
 
 class MaskedSum(NamedTuple):
@@ -66,13 +60,6 @@ _Order = TypeVar("_Order", SumQuestion, Survivors)
 def as_fields(asked: SumQuestion | Survivors) -> dict[str, Any]:
     """The field of a message that holds it, as JSON values."""
     return {"sums": msgspec.to_builtins(asked, str_keys=True)}
-
-
-def order_for(
-    kind: Kind, iteration: int, asked: Survivors, shares: Mapping[int, Tensor]
-) -> Message:
-    """Server → host: which answers have come; see `Survivors` and `HostMask.reveal`."""
-    return Message(kind, iteration, as_fields(asked), {f"shares.{g}": t for g, t in shares.items()})
 
 
 def read_tensors(
@@ -102,7 +89,7 @@ def read_masked(
     """
     others = {host for own in parties.values() for host in own}
     given = message.fields.get("refuses")
-    if isinstance(given, list) and (named := others.intersection(filter(_is_whole, given))):
+    if isinstance(given, list) and (named := {n for n in given if type(n) is int} & others):
         return Refusal(named)
     if message.fields.get("abstains") is not False:
         raise ValueError("NaN or Inf, or a value too large to be added up")
@@ -113,10 +100,6 @@ def read_masked(
     if totals.keys() != shares.keys() or 2 * len(totals) != len(message.tensors):
         raise ValueError("tensors that are no masked sums")
     return {group: MaskedSum(total, shares[group]) for group, total in totals.items()}
-
-
-def _is_whole(value: object) -> bool:
-    return type(value) is int
 
 
 def read_sums(message: Message, kind: type[_Order], otherwise: str) -> _Order:

@@ -60,6 +60,7 @@ from mdgan.engine.stages.mask import (
     SumQuestion,
     Survivors,
     read_sums,
+    read_tensors,
 )
 from mdgan.messages import Kind, Message, by_worker
 from mdgan.observe.tracer import Tracer
@@ -198,8 +199,7 @@ class HostMask(HostPath):
             sum_ = self._check(group, survivors)
             sum_.confirmed = tuple(survivors)
             own = [self._code(h, self._host, sum_) for h in survivors if h != self._host]
-            rows = torch.tensor(list(b"".join(own)), dtype=torch.uint8)
-            codes[f"codes.{group}"] = rows.view(-1, CODE_BYTES)
+            codes[f"codes.{group}"] = torch.tensor([*map(list, own)], dtype=torch.uint8)
         return Message(self._asked_form.kind, order.iteration, {}, codes)
 
     def reveal(self, order: Message) -> Message:
@@ -207,7 +207,8 @@ class HostMask(HostPath):
 
         Args:
             order: a `Survivors` in `sums`; tensors `shares.<sum>`: what every other survivor has
-                encrypted for this host, uint8 [|survivors| - 1, …].
+                encrypted for this host, uint8 [|survivors| - 1, …]; and, if a host is missing,
+                `codes.<sum>`: what each has confirmed to it, uint8 [|survivors| - 1, CODE_BYTES].
 
         Returns:
             Tensors `revealed.<sum>`, uint8 [|survivors|, 1 + number of those that dropped out,
@@ -221,7 +222,8 @@ class HostMask(HostPath):
             del self._answered[group]  # whatever happens now, never again
             if len(survivors) < len(sum_.parties):
                 needed = threshold(len(sum_.parties))
-                confirm = self._num_confirming(sum_, survivors, asked.codes.get(group, {}))
+                codes = _rows(order, "codes", group, len(survivors) - 1, CODE_BYTES)
+                confirm = self._num_confirming(sum_, survivors, codes)
                 if confirm < needed:  # hosts may have crashed, or one may lie: no reason to end
                     _log.warning(
                         "a sum is not unmasked: the server says that a host has dropped out, and "
@@ -232,7 +234,9 @@ class HostMask(HostPath):
             if self._asked_form is self.form:
                 self._newest_revealed = max(self._newest_revealed, self._iteration)
             places = [sum_.parties.index(h) for h in sum_.parties if h not in survivors]
-            opened = self._opened(sum_, survivors, order.tensors.get(f"shares.{group}"))
+            share_bytes = len(sum_.parties) * SECRET_BYTES + SEAL_BYTES
+            sealed = _rows(order, "shares", group, len(survivors) - 1, share_bytes)
+            opened = self._opened(sum_, survivors, sealed)
             rows = [opened[h][[sum_.parties.index(h), *places]].astype("<u2") for h in survivors]
             tensors[f"revealed.{group}"] = torch.from_numpy(np.stack(rows).view(np.uint8))
         return Message(self._asked_form.kind, order.iteration, {}, tensors)
@@ -274,17 +278,11 @@ class HostMask(HostPath):
         """The total with all masks on it, and the others' shares of their seeds."""
         said = [number, self._iteration, group, parties, self.keys.of(parties), about.hex()]
         context = sha256(json.dumps(said).encode()).digest()
-        drawn = {
-            host: self.keys.derived(host, b"mask of " + context)
-            for host in parties
-            if host != self._host
-        }
-        drawn[self._host] = os.urandom(SECRET_BYTES)
-        secrets = np.stack([as_secret(drawn[host]) for host in parties])
-        masks = [
-            Mask(secret, 1 if host == self._host else sign_between(self._host, host))
-            for host, secret in zip(parties, secrets, strict=True)
-        ]
+        own, use = os.urandom(SECRET_BYTES), b"mask of " + context
+        drawn = [own if host == self._host else self.keys.derived(host, use) for host in parties]
+        secrets = np.stack([*map(as_secret, drawn)])
+        signs = (sign_between(self._host, host) for host in parties)
+        masks = [Mask(secret, sign) for secret, sign in zip(secrets, signs, strict=True)]
         rows = shared(secrets, threshold(len(parties)), len(parties)).astype("<u2")
         sealed = [
             np.frombuffer(self.keys.seal(host, context, row.tobytes()), np.uint8)
@@ -361,18 +359,14 @@ class HostMask(HostPath):
         return sum_
 
     def _num_confirming(
-        self, sum_: _AnsweredSum, survivors: Sequence[int], codes: Mapping[int, str]
+        self, sum_: _AnsweredSum, survivors: Sequence[int], codes: Tensor | None
     ) -> int:
         """How many survivors have confirmed this list, this host among them."""
-        if sum_.confirmed is None:
+        if sum_.confirmed is None or codes is None:
             return 0
-        return 1 + sum(
-            other != self._host
-            and compare_digest(
-                bytes.fromhex(codes.get(other, "")), self._code(self._host, other, sum_)
-            )
-            for other in survivors
-        )
+        others = [host for host in survivors if host != self._host]
+        right = [self._code(self._host, other, sum_) for other in others]
+        return 1 + sum(map(compare_digest, map(bytes, codes.tolist()), right))
 
     def _code(self, reader: int, writer: int, sum_: _AnsweredSum) -> bytes:
         """What one host tells another one: these are the only survivors that it has confirmed."""
@@ -384,16 +378,23 @@ class HostMask(HostPath):
         self, sum_: _AnsweredSum, survivors: Sequence[int], sealed: Tensor | None
     ) -> dict[int, Limbs]:
         """By survivor, this host's shares of its secrets, [n, LIMBS]."""
-        others = [host for host in survivors if host != self._host]
-        num_bytes = len(sum_.parties) * SECRET_BYTES
-        if sealed is None or sealed.shape != (len(others), num_bytes + SEAL_BYTES):
+        if sealed is None:
             raise NotMasked("it passes on no shares of the survivors, or not all")
+        others = [host for host in survivors if host != self._host]
         opened = {self._host: sum_.own}
         for host, row in zip(others, sealed, strict=True):
             try:
                 shares = self.keys.unseal(host, sum_.context, row.numpy().tobytes())
             except ValueError as error:  # that host may have lied, or it was asked another question
                 _log.warning("shares for a sum are refused: %s", error)
-                shares = bytes([255]) * num_bytes  # see `reveal`
+                shares = bytes([255]) * len(sum_.parties) * SECRET_BYTES  # see `reveal`
             opened[host] = np.frombuffer(shares, "<u2").reshape(-1, LIMBS)
         return opened
+
+
+def _rows(order: Message, name: str, group: int, *shape: int) -> Tensor | None:
+    """What the server passes on of a sum, uint8; None if it does not, or malformed."""
+    try:
+        return read_tensors(order, name, {group: shape}, torch.uint8).get(group)
+    except ValueError:
+        return None

@@ -30,7 +30,6 @@ from mdgan.engine.stages.mask import (
     SumQuestion,
     Survivors,
     as_fields,
-    order_for,
     read_masked,
     read_tensors,
 )
@@ -214,7 +213,7 @@ class ServerMask(ServerPath):
         engine: Engine,
     ) -> dict[int, dict[int, Limbs]]:
         """What hosts reveal, by host and sum (rounds 3 and 4)."""
-        number, codes = self._question.number, dict[int, dict[int, Tensor]]()
+        codes = dict[int, dict[int, Tensor]]()
 
         def ask(
             wanted: Sequence[_Sum],
@@ -228,17 +227,19 @@ class ServerMask(ServerPath):
             engine.ask(iteration, hosts, lambda host: order(host, own[host]))
             return engine.collect(iteration, hosts, read=read, again=True).masked
 
-        def survivors(_host: int, own: list[_Sum]) -> Message:
+        def named(own: Sequence[_Sum]) -> dict[str, Any]:
             lists = {sum_.group: list(sum_.survivors) for sum_ in own}
-            return order_for(Kind.SURVIVORS, iteration, Survivors(number, lists), {})
+            return as_fields(Survivors(self._question.number, lists))
+
+        def survivors(_host: int, own: list[_Sum]) -> Message:
+            return Message(Kind.SURVIVORS, iteration, named(own))
 
         def unmask(host: int, own: list[_Sum]) -> Message:
             # A host that has confirmed nothing reveals nothing.
             own = [s for s in own if not s.num_lost or s.group in codes.get(host, {})]
-            lists = {sum_.group: list(sum_.survivors) for sum_ in own}
-            for_host = {s.group: _codes_for(host, s, codes) for s in own if s.num_lost}
-            shares = {sum_.group: _shares_for(host, sum_, masked) for sum_ in own}
-            return order_for(Kind.UNMASK, iteration, Survivors(number, lists, for_host), shares)
+            given = [_passed_on(host, sum_, masked, codes) for sum_ in own]
+            tensors = {name: tensor for each in given for name, tensor in each.items()}
+            return Message(Kind.UNMASK, iteration, named(own), tensors)
 
         if incomplete := [sum_ for sum_ in sums if sum_.num_lost]:
             sizes = {sum_.group: (len(sum_.survivors) - 1, CODE_BYTES) for sum_ in incomplete}
@@ -258,10 +259,7 @@ class ServerMask(ServerPath):
         }
 
     def _silent(
-        self,
-        masked: Masked,
-        sums: Sequence[_Sum],
-        revealed: Mapping[int, Collection[int]],
+        self, masked: Masked, sums: Sequence[_Sum], revealed: Mapping[int, Collection[int]]
     ) -> set[int]:
         """The hosts that have answered, without a sum that no host of the run would leave out."""
         asked = [(h, g) for g, parties in self._question.parties.items() for h in parties]
@@ -329,30 +327,25 @@ def _reader(name: str, shapes: Mapping[int, tuple[int, ...]]) -> Callable[[Messa
     return partial(read_tensors, name=name, shapes=shapes, dtype=torch.uint8)
 
 
-def _row(of: Sequence[int], giver: int, reader: int) -> int:
-    """The row for a host in what another one gives to all others."""
-    place = of.index(reader)
-    return place - (place > of.index(giver))
+def _passed_on(
+    host: int, sum_: _Sum, masked: Masked, codes: Mapping[int, Mapping[int, Tensor]]
+) -> dict[str, Tensor]:
+    """What the other survivors have for a host: shares and, if a host is lost, codes."""
+    group, there = sum_.group, sum_.survivors
+    shares = {other: masked[other][group].shares for other in there}
+    passed = {f"shares.{group}": _rows_for(host, sum_.parties, shares)}
+    if sum_.num_lost:
+        nothing = torch.zeros(len(there) - 1, CODE_BYTES, dtype=torch.uint8)
+        confirmed = {other: codes.get(other, {}).get(group, nothing) for other in there}
+        passed[f"codes.{group}"] = _rows_for(host, there, confirmed)
+    return passed
 
 
-def _codes_for(host: int, sum_: _Sum, codes: Mapping[int, Mapping[int, Tensor]]) -> dict[int, str]:
-    """What the other survivors have confirmed to a host."""
-    return {
-        other: given[sum_.group][_row(sum_.survivors, other, host)].numpy().tobytes().hex()
-        for other, given in codes.items()
-        if other != host and sum_.group in given
-    }
-
-
-def _shares_for(host: int, sum_: _Sum, masked: Masked) -> Tensor:
-    """What the other survivors have encrypted for a host."""
-    return torch.stack(
-        [
-            masked[other][sum_.group].shares[_row(sum_.parties, other, host)]
-            for other in sum_.survivors
-            if other != host
-        ]
-    )
+def _rows_for(host: int, of: Sequence[int], given: Mapping[int, Tensor]) -> Tensor:
+    """The row for a host in what each other one gives to all others of a list."""
+    place = of.index(host)
+    others = (other for other in given if other != host)
+    return torch.stack([given[other][place - (place > of.index(other))] for other in others])
 
 
 def total_of(
@@ -374,8 +367,8 @@ def total_of(
     seeds = put_together(np.stack([shares[holder] for holder in holders]), points)
     lost = [host for host in parties if host not in totals]
     masks = [
-        Mask(seed, sign)
+        Mask(seed, sign_between(host, other))
         for host, its in zip(survivors, seeds, strict=True)
-        for seed, sign in zip(its, [1, *(sign_between(host, d) for d in lost)], strict=True)
+        for seed, other in zip(its, [host, *lost], strict=True)
     ]
     return without_masks(totals, masks)

@@ -17,6 +17,7 @@ in: `look_back`.
 import bisect
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -41,19 +42,17 @@ LEAST_VOTES = 3
 """With fewer votes the server cannot tell which norm is usual, and refuses none."""
 
 
+@dataclass
 class Screening:
     """Refuses unusable answers, and counts strikes; all workers vote if no voters are given."""
 
-    def __init__(
-        self, form: AnswerForm, conduct: Strikes, voters: Collection[int] | None = None
-    ) -> None:
-        self.form = form
-        self.conduct = conduct
-        self._voters = voters
-        self._largest: dict[int, float] = {}
-        self._votes: list[float] = []  # the values of `_largest`, sorted
-        self._on_trust: dict[int, float] = {}
-        self._usual_is_known = False
+    form: AnswerForm
+    conduct: Strikes
+    voters: Collection[int] | None = None
+    _largest: dict[int, float] = field(default_factory=dict, init=False)
+    _votes: list[float] = field(default_factory=list, init=False)  # of `_largest`, sorted
+    _on_trust: dict[int, float] = field(default_factory=dict, init=False)
+    _usual_is_known: bool = field(default=False, init=False)
 
     def refuse(
         self,
@@ -129,7 +128,7 @@ class Screening:
         return trusted if self._usual_is_known else {}
 
     def _vote(self, worker: int, norm: float) -> None:
-        votes = self._voters is None or worker in self._voters
+        votes = self.voters is None or worker in self.voters
         if votes and norm > self._largest.get(worker, -1.0):
             self._withdraw(worker)
             self._largest[worker] = norm

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.parts import HostHandler
+from mdgan.families.data_parallel.collective import Collective
 from mdgan.families.data_parallel.direct_messages import (
     ADD_UP,
     CONNECT,
@@ -24,7 +25,6 @@ from mdgan.families.data_parallel.replica import Reduction, Replica
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
-from mdgan.transport.collective import Collective
 from mdgan.transport.host_end import HostTransport
 
 

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.engine.message_sizes import MessageSizes, small_bytes
+from mdgan.families.data_parallel.collective import most_place_bytes
 from mdgan.families.data_parallel.direct_sum import Counted
 from mdgan.families.data_parallel.messages import KINDS, TRAIN
 from mdgan.families.data_parallel.replica import Reduction
 from mdgan.messages import Message
-from mdgan.transport.collective import most_place_bytes
 
 JOIN, CONNECT, ADD_UP, STEP, MEMBER = "JOIN", "CONNECT", "ADDUP", "STEP", "MEMBER"
 NORMS = {

@@ -17,6 +17,7 @@ from mdgan.engine.answers import Answers
 from mdgan.engine.parts import ServerHandler
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts
+from mdgan.families.data_parallel.collective import Collective
 from mdgan.families.data_parallel.direct_messages import (
     DONE,
     MEMBER,
@@ -32,7 +33,6 @@ from mdgan.families.data_parallel.messages import TrainQuestion
 from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR
 from mdgan.messages import Message
-from mdgan.transport.collective import Collective
 
 _LEAST_HOSTS = 2
 """What a single host has found is the mean."""

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mdgan.families.data_parallel.collective import Collective
 from mdgan.families.data_parallel.replica import GradientVector
 from mdgan.gan.weighted_mean import MeanOfRows, average
-from mdgan.transport.collective import Collective
 
 
 class Counted(NamedTuple):

@@ -203,7 +203,8 @@ class TogetherServer:
                 since, before = time.monotonic(), done
             elif time.monotonic() - since > engine.answer_seconds:
                 for host in meeting.slowest(self._hosts):
-                    engine.give_up_on(host, engine.answer_seconds)
+                    engine.peers.give_up_on(host, engine.answer_seconds)
+                engine.handle_losses()
 
     def _undone(self, end: int) -> list[tuple[int, int]]:
         """The hosts that have died within a step up to a reduction, with the reduction."""

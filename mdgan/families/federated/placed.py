@@ -174,7 +174,8 @@ class PlacedCohort(Cohort):
         for host, ranks in engine.peers.free().items():
             offer = read_offer(told[host])
             if not offer or ranks != [host]:
-                engine.drop(host, "it offers no slots for placed clients")
+                engine.peers.drop(host, "it offers no slots for placed clients")
+                engine.handle_losses()
                 continue
             slots += [Slot(host, number, kind) for number, kind in enumerate(offer)]
         return [slot for slot in slots if slot.host not in placed.failed] or slots

@@ -228,7 +228,8 @@ class MDGANServer(ServerPart):
             self._noted_riders.add(worker)
             reason = riders.why(worker)
             if self._settings.shut_out_free_riders:
-                engine.shut_out(worker, f"a free rider: {reason}")
+                engine.peers.shut_out(worker, f"a free rider: {reason}")
+                engine.handle_losses()
             else:
                 engine.note(
                     f"rank {worker} looks like a free rider: {reason}; with "

@@ -38,10 +38,10 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def short(text: str, most: int = _LONGEST_KIND) -> str:
+def short(text: str) -> str:
     """A text of a record on one line."""
     line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= _LONGEST_KIND else f"{line[: _LONGEST_KIND - 1]}…"
 
 
 def name_of(place: Place) -> str:

@@ -15,7 +15,6 @@ class Pictures(SampleKind):
     """Pictures [C, H, W], of which two are the same if their pixels in 8 bits are."""
 
     name: ClassVar[str] = "pictures"
-    augments: ClassVar[bool] = True
     is_seen: ClassVar[bool] = True
 
     def why_not(self, shape: Shape) -> str:

@@ -176,6 +176,10 @@ class TableKind(SampleKind):
         """See `SampleKind`."""
         return "" if shape == self.shape else f"rows of this schema have the shape {self.shape}"
 
+    def columns(self) -> Mapping[str, str]:
+        """See `SampleKind`."""
+        return {column.name: column.kind for column in self.schema.columns}
+
     def contents(self, samples: Tensor) -> list[bytes]:
         """The encoded values of each."""
         return [sample.tobytes() for sample in samples.contiguous().numpy()]

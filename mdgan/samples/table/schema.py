@@ -38,6 +38,11 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     name: str
     may_be_missing: bool = False
 
+    @property
+    def kind(self) -> str:
+        """As a schema names it: `number`, `category`, …."""
+        return str(self.__struct_config__.tag)
+
 
 class ScaledColumn(Column, frozen=True, kw_only=True):
     """A column of numbers, within bounds.

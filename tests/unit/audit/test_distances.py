@@ -3,7 +3,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from mdgan.audit.distances import Space, copying, most_suspicious
+from mdgan.audit.distances import Space, copied_share, copying, most_suspicious
 from mdgan.records.audit import Copying
 
 
@@ -99,3 +99,20 @@ def test_the_only_copy_is_shown_first_beside_what_it_copies(points: Tensor) -> N
     )
     assert [int(places[0]), int(trained[0])] == [123, 100]
     assert len(held_out) == 5
+
+
+def test_ten_stored_samples_are_found_among_many(points: Tensor) -> None:
+    stored = points[:10].repeat(60, 1)
+    assert copied_share(stored, points[600:], torch.split(points[:600], 100)) > 0.95
+    some = torch.cat([stored[:30], torch.randn(570, 6, dtype=torch.float64)])
+    assert 0.02 < copied_share(some, points[600:], [points[:600]]) < 0.08
+
+
+def test_new_samples_are_no_copies_though_many_more_were_trained_on(points: Tensor) -> None:
+    assert copied_share(points[:300], points[800:], [points[300:800]]) < 0.02
+
+
+def test_rows_that_many_share_are_no_copies() -> None:
+    random = torch.Generator().manual_seed(0)
+    rows = torch.randint(3, (900, 3), generator=random).double()
+    assert copied_share(rows[:300], rows[600:], [rows[300:600]]) < 0.02

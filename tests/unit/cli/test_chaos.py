@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from mdgan.chaos import run as module
 from mdgan.chaos.play import ChaosLimits
@@ -67,6 +68,20 @@ def test_commands_with_a_standby(asked: dict[str, Any], tmp_path: Path) -> None:
         ranks.append(given["--ranks"])
     assert ranks == ["0", "1,2"]
     assert (asked["seed"], asked["num_faults"]) == (5, 3)
+
+
+def test_all_commands_have_what_follows_from_the_folder(
+    asked: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "photos").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "photos" / "0.png")
+    flags = ["--dataset", "folder", "--data-dir", "photos", "--out", "run"]
+    assert run_here("chaos", "--kinds", "server", "--", *flags, cwd=tmp_path).status == 0
+    for command in (asked["commands"].train, asked["commands"].workers):
+        given = " ".join(command)
+        assert "--set image_size=8" in given
+        assert "--partition iid" in given
+    assert "image_size" not in " ".join(asked["commands"].join)
 
 
 def test_keys_are_passed_on_to_the_commands_that_have_them(

@@ -92,7 +92,8 @@ def test_the_table_is_aligned_and_leaves_out_empty_columns(tmp_path: Path) -> No
         for name, algorithm in (("ours", "mdgan"), ("alone", "standalone"))
         for seed in range(2)
     ]
-    head, *lines, yardstick = as_table(measure(trainings)).splitlines()
+    head, *lines = as_table(measure(trainings)).splitlines()
+    lines, (yardstick, *meanings) = lines[:2], lines[2:]
     assert "FID" in head
     assert "rounds" not in head
     assert [line.split()[:2] for line in lines] == [["ours", "2/2"], ["alone", "2/2"]]
@@ -102,6 +103,9 @@ def test_the_table_is_aligned_and_leaves_out_empty_columns(tmp_path: Path) -> No
     assert lines[0][end - 2 : end] == "MB"
     assert yardstick.startswith("scores: ")
     assert "; real data: FID " in yardstick
+    explained = [re.split(r"  +", line.strip())[0] for line in meanings]
+    headings = re.split(r"  +", head.strip())
+    assert explained == headings  # in their order, and no others
 
 
 def test_latex_takes_the_table_as_it_is(tmp_path: Path) -> None:

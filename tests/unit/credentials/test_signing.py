@@ -24,21 +24,21 @@ def issued(authority: Authority = AUTHORITY, role: str | None = "worker", *ranks
 
 def test_others_learn_what_the_signer_may_be() -> None:
     alice, bob = issued(AUTHORITY, "worker", 3, 4), issued()
-    permit = check_signed(bob, b"words", alice.certificate, sign(alice, b"words"))
+    permit = check_signed(bob.authorities, b"words", alice.certificate, sign(alice, b"words"))
     assert (permit.name, permit.role, sorted(permit.ranks or ())) == ("alice", "worker", [3, 4])
 
 
 def test_what_is_not_signed_by_the_authority_does_not_count() -> None:
     alice, bob, eve = issued(), issued(), issued(ANOTHER)
     with pytest.raises(ValueError, match="its certificate does not count"):
-        check_signed(bob, b"words", eve.certificate, sign(eve, b"words"))
+        check_signed(bob.authorities, b"words", eve.certificate, sign(eve, b"words"))
     for statement, signer in ((b"other words", alice), (b"words", bob)):
         with pytest.raises(ValueError, match="the signature is not that of its certificate"):
-            check_signed(bob, b"words", alice.certificate, sign(signer, statement))
+            check_signed(bob.authorities, b"words", alice.certificate, sign(signer, statement))
     expired = AUTHORITY.issue("alice", "worker", (), DAY, now() - 2 * DAY)[0]
     for chain in (b"", b"no certificate", pem_of(expired)):
         with pytest.raises(ValueError, match="its certificate does not count"):
-            check_signed(bob, b"words", chain, b"")
+            check_signed(bob.authorities, b"words", chain, b"")
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,9 @@ def test_keys_of_an_own_authority(
     certificate = builder.sign(AUTHORITY.key, hashes.SHA256())
     trusted = pem_of(AUTHORITY.certificate)
     own = Identity(pem_of(certificate), key_pem(key), trusted, by_name=False)
-    assert check_signed(issued(), b"words", own.certificate, sign(own, b"words")).name == "own"
+    assert (
+        check_signed(issued().authorities, b"words", own.certificate, sign(own, b"words")).name
+        == "own"
+    )
     with pytest.raises(ValueError, match="the signature is not"):
-        check_signed(issued(), b"others", own.certificate, sign(own, b"words"))
+        check_signed(issued().authorities, b"others", own.certificate, sign(own, b"words"))

@@ -13,7 +13,7 @@ from mdgan.engine.stages.mask import (
     CODE_BYTES,
     MaskedSum,
     Survivors,
-    order_for,
+    as_fields,
     read_masked,
     read_tensors,
 )
@@ -24,6 +24,9 @@ from mdgan.privacy.masks import SECRET_BYTES
 
 FORM = AnswerForm("FEEDBACK", (2, 3))
 RUN = b"run"
+
+Codes = Mapping[int, Mapping[int, Tensor]]
+"""By host that has confirmed a list, and by host that reads it."""
 
 
 class Hosts:
@@ -68,32 +71,35 @@ class Hosts:
         kind: Kind,
         host: int,
         survivors: Sequence[int],
-        codes: Mapping[int, Any] | None = None,
+        codes: Codes | None = None,
         number: int = 1,
     ) -> Message:
         """What the server asks a host when these have survived."""
-        rows = [
-            self.sent[other].shares[[n for n in self.parties if n != other].index(host)]
-            for other in survivors
-            if other != host
-        ]
-        for_host = {other: given[host] for other, given in (codes or {}).items() if host in given}
-        asked = Survivors(number, {0: list(survivors)}, {0: for_host})
-        return order_for(kind, 5, asked, {0: torch.stack(rows)} if rows else {})
+        others, nothing = [n for n in survivors if n != host], torch.zeros(CODE_BYTES).byte()
+        tensors = {}
+        if others:
+            rows = [
+                self.sent[other].shares[[n for n in self.parties if n != other].index(host)]
+                for other in others
+            ]
+            told = [(codes or {}).get(other, {}).get(host, nothing) for other in others]
+            tensors = {"shares.0": torch.stack(rows), "codes.0": torch.stack(told)}
+        fields = as_fields(Survivors(number, {0: list(survivors)}))
+        return Message(kind, 5, fields, tensors)
 
-    def confirm(self, host: int, survivors: Sequence[int]) -> dict[int, str]:
+    def confirm(self, host: int, survivors: Sequence[int]) -> dict[int, Tensor]:
         """The codes of a host for the others, if these have survived."""
         message = self.masks[host].confirm(self.order(Kind.SURVIVORS, host, survivors))
         shape = len(survivors) - 1, CODE_BYTES
         rows = read_tensors(message, "codes", {0: shape}, torch.uint8)[0]
         others = [other for other in survivors if other != host]
-        return {other: bytes(row.tolist()).hex() for other, row in zip(others, rows, strict=True)}
+        return dict(zip(others, rows, strict=True))
 
     def reveal(
         self,
         host: int,
         survivors: Sequence[int],
-        codes: Mapping[int, Any] | None = None,
+        codes: Codes | None = None,
         number: int = 1,
     ) -> Any:
         """What a host reveals; None if nothing."""

@@ -15,11 +15,13 @@ from mdgan.data.congestion import Range
 from mdgan.data.fetching import Fetcher
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
+from mdgan.engine.host.encoding import HostEncoding
 from mdgan.engine.host.loop import Host
 from mdgan.engine.host.telling import HostReports
 from mdgan.engine.parts import HostPart, ServerPart, Trainer
 from mdgan.engine.server.admission import Admission
 from mdgan.engine.server.checkpoints import ServerCheckpoints
+from mdgan.engine.server.encoding import ServerEncoding
 from mdgan.engine.server.loop import Server
 from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.scoring import ScorerLink
@@ -29,6 +31,7 @@ from mdgan.observe.snapshots import Sampled
 from mdgan.observe.tracer import Tracer
 from mdgan.privacy.spending import Spending
 from mdgan.records.run_directory import RunDirectory
+from mdgan.samples.pictures.kind import PICTURES
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.fence import Fence
 from mdgan.storage.manifest import SERVER as SERVER_FILES
@@ -105,6 +108,7 @@ def make_host(
         Describer(shards, None, CPU),
         HostCheckpoints(lambda _run: folder, tracer),
         HostReports(tracer, Fetcher(Range(1, 1), Range(0, 0)), Spending({})),
+        HostEncoding(PICTURES, dict),
     )
 
 
@@ -193,7 +197,7 @@ class Stage:
         trainer = Trainer(part)
         self.server = Server(
             *(trainer, self.settings, self.peers, self.saving),
-            *(scorer or ScorerLink(), self.timeouts),
+            *(scorer or ScorerLink(), self.timeouts, ServerEncoding(PICTURES, self.run)),
         )
         self.engine = self.server.engine
         if manifest is not None:

@@ -18,12 +18,10 @@ from mdgan.metrics import classifier
 from mdgan.metrics.chosen import pack
 from mdgan.metrics.extractor import CPU, Extractor
 from mdgan.metrics.network_files import from_file
-from mdgan.metrics.real_statistics import RealStatistics, halves_of
+from mdgan.metrics.real_statistics import RealStatistics
 from tests.unit.metrics.small import SHAPE, Stripes
 
-FEW, MANY = 2, 300
-WORKER = next(w for w in range(1, 99) if halves_of(w << 32, FEW).sum() == 1)
-"""One of whose first two samples is in each half."""
+MANY = 300
 OWN = """
 from torch import nn
 
@@ -64,16 +62,15 @@ def told(describer: Describer, extractor: Extractor) -> Message:
 
 
 def test_pixels_of_single_samples_do_not_come_back() -> None:
-    own = {WORKER: shard(FEW)}
+    own = {1: shard(1)}
     known = told(Describer(own, None, CPU, server_is_here=True), identity())
-    pixels = Private().images(torch.arange(FEW)).flatten(1).double()
-    halves = RealStatistics.from_tensors(known.tensors).halves
-    found = torch.stack([half.total[:16] for half in halves])[halves_of(WORKER << 32, FEW)]
+    pixels = Private().images(torch.arange(1)).flatten().double()
+    found = RealStatistics.from_tensors(known.tensors).moments.total[:16]
     assert float((found - pixels).abs().max()) < 1e-5, "the network should give pixels back"
 
     answer = told(Describer(own, None, CPU), identity())
     assert (answer.iteration, answer.tensors) == (7, {})
-    assert "a half of its samples has 1, and sums over fewer than 65" in answer.fields["reason"]
+    assert "it has 1 sample(s), and sums over fewer than 130" in answer.fields["reason"]
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_and_a_host_that_comes_back_is_told_of_the_last_checkpoint(stage: MakeSt
     assert made.play(3).welcome["checkpoint"] is None, "as long as others live it gets a copy"
     for host in hosts:
         host.die()
-    wait_until(lambda: made.admission._checkpoint is not None, "the server sees it")
+    wait_until(lambda: made.admission.checkpoint is not None, "the server sees it")
     again = [made.play(1), made.play(2)]
     for host in again:
         told = host.welcome["checkpoint"]

@@ -9,7 +9,7 @@ from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
 from mdgan.engine import message_sizes
 from mdgan.engine.answers import pack_answers
-from mdgan.engine.stages.mask import SEAL_BYTES, Survivors, order_for
+from mdgan.engine.stages.mask import CODE_BYTES, SEAL_BYTES, Survivors, as_fields
 from mdgan.families import registry
 from mdgan.families.federated.messages import (
     ROUND,
@@ -205,7 +205,8 @@ def test_shares_of_masks_fit(num_hosts: int) -> None:
         total = torch.zeros(BATCH * math.prod(SHAPE) + 2, dtype=torch.int64)
         answer = {f"masked.{n}": total for n in (0, 1)} | {f"shares.{n}": bundle for n in (0, 1)}
         assert fits(Message(kind, 1, {}, answer), message_sizes.from_host(sizes, 2)[kind])
-        codes = dict.fromkeys(range(most), "a" * 64)
-        asked = Survivors(1, {n: [*range(most)] for n in (0, 1)}, dict.fromkeys((0, 1), codes))
-        order = order_for(Kind.UNMASK, 1, asked, {0: bundle, 1: bundle})
+        codes = torch.zeros(most - 1, CODE_BYTES, dtype=torch.uint8)
+        asked = as_fields(Survivors(1, {n: [*range(most)] for n in (0, 1)}))
+        passed = {f"shares.{n}": bundle for n in (0, 1)} | {f"codes.{n}": codes for n in (0, 1)}
+        order = Message(Kind.UNMASK, 1, asked, passed)
         assert fits(order, message_sizes.from_server(sizes, 2)[Kind.UNMASK])

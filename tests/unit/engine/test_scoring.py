@@ -52,7 +52,7 @@ EXTRACTOR = Extractor(
 def statistics(seed: int) -> RealStatistics:
     values = torch.randn(20, 3, generator=torch.Generator().manual_seed(seed)).double()
     found = RealStatistics.empty(EXTRACTOR)
-    found.add(Features(values, None), 0)
+    found.add(Features(values, None))
     return found
 
 
@@ -222,7 +222,7 @@ def test_statistics_that_are_none_are_refused_at_once(bench: MakeBench) -> None:
     whole = statistics(1).tensors()
     wrong: list[dict[str, Tensor]] = [
         {},
-        {**whole, "first.total": torch.zeros(2)},
+        {**whole, "total": torch.zeros(2)},
         {"x": torch.zeros(2)},
     ]
     for host, tensors in enumerate(wrong, 2):

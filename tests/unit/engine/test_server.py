@@ -49,7 +49,7 @@ def test_who_does_not_come_is_named(stage: MakeStage) -> None:
     assert isinstance(error, BadInput)
     assert str(error).startswith("rank(s) 2,3,4 did not join within 0.3 s; start them with --ranks")
     for host in (one, arriving):
-        assert host.take(Kind.STOP).fields == {"reason": str(error), "shut_out": False}
+        assert host.take(Kind.STOP).fields == {"reason": str(error), "shut_out": False, "said": ""}
     assert made.status()["state"] == "failed"
 
 
@@ -72,7 +72,7 @@ def test_asked_to_stop_it_tells_every_host_and_saves(stage: MakeStage, when: str
     done = 0 if when == "waiting" else 2
     assert isinstance(made.over(), Interrupted)
     reason = f"the server was asked to stop after iteration {done}"
-    assert one.take(Kind.STOP).fields == {"reason": reason, "shut_out": False}
+    assert one.take(Kind.STOP).fields == {"reason": reason, "shut_out": False, "said": ""}
     if when == "waiting":
         assert made.status()["state"] == "failed"
         return

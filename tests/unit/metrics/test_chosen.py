@@ -19,13 +19,16 @@ from mdgan.metrics.chosen import (
     pack,
     unpack,
 )
-from mdgan.metrics.classifier import Classifier, train_classifier
+from mdgan.metrics.classifier import Classifier, random_network, train_classifier
+from mdgan.metrics.distances import Moments, frechet_distance
 from mdgan.metrics.extractor import Extractor
 from mdgan.metrics.network_files import from_file
 from tests.unit.metrics.small import SHAPE, MoreStripes, OneClass, Stripes
 
 OPEN = MDGANSettings()
 PRIVATE = MDGANSettings(dp_noise=1.0, dp_delta=0.1)
+SHAPE_OF_DIGITS = (1, 8, 8)
+SHA256_OF_RANDOM = "3f0fba4b30e57970a99e01066591e0b53ab977f6321bed102551c33359e5871f"
 STRIPES = """
 from torch import nn
 from tests.unit.metrics.small import Stripes
@@ -313,12 +316,40 @@ def test_without_held_out_samples_a_tenth_is_kept_back() -> None:
     assert source.most_at_once == 64
 
 
-def test_one_class_is_refused() -> None:
-    with pytest.raises(BadInput) as caught:
-        train_classifier("scans", OneClass(), None)
-    assert str(caught.value) == (
-        "--dataset scans has one class only; name an extractor with --extractor FILE"
-    )
+@pytest.mark.parametrize("settings", [OPEN, PRIVATE, OPEN.but(partition="none")])
+def test_without_classes_the_network_has_random_weights(
+    dataset: DatasetFile, settings: MDGANSettings
+) -> None:
+    extractor = make_extractor(settings, dataset, OneClass, OneClass)
+    assert extractor.kind == "random"
+    held_out = OneClass()
+    assert judging(settings, dataset, held_out) is held_out
+
+
+def test_random_weights_are_the_same_for_everybody() -> None:
+    """Else scores of different machines and versions would not compare."""
+    first, second = random_network(SHAPE_OF_DIGITS), random_network(SHAPE_OF_DIGITS)
+    assert first.sha256 == second.sha256
+    assert first.sha256 == SHA256_OF_RANDOM
+    assert unpack(json.loads(json.dumps(pack(first)[0])), {}, None).describe() == first.describe()
+
+
+def test_random_weights_tell_spoilt_digits_from_real_ones() -> None:
+    samples = everything(load("digits", None).open(Path()))
+    extractor, others = random_network(SHAPE_OF_DIGITS), samples[1::2]
+    real = Moments.of(extractor(samples[::2]).values)
+    noise = torch.randn(others.shape, generator=torch.Generator().manual_seed(0))
+
+    def distance(images: Tensor) -> float:
+        return frechet_distance(real, Moments.of(extractor(images.clamp(-1, 1)).values))
+
+    spoilt = [others, others + 0.3 * noise, others + noise, 2 * noise]
+    found = [distance(images) for images in spoilt]
+    assert found == sorted(found)
+    assert found[0] > 0.05  # a number that tables show
+    assert found[1] > 2 * found[0]
+    assert found[2] > 10 * found[0]
+    assert distance(torch.nn.functional.avg_pool2d(others, 3, 1, 1)) > 20 * found[0]
 
 
 @pytest.mark.parametrize(

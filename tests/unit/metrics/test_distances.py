@@ -26,8 +26,10 @@ from mdgan.metrics.distances import (
     kernel_distance,
     why_no_distance,
 )
+from mdgan.metrics.extractor import Features
 from mdgan.metrics.neighbours import PrecisionRecall, nearest, precision_recall
-from tests.unit.metrics.small import normal
+from mdgan.metrics.real_statistics import RealStatistics
+from tests.unit.metrics.small import extractor_of, normal
 
 LINALG: Any = pytest.importorskip("scipy.linalg")
 
@@ -70,12 +72,15 @@ def test_summed_moments_of_any_partition_give_the_central_value(
 ) -> None:
     real, generated = normal(len(owners), seed=seed), normal(60, seed=seed + 1, shift=shift)
     whose = torch.tensor(owners)
-    total = Moments.of(real[:0])
+    nothing = RealStatistics.empty(extractor_of(num_features=real.shape[1]))
+    total = nothing
     for worker in range(5):
-        total = total + Moments.of(real[whose == worker])
+        own = nothing + nothing
+        own.add(Features(real[whose == worker], None))
+        total = total + own
     assert total.num_samples == len(owners)
     expected = frechet_by_formula(real, generated)
-    distance = frechet_distance(total, Moments.of(generated))
+    distance = frechet_distance(total.moments, Moments.of(generated))
     assert distance == pytest.approx(expected, rel=1e-6)
 
 

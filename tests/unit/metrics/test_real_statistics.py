@@ -27,7 +27,7 @@ def told_of(
     statistics, position = RealStatistics.empty(extractor), 0
     for size in [*(pieces or []), len(features)]:
         piece = some(features, torch.arange(position, min(position + size, len(features))))
-        statistics.add(piece, position)
+        statistics.add(piece)
         position += len(piece)
     return statistics
 
@@ -58,37 +58,16 @@ def test_any_partition_in_any_pieces_adds_up(
         start += size
     probabilities = everything.probabilities
     assert probabilities is not None
-    assert total.num_samples == total.whole.num_samples == sum(sizes)
+    assert total.num_samples == total.moments.num_samples == sum(sizes)
     expected = Moments.of(everything.values)
-    torch.testing.assert_close(total.whole.total, expected.total)
-    torch.testing.assert_close(total.whole.outer, expected.outer)
+    torch.testing.assert_close(total.moments.total, expected.total)
+    torch.testing.assert_close(total.moments.outer, expected.outer)
     torch.testing.assert_close(total.tensors()["probability_sum"], probabilities.sum(0))
     counts = [int((probabilities.argmax(1) == c).sum()) for c in range(4)]
     assert total.class_histogram.tolist() == counts
     if sum(sizes):
         score = inception_score(probabilities)
         assert total.inception_score() == pytest.approx(score, rel=1e-9)
-
-
-def coin(position: int) -> int:
-    """SplitMix64's lowest bit, in Python's whole numbers."""
-    word = (1 << 64) - 1
-    z = (position + 1) * 0x9E3779B97F4A7C15 & word
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & word
-    z = (z ^ z >> 27) * 0x94D049BB133111EB & word
-    return (z ^ z >> 31) & 1
-
-
-@pytest.mark.parametrize("pieces", [[], [1], [3, 3], [7, 1, 1, 1]])
-def test_halves_are_drawn_like_a_coin_at_every_position(pieces: list[int]) -> None:
-    values = normal(31)
-    statistics = told_of(with_classes(values), pieces)
-    coins = torch.tensor([coin(position) for position in range(31)])
-    parts = values[coins == 0], values[coins == 1]
-    for half, expected in zip(statistics.halves, parts, strict=True):
-        assert half.num_samples == len(expected)
-        torch.testing.assert_close(half.total, expected.sum(0))
-        torch.testing.assert_close(half.outer, expected.T @ expected)
 
 
 @pytest.mark.parametrize("extractor", [EXTRACTOR, PLAIN])
@@ -111,12 +90,12 @@ def test_round_trip_through_a_file(extractor: Extractor) -> None:
 @pytest.mark.parametrize(
     ("name", "tensor"),
     [
-        ("first.total", torch.zeros(6)),
-        ("first.total", torch.zeros(5, dtype=torch.float64)),
-        ("first.total", torch.full((6,), math.nan, dtype=torch.float64)),
-        ("second.outer", torch.zeros(6, dtype=torch.float64)),
-        ("second.num_samples", torch.tensor(-1)),
-        ("second.num_samples", torch.tensor(1.0)),
+        ("total", torch.zeros(6)),
+        ("total", torch.zeros(5, dtype=torch.float64)),
+        ("total", torch.full((6,), math.nan, dtype=torch.float64)),
+        ("outer", torch.zeros(6, dtype=torch.float64)),
+        ("num_samples", torch.tensor(-1)),
+        ("num_samples", torch.tensor(1.0)),
         ("class_histogram", torch.tensor([9, 9, 9, 9])),
         ("class_histogram", torch.tensor([-1, 10, 0, 0])),
         ("class_histogram", torch.tensor(9)),
@@ -139,4 +118,4 @@ def test_statistics_of_different_extractors_do_not_add_up() -> None:
     with pytest.raises(BadInput, match="give every rank the same extractor"):
         RealStatistics.empty(EXTRACTOR) + RealStatistics.empty(PLAIN)
     with pytest.raises(BadInput, match="6 features and 0 classes"):
-        RealStatistics.empty(EXTRACTOR).add(Features(normal(3), None), 0)
+        RealStatistics.empty(EXTRACTOR).add(Features(normal(3), None))

@@ -26,7 +26,7 @@ GENERATED = with_classes(normal(200, seed=2, shift=0.2))
 
 def statistics(features: Features) -> RealStatistics:
     total = RealStatistics.empty(PLAIN if features.probabilities is None else EXTRACTOR)
-    total.add(features, 0)
+    total.add(features)
     return total
 
 

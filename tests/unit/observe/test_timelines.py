@@ -55,7 +55,7 @@ def test_what_a_tracer_gives_is_what_a_host_may_tell(server: Told) -> None:
     tracer = Tracer()
     tracer.clock_offset_seconds = 0.0
     server.clock.now = tracer._taken
-    with tracer.span("receive"), tracer.span("local step", 3) as span:
+    with tracer.span("receive"), tracer.of_worker(3)("local step") as span:
         span.num_bytes = 7
     message = messages.spans(0, tracer.take(), {"FEEDBACK": 9}, {"BATCHES": 8}, 10**9)
     server._timelines._began = server.clock.now

@@ -27,7 +27,7 @@ ROUNDING_SECONDS = 1.6e-6
 def do(
     tracer: Tracer, clock: Clock, name: str, seconds: float, worker: int = 0, num_bytes: int = 0
 ) -> None:
-    with tracer.span(name, worker) as span:
+    with tracer.of_worker(worker)(name) as span:
         clock.now += seconds
         span.num_bytes = num_bytes
 

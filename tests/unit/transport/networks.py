@@ -22,7 +22,6 @@ from mdgan.transport.base import (
     HostEvent,
     Joined,
     Received,
-    Refused,
     ServerEvent,
     Tickets,
     Visited,
@@ -165,7 +164,7 @@ Network = GrpcNetwork | MemoryPlace
 def next_event(network: Network) -> Any:
     """The next event at the server that is not about a process that only asks or watches."""
     event = network.server.receive(LONG)
-    while isinstance(event, Refused | Visited):
+    while isinstance(event, Visited):
         event = network.server.receive(LONG)
     return event
 
@@ -244,10 +243,10 @@ def in_threads(*works: Callable[[], object]) -> None:
 def refusal(network: GrpcNetwork) -> str:
     """Why a caller was not let in, the next time that one was not."""
     event = network.server.receive(LONG)
-    while isinstance(event, Visited):
+    while isinstance(event, Visited) and not event.is_refused:
         event = network.server.receive(LONG)
-    assert isinstance(event, Refused), event
-    return event.reason
+    assert isinstance(event, Visited), event
+    return event.told
 
 
 def echo(network: GrpcNetwork, host: Any, number: int, count: int = 3) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mdgan.errors import BadInput
 from mdgan.messages import Message
-from mdgan.transport.base import SERVER, Asked, Joined, Lost, Received, Refused, Tickets
+from mdgan.transport.base import SERVER, Asked, Joined, Lost, Received, Tickets, Visited
 from mdgan.transport.frames import encode
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.server_end import ServerTransport
@@ -68,7 +68,7 @@ def test_a_refused_host_is_told_why(place: type[Network]) -> None:
     network = place(admit=admit)
     with pytest.raises(BadInput, match="the server refused this host: rank 1 has joined already"):
         network.join(1, {})
-    assert network.server.receive(LONG) == Refused("rank 1 has joined already")
+    assert network.server.receive(LONG) == Visited("rank 1 has joined already", True)
     joined(network, 2)
     network.close()
 

@@ -13,7 +13,7 @@ import pytest
 
 from mdgan.errors import BadInput, Interrupted
 from mdgan.launch.find import check_generation, find_server
-from mdgan.transport.base import Joined, Later, Refused, Visited
+from mdgan.transport.base import Joined, Later, Visited
 from mdgan.transport.streams import Threads
 from mdgan.transport.until import Until
 from mdgan.transport.visit import ask, watch
@@ -184,7 +184,7 @@ def opened_with() -> Mapping[str, Any]:
 
 def test_a_process_that_asks_is_answered_and_is_no_host(network: GrpcNetwork) -> None:
     assert ask_at(network.place) == {"generation": 3, "settings": {"seed": 7}, "purpose": "ask"}
-    assert isinstance(network.server.receive(LONG), Visited)
+    assert network.server.receive(LONG) == Visited("answered", False)
     assert network.server.receive(SOON) is None
 
 
@@ -192,7 +192,7 @@ def test_a_process_that_asks_may_be_refused() -> None:
     network = GrpcNetwork(admit=lambda _: "you may not")
     with pytest.raises(BadInput, match="the server refused this host: you may not"):
         ask_at(network.place)
-    assert network.server.receive(LONG) == Refused("you may not")
+    assert network.server.receive(LONG) == Visited("you may not", True)
     network.close()
 
 
@@ -200,7 +200,7 @@ def test_who_may_come_later_tries_again_until_then() -> None:
     answers: list[Mapping[str, Any] | str] = [Later("it may come back in 1 s"), {"generation": 1}]
     network = GrpcNetwork(admit=lambda _: answers.pop(0))
     assert ask_at(network.place) == {"generation": 1}
-    assert network.server.receive(LONG) == Refused("it may come back in 1 s")
+    assert network.server.receive(LONG) == Visited("it may come back in 1 s", True)
     network.close()
 
 

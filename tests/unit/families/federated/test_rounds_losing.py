@@ -167,7 +167,7 @@ def test_sampling_counts_only_those_who_took_part(
     made = rounds(
         num_workers=5,
         iterations=3 * E,
-        deadline=SOON,
+        deadline=(3.0, 0.0),  # within which two hosts answer on a busy machine, too
         participation=0.4,
         sampling="balanced",
         classes=classes,

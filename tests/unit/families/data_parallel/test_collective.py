@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from mdgan.families.data_parallel.collective import Collective, most_place_bytes
 from mdgan.transport.base import LOOPBACK
-from mdgan.transport.collective import Collective, most_place_bytes
 
 
 def at_once(*works: Callable[[], bool]) -> list[bool]:

@@ -1,0 +1,109 @@
+"""`mdgan release` and `mdgan verify`: what leaves a run, and how strangers check it."""
+
+import logging
+from pathlib import Path
+
+import click
+
+from mdgan.cli.help import Command
+from mdgan.cli.options import PATH, output_option, prepare_environment, run_argument
+from mdgan.errors import printable
+
+_log = logging.getLogger(__name__)
+_MOST_OF_A_LINE = 1000
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "mdgan release runs/first -o bundle --dry-run",
+        "mdgan release runs/first --policy policy.toml",
+        "mdgan release runs/first --credentials server.cred",
+    ),
+)
+@run_argument
+@output_option("The folder to write.  [default: RUN-bundle]")
+@click.option(
+    "--samples",
+    type=click.IntRange(0),
+    default=10_000,
+    show_default=True,
+    metavar="N",
+    help="Synthetic samples in the bundle; 0 leaves them out.",
+)
+@click.option("--no-generator", is_flag=True, help="Leave the generator out.")
+@click.option("--policy", type=PATH, metavar="FILE", help="Rules that decide.  [default: mdgan's]")
+@click.option("--purpose", default="", metavar="TEXT", help="What for, in a sentence on the card.")
+@click.option(
+    "--credentials", metavar="FILE", help="What the server signs with.  [default: the run's]"
+)
+@click.option(
+    "--revoked", metavar="FILE", help="The list of revoked certificates.  [default: the run's]"
+)
+@click.option("--data-dir", metavar="DIR", help="Real data for the audit.  [default: the run's]")
+@click.option("--held-out", metavar="DIR", help="Real samples that no worker trained on.")
+@click.option("--dry-run", is_flag=True, help="Say what the policy says, and write nothing.")
+def release(
+    run: Path,
+    output: Path | None,
+    samples: int,
+    no_generator: bool,
+    policy: Path | None,
+    purpose: str,
+    credentials: str | None,
+    revoked: str | None,
+    dry_run: bool,
+    **changes: str | None,
+) -> int:
+    """Write a bundle of RUN that strangers can check, if a policy allows it.
+
+    The bundle holds the generator and synthetic samples, what is known of them, and who signed.
+    Nothing in it was real. Exit status 1 if a rule of the policy is not met; nothing is written
+    then. `mdgan verify` checks a bundle.
+    """
+    prepare_environment(many_processes=True)
+    from mdgan.release.bundle import Wanted, release_run
+    from mdgan.release.links import links_of
+
+    given = {name: value for name, value in changes.items() if value is not None}
+    wanted = Wanted(samples, not no_generator, policy, purpose, given)
+    output = output or run.with_name(f"{run.name}-bundle")
+    links = links_of(run, credentials, revoked)
+    found = release_run(run, output, wanted, links, dry_run=dry_run)
+    for note in found.notes:
+        _log.warning("note: %s", note)
+    for verdict in found.verdicts:
+        print(f"{'ok' if verdict.met else 'NO':3}{verdict.why}")
+    if found.path is not None:
+        print(f"{found.path}: written; `mdgan verify {found.path}` checks it")
+    elif not found.is_fit:
+        print(f"{run}: is not released: the policy is not met")
+    return 0 if found.is_fit else 1
+
+
+@click.command(
+    cls=Command,
+    examples=("mdgan verify bundle --authority ca.pem",),
+)
+@click.argument("bundle", type=PATH, metavar="BUNDLE")
+@click.option(
+    "--authority", type=PATH, metavar="FILE", help="The certificate of the authority you trust."
+)
+@click.option(
+    "--revoked", type=PATH, metavar="FILE", help="A newer list of its revoked certificates."
+)
+@click.option(
+    "--policy", type=PATH, metavar="FILE", help="Your own rules.  [default: those in the bundle]"
+)
+def verify(bundle: Path, authority: Path | None, revoked: Path | None, policy: Path | None) -> int:
+    """Check BUNDLE, a folder of `mdgan release`, without any network.
+
+    Looks at every file, every signature, revocations, accounts of privacy and the policy, and says
+    each in a line. Exit status 1 if one of them does not hold.
+    """
+    from mdgan.release.verify import Trust, verify_bundle
+
+    found = verify_bundle(bundle, Trust(authority, revoked, policy))
+    for finding in found:
+        print(f"{'ok' if finding.holds else 'NO':3}{printable(finding.line, _MOST_OF_A_LINE)}")
+    return 0 if all(finding.holds for finding in found) else 1

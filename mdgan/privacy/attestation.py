@@ -1,0 +1,138 @@
+"""What a host signs as it leaves a run: what the server says of it, and what its own account says.
+
+The host cannot see how the generator was made. It knows the terms that it took part under, and what
+its samples have spent: it signs if the server says the same, with the key of its certificate. What
+it signs names the generator, so that no other one can be given out as that of the run later.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from mdgan.credentials.identity import Identity, check_signed, sign
+from mdgan.credentials.permit import Permit
+
+_MOST_TEXT = 1 << 15
+_Text = Annotated[str, Meta(max_length=_MOST_TEXT)]
+_Hex = Annotated[str, Meta(max_length=1 << 12, pattern=r"\A([0-9a-f]{2})*\Z")]
+_Worker = Annotated[int, Meta(gt=0, lt=1 << 31)]
+_Epsilon = Annotated[float, Meta(ge=0, lt=1e12)]
+_UNREAD = "what the server says of the run cannot be read"
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """What the server says of a run.
+
+    Attributes:
+        run: the random name of the run.
+        terms: what was equal on all ranks: version, data set, settings.
+        generator: the digest of the run's generator; empty where a host leaves before the end.
+    """
+
+    run: str
+    terms: dict[str, Any]
+    iteration: int
+    generator: str = ""
+
+    def text(self) -> str:
+        """As it is sent, stored and signed."""
+        return json.dumps(msgspec.to_builtins(self), sort_keys=True)
+
+
+class Attestation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a host answers.
+
+    Attributes:
+        statement: the text that it signs, as the server sent it; see `Statement`.
+        epsilon: by worker, ε that its samples have spent, by the account on their own machine.
+        replaced: the same for a sample that may be another one instead of none.
+        chain: PEM of its certificate and those between that and the authority.
+        signature: in hexadecimal; empty if it has not signed, and `refusal` says why.
+    """
+
+    workers: Annotated[list[_Worker], Meta(min_length=1, max_length=1 << 12)]
+    statement: _Text
+    epsilon: dict[_Worker, _Epsilon] = {}
+    replaced: dict[_Worker, _Epsilon] = {}
+    chain: _Text = ""
+    signature: _Hex = ""
+    refusal: Annotated[str, Meta(max_length=500)] = ""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError if it speaks of what others have spent."""
+        if not {*self.epsilon, *self.replaced} <= set(self.workers):
+            raise ValueError("it speaks of workers of others")
+
+    def signed_bytes(self) -> bytes:
+        """What the signature is over."""
+        account = [sorted(each.items()) for each in (self.epsilon, self.replaced)]
+        said = [self.statement, self.workers, account]
+        return b"mdgan: a host leaves a run: " + json.dumps(said).encode()
+
+    def said(self) -> Statement:
+        """The statement; raises ValueError if it is none."""
+        return msgspec.json.decode(self.statement, type=Statement)
+
+    def check(self, authorities: bytes, clock: datetime) -> Permit:
+        """Checks that a worker's host has signed this with a certificate of an authority.
+
+        Args:
+            authorities: PEM of those that are trusted.
+            clock: when the certificate must have been valid.
+
+        Raises:
+            ValueError: in one line, why it does not count.
+        """
+        chain, signature = self.chain.encode(), bytes.fromhex(self.signature)
+        permit = check_signed(authorities, self.signed_bytes(), chain, signature, clock)
+        if (refusal := permit.refusal("worker", self.workers)) is not None:
+            raise ValueError(refusal)
+        return permit
+
+
+def attest(
+    own: Identity,
+    text: str,
+    known: Statement,
+    workers: list[int],
+    account: Mapping[str, Mapping[str, float]],
+) -> Attestation:
+    """Signs what the server says, if this host knows the same; else says why not.
+
+    Args:
+        known: what the host knows itself; `iteration` and `generator` do not count.
+        account: `epsilon` and `replaced`, by worker, as `Spending.told` gives them.
+    """
+    if refusal := _why_not(text, known):
+        return Attestation(workers=workers, statement=text[:_MOST_TEXT], refusal=refusal[:500])
+    epsilon, replaced = (
+        {int(worker): spent for worker, spent in account[name].items()}
+        for name in ("epsilon", "replaced")
+    )
+    draft = Attestation(
+        workers=workers,
+        statement=text,
+        epsilon=epsilon,
+        replaced=replaced,
+        chain=own.certificate.decode(),
+    )
+    return msgspec.structs.replace(draft, signature=sign(own, draft.signed_bytes()).hex())
+
+
+def _why_not(text: str, known: Statement) -> str:
+    try:
+        said = msgspec.json.decode(text, type=Statement)
+    except (msgspec.DecodeError, UnicodeError):
+        return _UNREAD
+    if said.run != known.run:
+        return f"the server names another run, {said.run:.40}"
+    ours = json.loads(json.dumps(known.terms))
+    for name in sorted(ours.keys() | said.terms.keys()):
+        if said.terms.get(name) != ours.get(name):
+            theirs = f"{said.terms.get(name)!r:.60}"
+            return f"the server says {name} = {theirs}, this host has {ours.get(name)!r:.60}"
+    return ""

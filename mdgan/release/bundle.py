@@ -1,0 +1,176 @@
+"""Writes a bundle: what a run made, what is known of it, and whether it may leave."""
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from safetensors.torch import save
+
+from mdgan.audit.run import audit_run
+from mdgan.errors import BadInput, cannot_write, reason_of
+from mdgan.gan.sampling import draw_samples
+from mdgan.inspect.trained import TrainedRun, load_trained
+from mdgan.launch.settings import LinkSettings, read_identity
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.release_figures import figures_of
+from mdgan.records.release_policy import RuleVerdict, decide, policy_text
+from mdgan.release.card import Card
+from mdgan.release.croissant import croissant_of
+from mdgan.release.evidence import EVIDENCE_FILE, RunEvidence, evidence_of
+from mdgan.release.exported import PROGRAM_FILE, export_program
+from mdgan.release.signing import REVOKED_FILE, document, seal
+from mdgan.settings.machine import path_of
+from mdgan.storage.whole_file import write_whole
+
+GENERATOR_FILE, POLICY_FILE = "generator.safetensors", "policy.toml"
+CARD_FILE, PAGE_FILE, CROISSANT_FILE = "card.md", "card.html", "croissant.json"
+_SEED = 0
+_AUDITED_SAMPLES = 10_000
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a bundle shall hold.
+
+    Attributes:
+        num_samples: synthetic samples; 0 for none.
+        has_generator: whether the generator itself is given away.
+        policy: a file of rules; None for the default.
+        purpose: what the samples are for, in a sentence.
+        changes: folders with real data, for the audit; see `audit_run`.
+    """
+
+    num_samples: int = 10_000
+    has_generator: bool = True
+    policy: Path | None = None
+    purpose: str = ""
+    changes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Released:
+    """What came of it; `path` is None if a rule is not met, or nothing was to be written."""
+
+    evidence: RunEvidence
+    verdicts: Sequence[RuleVerdict]
+    notes: Sequence[str]
+    path: Path | None = None
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether every rule is met."""
+        return all(verdict.met for verdict in self.verdicts)
+
+
+def release_run(
+    path: Path, output: Path, wanted: Wanted, links: LinkSettings, *, dry_run: bool = False
+) -> Released:
+    """Decides whether a run may be released, and writes the bundle if it may.
+
+    Args:
+        output: a folder that is not there yet.
+        links: names the server's certificate and the list of revoked ones.
+
+    Raises:
+        BadInput: the run is not over, the policy cannot be read, or the folder cannot be written.
+    """
+    if output.exists():
+        raise BadInput(f"-o {output}: is there already; name a new folder")
+    if not (wanted.num_samples or wanted.has_generator):
+        raise BadInput("--samples 0: without the generator nothing is left to release")
+    policy = policy_text(wanted.policy)
+    own = read_identity(links)
+    identity = None if own is None else own()
+    trained = load_trained(path)
+    notes = _audit(path, trained, wanted.changes)
+    recorded = RecordedRun.read(path)
+    evidence = evidence_of(trained, recorded)
+    where = str(wanted.policy or "the default policy")
+    verdicts = decide(evidence.rules(policy, where), evidence.figures)
+    if identity is None:
+        notes.append("the run has no certificates, so no host signs the bundle")
+    released = Released(evidence, verdicts, notes)
+    if dry_run or not released.is_fit:
+        return released
+    files = _contents(trained, evidence, wanted, policy, released)
+    if links.revoked is not None and identity is not None:
+        files[REVOKED_FILE] = path_of(links.revoked).read_bytes()
+    _write(output, {**files, **seal(files, identity)})
+    return Released(evidence, verdicts, notes, output)
+
+
+def _audit(path: Path, trained: TrainedRun, changes: Mapping[str, str]) -> list[str]:
+    """Attacks the generator, unless that was done; says why if it cannot be."""
+    recorded = RecordedRun.read(path)
+    if recorded.under_way:
+        raise BadInput(f"{path}: is not over; release it when training has ended")
+    known = recorded.audit
+    is_new = known is not None and known.iteration == trained.iteration and not changes
+    if is_new and "copied_share" in figures_of(recorded, ()):  # audits of older versions lack it
+        return []
+    try:
+        audit_run(path, _AUDITED_SAMPLES, None, 0, changes)
+    except BadInput as error:
+        return [f"not audited: {reason_of(error)}"]
+    return []
+
+
+def _contents(
+    trained: TrainedRun, evidence: RunEvidence, wanted: Wanted, policy: str, released: Released
+) -> dict[str, bytes]:
+    files, lines, notes = dict[str, bytes](), "", list(released.notes)
+    if wanted.has_generator:
+        state = trained.generator.state_dict()
+        files[GENERATOR_FILE] = save({name: each.contiguous() for name, each in state.items()})
+        program = export_program(trained)
+        if isinstance(program, str):
+            notes.append(f"no {PROGRAM_FILE}: {program}")
+        else:
+            files[PROGRAM_FILE], lines = program
+    if wanted.num_samples:
+        files |= _samples(trained, wanted.num_samples)
+    kind, verdicts = trained.dataset.kind, released.verdicts
+    card = Card(evidence, kind, verdicts, notes, wanted.purpose, lines)
+    files[CROISSANT_FILE] = croissant_of(card, files)
+    files[CARD_FILE], files[PAGE_FILE] = card.written(files.get("samples.png"))
+    files[POLICY_FILE] = policy.encode()
+    files[EVIDENCE_FILE] = document(evidence)
+    return files
+
+
+def _samples(trained: TrainedRun, number: int) -> dict[str, bytes]:
+    """Samples in every form in which such samples are usually read."""
+    labels = trained.labels(number)
+    made = draw_samples(trained.generator, number, trained.models.z_dim, _SEED, labels)
+    kind, files = trained.dataset.kind, dict[str, bytes]()
+    for ending, write in kind.writers().items():
+        if ending == ".npz" and ".csv" in kind.writers():
+            continue  # encoded rows say nothing to readers
+        some = slice(0, 100 if ending == ".png" else number)
+        try:
+            files[f"samples{ending}"] = write(made[some], None if labels is None else labels[some])
+        except BadInput as error:
+            _log.warning("warning: no samples%s: %s", ending, error)
+    return files
+
+
+def _write(output: Path, files: Mapping[str, bytes]) -> None:
+    """All of it or nothing: the folder gets its name when it is complete."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
+        try:
+            for name, data in files.items():
+                write_whole(draft / name, data)
+            draft.chmod(0o755)
+            draft.rename(output)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise BadInput(cannot_write(f"-o {output}", error)) from error

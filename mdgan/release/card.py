@@ -1,0 +1,160 @@
+"""The card of a bundle, for readers: what it is, what is known of it, and what it cannot be."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from mdgan.credentials.permit import permit_of
+from mdgan.families import registry
+from mdgan.records.release_policy import RuleVerdict
+from mdgan.records.score_names import SCORE_NAMES
+from mdgan.records.values import said, said_list
+from mdgan.release.evidence import RunEvidence
+from mdgan.samples.contract import SampleKind
+
+LIMITS = (
+    "Samples follow what workers held together. What is rare there is rarer here or missing, and "
+    "what is wrong or unfair there is so here.",
+    "Conclusions about people must be checked on real data before they are acted on.",
+    "The audit finds what its attacks find. It cannot show that there is nothing to be found.",
+)
+_PURPOSE = (
+    "Synthetic {} for research, teaching and development where the real ones cannot be shared."
+)
+_IN_PLACE = "Data stayed where they are: workers trained on them there, and sent no sample."
+_IN_ONE_PLACE = "All data were in one place."
+_NO_DP = "No differential privacy: only the audit says what samples tell of people."
+_DP = (
+    "Differential privacy, ε = {} at most and δ = {:g}: what the run made would hardly differ "
+    "without any one of the samples, or clients where these are hidden as a whole."
+)
+_SHOWN_TERMS = {
+    "dataset": "data set",
+    "world_size": "ranks, with the server",
+    "iterations": "iterations",
+    "batch_size": "batch size of a worker",
+    "secure_aggregation": "secure sums",
+    "dp_unit": "what privacy hides",
+    "version": "mdgan",
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the card is made of.
+
+    Attributes:
+        given_purpose: a sentence of the user's; empty for the usual one.
+        lines: of Python that sample from the exported generator; empty without it.
+        notes: what the reader should know besides, one line each.
+    """
+
+    evidence: RunEvidence
+    kind: SampleKind
+    verdicts: Sequence[RuleVerdict]
+    notes: Sequence[str]
+    given_purpose: str = ""
+    lines: str = ""
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        return f"Synthetic {self.kind.name} after “{self.evidence.terms.get('dataset', 'own')}”"
+
+    @property
+    def purpose(self) -> str:
+        """What it is for."""
+        return self.given_purpose or _PURPOSE.format(self.kind.name)
+
+    @property
+    def made(self) -> str:
+        """The algorithm, and where data were."""
+        entry = registry.algorithm(str(self.evidence.terms["algorithm"]))
+        return f"{entry.name}: {entry.about}. {_IN_PLACE if entry.has_hosts else _IN_ONE_PLACE}"
+
+    @property
+    def privacy(self) -> str:
+        """What was promised."""
+        figures = self.evidence.figures
+        if not self.evidence.has_dp:
+            return _NO_DP
+        return _DP.format(said(figures["epsilon"]), figures["delta"])
+
+    def written(self, picture: bytes | None) -> tuple[bytes, bytes]:
+        """The card as Markdown, and as one HTML page, which needs no other file."""
+        about: dict[str, Any] = {
+            **{"name": self.title, "purpose": self.purpose, "notes": self.notes},
+            **{"made": self.made, "privacy": self.privacy, "lines": self.lines, "limits": LIMITS},
+            **{"data": self._data(), "terms": self._terms(), "scores": self._scores()},
+            **{"attacks": self._attacks(), "signed": self._signed()},
+            "policy": [("met" if each.met else "not met", each.why) for each in self.verdicts],
+            "picture": "" if picture is None else b64encode(picture).decode(),
+        }
+
+        def render(name: str, form: str, *, is_page: bool) -> bytes:
+            environment = Environment(
+                loader=PackageLoader("mdgan.release"),
+                autoescape=is_page,
+                undefined=StrictUndefined,
+                trim_blocks=True,
+            )
+            return (environment.get_template(name).render(about, form=form) + "\n").encode()
+
+        return (
+            render("card.txt", "as_markdown.txt", is_page=False),
+            render("page.html", "as_html.txt", is_page=True),
+        )
+
+    def _data(self) -> list[tuple[str, str]]:
+        evidence = self.evidence
+        rows = [
+            ("real samples", f"{evidence.samples:,}" if evidence.samples else "not told"),
+            ("shape of a sample", " × ".join(map(str, evidence.shape))),
+        ]
+        if evidence.classes:
+            rows.append(("of each class", ", ".join(map(str, evidence.classes))))
+        return rows + [(f"column {name}", what) for name, what in self.kind.columns().items()]
+
+    def _terms(self) -> list[tuple[str, str]]:
+        terms = self.evidence.terms
+        told = [(words, str(terms[n])) for n, words in _SHOWN_TERMS.items() if terms.get(n)]
+        return [*told, ("generator of iteration", f"{self.evidence.iteration:,}")]
+
+    def _scores(self) -> list[tuple[str, str]]:
+        found, rows = self.evidence.scores, []
+        for name, words in SCORE_NAMES.items():
+            if found is not None and (score := found.scores.get(name)) is not None:
+                real = found.real.get(name)
+                beside = f", real samples {said(real)}" if isinstance(real, float) else ""
+                rows.append((words, f"{said(score)}{beside}"))
+        return rows
+
+    def _attacks(self) -> list[tuple[str, str]]:
+        rows = [
+            (f"ε of worker {worker}" if worker else "ε of each client", said(epsilon))
+            for worker, epsilon in self.evidence.epsilon.items()
+        ]
+        audit = self.evidence.audit
+        if audit is None:
+            return [*rows, ("audit", "none was made")]
+        for attack in audit.generator:
+            rows += [
+                (f"membership, by {attack.space}", f"AUC {attack.membership.auc:.3f} (0.5: none)"),
+                (f"distance to trained / held out, by {attack.space}", said(attack.ratio)),
+            ]
+            if attack.copied is not None:
+                rows.append((f"copies, by {attack.space}", f"{100 * attack.copied:.1f} %"))
+        return [*rows, *([("by canaries", str(audit.bound))] if audit.bound else [])]
+
+    def _signed(self) -> list[tuple[str, str]]:
+        rows = []
+        for answer in self.evidence.attestations:
+            what = f"did not sign: {answer.refusal}"
+            if answer.signature:
+                permit = permit_of(answer.chain.encode())
+                what = f"signed by {permit.name}, key {permit.fingerprint[:16]}…"
+            rows.append((f"rank(s) {said_list(answer.workers)}", what))
+        return rows

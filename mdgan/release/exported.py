@@ -1,0 +1,118 @@
+"""The generator as a program that torch runs alone, and the ten lines that sample from it."""
+
+import io
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, export, save
+
+from mdgan.gan.labels import call, even_labels, label_counts, num_classes_of
+from mdgan.gan.randomness import generator_for
+from mdgan.gan.sampling import draw_samples
+from mdgan.inspect.trained import TrainedRun
+
+PROGRAM_FILE = "generator.pt2"
+_AT_ONCE = 256
+_COMPARED = _AT_ONCE + 44
+_CLASSES_KEPT = 65_536
+_TOLD = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
+"""What torch notes of where each operation came from: paths of this machine."""
+
+
+class Program(NamedTuple):
+    """The file, and the lines of Python that sample from it."""
+
+    data: bytes
+    lines: str
+
+
+class _Alone(nn.Module):
+    """A generator and, if it is conditional, the classes that samples are of, one after the other.
+
+    Args:
+        classes: int64 [65,536]; see `even_labels`.
+    """
+
+    classes: Tensor
+
+    def __init__(self, generator: nn.Module, classes: Tensor | None) -> None:
+        super().__init__()
+        self.generator = generator
+        if classes is not None:
+            self.register_buffer("classes", classes)
+
+    def forward(self, z: Tensor, y: Tensor | None = None) -> Tensor:
+        """Samples, float32 [n, *shape]."""
+        made: Tensor = call(self.generator, z, y)
+        return made.float()
+
+
+def export_program(trained: TrainedRun) -> Program | str:
+    """Exports a generator in evaluation mode and compares its samples with those of mdgan.
+
+    Returns:
+        The program, or in a line why there is none.
+    """
+    generator, z_dim = trained.generator.eval(), trained.models.z_dim
+    classes = _classes(trained)
+    alone = _Alone(generator, classes).eval()
+    z = torch.randn(2, z_dim)
+    inputs = (z,) if classes is None else (z, classes[:2])
+    n = Dim("n", min=1, max=_AT_ONCE)
+    shapes = [{0: n}] + ([{0: n}] if classes is not None else [])
+    names = dict(zip(("z", "y"), shapes, strict=False))
+    try:
+        program = export(alone, inputs, dynamic_shapes=names)
+        for node in program.graph.nodes:
+            for told in _TOLD:
+                node.meta.pop(told, None)
+        program._example_inputs = None  # pickled values, which are not needed
+        buffer = io.BytesIO()
+        save(program, buffer)
+        again = torch.export.load(io.BytesIO(buffer.getvalue())).module()
+        made = _drawn(again, z_dim, classes)
+    except Exception as error:  # the generator may be any code, and so may what torch raises
+        return f"torch.export cannot write this generator ({type(error).__name__})"
+    labels = None if classes is None else classes[:_COMPARED]
+    if not torch.equal(made, draw_samples(generator, _COMPARED, z_dim, 0, labels)):
+        return "torch.export gives other bits than mdgan"
+    return Program(buffer.getvalue(), _lines(z_dim, has_classes=classes is not None))
+
+
+@torch.no_grad()
+def _drawn(program: nn.Module, z_dim: int, classes: Tensor | None) -> Tensor:
+    """Samples as the lines below draw them."""
+    noise = generator_for(0, "samples")
+    z = torch.stack([torch.randn(z_dim, generator=noise) for _ in range(_COMPARED)])
+    given = (z,) if classes is None else (z, classes[:_COMPARED])
+    pieces = zip(*(torch.split(each, _AT_ONCE) for each in given), strict=True)
+    return torch.cat([program(*piece) for piece in pieces])
+
+
+def _classes(trained: TrainedRun) -> Tensor | None:
+    num_classes = num_classes_of(trained.generator)
+    if num_classes is None:
+        return None
+    as_data = trained.settings()[0].training.label_prior == "data"
+    counts = label_counts(num_classes, trained.held() if as_data else ())
+    return even_labels(counts, _CLASSES_KEPT)
+
+
+def _lines(z_dim: int, *, has_classes: bool) -> str:
+    """Python that draws the samples of `mdgan sample -n N --seed SEED`."""
+    parts, called = "z.split(256)", "part"
+    if has_classes:
+        parts = "zip(z.split(256), generator.classes[:n].split(256))"
+        called = "*part"
+    return f"""\
+import hashlib, torch
+
+n, seed = 300, 0
+generator = torch.export.load("{PROGRAM_FILE}").module()
+digest = hashlib.sha256(f"{{seed}}/samples".encode()).digest()
+noise = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+z = torch.stack([torch.randn({z_dim}, generator=noise) for _ in range(n)])
+with torch.no_grad():
+    samples = torch.cat([generator({called}) for part in {parts}])
+"""

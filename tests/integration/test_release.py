@@ -1,0 +1,347 @@
+"""A bundle that leaves a run: written, signed, checked by strangers, refused where it must be."""
+
+import html
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+import mdgan
+from mdgan.credentials.identity import read_credentials
+from mdgan.privacy.attestation import attest
+from mdgan.release.evidence import EVIDENCE_FILE, RunEvidence
+from mdgan.release.signing import MANIFEST_FILE, SIGNATURE_FILE, document, seal
+from mdgan.release.verify import Check, Trust, verify_bundle
+from tests.processes import (
+    MDGAN,
+    check_refused,
+    ended_well,
+    finish,
+    read_status,
+    run_here,
+    start,
+    wait_until,
+)
+
+ITERATIONS = 40
+TRAIN = [*MDGAN, "train", "--world-size", "3", "--iterations", str(ITERATIONS)]
+TRAIN += ["--batch-size", "10", "--eval-interval", str(ITERATIONS), "--threads", "1"]
+
+
+def issue(folder: Path, *arguments: str) -> None:
+    assert run_here("credentials", *arguments, cwd=folder).status == 0
+
+
+def trained_apart(folder: Path, *flags: str) -> None:
+    """A server and two hosts, each with a certificate of its own."""
+    issue(folder, "init", "ca")
+    issue(folder, "issue", "ca", "server", "--role", "server")
+    for rank in ("1", "2"):
+        issue(folder, "issue", "ca", f"site{rank}", "--ranks", rank)
+    own = ["--ranks", "0", "--listen", "127.0.0.1:0", "--credentials", "ca/server.cred"]
+    server = start([*TRAIN, *flags, *own, "--out", "run"], folder)
+    wait_until((folder / "run" / "run.json").exists, "the server is there")
+    port = str(read_status(folder / "run")["listens"]).rpartition(":")[2]
+    hosts = []
+    for rank in ("1", "2"):
+        where = ["--ranks", rank, "--credentials", f"ca/site{rank}.cred", "--master-port", port]
+        hosts.append(start([*TRAIN, *flags, *where, "--out", f"host{rank}"], folder))
+    ended_well(finish(server, 120), folder / "run", ITERATIONS)
+    assert [finish(host).status for host in hosts] == [0, 0]
+
+
+@pytest.fixture(scope="module", name="place")
+def a_signed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("signed")
+    trained_apart(folder)
+    released = run_here("release", "run", "-o", "bundle", "--samples", "500", cwd=folder)
+    assert released.status == 0, released
+    return folder
+
+
+def checked(place: Path, bundle: Path | None = None, **files: Path) -> list[Check]:
+    return verify_bundle(bundle or place / "bundle", Trust(place / "ca" / "ca.pem", **files))
+
+
+def wrong(found: list[Check]) -> str:
+    return "\n".join(each.line for each in found if not each.holds)
+
+
+def resealed(place: Path, to: Path, change: Callable[[RunEvidence], RunEvidence]) -> Path:
+    """A bundle whose server says something else, and signs that."""
+    shutil.copytree(place / "bundle", to)
+    evidence = msgspec.json.decode((to / EVIDENCE_FILE).read_bytes(), type=RunEvidence)
+    (to / EVIDENCE_FILE).write_bytes(document(change(evidence)))
+    own = read_credentials(place / "ca" / "server.cred")
+    names = {path.name for path in to.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
+    for name, data in seal({n: (to / n).read_bytes() for n in names}, own).items():
+        (to / name).write_bytes(data)
+    return to
+
+
+def test_a_stranger_learns_who_signed_what(place: Path) -> None:
+    found = run_here("verify", "bundle", "--authority", "ca/ca.pem", cwd=place)
+    assert found.status == 0, found
+    for part in ("server: signed by server", "rank(s) 1: signed by site1", "closest_record_ratio"):
+        assert part in found.output
+    check_refused(run_here("verify", "bundle", cwd=place), "--authority FILE", lines=1)
+
+
+def test_one_flipped_bit_anywhere_is_named(place: Path, tmp_path: Path) -> None:
+    random = Random(0)
+    for path in sorted((place / "bundle").iterdir()):
+        data = path.read_bytes()
+        places = range(len(data)) if len(data) < 1500 else random.sample(range(len(data)), 20)
+        bundle = tmp_path / path.name
+        shutil.copytree(place / "bundle", bundle)
+        for at in places:
+            changed = bytearray(data)
+            changed[at] ^= 1 << random.randrange(8)
+            (bundle / path.name).write_bytes(changed)
+            assert wrong(checked(place, bundle)), f"{path.name}, byte {at}"
+
+
+def test_files_that_come_or_go_are_named(place: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(place / "bundle", bundle)
+    (bundle / "card.md").unlink()
+    (bundle / "more.txt").write_text("trust me")
+    os.mkfifo(bundle / "pipe")
+    said = wrong(checked(place, bundle))
+    for part in ("card.md: cannot be read", "more.txt: is not in the", "pipe: is not in the"):
+        assert part in said
+
+
+def test_a_revoked_certificate_is_named(place: Path, tmp_path: Path) -> None:
+    ours = tmp_path / "ca"
+    shutil.copytree(place / "ca", ours)
+    issue(tmp_path, "revoke", "ca", "site1")
+    said = wrong(checked(place, revoked=ours / "revoked.pem"))
+    assert said.startswith("rank(s) 1: signed by site1")
+    assert said.endswith("whose certificate is revoked")
+
+
+def test_the_certificate_of_another_authority_counts_for_nothing(
+    place: Path, tmp_path: Path
+) -> None:
+    issue(tmp_path, "init", "theirs")
+    found = verify_bundle(place / "bundle", Trust(tmp_path / "theirs" / "ca.pem"))
+    assert {line.partition(":")[0] for line in wrong(found).splitlines()} == {
+        *("server", "rank(s) 1", "rank(s) 2")
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"generator": "0" * 64}, "is another one than that of the evidence"),
+        ({"run": "another"}, "signed another run"),
+        ({"terms": {"algorithm": "mdgan", "batch_size": 1}}, "signed other terms"),
+        ({"made": "yesterday"}, "makes no sense"),
+    ],
+)
+def test_a_server_that_says_something_else_later_is_named(
+    place: Path, tmp_path: Path, change: dict[str, object], said: str
+) -> None:
+    bundle = resealed(place, tmp_path / "b", lambda known: msgspec.structs.replace(known, **change))
+    assert said in wrong(checked(place, bundle))
+
+
+def test_a_signature_that_was_moved_to_another_rank_is_named(place: Path, tmp_path: Path) -> None:
+    def moved(known: RunEvidence) -> RunEvidence:
+        first, *others = known.attestations
+        first = msgspec.structs.replace(first, workers=[7])
+        return msgspec.structs.replace(known, attestations=[first, *others])
+
+    assert "rank(s) 7: has not signed" in wrong(
+        checked(place, resealed(place, tmp_path / "b", moved))
+    )
+
+
+def test_an_account_that_says_more_than_the_evidence_is_named(place: Path, tmp_path: Path) -> None:
+    site = read_credentials(place / "ca" / "site1.cred")
+
+    def understated(known: RunEvidence) -> RunEvidence:
+        (own,) = [each for each in known.attestations if each.workers == [1]]
+        account = {"epsilon": {"1": 2.5}, "replaced": {"1": 5.0}}
+        spent = attest(site, own.statement, own.said(), [1], account)
+        return msgspec.structs.replace(
+            known,
+            attestations=[spent],
+            epsilon={1: 1.0},
+            figures={**known.figures, "epsilon": 1.0, "delta": 1e-5},
+        )
+
+    said = wrong(checked(place, resealed(place, tmp_path / "b", understated)))
+    assert "rank 1: its account says ε = 2.5, the evidence 1" in said
+    assert "some worker spent more than ε = 1" in said
+
+
+def test_certificates_that_are_none_are_named(place: Path, tmp_path: Path) -> None:
+    def spoilt(known: RunEvidence) -> RunEvidence:
+        texts = ("no PEM", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+        both = zip(known.attestations, texts, strict=True)
+        found = [msgspec.structs.replace(answer, chain=text) for answer, text in both]
+        return msgspec.structs.replace(known, attestations=found)
+
+    said = wrong(checked(place, resealed(place, tmp_path / "b", spoilt)))
+    assert said.count("has not signed") == 2
+
+
+def test_readers_may_have_rules_of_their_own(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text('require = ["signed_by >= 2", "fid <= 0.001 * floor"]')
+    found = checked(place, policy=tmp_path / "p.toml")
+    assert wrong(found).startswith("policy: fid <= 0.001 * floor: fid = ")
+    with pytest.raises(mdgan.BadInput, match="cannot be read"):
+        checked(place, policy=tmp_path / "none.toml")
+
+
+def test_a_stranger_with_torch_alone_samples_the_same_bits(place: Path, tmp_path: Path) -> None:
+    card = (place / "bundle" / "card.md").read_text()
+    (lines,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    assert len(lines.splitlines()) <= 10
+    program = lines + "import sys\nassert 'mdgan' not in sys.modules\n"
+    program += f"torch.save(samples, {str(tmp_path / 'samples.pt')!r})"
+    command = [sys.executable, "-I", "-c", program]
+    subprocess.run(command, cwd=place / "bundle", check=True, timeout=120)
+    (tmp_path / "o").mkdir()
+    output = str(tmp_path / "o" / "s.npz")
+    assert run_here("sample", "run", "-n", "300", "-o", output, cwd=place).status == 0
+    theirs = torch.load(tmp_path / "samples.pt", weights_only=True)
+    assert torch.equal(theirs, torch.from_numpy(np.load(output)["images"]))
+
+
+def test_nothing_in_the_bundle_was_real_or_names_a_machine(place: Path) -> None:
+    contents = [path.read_bytes() for path in (place / "bundle").iterdir()]
+    for path in (place / "bundle").glob("*.npz"):
+        with zipfile.ZipFile(path) as file:
+            contents += [file.read(name) for name in file.namelist()]
+    whole = b"\0".join(contents)
+    for image in load_digits().images:
+        pixels = np.round(image / 16 * 255)
+        for form in (image / 8 - 1, pixels / 127.5 - 1, image / 16, pixels):
+            assert form.astype(np.float32).tobytes() not in whole
+        assert image.astype(np.uint8).tobytes() not in whole
+        assert pixels.astype(np.uint8).tobytes() not in whole
+    for name in (str(place), str(Path(mdgan.__file__).parent), ".py"):
+        assert name.encode() not in whole, name
+    for path in (place / "bundle").glob("*.[jmh]*"):
+        assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", path.read_text())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries that read it
+def test_croissant_and_card_are_valid(place: Path) -> None:
+    croissant = pytest.importorskip("mlcroissant")
+    data = croissant.Dataset(str(place / "bundle" / "croissant.json"))
+    assert data.metadata.issues.errors == set()
+    assert {each.name for each in data.metadata.distribution} == {
+        *("generator.safetensors", "generator.pt2", "samples.png", "samples.npz")
+    }
+    page = (place / "bundle" / "card.html").read_text()
+    assert "http://" not in page
+    assert "https://" not in page
+
+
+def test_a_policy_that_is_not_met_writes_nothing(place: Path) -> None:
+    (place / "strict.toml").write_text('require = ["signed_by >= 3", "fid <= 1000"]')
+    found = run_here("release", "run", "-o", "none", "--policy", "strict.toml", cwd=place)
+    assert found.status == 1
+    assert "NO signed_by >= 3: signed_by = 2" in found.output
+    assert "ok fid <= 1000: fid = " in found.output
+    tried = run_here("release", "run", "-o", "none", "--dry-run", cwd=place)
+    assert tried.status == 0, tried
+    assert not (place / "none").exists()
+    check_refused(run_here("release", "run", "-o", "bundle", cwd=place), "is there already")
+    nothing = run_here("release", "run", "-o", "n", "--samples", "0", "--no-generator", cwd=place)
+    check_refused(nothing, "nothing is left")
+
+
+def test_python_and_the_report_say_the_same(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    found = mdgan.Run.open(place / "run").release(place / "unused", dry_run=True)
+    assert found.is_fit
+    assert found.path is None
+    page = mdgan.Run.open(place / "run").report(place / "report.html").read_text()
+    assert "Fit for release? Yes" in page
+    for verdict in found.verdicts:
+        assert html.escape(verdict.why) in page
+
+
+class Stored(torch.nn.Module):
+    """A generator that has ten real samples by heart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        images = torch.tensor(load_digits().images[300:310] / 8 - 1).float()
+        self.register_buffer("kept", images[:, None])
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        places = (z[:, :8] > 0).long() @ (2 ** torch.arange(8))
+        kept = self.kept
+        assert isinstance(kept, torch.Tensor)
+        return kept[places % 10] + 0 * self.weight
+
+
+def samples(numbers: Sequence[int]) -> list[tuple[torch.Tensor, int]]:
+    digits = load_digits()
+    images = torch.tensor(digits.images / 8 - 1).float()[:, None]
+    return [(images[n], int(digits.target[n])) for n in numbers]
+
+
+@pytest.mark.timeout(300)
+def test_a_generator_that_stores_ten_samples_is_refused(tmp_path: Path) -> None:
+    data = mdgan.Data(train=samples(range(300, 1797)), held_out=samples(range(300)))
+    run = mdgan.train(
+        data,
+        generator=Stored,
+        discriminator=lambda: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 1)),
+        z_dim=16,
+        world_size=3,
+        iterations=5,
+        batch_size=8,
+        quiet=True,
+        out=str(tmp_path / "run"),
+    )
+    found = run.release(tmp_path / "bundle")
+    assert not found.is_fit
+    unmet = {each.why.partition(" ")[0] for each in found.verdicts if not each.met}
+    assert "copied_share" in unmet
+    assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_one_trained_on_thirty_samples_is_refused_and_an_honest_one_is_not(
+    tmp_path: Path, seed: int
+) -> None:
+    order = torch.randperm(1797, generator=torch.Generator().manual_seed(seed)).tolist()
+    fit = []
+    for number in (30, 1400):
+        data = mdgan.Data(train=samples(order[:number]), held_out=samples(order[1400:]))
+        run = mdgan.train(
+            data,
+            architecture="md-gan-mlp",
+            iterations=3000,
+            batch_size=10,
+            out=str(tmp_path / f"run{number}"),
+            world_size=3,
+            transport="memory",
+            seed=seed,
+            quiet=True,
+        )
+        fit.append(run.release(tmp_path / f"b{number}", dry_run=True).is_fit)
+    assert fit == [False, True]

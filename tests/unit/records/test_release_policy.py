@@ -1,0 +1,91 @@
+"""Rules that decide whether what a run made may leave it."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdgan.errors import BadInput
+from mdgan.records.release_policy import decide, default_text, policy_text, rules_in
+
+
+def verdicts(rules: str, **figures: float) -> list[bool]:
+    found = rules_in(f"require = {rules}", "p.toml", "pictures", has_dp=False)
+    return [each.met for each in decide(found, figures)]
+
+
+def test_rules_compare_figures() -> None:
+    assert verdicts('["epsilon <= 3", "fid <= 2 * floor"]', epsilon=3, fid=2.1, floor=1) == [
+        True,
+        False,
+    ]
+    assert verdicts('["signed_by >= 4", "a<=b"]', signed_by=4, a=1, b=1) == [True, True]
+
+
+def test_what_is_not_known_is_not_met_unless_a_rule_says_so() -> None:
+    assert verdicts('["fid <= 3", "fid <= 3 if known", "fid <= 2 * floor"]', floor=1.0) == [
+        False,
+        True,
+        False,
+    ]
+
+
+def test_a_verdict_names_the_figure() -> None:
+    (rule,) = rules_in('require = ["fid <= 2 * floor"]', "p", "rows", has_dp=True)
+    assert decide([rule], {"fid": 5.0, "floor": 1.5})[0].why == (
+        "fid <= 2 * floor: fid = 5, floor = 1.5"
+    )
+
+
+def test_sections_are_for_kinds_of_samples_and_for_privacy() -> None:
+    text = 'require = ["a <= 1"]\n[rows]\nrequire = ["b <= 1"]\n[dp]\nrequire = ["c <= 1"]'
+
+    def names(kind: str, *, has_dp: bool) -> str:
+        return "".join(rule.figure for rule in rules_in(text, "p", kind, has_dp=has_dp))
+
+    assert names("pictures", has_dp=False) == "a"
+    assert names("rows", has_dp=False) == "ab"
+    assert names("rows", has_dp=True) == "abc"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("require = [", "no TOML"),
+        ('require = "epsilon <= 3"', "must be a list of rules"),
+        ('require = ["epsilon < 3"]', "a rule is like"),
+        ('require = ["__import__ <= 3"]', "a rule is like"),
+        ("require = [3]", "a rule is like"),
+        ("[people]\nrequire = []", "'people'"),
+        ('[dp]\nrequired = ["a <= 1"]', "'dp'"),
+        ("dp = 3", "'dp'"),
+    ],
+)
+def test_what_is_no_policy_is_refused_in_a_line(text: str, said: str) -> None:
+    with pytest.raises(BadInput, match=r"^mine\.toml: ") as refused:
+        rules_in(text, "mine.toml", "pictures", has_dp=False)
+    assert said in str(refused.value)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_policy_or_refused(text: str) -> None:
+    with suppress(BadInput):
+        rules_in(text, "p", "rows", has_dp=True)
+
+
+def test_the_default_policy_has_rules_for_every_kind() -> None:
+    for kind in ("pictures", "rows", "tensors"):
+        for has_dp in (False, True):
+            found = {rule.figure for rule in rules_in(default_text(), "", kind, has_dp=has_dp)}
+            assert "refused_to_sign" in found
+            assert ("epsilon" in found) == has_dp
+
+
+def test_a_policy_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot be read"):
+        policy_text(tmp_path / "none.toml")
+    (tmp_path / "long.toml").write_text("#" * 70_000)
+    with pytest.raises(BadInput, match="longer than any policy"):
+        policy_text(tmp_path / "long.toml")
