@@ -153,6 +153,7 @@ def test_digits_with_the_settings_of_a_run(tmp_path: Path) -> None:
         '{"world_size": 4, "transport": "memory", "ranks": null, "batch_size": 16}'
     )
     flags = ["--config", "settings.json", "--kappa", "2", "--bandwidth", "0.1"]
+    flags += ["--workers-per-host", "1"]
     result = run("plan", *flags, "--latency", "10", "--shard-size", "480", cwd=tmp_path)
     assert result.status == 0, result
     assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
