@@ -72,6 +72,8 @@ def release(
     found = release_run(run, output, wanted, links, dry_run=dry_run)
     for note in found.notes:
         _log.warning("note: %s", note)
+    for ranks, what in found.evidence.signers():
+        print(printable(f"{ranks}: {what}", _MOST_OF_A_LINE))
     for verdict in found.verdicts:
         print(f"{'ok' if verdict.met else 'NO':3}{verdict.why}")
     if found.path is not None:

@@ -7,11 +7,10 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from mdgan.credentials.permit import permit_of
 from mdgan.families import registry
 from mdgan.records.release_policy import RuleVerdict
 from mdgan.records.score_names import SCORE_NAMES
-from mdgan.records.values import said, said_list
+from mdgan.records.values import said
 from mdgan.release.evidence import RunEvidence
 from mdgan.samples.contract import SampleKind
 
@@ -89,7 +88,7 @@ class Card:
             **{"name": self.title, "purpose": self.purpose, "notes": self.notes},
             **{"made": self.made, "privacy": self.privacy, "lines": self.lines, "limits": LIMITS},
             **{"data": self._data(), "terms": self._terms(), "scores": self._scores()},
-            **{"attacks": self._attacks(), "signed": self._signed()},
+            **{"attacks": self._attacks(), "signed": self.evidence.signers()},
             "policy": [("met" if each.met else "not met", each.why) for each in self.verdicts],
             "picture": "" if picture is None else b64encode(picture).decode(),
         }
@@ -148,13 +147,3 @@ class Card:
             if attack.copied is not None:
                 rows.append((f"copies, by {attack.space}", f"{100 * attack.copied:.1f} %"))
         return [*rows, *([("by canaries", str(audit.bound))] if audit.bound else [])]
-
-    def _signed(self) -> list[tuple[str, str]]:
-        rows = []
-        for answer in self.evidence.attestations:
-            what = f"did not sign: {answer.refusal}"
-            if answer.signature:
-                permit = permit_of(answer.chain.encode())
-                what = f"signed by {permit.name}, key {permit.fingerprint[:16]}…"
-            rows.append((f"rank(s) {said_list(answer.workers)}", what))
-        return rows

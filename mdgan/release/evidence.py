@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from mdgan import __version__
+from mdgan.credentials.permit import permit_of
 from mdgan.gan.model_state import digest_of
 from mdgan.inspect.trained import TrainedRun
 from mdgan.launch.privacy import CLASSES
@@ -19,6 +20,7 @@ from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_figures import attestations, figures_of, spent
 from mdgan.records.release_policy import SECTIONS, Rule, rules_in
 from mdgan.records.rows import Count, FeatureNetwork, ScoresRow, Seconds
+from mdgan.records.values import said_list
 
 EVIDENCE_FILE = "evidence.json"
 _KINDS = SECTIONS[:3]
@@ -63,6 +65,17 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     def has_dp(self) -> bool:
         """Whether differential privacy bounds what the run tells."""
         return "epsilon" in self.figures
+
+    def signers(self) -> list[tuple[str, str]]:
+        """Which ranks signed, and by which certificate, or why they did not; nothing is checked."""
+        rows = []
+        for answer in self.attestations:
+            what = f"did not sign: {answer.refusal}"
+            if answer.signature:
+                permit = permit_of(answer.chain.encode())
+                what = f"signed by {permit.name}, key {permit.fingerprint[:16]}…"
+            rows.append((f"rank(s) {said_list(answer.workers)}", what))
+        return rows
 
     def rules(self, policy: str, where: str) -> list[Rule]:
         """The rules of a policy that count for this; see `rules_in`."""

@@ -262,6 +262,7 @@ def test_a_policy_that_is_not_met_writes_nothing(place: Path) -> None:
     assert "ok fid <= 1000: fid = " in found.output
     tried = run_here("release", "run", "-o", "none", "--dry-run", cwd=place)
     assert tried.status == 0, tried
+    assert "rank(s) 1: signed by site1, key " in tried.output
     assert not (place / "none").exists()
     check_refused(run_here("release", "run", "-o", "bundle", cwd=place), "is there already")
     nothing = run_here("release", "run", "-o", "n", "--samples", "0", "--no-generator", cwd=place)
