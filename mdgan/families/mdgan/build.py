@@ -231,7 +231,7 @@ def planning(
         thing,
         settings.swap_every(mean_size(counts), counts, weights) if known else None,
         "--shard-size or --swap-interval",
-        lambda hosts: thing * share * mean_moved(settings.swaps.swap, hosts),
+        lambda hosts: thing * share * mean_moved(settings.swap_form, hosts),
     )
     return Planning(
         short,
@@ -250,7 +250,7 @@ def mean_moved(form: str, hosts: Sequence[Sequence[int]]) -> float:
     num_workers = sum(map(len, hosts))
     if num_workers < 2:
         return 0.0
-    moving = num_workers - (num_workers % 2 if form == "pairs" else 0)
+    moving = num_workers - (0 if form == "derangement" else num_workers % 2)
     # A discriminator is as likely to go to any other worker.
     away = sum(len(host) * (num_workers - len(host)) for host in hosts)
     return moving * away / (num_workers * (num_workers - 1))

@@ -14,6 +14,7 @@ from torch import Tensor
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.settings import num_participants
 from mdgan.families.mdgan import messages
+from mdgan.families.mdgan.settings import MEANS
 from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.messages import Message
 from mdgan.records.values import in_words
@@ -30,7 +31,7 @@ def draw_swap(form: str, seed: int, number: int, workers: Sequence[int]) -> Move
     ordered = sorted(workers)
     if len(ordered) < 2:
         return {}
-    draw = _pairs if form == "pairs" else _derangement
+    draw = _derangement if form == "derangement" else _pairs
     return draw(seed, number, ordered)
 
 
@@ -222,7 +223,8 @@ class ServerSwaps:
         engine.peers.tell_keys(free)
         for host, carried in free.items():
             share = {g: t for g, t in moves.items() if g in carried or t in carried}
-            order = messages.swap(iteration, host, share, host_of, addresses, tickets)
+            means = self._form == MEANS
+            order = messages.swap(iteration, host, share, host_of, addresses, tickets, means=means)
             engine.tell(host, order)
         return moves
 

@@ -28,6 +28,8 @@ from mdgan.settings.declare import (
 from mdgan.settings.excludes import Condition, table
 
 NAME = "mdgan"
+MEANS = "means"
+"""The form of swaps after which both workers of a pair hold the mean of their discriminators."""
 AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
 LEAST_WORKERS = 3
 """With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
@@ -116,11 +118,13 @@ class SwapSettings(Settings):
         symbol="E",
         default_text="1, or less if the workers hold different classes; see --swap-interval",
     )
-    swap: str = setting(
-        "pairs",
-        "Who gets whose discriminator: pairs that the server draws, or a permutation without "
+    swap: str | None = setting(
+        None,
+        "What a swap is: the two workers of a pair that the server draws both go on with the mean "
+        "of their discriminators, or exchange them, or all exchange along a permutation without "
         "fixed points.",
-        one_of("pairs", "derangement"),
+        one_of(MEANS, "pairs", "derangement"),
+        default_text=f"{MEANS}, or pairs with --participation or --shut-out-free-riders",
         has_flag=False,
     )
 
@@ -189,6 +193,10 @@ class MDGANSettings(RunSettings):
             a worker learns from real samples by themselves
         updates=arrival         | aggregation stale deadline quorum vectorize shut_out_free_riders |
             the server takes answers one by one, as they come
+        swap=means              | shut_out_free_riders |
+            what a worker gives must not depend on what another one gave
+        swap=means              | participation |
+            most pairs have a worker that trains no discriminator
         """
         ),
         summed("aggregation updates=arrival stale shut_out_free_riders"),
@@ -244,6 +252,12 @@ class MDGANSettings(RunSettings):
                 "see whether answers depend on it; --batch-size must be at least "
                 f"{LEAST_SAMPLES}"
             )
+
+    @property
+    def swap_form(self) -> str:
+        """What a swap is."""
+        moves = self.participation < 1 or self.shut_out_free_riders
+        return self.swaps.swap or ("pairs" if moves else MEANS)
 
     @property
     def by_arrival(self) -> bool:

@@ -98,6 +98,22 @@ class Worker(DiscriminatorLearner):
         self.discriminator.load_state(state)
         self._undo_real_half()
 
+    def average_with(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on with the mean of its discriminator and another one, and so does their worker.
+
+        The mean is of weights, buffers and moments, and has the same bits for both. Counts stay.
+
+        Raises:
+            KeyError, RuntimeError: as `load_discriminator`.
+        """
+        own: Mapping[str, Tensor] = self.discriminator.state().to_dict()
+        means = {
+            name: (tensor + state[name].to(tensor.device)) / 2
+            for name, tensor in own.items()
+            if name in state.keys() and tensor.is_floating_point()  # noqa: SIM118 - a TensorDict
+        }
+        self.load_discriminator({**dict(state.items()), **own, **means})
+
     def take(self, discriminator: Discriminator) -> None:
         """As `load_discriminator`, without a copy: its worker takes another one in turn."""
         self.undo_real_half()
