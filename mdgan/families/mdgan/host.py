@@ -160,8 +160,8 @@ def carry_out(
     """Gives and takes discriminators; a worker that gets none that it can use keeps its own.
 
     Among the workers of this host they move by reference, where that leaves no worker without one.
-    If the order asks for means, a worker goes on with that of its own and of what it got. Returns
-    SHA-256 of what each worker here gave, and of what each got.
+    If the order asks for means, a worker that gives goes on with that of its own and of what it
+    got. Returns SHA-256 of what each worker here gave, and of what each got.
     """
     rows: list[list[int]] = order.fields["moves"]
     moves = {giver: taker for giver, _, taker, _ in rows if giver in workers}
@@ -185,7 +185,7 @@ def carry_out(
         workers[taker].take(owned[giver])
     for taker, state in arrived.items():
         with contextlib.suppress(KeyError, RuntimeError):  # broken, or not of this architecture
-            if means:
+            if means and taker in moves:
                 workers[taker].average_with(state)
                 taken[taker] = digest_of(state)
             else:

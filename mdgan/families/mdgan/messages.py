@@ -137,7 +137,7 @@ def swap(
 
     `addresses` say where every host hands out discriminators; None where no host needs to know.
     Of the tickets, by giving and taking host, a host is told those of its own (see `Tickets`).
-    With `means` a taker goes on with the mean of its own and of what it gets.
+    With `means` a taker that gives goes on with the mean of its own and of what it gets.
     """
     rows = [[giver, host_of[giver], to, host_of[to]] for giver, to in sorted(moves.items())]
     pairs = [(giver, taker) for _, giver, _, taker in rows if giver != taker]

@@ -124,7 +124,7 @@ class SwapSettings(Settings):
         "of their discriminators, or exchange them, or all exchange along a permutation without "
         "fixed points.",
         one_of(MEANS, "pairs", "derangement"),
-        default_text=f"{MEANS}, or pairs with --participation or --shut-out-free-riders",
+        default_text=f"{MEANS}, or pairs with --shut-out-free-riders",
         has_flag=False,
     )
 
@@ -195,8 +195,6 @@ class MDGANSettings(RunSettings):
             the server takes answers one by one, as they come
         swap=means              | shut_out_free_riders |
             what a worker gives must not depend on what another one gave
-        swap=means              | participation |
-            most pairs have a worker that trains no discriminator
         """
         ),
         summed("aggregation updates=arrival stale shut_out_free_riders"),
@@ -256,8 +254,7 @@ class MDGANSettings(RunSettings):
     @property
     def swap_form(self) -> str:
         """What a swap is."""
-        moves = self.participation < 1 or self.shut_out_free_riders
-        return self.swaps.swap or ("pairs" if moves else MEANS)
+        return self.swaps.swap or ("pairs" if self.shut_out_free_riders else MEANS)
 
     @property
     def by_arrival(self) -> bool:

@@ -347,7 +347,7 @@ def test_who_gets_nothing_keeps_its_own() -> None:
         return {host: Lost(host, "gone") for host in incoming}
 
     gave, took = carry_out(
-        order_for(1, {1: 2, 2: 5, 5: 1, 3: 4, 4: 3}), workers, nobody, HostPath()
+        order_for(1, {1: 2, 2: 5, 5: 1, 3: 4, 4: 3}, means=False), workers, nobody, HostPath()
     )
     after = {rank: worker.discriminator.digest() for rank, worker in workers.items()}
     assert gave == before
