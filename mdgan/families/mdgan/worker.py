@@ -101,18 +101,19 @@ class Worker(DiscriminatorLearner):
     def average_with(self, state: Mapping[str, Tensor]) -> None:
         """Goes on with the mean of its discriminator and another one, and so does their worker.
 
-        The mean is of weights, buffers and moments, and has the same bits for both. Counts stay.
+        The mean is of weights, buffers and moments, and has the same bits for both. Counts stay. If
+        its own is broken, it goes on with the other one.
 
         Raises:
             KeyError, RuntimeError: as `load_discriminator`.
         """
-        own: Mapping[str, Tensor] = self.discriminator.state().to_dict()
-        means = {
-            name: (tensor + state[name].to(tensor.device)) / 2
-            for name, tensor in own.items()
-            if name in state.keys() and tensor.is_floating_point()  # noqa: SIM118 - a TensorDict
-        }
-        self.load_discriminator({**dict(state.items()), **own, **means})
+        own: dict[str, Tensor] = self.discriminator.state().to_dict()
+        self.load_discriminator(state)  # checks it; a sum would stretch tensors of other shapes
+        if is_finite(own):
+            other: dict[str, Tensor] = self.discriminator.state().to_dict()
+            both = [n for n in own.keys() & other.keys() if own[n].is_floating_point()]
+            means = {name: (own[name] + other[name]) / 2 for name in both}
+            self.load_discriminator({**other, **own, **means})
 
     def take(self, discriminator: Discriminator) -> None:
         """As `load_discriminator`, without a copy: its worker takes another one in turn."""
