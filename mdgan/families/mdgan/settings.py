@@ -124,7 +124,8 @@ class SwapSettings(Settings):
         "of their discriminators, or exchange them, or all exchange along a permutation without "
         "fixed points.",
         one_of(MEANS, "pairs", "derangement"),
-        default_text=f"{MEANS}, or pairs with --shut-out-free-riders",
+        default_text=f"{MEANS}, or pairs where workers may lie: with --shut-out-free-riders or any "
+        "--aggregation but mean",
         has_flag=False,
     )
 
@@ -253,8 +254,9 @@ class MDGANSettings(RunSettings):
 
     @property
     def swap_form(self) -> str:
-        """What a swap is."""
-        return self.swaps.swap or ("pairs" if self.shut_out_free_riders else MEANS)
+        """What a swap is; a lie would spread from mean to mean."""
+        may_lie = self.shut_out_free_riders or self.aggregation.name != "mean"
+        return self.swaps.swap or ("pairs" if may_lie else MEANS)
 
     @property
     def by_arrival(self) -> bool:
