@@ -159,7 +159,7 @@ def carry_out(
 ) -> tuple[dict[int, str], dict[int, str]]:
     """Gives and takes discriminators; a worker that gets none that it can use keeps its own.
 
-    Among the workers of this host they move by reference, where that leaves no worker without one.
+    Among the workers of this host nothing is copied, where that leaves no worker without one.
     If the order asks for means, a worker that gives goes on with that of its own and of what it
     got. Returns SHA-256 of what each worker here gave, and of what each got.
     """
@@ -170,11 +170,7 @@ def carry_out(
     given = {giver: workers[giver].discriminator.digest() for giver in moves}
     means = order.fields["means"]
     inside = _closed(
-        {
-            g: t
-            for g, t in moves.items()
-            if not means and t in workers and workers[g].discriminator.is_finite()
-        }
+        {g: t for g, t in moves.items() if t in workers and workers[g].discriminator.is_finite()}
     )
     taken = {taker: given[giver] for giver, taker in inside.items()}
     owned = {giver: workers[giver].discriminator for giver in inside}
@@ -182,7 +178,10 @@ def carry_out(
     others = {n: worker for n, worker in workers.items() if n not in inside}
     arrived = _copies(order, others, exchange, path)
     for giver, taker in inside.items():
-        workers[taker].take(owned[giver])
+        if not means:
+            workers[taker].take(owned[giver])
+        elif giver < taker:  # the server draws pairs
+            workers[giver].average_in_place(workers[taker])
     for taker, state in arrived.items():
         with contextlib.suppress(KeyError, RuntimeError):  # broken, or not of this architecture
             if means and taker in moves:

@@ -115,6 +115,15 @@ class Worker(DiscriminatorLearner):
             means = {name: (own[name] + other[name]) / 2 for name in both}
             self.load_discriminator({**other, **own, **means})
 
+    def average_in_place(self, other: "Worker") -> None:
+        """`average_with` of two workers, of which neither's discriminator is broken."""
+        self.undo_real_half()
+        other.undo_real_half()
+        if not self.discriminator.average_with(other.discriminator):
+            own = self.discriminator.state()
+            self.average_with(other.discriminator.state())
+            other.average_with(own)
+
     def take(self, discriminator: Discriminator) -> None:
         """As `load_discriminator`, without a copy: its worker takes another one in turn."""
         self.undo_real_half()
