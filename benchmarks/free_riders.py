@@ -125,7 +125,7 @@ def score(
         highest = max([highest, *(each for n, each in now.items() if n not in riders)])
         if swaps:
             number = i // every - 1
-            moves = draw_swap("pairs", settings.training.seed, number, sorted(workers))
+            moves = draw_swap(settings.swaps.swap, settings.training.seed, number, sorted(workers))
             scores.swapped(moves)
             given = {n: workers[n].discriminator.digest() for n in moves}
             swap(settings, workers, number)

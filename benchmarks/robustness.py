@@ -152,7 +152,7 @@ def train(
 
 
 def swap(settings: MDGANSettings, workers: dict[int, Worker], number: int) -> None:
-    moves = draw_swap("pairs", settings.training.seed, number, sorted(workers))
+    moves = draw_swap(settings.swaps.swap, settings.training.seed, number, sorted(workers))
     states = {giver: workers[giver].discriminator.state() for giver in moves}
     for giver, taker in moves.items():
         workers[taker].discriminator.load_state(states[giver])

@@ -15,7 +15,7 @@ from mdgan.records.declared import WorkerNumbers
 from mdgan.settings.declare import Setting, suggest
 from mdgan.settings.layers import merged
 from mdgan.settings.plugins import FAMILIES, installed, load
-from mdgan.settings.retired import ONCE_DEFAULT, modern
+from mdgan.settings.retired import modern
 
 _ALGORITHMS: dict[str, Algorithm[Any]] = {
     entry.name: entry for entry in (MDGAN, FL_GAN, FEGAN, PARAGAN, MOMENTS, STANDALONE)
@@ -164,8 +164,7 @@ def _refuse_foreign(entry: Algorithm[Any], layers: Sequence[Mapping[str, Any]]) 
     for name, value in ((name, given[name]) for name in names):
         if name in declared and name not in entry.settings.names():
             item = declared[name]
-            neutral = (item.read(item.default), ONCE_DEFAULT.get(name))
-            if item.read(value) not in neutral or item.is_choice:
+            if item.read(value) != item.read(item.default) or item.is_choice:
                 others = " or ".join(with_setting(name)[:2])
                 raise BadInput(
                     f"{item.given(value)}: {entry.name} has no use for it; leave it out, or use "

@@ -51,9 +51,6 @@ GONE = {
 SAME = {"all_reduce": {"ring": "star"}}
 """Values that there are no more, and what gives the same results, bit for bit, by name."""
 
-ONCE_DEFAULT = {"swap": "pairs"}
-"""What was the default in earlier versions, by name: their files hold it for any algorithm."""
-
 
 def modern(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Settings of an earlier version under their present names."""

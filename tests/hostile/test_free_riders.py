@@ -42,7 +42,6 @@ def test_scores_change_no_bit_of_the_generator(tmp_path: Path) -> None:
         *("train", "--transport", "memory", "--world-size", "8", "--workers-per-host", "7"),
         *("--threads", "1", "--iterations", "12", "--batch-size", "4", "--swap-interval", "2"),
         *("--kappa", "2", "--sample-interval", "0", "--checkpoint-interval", "0"),
-        *("--set", "swap=pairs"),  # which scoring free riders needs
     ]
     for name, flags in {"without": [], "with": ["--shut-out-free-riders"]}.items():
         result = run_here(*command, *flags, "--out", name, cwd=tmp_path)

@@ -231,7 +231,7 @@ def planning(
         thing,
         settings.swap_every(mean_size(counts), counts, weights) if known else None,
         "--shard-size or --swap-interval",
-        lambda hosts: thing * share * mean_moved(settings.swap_form, hosts),
+        lambda hosts: thing * share * mean_moved(settings.swaps.swap, hosts),
     )
     return Planning(
         short,

@@ -73,7 +73,7 @@ class MDGANServer(ServerPart):
         self._num_weights = num_weights
         self._images = Codec.of(settings.wire.images)
         self._holders = Holders(settings.participation, settings.training.seed)
-        self._swaps = ServerSwaps(settings.swap_form, settings.training.seed)
+        self._swaps = ServerSwaps(settings.swaps.swap, settings.training.seed)
         self._free_riders = FreeRiders(settings.training.batch_size, self._swaps.handovers)
         self._noted_riders: set[int] = set()
         self._swap_every = 0

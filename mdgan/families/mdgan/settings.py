@@ -118,14 +118,12 @@ class SwapSettings(Settings):
         symbol="E",
         default_text="1, or less if the workers hold different classes; see --swap-interval",
     )
-    swap: str | None = setting(
-        None,
-        "What a swap is: the two workers of a pair that the server draws both go on with the mean "
-        "of their discriminators, or exchange them, or all exchange along a permutation without "
-        "fixed points.",
-        one_of(MEANS, "pairs", "derangement"),
-        default_text=f"{MEANS}, or pairs where workers may lie: with --shut-out-free-riders or any "
-        "--aggregation but mean",
+    swap: str = setting(
+        "pairs",
+        "What a swap is: the two workers of a pair that the server draws exchange discriminators, "
+        "or both go on with the mean of theirs, or all exchange along a permutation without fixed "
+        "points.",
+        one_of("pairs", MEANS, "derangement"),
         has_flag=False,
     )
 
@@ -251,12 +249,6 @@ class MDGANSettings(RunSettings):
                 "see whether answers depend on it; --batch-size must be at least "
                 f"{LEAST_SAMPLES}"
             )
-
-    @property
-    def swap_form(self) -> str:
-        """What a swap is; a lie would spread from mean to mean."""
-        may_lie = self.shut_out_free_riders or self.aggregation.name != "mean"
-        return self.swaps.swap or ("pairs" if may_lie else MEANS)
 
     @property
     def by_arrival(self) -> bool:
