@@ -22,6 +22,8 @@ import click
 from benchmarks.picture_sources import SOURCES, write
 
 _NUM_WORKERS = 10
+_TINY = 1e-9
+"""Instead of a coverage of 0, which a run of a few iterations has."""
 _ALONE = "--algorithm standalone --batch-size 100"
 _TOGETHER = (
     f"--transport memory --vectorize --world-size {_NUM_WORKERS + 1} --batch-size 10 "
@@ -81,7 +83,7 @@ def main(names: Sequence[str], iterations: int, seeds: int, flags: Sequence[str]
             print(
                 f"{name} ({used}): one process FID {alone.fid:.1f}, coverage {alone.coverage:.2f}; "
                 f"ten workers {together.fid:.1f}, {together.coverage:.2f}: "
-                f"{together.fid / alone.fid:.2f} and {together.coverage / alone.coverage:.2f} "
+                f"{together.fid / alone.fid:.2f} and {together.coverage / max(alone.coverage, _TINY):.2f} "
                 f"times as much; {together.seconds:.3f} s an iteration",
                 flush=True,
             )
