@@ -79,11 +79,12 @@ def main(names: Sequence[str], iterations: int, seeds: int, flags: Sequence[str]
                 ]
                 found[how] = _mean(runs)
             alone, together = found[_ALONE], found[_TOGETHER]
+            covered = together.coverage / max(alone.coverage, _TINY)
             used = "chooses" if source.is_for_choosing else "judges"
             print(
                 f"{name} ({used}): one process FID {alone.fid:.1f}, coverage {alone.coverage:.2f}; "
                 f"ten workers {together.fid:.1f}, {together.coverage:.2f}: "
-                f"{together.fid / alone.fid:.2f} and {together.coverage / max(alone.coverage, _TINY):.2f} "
+                f"{together.fid / alone.fid:.2f} and {covered:.2f} "
                 f"times as much; {together.seconds:.3f} s an iteration",
                 flush=True,
             )
