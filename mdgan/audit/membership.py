@@ -5,6 +5,7 @@ attacker that has the discriminator. Here that is the worker that gets one in a 
 the host that carries its state.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -25,7 +26,10 @@ _AT_ONCE = 256
 
 @dataclass
 class Visits:
-    """With whom a discriminator has been; `last` trained it last, or began with it."""
+    """With whom a discriminator has been; `last` trained it last, or began with it.
+
+    With one that is a mean of two, `iterations` are those of both.
+    """
 
     last: int
     iterations: dict[int, int] = field(default_factory=dict)
@@ -35,6 +39,11 @@ class Visits:
         if iterations > 0:
             self.last = worker
             self.iterations[worker] = self.iterations.get(worker, 0) + iterations
+
+    def averaged_with(self, other: "Visits") -> "Visits":
+        """With whom the mean of two discriminators has been."""
+        both = Counter(self.iterations) + Counter(other.iterations)
+        return Visits(self.last, dict(both))
 
 
 def visits(swaps: Iterable[Swap], workers: Sequence[int], iteration: int) -> dict[int, Visits]:
@@ -48,7 +57,9 @@ def visits(swaps: Iterable[Swap], workers: Sequence[int], iteration: int) -> dic
             held.stay(worker, swap.iteration - since)
         since = swap.iteration
         moved = {
-            taker: Visits(now[giver].last, dict(now[giver].iterations))
+            taker: now[taker].averaged_with(now[giver])
+            if swap.means and taker in swap.moves
+            else Visits(now[giver].last, dict(now[giver].iterations))
             for giver, taker in swap.moves.items()
             if taker in swap.arrived and giver in now and taker in now
         }

@@ -51,6 +51,19 @@ class Discriminator(TrainedModel):
         """Whether nothing of `state` is NaN or Inf."""
         return is_finite(self._tensors())
 
+    @torch.no_grad()
+    def average_with(self, other: "Discriminator") -> bool:
+        """Both become the mean of both, but keep counts; False if one alone has moments yet."""
+        ours, theirs = self._tensors(), other._tensors()
+        if ours.keys() != theirs.keys():
+            return False
+        names = [name for name, tensor in ours.items() if tensor.is_floating_point()]
+        means, others = [ours[name] for name in names], [theirs[name] for name in names]
+        torch._foreach_add_(means, others)
+        torch._foreach_mul_(means, 0.5)
+        torch._foreach_copy_(others, means)
+        return True
+
     def _tensors(self) -> dict[str, Tensor]:
         moments = optimizer_tensors(self.model, self.optimizer)
         return {**under("model.", self.model.state_dict()), **under("optimizer.", moments)}

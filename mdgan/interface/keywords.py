@@ -116,7 +116,7 @@ class Keywords(TypedDict, total=False):
     stale: int
     strict_data: bool
     strikes: int
-    swap: Literal["pairs", "derangement"]
+    swap: Literal["pairs", "means", "derangement"]
     swap_epochs: float | None
     swap_interval: int | None
     sync_after: int | None

@@ -141,11 +141,13 @@ class Swap(RecordedRow, frozen=True):
 
     Attributes:
         taken: taker → digest of what arrived; None in records of old versions.
+        means: whether takers that gave went on with the mean of that and of their own.
     """
 
     pairs: tuple[tuple[Rank, Rank], ...] = field(name="moves")
     given: dict[Rank, str] = {}
     taken: dict[Rank, str] | None = None
+    means: bool = False
     said_exact: bool | None = field(name="exact", default=None)
 
     @cached_property

@@ -26,6 +26,7 @@ MEMORY = {
     "memory, a host per worker": ["--transport", "memory", "--workers-per-host", "1"],
 }
 PAIRS = ["--set", "swap=pairs", "--swap-interval", "3"]
+MEANS = ["--set", "swap=means", "--swap-interval", "3"]
 ASYNC = [*PAIRS, "--updates", "async"]
 DERANGEMENT = [
     "--set",
@@ -43,6 +44,7 @@ DERANGEMENT = [
     "settings",
     [
         pytest.param(PAIRS, id="pairs"),
+        pytest.param(MEANS, id="means"),
         pytest.param(DERANGEMENT, id="derangement", marks=pytest.mark.slow),
         pytest.param(ASYNC, id="async", marks=pytest.mark.slow),
         pytest.param([*PAIRS, "--merge-halves"], id="merged", marks=pytest.mark.slow),

@@ -250,7 +250,7 @@ def mean_moved(form: str, hosts: Sequence[Sequence[int]]) -> float:
     num_workers = sum(map(len, hosts))
     if num_workers < 2:
         return 0.0
-    moving = num_workers - (num_workers % 2 if form == "pairs" else 0)
+    moving = num_workers - (0 if form == "derangement" else num_workers % 2)
     # A discriminator is as likely to go to any other worker.
     away = sum(len(host) * (num_workers - len(host)) for host in hosts)
     return moving * away / (num_workers * (num_workers - 1))

@@ -24,7 +24,7 @@ from mdgan.families.mdgan.messages import (
 from mdgan.families.mdgan.worker import OneByOne, Worker
 from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.labels import num_classes_of
-from mdgan.gan.model_state import part_of
+from mdgan.gan.model_state import digest_of, part_of
 from mdgan.messages import Kind, Message, of_workers
 from mdgan.observe.tracer import Tracer
 from mdgan.privacy.spending import Spending
@@ -159,14 +159,16 @@ def carry_out(
 ) -> tuple[dict[int, str], dict[int, str]]:
     """Gives and takes discriminators; a worker that gets none that it can use keeps its own.
 
-    Among the workers of this host they move by reference, where that leaves no worker without one.
-    Returns SHA-256 of what each worker here gave, and of what each got.
+    Among the workers of this host nothing is copied, where that leaves no worker without one.
+    If the order asks for means, a worker that gives goes on with that of its own and of what it
+    got. Returns SHA-256 of what each worker here gave, and of what each got.
     """
     rows: list[list[int]] = order.fields["moves"]
     moves = {giver: taker for giver, _, taker, _ in rows if giver in workers}
     for giver in moves:  # what a host that has just come back has learnt early stays here
         workers[giver].undo_real_half()
     given = {giver: workers[giver].discriminator.digest() for giver in moves}
+    means = order.fields["means"]
     inside = _closed(
         {g: t for g, t in moves.items() if t in workers and workers[g].discriminator.is_finite()}
     )
@@ -176,11 +178,18 @@ def carry_out(
     others = {n: worker for n, worker in workers.items() if n not in inside}
     arrived = _copies(order, others, exchange, path)
     for giver, taker in inside.items():
-        workers[taker].take(owned[giver])
+        if not means:
+            workers[taker].take(owned[giver])
+        elif giver < taker:  # the server draws pairs
+            workers[giver].average_in_place(workers[taker])
     for taker, state in arrived.items():
         with contextlib.suppress(KeyError, RuntimeError):  # broken, or not of this architecture
-            workers[taker].load_discriminator(state)
-            taken[taker] = workers[taker].discriminator.digest()
+            if means and taker in moves:
+                workers[taker].average_with(state)
+                taken[taker] = digest_of(state)
+            else:
+                workers[taker].load_discriminator(state)
+                taken[taker] = workers[taker].discriminator.digest()
     return given, taken
 
 

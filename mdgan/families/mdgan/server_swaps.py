@@ -14,6 +14,7 @@ from torch import Tensor
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.settings import num_participants
 from mdgan.families.mdgan import messages
+from mdgan.families.mdgan.settings import MEANS
 from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.messages import Message
 from mdgan.records.values import in_words
@@ -30,7 +31,7 @@ def draw_swap(form: str, seed: int, number: int, workers: Sequence[int]) -> Move
     ordered = sorted(workers)
     if len(ordered) < 2:
         return {}
-    draw = _pairs if form == "pairs" else _derangement
+    draw = _derangement if form == "derangement" else _pairs
     return draw(seed, number, ordered)
 
 
@@ -216,13 +217,16 @@ class ServerSwaps:
         }
         engine.peers.strikes.excuse(moves.values())
         self.num_swaps += 1
-        self._records[iteration] = _SwapRecord(moves, {n: host_of[n] for n in workers})
+        record = _SwapRecord(moves, {n: host_of[n] for n in workers}, means=self._form == MEANS)
+        self._records[iteration] = record
         pairs = sorted({(host_of[giver], host_of[taker]) for giver, taker in moves.items()})
         tickets = engine.transport.order_exchange(iteration, pairs)
         engine.peers.tell_keys(free)
         for host, carried in free.items():
             share = {g: t for g, t in moves.items() if g in carried or t in carried}
-            order = messages.swap(iteration, host, share, host_of, addresses, tickets)
+            order = messages.swap(
+                *(iteration, host, share, host_of, addresses, tickets), means=record.means
+            )
             engine.tell(host, order)
         return moves
 
@@ -279,8 +283,9 @@ class ServerSwaps:
 class _SwapRecord:
     """The digests that hosts report of one swap; `silent` are the workers of which none has."""
 
-    def __init__(self, moves: Moves, host_of: Mapping[int, int]) -> None:
+    def __init__(self, moves: Moves, host_of: Mapping[int, int], *, means: bool) -> None:
         self.moves = moves
+        self.means = means
         self.host_of = host_of
         self.given: dict[int, str] = {}
         self.taken: dict[int, str] = {}
@@ -314,6 +319,7 @@ class _SwapRecord:
         )
         return {
             "moves": sorted(self.moves.items()),
+            "means": self.means,
             "sits_out": sorted(self.host_of.keys() - self.moves.keys()),
             "given": self.given,
             "taken": self.taken,

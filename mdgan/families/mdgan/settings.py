@@ -28,6 +28,8 @@ from mdgan.settings.declare import (
 from mdgan.settings.excludes import Condition, table
 
 NAME = "mdgan"
+MEANS = "means"
+"""The form of swaps after which both workers of a pair hold the mean of their discriminators."""
 AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
 LEAST_WORKERS = 3
 """With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
@@ -118,9 +120,10 @@ class SwapSettings(Settings):
     )
     swap: str = setting(
         "pairs",
-        "Who gets whose discriminator: pairs that the server draws, or a permutation without "
-        "fixed points.",
-        one_of("pairs", "derangement"),
+        "What a swap is: the two workers of a pair that the server draws exchange discriminators, "
+        "or both go on with the mean of theirs, or all exchange along a permutation without fixed "
+        "points.",
+        one_of("pairs", MEANS, "derangement"),
         has_flag=False,
     )
 
@@ -189,6 +192,8 @@ class MDGANSettings(RunSettings):
             a worker learns from real samples by themselves
         updates=arrival         | aggregation stale deadline quorum vectorize shut_out_free_riders |
             the server takes answers one by one, as they come
+        swap=means              | shut_out_free_riders |
+            what a worker gives must not depend on what another one gave
         """
         ),
         summed("aggregation updates=arrival stale shut_out_free_riders"),

@@ -98,6 +98,32 @@ class Worker(DiscriminatorLearner):
         self.discriminator.load_state(state)
         self._undo_real_half()
 
+    def average_with(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on with the mean of its discriminator and another one, and so does their worker.
+
+        The mean is of weights, buffers and moments, and has the same bits for both. Counts stay. If
+        its own is broken, it goes on with the other one.
+
+        Raises:
+            KeyError, RuntimeError: as `load_discriminator`.
+        """
+        own: dict[str, Tensor] = self.discriminator.state().to_dict()
+        self.load_discriminator(state)  # checks it; a sum would stretch tensors of other shapes
+        if is_finite(own):
+            other: dict[str, Tensor] = self.discriminator.state().to_dict()
+            both = [n for n in own.keys() & other.keys() if own[n].is_floating_point()]
+            means = {name: (own[name] + other[name]) / 2 for name in both}
+            self.load_discriminator({**other, **own, **means})
+
+    def average_in_place(self, other: "Worker") -> None:
+        """`average_with` of two workers, of which neither's discriminator is broken."""
+        self.undo_real_half()
+        other.undo_real_half()
+        if not self.discriminator.average_with(other.discriminator):
+            own = self.discriminator.state()
+            self.average_with(other.discriminator.state())
+            other.average_with(own)
+
     def take(self, discriminator: Discriminator) -> None:
         """As `load_discriminator`, without a copy: its worker takes another one in turn."""
         self.undo_real_half()

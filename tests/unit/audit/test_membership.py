@@ -63,9 +63,9 @@ def test_logits_are_those_of_evaluation_in_the_order_of_the_samples() -> None:
     torch.testing.assert_close(logits(model, samples), expected)
 
 
-def swap(iteration: int, moves: dict[int, int], *lost: int) -> Swap:
+def swap(iteration: int, moves: dict[int, int], *lost: int, means: bool = False) -> Swap:
     taken = {taker: "d" for taker in moves.values() if taker not in lost}
-    return Swap(iteration=iteration, pairs=tuple(moves.items()), taken=taken)
+    return Swap(iteration=iteration, pairs=tuple(moves.items()), taken=taken, means=means)
 
 
 def test_a_discriminator_takes_along_with_whom_it_was() -> None:
@@ -75,6 +75,14 @@ def test_a_discriminator_takes_along_with_whom_it_was() -> None:
     assert found[1].iterations == {3: 30, 1: 15}
     assert found[2].iterations == {1: 10, 2: 35}
     assert [found[n].last for n in (1, 2, 3)] == [1, 2, 3]
+
+
+def test_a_mean_of_two_was_with_whom_both_were() -> None:
+    swaps = [swap(10, {1: 2, 2: 1}, means=True), swap(30, {1: 3}, means=True)]
+    found = visits(swaps, [1, 2, 3], 45)
+    assert found[1].iterations == {1: 45, 2: 10}
+    assert found[2].iterations == {1: 10, 2: 45}
+    assert found[3].iterations == {1: 30, 2: 10, 3: 15}, "a worker that gives nothing has no mean"
 
 
 def test_one_that_has_just_arrived_was_trained_by_its_giver() -> None:

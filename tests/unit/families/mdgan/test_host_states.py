@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -226,15 +227,20 @@ def everybody() -> dict[int, dict[int, Worker]]:
     return {1: make_workers(1, 2, 3, 4), 5: make_workers(5, 6)}
 
 
-def order_for(host: int, moves: Mapping[int, int], host_of: Mapping[int, int] = HOST_OF) -> Message:
+def order_for(
+    host: int, moves: Mapping[int, int], host_of: Mapping[int, int] = HOST_OF, *, means: bool
+) -> Message:
     share = {g: t for g, t in moves.items() if host in (host_of[g], host_of[t])}
-    return mdgan_messages.swap(7, host, share, host_of, ADDRESSES, defaultdict(str))
+    tickets: Any = defaultdict(str)
+    return mdgan_messages.swap(7, host, share, host_of, ADDRESSES, tickets, means=means)
 
 
 def swap(
     hosts: dict[int, dict[int, Worker]],
     moves: Mapping[int, int],
     host_of: Mapping[int, int] = HOST_OF,
+    *,
+    means: bool = False,
 ) -> dict[int, Any]:
     """Both hosts carry a swap out; the other's parcel is what it lays out, or nothing."""
     laid_out: dict[int, Mapping[int, Message]] = {}
@@ -246,7 +252,7 @@ def swap(
             laid_out[host] = outgoing
             return {}
 
-        order, workers = order_for(host, moves, host_of), copy.deepcopy(hosts[host])
+        order, workers = order_for(host, moves, host_of, means=means), copy.deepcopy(hosts[host])
         carry_out(order, workers, exchange, HostPath())
 
     for host in hosts:
@@ -263,7 +269,10 @@ def swap(
         return exchange
 
     return {
-        host: carry_out(order_for(host, moves, host_of), workers, exchange_of(host), HostPath())
+        host: carry_out(
+            *(order_for(host, moves, host_of, means=means), workers),
+            *(exchange_of(host), HostPath()),
+        )
         for host, workers in hosts.items()
     }
 
@@ -291,6 +300,36 @@ def test_everybody_holds_what_was_meant_for_it(takers: list[int]) -> None:
     assert len(set(map(id, models))) == len(HOST_OF), "two workers train the same model"
 
 
+def test_both_workers_of_a_pair_hold_the_mean_of_their_discriminators() -> None:
+    hosts = everybody()
+    workers = {**hosts[1], **hosts[5]}
+    before = {n: w.discriminator.state().to_dict() for n, w in workers.items()}
+    before_digests = digests(hosts)
+    pairs = {1: 2, 2: 1, 3: 5, 5: 3}  # within a host, and between two
+    reports = swap(hosts, pairs, means=True)
+    for worker, partner in pairs.items():
+        found = workers[worker].discriminator.state().to_dict()
+        assert same_state(found, workers[partner].discriminator.state().to_dict())
+        for name, tensor in found.items():
+            own, other = (before[n][name].double().numpy() for n in (worker, partner))
+            np.testing.assert_allclose(tensor.numpy(), (own + other) / 2, rtol=1e-6, err_msg=name)
+    after = digests(hosts)
+    assert {n: after[n] for n in (4, 6)} == {n: before_digests[n] for n in (4, 6)}
+    gave, took = reports[1]
+    assert gave == {n: before_digests[n] for n in (1, 2, 3)}
+    assert took == {taker: before_digests[giver] for giver, taker in pairs.items() if taker < 4}
+
+
+def test_no_mean_is_taken_with_a_broken_discriminator() -> None:
+    hosts = everybody()
+    with torch.no_grad():
+        hosts[1][1].discriminator.parameters[0][0] = torch.nan
+    before = digests(hosts)
+    swap(hosts, {1: 2, 2: 1, 3: 5, 5: 3}, means=True)
+    assert digests(hosts)[2] == before[2], "it keeps its own"
+    assert digests(hosts)[1] == before[2], "and the other has a whole one now"
+
+
 def test_within_a_host_a_reference_moves() -> None:
     hosts = everybody()
     before = {n: w.discriminator for n, w in hosts[1].items()}
@@ -308,7 +347,7 @@ def test_who_gets_nothing_keeps_its_own() -> None:
         return {host: Lost(host, "gone") for host in incoming}
 
     gave, took = carry_out(
-        order_for(1, {1: 2, 2: 5, 5: 1, 3: 4, 4: 3}), workers, nobody, HostPath()
+        order_for(1, {1: 2, 2: 5, 5: 1, 3: 4, 4: 3}, means=False), workers, nobody, HostPath()
     )
     after = {rank: worker.discriminator.digest() for rank, worker in workers.items()}
     assert gave == before
