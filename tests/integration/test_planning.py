@@ -188,7 +188,7 @@ def test_differential_privacy_is_played_and_its_refusals_are_told_as_they_are(
     assert played.status == 0, played
     for name in ("server sends", "server receives", "host sends", "host receives"):
         assert figures(played.output)[name] > 0
-    assert "--shard-size M" in played.output  # what it takes to say what quality to expect
+    assert "FID about" in played.output  # the samples are here, so their number is known
     refused = run(*flags, "0.0001", cwd=tmp_path)
     assert refused.status == 2, refused
     assert refused.errors.startswith("mdgan: --dp-epsilon 0.0001: too small for ")
@@ -208,7 +208,7 @@ def test_a_machine_each(tmp_path: Path) -> None:
     assert found["the workers"] == pytest.approx(2 * one + found["host: messages"], rel=0.02)
     assert found["all of it"] >= max(found["the workers"], found["the server"]) * 0.99
     assert "all together" not in found
-    assert re.search(r"every +\? +not part of the time above", result.output)
+    assert re.search(r"every +\d+ +iterations", result.output)  # the samples are here
 
 
 @pytest.mark.slow
