@@ -230,9 +230,9 @@ class RunObserver:
         self.event("epsilon", iteration, **rounded)
         self._remark()
 
-    def gave_up(self, iteration: int) -> None:
-        """Training failed before its first iteration; `iteration` was done already."""
-        self._write_status("failed", iteration)
+    def gave_up(self, state: str, iteration: int) -> None:
+        """Training failed or was stopped before it began; `iteration` was done already."""
+        self._write_status(state, iteration)
 
     def end(self, state: str, iteration: int, saved: int | None) -> None:
         """Saves the generator and a last grid, and says where everything is.

@@ -89,8 +89,11 @@ class Study:
 def test_three_hospitals_join_and_go_on_and_one_is_left_out(tmp_path: Path) -> None:
     study = Study(tmp_path)
 
-    server = study.serve(study.train, *QUICK, "100000")
-    hosts = study.joins(["south", "east", "north"])
+    server = study.serve(study.train, *QUICK, "100000", "--log-file", "told.log")
+    hosts = study.joins(["south"])
+    told = tmp_path / "told.log"  # those who come together are told of together
+    wait_until(lambda: told.exists() and " joined (" in told.read_text(), "one is told of")
+    hosts += study.joins(["east", "north"])
     said = study.stop(server, hosts)
     assert not not_said(re.sub(r"\d[\d.:,]*", "…", BEGUN), said), "addresses and counts are others"
 

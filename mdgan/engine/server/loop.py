@@ -87,7 +87,8 @@ class Server:
             raise
         except BaseException as error:
             self._dismiss(self._why(error))
-            self.observer.gave_up(self.engine.done)
+            state = "stopped" if isinstance(error, Interrupted) else "failed"
+            self.observer.gave_up(state, self.engine.done)
             raise
 
     def _await_workers(self) -> None:
