@@ -33,7 +33,7 @@ _MOST_OF_A_LINE = 1000
 )
 @click.option("--no-generator", is_flag=True, help="Leave the generator out.")
 @click.option("--policy", type=PATH, metavar="FILE", help="Rules that decide.  [default: mdgan's]")
-@click.option("--purpose", default="", metavar="TEXT", help="What for, in a sentence on the card.")
+@click.option("--purpose", metavar="TEXT", help="What for, in a sentence on the card.")
 @click.option(
     "--credentials", metavar="FILE", help="What the server signs with.  [default: the run's]"
 )
@@ -49,7 +49,7 @@ def release(
     samples: int,
     no_generator: bool,
     policy: Path | None,
-    purpose: str,
+    purpose: str | None,
     credentials: str | None,
     revoked: str | None,
     dry_run: bool,
@@ -66,7 +66,7 @@ def release(
     from mdgan.release.links import links_of
 
     given = {name: value for name, value in changes.items() if value is not None}
-    wanted = Wanted(samples, not no_generator, policy, purpose, given)
+    wanted = Wanted(samples, not no_generator, policy, purpose or "", given)
     output = output or run.with_name(f"{run.name}-bundle")
     links = links_of(run, credentials, revoked)
     found = release_run(run, output, wanted, links, dry_run=dry_run)
