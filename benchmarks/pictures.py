@@ -9,6 +9,7 @@ iteration. Both see as many real samples.
 """
 
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -22,8 +23,6 @@ import click
 from benchmarks.picture_sources import SOURCES, write
 
 _NUM_WORKERS = 10
-_TINY = 1e-9
-"""Instead of a coverage of 0, which a run of a few iterations has."""
 _ALONE = "--algorithm standalone --batch-size 100"
 _TOGETHER = (
     f"--transport memory --vectorize --world-size {_NUM_WORKERS + 1} --batch-size 10 "
@@ -79,7 +78,7 @@ def main(names: Sequence[str], iterations: int, seeds: int, flags: Sequence[str]
                 ]
                 found[how] = _mean(runs)
             alone, together = found[_ALONE], found[_TOGETHER]
-            covered = together.coverage / max(alone.coverage, _TINY)
+            covered = together.coverage / alone.coverage if alone.coverage else math.nan
             used = "chooses" if source.is_for_choosing else "judges"
             print(
                 f"{name} ({used}): one process FID {alone.fid:.1f}, coverage {alone.coverage:.2f}; "

@@ -153,7 +153,7 @@ def _by_class(labels: Indices, random: np.random.Generator) -> Indices:
 
 def lets_workers_share(scheme: PartitionScheme) -> bool:
     """Whether several workers may hold the same sample."""
-    return scheme.name == "fegan"
+    return SCHEMES.get(scheme.name) is _overlapping
 
 
 SCHEMES: dict[str, Callable[..., Parts]] = {

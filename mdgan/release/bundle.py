@@ -110,8 +110,8 @@ def _audit(path: Path, trained: TrainedRun, changes: Mapping[str, str]) -> list[
     if recorded.under_way:
         raise BadInput(f"{path}: is not over; release it when training has ended")
     known = recorded.audit
-    is_new = known is not None and known.iteration == trained.iteration and not changes
-    if is_new and "copied_share" in figures_of(recorded, ()):  # audits of older versions lack it
+    is_of_now = known is not None and known.iteration == trained.iteration and not changes
+    if is_of_now and "copied_share" in figures_of(recorded, ()):  # audits of older versions lack it
         return []
     try:
         audit_run(path, _AUDITED_SAMPLES, None, 0, changes)

@@ -158,8 +158,15 @@ class _Opened:
             yield Check(True, "signatures: none, and no --authority is named")
             return
         given = read_file(self.trust.authority, "name the authority's certificate")
-        authorities = pem_of(*certificates_in(self.trust.authority, given))
-        revoked = self._revoked(authorities)
+        trusted = certificates_in(self.trust.authority, given)
+        authorities, revoked = pem_of(*trusted), set[int]()
+        if self.trust.revoked is not None:
+            revoked |= {each.serial_number for each in read_list(self.trust.revoked, trusted)}
+        if (own_list := self.bundle / REVOKED_FILE).exists():
+            try:
+                revoked |= {each.serial_number for each in read_list(own_list, trusted)}
+            except BadInput as error:
+                yield Check(False, str(error))
         chain, own = signature.chain.encode(), bytes.fromhex(signature.signature)
         manifest = signed_bytes((self.bundle / MANIFEST_FILE).read_bytes())
         try:
@@ -171,14 +178,6 @@ class _Opened:
             yield Check(False, f"server: has not signed: {reason_of(error)}")
         for answer in self.evidence.attestations:
             yield self._of_host(answer, authorities, revoked)
-
-    def _revoked(self, authorities: bytes) -> set[int]:
-        """The numbers of certificates that are revoked by either list."""
-        known = self.trust.authority or self.bundle
-        trusted = certificates_in(known, authorities)
-        lists = [self.bundle / REVOKED_FILE] if (self.bundle / REVOKED_FILE).exists() else []
-        lists += [] if self.trust.revoked is None else [self.trust.revoked]
-        return {entry.serial_number for path in lists for entry in read_list(path, trusted)}
 
     def _of_host(self, answer: Attestation, authorities: bytes, revoked: set[int]) -> Check:
         ranks = f"rank(s) {said_list(answer.workers)}"

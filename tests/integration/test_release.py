@@ -200,6 +200,15 @@ def test_certificates_that_are_none_are_named(place: Path, tmp_path: Path) -> No
     assert said.count("has not signed") == 2
 
 
+def test_a_list_of_revoked_certificates_that_is_none_is_named(place: Path, tmp_path: Path) -> None:
+    def with_a_list(known: RunEvidence) -> RunEvidence:
+        (tmp_path / "b" / "revoked.pem").write_text("nothing is revoked")
+        return known
+
+    said = wrong(checked(place, resealed(place, tmp_path / "b", with_a_list)))
+    assert "revoked.pem: is no list of revoked certificates" in said
+
+
 def test_readers_may_have_rules_of_their_own(place: Path, tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text('require = ["signed_by >= 2", "fid <= 0.001 * floor"]')
     found = checked(place, policy=tmp_path / "p.toml")

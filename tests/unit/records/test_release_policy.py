@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdgan.errors import BadInput
-from mdgan.records.release_policy import decide, default_text, policy_text, rules_in
+from mdgan.records.release_policy import Rule, decide, default_text, policy_text, rules_in
 
 
 def verdicts(rules: str, **figures: float) -> list[bool]:
@@ -71,8 +71,10 @@ def test_what_is_no_policy_is_refused_in_a_line(text: str, said: str) -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_policy_or_refused(text: str) -> None:
+    found: list[Rule] = []
     with suppress(BadInput):
-        rules_in(text, "p", "rows", has_dp=True)
+        found = rules_in(text, "p", "rows", has_dp=True)
+    assert len(decide(found, {})) == len(found)
 
 
 def test_the_default_policy_has_rules_for_every_kind() -> None:
