@@ -133,7 +133,7 @@ class ReplayedWorker:
         return Answer(self._shard.drawn, list(seen))
 
     def feedback(self, batch_size: int, judged: Samples, fake: Samples) -> tuple[Answer, Tensor]:
-        """The feedback on X^(g) when D has learnt from a real batch and from X^(d).
+        """The feedback on X^(g) when D has learnt from a real batch and from generated ones.
 
         Returns:
             How it differs from that of D before, which stays as it is; and the feedback itself,
@@ -190,6 +190,8 @@ def _of_feedback(
     target = played.target
     judged = _generated(target, target.settings.training.batch_size, derive_seed(seed, "judged"))
     fake = _generated(target, size, derive_seed(seed, "fake"))
+    if target.settings.num_fakes > 1:
+        fake = fake.and_then(judged)
     both = [played.feedback(size, judged, fake) for _ in range(played.num_answers(size))]
     rate = target.settings.training.policy("discriminator").learning_rate
     explain = of_feedback(played.attacked(), fake, judged, rate)

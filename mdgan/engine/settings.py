@@ -164,6 +164,11 @@ class RunSettings(Settings):
         """
         return None
 
+    @property
+    def num_fakes(self) -> int:
+        """On how many generated batches a discriminator trains in a local step."""
+        return 1
+
     def holds_data(self, worker: int) -> bool:
         """Whether a worker, of the start or a later one, trains on real samples."""
         del worker

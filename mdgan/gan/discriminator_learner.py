@@ -193,7 +193,7 @@ class DiscriminatorLearner:
     def _end_gradient(self, fake: Samples) -> None:
         """Adds penalties between both batches, and takes the loss scale out of the gradient."""
         if self.regularizers.at(BETWEEN):
-            self._learn(BETWEEN, fake.of(self.mixed(fake.images)), None)
+            self._learn(BETWEEN, self.mixed(fake), None)
         if self.rules.loss_scale != 1.0:
             finite_or_zero(self.discriminator.gradients(), self.rules.loss_scale)
 
@@ -219,15 +219,17 @@ class DiscriminatorLearner:
             self._real = real
         return real
 
-    def mixed(self, fake: Tensor) -> Tensor:
-        """x̂ of `mix`, between the real batch of this local step and X^(d), [b, C, H, W].
+    def mixed(self, fake: Samples) -> Samples:
+        """x̂ of `mix`, between the real batch of this local step and as many of the generated ones.
 
         Draws from the random state that is in place. A conditional D judges it with the label of
         the generated sample: a worker may hold few classes, and D must be kept from growing without
         bound for all that are generated.
         """
         assert self._real is not None, "the real half comes first"
-        return mix(self._real.images.to(fake.device), fake)
+        real = self._real.images
+        as_many = fake[: len(real)]
+        return as_many.of(mix(real.to(as_many.images.device), as_many.images))
 
     def keep_real_half(self, loss: Tensor, logits: Tensor) -> None:
         """The gradient of the real half is in place; its loss is Ã. Neither has a graph."""

@@ -43,6 +43,13 @@ class Samples:
             return Samples(images)
         return Samples(images, torch.cat([self.labels, others.labels]))
 
+    @classmethod
+    def stacked(cls, batches: Sequence["Samples"]) -> "Samples":
+        """Batches of the same size in one tensor, [R, b, C, H, W]; all have labels, or none has."""
+        labels = [batch.labels for batch in batches if batch.labels is not None]
+        images = torch.stack([batch.images for batch in batches])
+        return cls(images, torch.stack(labels) if labels else None)
+
     def padded(self, size: int) -> "Samples":
         """These, and behind them images of zeros of class 0, `size` in all."""
         missing = size - len(self)

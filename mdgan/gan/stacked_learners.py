@@ -103,9 +103,7 @@ class StackedLearners:
         learners = [self._learners[row] for row in rows]
         with self.stage(rows, "real half"):
             drawn = [learner.draw_real() for learner in learners]
-            labels = [batch.labels for batch in drawn if batch.labels is not None]
-            images = torch.stack([batch.images for batch in drawn])
-            real = Samples(images, torch.stack(labels) if labels else None).to(self._models.device)
+            real = Samples.stacked(drawn).to(self._models.device)
             losses, logits = self._learn(rows, REAL, real, self._rules.discriminator_loss.real)
             for learner, loss, of_real in zip(learners, losses, logits, strict=True):
                 learner.keep_real_half(loss, of_real)
@@ -161,11 +159,12 @@ class StackedLearners:
     def _mixed(self, rows: Sequence[int], fake: Samples) -> Samples:
         """What `DiscriminatorLearner.mixed` gives; each draws its own numbers."""
         mixed = []
-        for row, batch in zip(rows, fake.images, strict=True):
-            learner = self._learners[row]
+        for place, row in enumerate(rows):
+            learner, labels = self._learners[row], fake.labels
+            own = Samples(fake.images[place], None if labels is None else labels[place])
             with learner.random_state.in_place():
-                mixed.append(learner.mixed(batch))
-        return fake.of(torch.stack(mixed))
+                mixed.append(learner.mixed(own))
+        return Samples.stacked(mixed)
 
     def _seen(self, rows: Sequence[int], batch: Samples) -> Samples:
         """What regularisers let each see of its batch; each draws its own numbers."""

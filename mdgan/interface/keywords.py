@@ -56,6 +56,7 @@ class Keywords(TypedDict, total=False):
     eval_samples: int
     exact_layers: Text | None
     extractor: Text
+    fake_batches: int | None
     feature_network: Text | None
     feature_side: int
     generator_batch_size: int | None

@@ -165,13 +165,13 @@ def make_server(
 
 def make_group(workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]) -> OneByOne:
     """The workers of one host, by rank, as they compute together."""
-    settings, stage_of = needs.settings, needs.tracer.of_worker
+    settings, stage_of, fakes = needs.settings, needs.tracer.of_worker, needs.settings.num_fakes
     if settings.updates == "async":
-        return LearningLater(workers, stage_of)
+        return LearningLater(workers, stage_of, fakes)
     if settings.vectorize and len(workers) > 1:
         shape, is_compiled = needs.models.shape, settings.training.arithmetic.compile
-        return stacked(workers, shape, stage_of, is_compiled=is_compiled)
-    return OneByOne(workers, stage_of)
+        return stacked(workers, shape, stage_of, fakes, is_compiled=is_compiled)
+    return OneByOne(workers, stage_of, fakes)
 
 
 def make_generator_learner(

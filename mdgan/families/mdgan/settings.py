@@ -33,6 +33,8 @@ MEANS = "means"
 AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
 LEAST_WORKERS = 3
 """With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
+MANY_SAMPLES = 64
+"""From as many in a batch, a second generated batch makes no difference to quality."""
 LEAST_SAMPLES = 4
 """With fewer samples in a batch there are too few pairs of them to compare."""
 _ONES_OWN = 2
@@ -167,6 +169,14 @@ class MDGANSettings(RunSettings):
         metavar="WHAT=CODEC,…",
         group="speed",
     )
+    fake_batches: int | None = setting(
+        None,
+        "On how many generated batches a worker trains: 1, X^(d), as in the paper; or 2, X^(d) and "
+        "X^(g), the one that it judges.",
+        whole(1, 2, otherwise="must be 1 or 2"),
+        default_text=f"2, or 1 with a single worker or from {MANY_SAMPLES} samples in a batch",
+        has_flag=False,
+    )
     shut_out_free_riders: bool = setting(
         False,
         "Shut out workers whose feedback shows that they do not train; then no host adds up what "
@@ -264,6 +274,15 @@ class MDGANSettings(RunSettings):
     def num_judges(self) -> int:
         """How many workers hold a discriminator."""
         return num_participants(self.participation, self.num_workers)
+
+    @property
+    def num_fakes(self) -> int:
+        """On how many generated batches a worker trains, `fake_batches`.
+
+        A single worker trains on one, so that it does what `standalone` does.
+        """
+        few = self.num_judges > 1 and self.training.batch_size < MANY_SAMPLES
+        return self.fake_batches or (2 if few else 1)
 
     def swap_every(
         self, mean_shard_size: float, class_counts: ClassCounts = (), num_weights: int = 0

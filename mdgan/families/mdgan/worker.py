@@ -161,13 +161,20 @@ class OneByOne:
     """Workers of one host that compute one after another; between two calls every one is whole.
 
     The bits do not depend on which workers share a host.
+
+    Args:
+        fake_batches: 1, a worker trains on X^(d) alone, as in the paper; or 2, on X^(g), too.
     """
 
     def __init__(
-        self, workers: Mapping[int, Worker], stage_of: StageOf = lambda _rank: unobserved
+        self,
+        workers: Mapping[int, Worker],
+        stage_of: StageOf = lambda _rank: unobserved,
+        fake_batches: int = 1,
     ) -> None:
         self._workers = workers
         self._stage_of = stage_of
+        self._fake_batches = fake_batches
 
     def learn_real_halves(self) -> None:
         """`Worker.learn_real_half` of all workers."""
@@ -178,9 +185,9 @@ class OneByOne:
     def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
         """`Worker.learn` and `Worker.feedback` of some workers, by the places of their batches."""
         answers = WorkerAnswers({}, {}, {})
-        for rank, (judge, train) in assignment.items():
+        for rank, (judge, _) in assignment.items():
             worker, stage = self._workers[rank], self._stage_of(rank)
-            discriminator_loss = worker.learn(generated[train], stage)
+            discriminator_loss = worker.learn(self._fake(generated, assignment[rank]), stage)
             with stage("feedback"):
                 judgement = worker.feedback(generated[judge])
             answers.feedbacks[rank], answers.outputs[rank] = judgement.feedback, judgement.outputs
@@ -190,6 +197,12 @@ class OneByOne:
     def catch_up(self) -> None:
         """Learns what was put off until the answer has left: nothing, here."""
 
+    def _fake(self, generated: Samples, own: Assignment) -> Samples:
+        """What a worker trains on: X^(d), and behind it X^(g) if that is another batch."""
+        fake = generated[own.train]
+        both = self._fake_batches > 1 and own.judge != own.train
+        return fake.and_then(generated[own.judge]) if both else fake
+
 
 class LearningLater(OneByOne):
     """Workers that answer first, with D as it is, and then learn (ParaGAN, section 5.1).
@@ -198,15 +211,18 @@ class LearningLater(OneByOne):
     """
 
     def __init__(
-        self, workers: Mapping[int, Worker], stage_of: StageOf = lambda _rank: unobserved
+        self,
+        workers: Mapping[int, Worker],
+        stage_of: StageOf = lambda _rank: unobserved,
+        fake_batches: int = 1,
     ) -> None:
-        super().__init__(workers, stage_of)
+        super().__init__(workers, stage_of, fake_batches)
         self._put_off: dict[int, Samples] = {}
 
     def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
         """See `OneByOne`; J_disc is that of D as it is, on the batch that it judges."""
         answers = WorkerAnswers({}, {}, {})
-        self._put_off = {rank: generated[train] for rank, (_, train) in assignment.items()}
+        self._put_off = {rank: self._fake(generated, own) for rank, own in assignment.items()}
         for rank, (judge, _) in assignment.items():
             worker, stage = self._workers[rank], self._stage_of(rank)
             with stage("real half"):  # always before the feedback: both may draw random numbers
@@ -239,8 +255,9 @@ class StackedWorkers(OneByOne):
         workers: Mapping[int, Worker],
         sample_shape: Sequence[int],
         stage_of: StageOf = lambda _rank: unobserved,
+        fake_batches: int = 1,
     ) -> None:
-        super().__init__(workers, stage_of)
+        super().__init__(workers, stage_of, fake_batches)
         self._row = {rank: row for row, rank in enumerate(workers)}
         self._learners = StackedLearners([*workers.values()], [*map(stage_of, workers)])
         self._learners.rehearse(sample_shape)
@@ -259,9 +276,8 @@ class StackedWorkers(OneByOne):
         self._learners.arrange()
         ranks = sorted(assignment, key=self._row.__getitem__)
         rows = [self._row[rank] for rank in ranks]
-        discriminator_losses = self._learners.learn(
-            rows, generated[[assignment[rank].train for rank in ranks]]
-        )
+        fake = Samples.stacked([self._fake(generated, assignment[rank]) for rank in ranks])
+        discriminator_losses = self._learners.learn(rows, fake)
         scale = next(iter(self._workers.values())).rules.loss_scale
         with self._learners.stage(rows, "feedback"):
             judged = generated[[assignment[rank].judge for rank in ranks]]
@@ -282,6 +298,7 @@ def stacked(
     workers: Mapping[int, Worker],
     sample_shape: Sequence[int],
     stage_of: StageOf,
+    fake_batches: int,
     *,
     is_compiled: bool,
 ) -> OneByOne:
@@ -289,8 +306,8 @@ def stacked(
     try:
         if is_compiled:
             raise CannotStack("compiled models are called one by one")
-        return StackedWorkers(workers, sample_shape, stage_of)
+        return StackedWorkers(workers, sample_shape, stage_of, fake_batches)
     except CannotStack as reason:
         ranks = ", ".join(map(str, workers))
         _log.warning("the process of rank(s) %s computes one by one: %s", ranks, reason)
-        return OneByOne(workers, stage_of)
+        return OneByOne(workers, stage_of, fake_batches)

@@ -1,0 +1,133 @@
+"""What a worker trains on: X^(d) alone, as in the paper, or X^(d) and the batch that it judges."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.errors import BadInput
+from mdgan.families.mdgan.algorithm import Assignment
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.mdgan.worker import LearningLater, OneByOne, StackedWorkers, Worker
+from mdgan.gan.labels import Samples
+from mdgan.gan.regularizers.registry import RegularizerSettings, make_regularizers
+from tests.unit.gan import small
+
+RANKS = (1, 2, 3)
+ASSIGNED = {rank: Assignment(n % 2, (n + 1) % 2) for n, rank in enumerate(RANKS)}
+"""Two batches of three workers."""
+
+
+def generated(iteration: int) -> Samples:
+    return Samples(torch.stack([small.images(2 * iteration), small.images(2 * iteration + 1)]))
+
+
+def workers() -> dict[int, Worker]:
+    return {rank: small.make_worker(rank) for rank in RANKS}
+
+
+def bits(worker: Worker) -> list[Tensor]:
+    return [tensor for _, tensor in sorted(worker.state().items())]
+
+
+@pytest.mark.parametrize("kind", [OneByOne, LearningLater])
+def test_a_worker_learns_from_both_batches_as_if_they_were_one(kind: type[OneByOne]) -> None:
+    group, twins = workers(), workers()
+    together = kind(group, fake_batches=2)
+    for iteration in range(3):
+        batches = generated(iteration)
+        answers = together.answer(batches, ASSIGNED)
+        together.catch_up()
+        for rank, (judge, train) in ASSIGNED.items():
+            twin, fake = twins[rank], torch.cat([batches.images[train], batches.images[judge]])
+            if kind is LearningLater:
+                twin.learn_real_half()
+                wanted = twin.feedback(batches[judge])
+                twin.learn(Samples(fake))
+            else:
+                twin.learn(Samples(fake))
+                wanted = twin.feedback(batches[judge])
+            assert small.same_bits(answers.feedbacks[rank], wanted.feedback)
+            assert small.equal_bits(bits(group[rank]), bits(twin))
+
+
+def test_the_paper_trains_on_one_batch() -> None:
+    group, twins = workers(), workers()
+    OneByOne(group).answer(generated(0), ASSIGNED)
+    for rank, (judge, train) in ASSIGNED.items():
+        twins[rank].learn(generated(0)[train])
+        twins[rank].feedback(generated(0)[judge])
+        assert small.equal_bits(bits(group[rank]), bits(twins[rank]))
+
+
+def test_with_a_single_batch_nothing_is_learnt_from_twice() -> None:
+    group, twins = workers(), workers()
+    assigned = dict.fromkeys(RANKS, Assignment(0, 0))
+    OneByOne(group, fake_batches=2).answer(generated(0), assigned)
+    OneByOne(twins).answer(generated(0), assigned)
+    for rank in RANKS:
+        assert small.equal_bits(bits(group[rank]), bits(twins[rank]))
+
+
+def merged(worker: Worker) -> None:
+    worker.rules = replace(worker.rules, merges_halves=True)
+
+
+def penalized(worker: Worker) -> None:
+    """A gradient penalty between a real and as many generated samples."""
+    worker.regularizers = make_regularizers(RegularizerSettings(gradient_penalty=10.0))
+
+
+@pytest.mark.parametrize("change", [lambda _: None, penalized], ids=["plain", "penalized"])
+def test_all_at_once_is_as_one_after_another(change: Callable[[Worker], None]) -> None:
+    singly, together = workers(), workers()
+    for worker in (*singly.values(), *together.values()):
+        change(worker)
+        for module in worker.discriminator.model.modules():
+            if isinstance(module, torch.nn.Dropout):  # its masks differ
+                module.p = 0.0
+    groups = (
+        OneByOne(singly, fake_batches=2),
+        StackedWorkers(together, small.SHAPE, fake_batches=2),
+    )
+    for iteration in range(3):
+        one, other = (group.answer(generated(iteration), ASSIGNED) for group in groups)
+        for rank in RANKS:
+            torch.testing.assert_close(
+                other.feedbacks[rank], one.feedbacks[rank], rtol=1e-4, atol=1e-5
+            )
+            torch.testing.assert_close(other.losses[rank], one.losses[rank], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("change", [merged, penalized])
+def test_both_batches_go_with_what_else_is_learnt(change: Callable[[Worker], None]) -> None:
+    group, alone = workers(), workers()
+    for worker in (*group.values(), *alone.values()):
+        change(worker)
+    OneByOne(group, fake_batches=2).answer(generated(0), ASSIGNED)
+    OneByOne(alone).answer(generated(0), ASSIGNED)
+    for rank in RANKS:
+        assert not small.equal_bits(bits(group[rank]), bits(alone[rank]))
+
+
+@pytest.mark.parametrize(
+    ("values", "count"),
+    [
+        ({"world_size": 4, "batch_size": 63}, 2),
+        ({"world_size": 4, "batch_size": 64}, 1),
+        ({"world_size": 4, "batch_size": 64, "fake_batches": 2}, 2),
+        ({"world_size": 4, "batch_size": 10, "fake_batches": 1}, 1),
+        ({"world_size": 2, "batch_size": 10}, 1),  # as `standalone` does
+    ],
+)
+def test_several_workers_with_small_batches_train_on_both(
+    values: dict[str, int], count: int
+) -> None:
+    assert MDGANSettings(**values).num_fakes == count
+
+
+def test_three_batches_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"fake_batches.*3.*1 or 2"):
+        MDGANSettings(fake_batches=3)
