@@ -1,6 +1,6 @@
 """Pictures in the files of MNIST and CIFAR-10, made of what installed packages hold.
 
-`handwriting` and `china` are for choosing settings. `letters` and `flower` are only for judging
+`handwriting` and `letters` are for choosing settings. `china` and `flower` are only for judging
 them: no setting may be chosen by what comes of them.
 """
 
@@ -127,8 +127,8 @@ def _pieces(photograph: str, seed: int) -> Pictures:
 
 SOURCES = {
     "handwriting": Source("mnist", _handwriting, True),
-    "china": Source("cifar10", lambda: _pieces("china.jpg", 2), True),
-    "letters": Source("mnist", _letters, False),
+    "china": Source("cifar10", lambda: _pieces("china.jpg", 2), False),
+    "letters": Source("mnist", _letters, True),
     "flower": Source("cifar10", lambda: _pieces("flower.jpg", 3), False),
 }
 

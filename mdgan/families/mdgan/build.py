@@ -218,7 +218,10 @@ def planning(
     discriminator = build_model(models.discriminator, 0)
     num_judges, num_sharing = settings.num_judges, settings.num_sharing
     kappa = resolve_kappa(settings.kappa, num_sharing)
-    short = settings.but(kappa=kappa, stale=0, swap_interval=0, swap_epochs=None)
+    fakes = settings.num_fakes
+    short = settings.but(
+        kappa=kappa, fake_batches=fakes, stale=0, swap_interval=0, swap_epochs=None
+    )
     counts = class_counts or [[]]
     known = class_counts is not None or settings.swaps.swap_interval is not None
     weights = num_parameters(discriminator)

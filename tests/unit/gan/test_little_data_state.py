@@ -101,10 +101,10 @@ def test_the_real_batch_is_forgotten_with_its_half() -> None:
     worker.learn_real_half()
     worker.drop_real_half()
     with pytest.raises(AssertionError, match="the real half comes first"):
-        worker.mixed(images(0))
+        worker.mixed(Samples(images(0)))
     worker.learn(Samples(images(0)))
     with pytest.raises(AssertionError, match="the real half comes first"):
-        worker.mixed(images(0))
+        worker.mixed(Samples(images(0)))
     assert not any(name.startswith("real") for name in worker.state())
 
 
