@@ -34,7 +34,7 @@ AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
 LEAST_WORKERS = 3
 """With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
 MANY_SAMPLES = 64
-"""From as many in a batch, a second generated batch makes no difference to quality."""
+"""With as many in a batch, training on a second generated batch changed nothing on digits."""
 LEAST_SAMPLES = 4
 """With fewer samples in a batch there are too few pairs of them to compare."""
 _ONES_OWN = 2
