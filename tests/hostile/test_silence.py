@@ -15,10 +15,16 @@ from mdgan.transport.base import Lost
 from mdgan.transport.memory import MemoryNetwork
 from tests.processes import wait_until
 from tests.unit.engine.alone import Notes, hello, joined, welcomed
+from tests.unit.engine.hand_clock import HandClock
 from tests.unit.engine.played import LONG, Played, generator_after
 from tests.unit.engine.stage import Stage
 
 SILENT = 2
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> HandClock:
+    return HandClock(monkeypatch)
 
 
 @contextmanager
@@ -67,11 +73,15 @@ class Silent(threading.Thread):
         self.join(LONG)
 
 
-def test_it_stops_the_others_a_few_times_and_later_each_time(tmp_path: Path) -> None:
+def test_it_stops_the_others_a_few_times_and_later_each_time(
+    tmp_path: Path, clock: HandClock
+) -> None:
     with staged(tmp_path, iterations=40, answer=0.4) as made:
         one, silent = made.play(1), Silent(made.network)
         silent.start()
         made.begin(one)
+        while clock.after_answer(made, one, SILENT, 0.5) < 40:
+            pass
         made.finished(one)
         silent.end()
         lost = made.events("lost")
@@ -95,13 +105,13 @@ def test_cutting_its_own_link_is_no_way_around_it(tmp_path: Path) -> None:
         assert len(made.events("lost")) < 20
 
 
-def test_at_last_it_is_shut_out(tmp_path: Path) -> None:
+def test_at_last_it_is_shut_out(tmp_path: Path, clock: HandClock) -> None:
     with staged(tmp_path, iterations=4000, answer=0.2, strikes=2, swap_seconds=0.1) as made:
         one, silent = made.play(1), Silent(made.network)
         silent.start()
         made.begin(one)
         while not made.events("shut out"):
-            one.answer()
+            clock.after_answer(made, one, SILENT, 0.25)
         said = f"rank {SILENT} was shut out"
         wait_until(lambda: any(text.endswith(said) for text in silent.refusals), said)
         silent.end()
@@ -110,12 +120,15 @@ def test_at_last_it_is_shut_out(tmp_path: Path) -> None:
         assert out["reason"] == "strike 2: no answer in 0.2 s"
 
 
-def test_once_it_is_known_what_is_usual_it_is_not_waited_for_so_long(tmp_path: Path) -> None:
+def test_once_it_is_known_what_is_usual_it_is_not_waited_for_so_long(
+    tmp_path: Path, clock: HandClock
+) -> None:
     with staged(tmp_path, iterations=30, answer=100 * LONG, swap_seconds=0.2) as made:
         one, two = made.begin_with((1,), (SILENT,))
         for i in range(1, 21):
             one.answer(i)
             two.answer(i)
+        clock.after_answer(made, one, SILENT, 0.45)
         made.finished(one)
         (lost,) = made.events("lost")
         assert (lost["workers"], lost["reason"]) == ([SILENT], "no answer in 0.4 s; strike 1")

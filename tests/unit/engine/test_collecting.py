@@ -15,6 +15,7 @@ from mdgan.engine.server.collecting import Deadline
 from mdgan.engine.settings import DeadlineRule
 from mdgan.messages import Kind
 from tests.toy_family import ANSWER, ASK
+from tests.unit.engine.hand_clock import HandClock
 from tests.unit.engine.played import (
     LONG,
     answer_all,
@@ -126,9 +127,12 @@ def test_a_factor_learns_the_usual_answer_time(stage: MakeStage) -> None:
     assert made.events("late")[0]["iteration"] == 4
 
 
-def test_who_is_busy_for_too_long_is_lost(stage: MakeStage) -> None:
+def test_who_is_busy_for_too_long_is_lost(
+    stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = HandClock(monkeypatch)
     made, (one, hung) = begun(stage, (1,), (2,), iterations=1, answer=0.4)
-    one.answer(1)
+    clock.after_answer(made, one, 2, 0.5)
     made.finished(one)
     assert made.has_learnt(generator_after([[1]]))
     (lost,) = made.events("lost")

@@ -16,6 +16,7 @@ from mdgan.families.mdgan.messages import BATCHES, SWAP
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.messages import Kind
+from tests.unit.engine.hand_clock import HandClock
 from tests.unit.families.mdgan.played import (
     Played,
     answer_of,
@@ -203,11 +204,15 @@ def test_an_unusable_answer_is_a_strike_and_no_step(stage: MakeStage) -> None:
     assert "4" not in {n for record in made.metrics() for n in record["staleness"]}
 
 
-def test_a_silent_worker_is_given_up_where_all_must_answer(stage: MakeStage) -> None:
+def test_a_silent_worker_is_given_up_where_all_must_answer(
+    stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = HandClock(monkeypatch)
     made = by_arrival(stage, num_workers=2, iterations=2, answer=1.0)
     one, silent = made.begin_with((1,), (2,))
     first_answers((one, silent))
-    one.answer(2)
+    silent.take(BATCHES, 2)
+    clock.after_answer(made, one, 2, 1.5)
     made.finished(one)
     (lost,) = made.events("lost")
     assert (lost["workers"], lost["reason"]) == ([2], "no answer in 1 s; strike 1")
