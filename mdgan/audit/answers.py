@@ -166,7 +166,7 @@ def invert_all(
     if worker is None and 0 not in target.discriminators:
         return
     played = ReplayedWorker(target, worker or 0)
-    sizes = sorted({*_SMALL, target.settings.training.batch_size})
+    sizes = sorted({*_SMALL, target.settings.num_reals})
     for size in sizes:
         tell(f"inverting updates of batches of {size}")
         answers = [played.update(size) for _ in range(played.num_answers(size))]
@@ -188,8 +188,9 @@ def _of_feedback(
     played: ReplayedWorker, size: int, seed: int, steps: int
 ) -> tuple[Inversion, Tensor]:
     target = played.target
-    judged = _generated(target, target.settings.training.batch_size, derive_seed(seed, "judged"))
-    fake = _generated(target, size, derive_seed(seed, "fake"))
+    batch_size = target.settings.training.batch_size
+    judged = _generated(target, batch_size, derive_seed(seed, "judged"))
+    fake = _generated(target, min(size, batch_size), derive_seed(seed, "fake"))
     if target.settings.num_fakes > 1:
         fake = fake.and_then(judged)
     both = [played.feedback(size, judged, fake) for _ in range(played.num_answers(size))]

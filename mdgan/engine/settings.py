@@ -165,8 +165,13 @@ class RunSettings(Settings):
         return None
 
     @property
+    def num_reals(self) -> int:
+        """From how many real samples a discriminator learns in a local step."""
+        return self.training.batch_size
+
+    @property
     def num_fakes(self) -> int:
-        """On how many generated batches a discriminator trains in a local step."""
+        """From how many generated batches a discriminator learns in a local step."""
         return 1
 
     def holds_data(self, worker: int) -> bool:

@@ -72,6 +72,7 @@ class LearningRules:
     """How a discriminator learns and judges; the same for all of a run."""
 
     batch_size: int
+    """From how many real samples D learns in a step."""
     local_steps: int
     discriminator_loss: DiscriminatorLoss
     generator_loss: Term
@@ -220,14 +221,14 @@ class DiscriminatorLearner:
         return real
 
     def mixed(self, fake: Samples) -> Samples:
-        """x̂ of `mix`, between the real batch of this local step and as many of the generated ones.
+        """x̂ of `mix`, between as many real samples of this local step as there are generated ones.
 
         Draws from the random state that is in place. A conditional D judges it with the label of
         the generated sample: a worker may hold few classes, and D must be kept from growing without
         bound for all that are generated.
         """
         assert self._real is not None, "the real half comes first"
-        real = self._real.images
+        real = self._real.images[: len(fake)]
         as_many = fake[: len(real)]
         return as_many.of(mix(real.to(as_many.images.device), as_many.images))
 

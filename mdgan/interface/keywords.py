@@ -56,7 +56,6 @@ class Keywords(TypedDict, total=False):
     eval_samples: int
     exact_layers: Text | None
     extractor: Text
-    fake_batches: int | None
     feature_network: Text | None
     feature_side: int
     generator_batch_size: int | None
@@ -92,6 +91,7 @@ class Keywords(TypedDict, total=False):
     num_features: int
     on_deadline: Literal["complete", "abort"]
     out: Text | None
+    own_samples: int | None
     participation: float
     partition: Text
     patience: float

@@ -147,9 +147,7 @@ class Prepared:
         """What reads the samples of one process ahead."""
         hosts, workers = len(self.ranks.hosts) or 1, len(self.ranks.workers()) or 1
         settings = self.settings
-        return Fetcher.of(
-            settings.data, settings.training.batch_size, self.dataset.shape, hosts, workers
-        )
+        return Fetcher.of(settings.data, settings.num_reals, self.dataset.shape, hosts, workers)
 
     def shard(self, worker: int, fetcher: Fetcher | None = None) -> Shard:
         """The shard of one of the workers here, and what reads its samples ahead, if it trains."""

@@ -1,6 +1,7 @@
 """Makes the two parts of MD-GAN, and says what `mdgan plan` must know of them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 import torch
@@ -202,10 +203,12 @@ def make_worker(
 ) -> Worker:
     """The worker of one rank, whose samples may spend a budget."""
     half = make_half(shard, rank, settings, budget)
-    return make_discriminator_learner(
+    worker = make_discriminator_learner(
         *(Worker, rank, models.discriminator, settings.training, half or shard, device),
         real_half=half,
     )
+    worker.rules = replace(worker.rules, batch_size=settings.num_reals)
+    return worker
 
 
 # What `mdgan plan` must know.
@@ -218,10 +221,8 @@ def planning(
     discriminator = build_model(models.discriminator, 0)
     num_judges, num_sharing = settings.num_judges, settings.num_sharing
     kappa = resolve_kappa(settings.kappa, num_sharing)
-    fakes = settings.num_fakes
-    short = settings.but(
-        kappa=kappa, fake_batches=fakes, stale=0, swap_interval=0, swap_epochs=None
-    )
+    own = settings.least_own
+    short = settings.but(kappa=kappa, own_samples=own, stale=0, swap_interval=0, swap_epochs=None)
     counts = class_counts or [[]]
     known = class_counts is not None or settings.swaps.swap_interval is not None
     weights = num_parameters(discriminator)

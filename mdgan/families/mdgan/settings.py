@@ -33,8 +33,8 @@ MEANS = "means"
 AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
 LEAST_WORKERS = 3
 """With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
-MANY_SAMPLES = 64
-"""With as many in a batch, training on a second generated batch changed nothing on digits."""
+ENOUGH_SAMPLES = 64
+"""From as many of its own in a step a discriminator learns well, if several judge a generator."""
 LEAST_SAMPLES = 4
 """With fewer samples in a batch there are too few pairs of them to compare."""
 _ONES_OWN = 2
@@ -169,12 +169,13 @@ class MDGANSettings(RunSettings):
         metavar="WHAT=CODEC,…",
         group="speed",
     )
-    fake_batches: int | None = setting(
+    own_samples: int | None = setting(
         None,
-        "On how many generated batches a worker trains: 1, X^(d), as in the paper; or 2, X^(d) and "
-        "X^(g), the one that it judges.",
-        whole(1, 2, otherwise="must be 1 or 2"),
-        default_text=f"2, or 1 with a single worker or from {MANY_SAMPLES} samples in a batch",
+        "From how many of its own samples a worker learns in a step at least. If b is less, "
+        "it learns from both generated batches that it gets, too. 0: from a batch of each, as in "
+        "the paper.",
+        whole(0, otherwise="must be 0 (as in the paper) or more"),
+        default_text=f"{ENOUGH_SAMPLES}, or 0 with a single worker",
         has_flag=False,
     )
     shut_out_free_riders: bool = setting(
@@ -276,13 +277,22 @@ class MDGANSettings(RunSettings):
         return num_participants(self.participation, self.num_workers)
 
     @property
-    def num_fakes(self) -> int:
-        """On how many generated batches a worker trains, `fake_batches`.
+    def least_own(self) -> int:
+        """`own_samples`; by default 0 with a single worker, which does what `standalone` does."""
+        if self.own_samples is None:
+            return ENOUGH_SAMPLES if self.num_judges > 1 else 0
+        return self.own_samples
 
-        A single worker trains on one, so that it does what `standalone` does.
-        """
-        few = self.num_judges > 1 and self.training.batch_size < MANY_SAMPLES
-        return self.fake_batches or (2 if few else 1)
+    @property
+    def num_reals(self) -> int:
+        """See `RunSettings`; b where Poisson sampling draws a batch of any size."""
+        batch_size = self.training.batch_size
+        return batch_size if self.privacy.draws_poisson else max(batch_size, self.least_own)
+
+    @property
+    def num_fakes(self) -> int:
+        """See `RunSettings`; both that a worker gets if it would learn from too few."""
+        return 2 if self.training.batch_size < self.least_own else 1
 
     def swap_every(
         self, mean_shard_size: float, class_counts: ClassCounts = (), num_weights: int = 0

@@ -113,21 +113,27 @@ def test_both_batches_go_with_what_else_is_learnt(change: Callable[[Worker], Non
 
 
 @pytest.mark.parametrize(
-    ("values", "count"),
+    ("values", "reals", "fakes"),
     [
-        ({"world_size": 4, "batch_size": 63}, 2),
-        ({"world_size": 4, "batch_size": 64}, 1),
-        ({"world_size": 4, "batch_size": 64, "fake_batches": 2}, 2),
-        ({"world_size": 4, "batch_size": 10, "fake_batches": 1}, 1),
-        ({"world_size": 2, "batch_size": 10}, 1),  # as `standalone` does
+        ({"world_size": 4, "batch_size": 10}, 64, 2),
+        ({"world_size": 4, "batch_size": 63}, 64, 2),
+        ({"world_size": 4, "batch_size": 64}, 64, 1),
+        ({"world_size": 4, "batch_size": 100}, 100, 1),
+        ({"world_size": 4, "batch_size": 64, "own_samples": 65}, 65, 2),
+        ({"world_size": 4, "batch_size": 10, "own_samples": 0}, 10, 1),
+        ({"world_size": 4, "batch_size": 10, "dp_noise": 1.0, "dp_delta": 1e-5}, 10, 2),
+        ({"world_size": 4, "batch_size": 10, "batch_sampling": "poisson"}, 10, 2),
+        ({"world_size": 2, "batch_size": 10}, 10, 1),  # as `standalone` does
+        ({"world_size": 2, "batch_size": 10, "own_samples": 64}, 64, 2),
     ],
 )
-def test_several_workers_with_small_batches_train_on_both(
-    values: dict[str, int], count: int
+def test_several_workers_with_small_batches_learn_from_more(
+    values: dict[str, int], reals: int, fakes: int
 ) -> None:
-    assert MDGANSettings(**values).num_fakes == count
+    settings = MDGANSettings.read(values)
+    assert (settings.num_reals, settings.num_fakes) == (reals, fakes)
 
 
-def test_three_batches_are_refused() -> None:
-    with pytest.raises(BadInput, match=r"fake_batches.*3.*1 or 2"):
-        MDGANSettings(fake_batches=3)
+def test_fewer_than_none_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"own_samples.*-1.*0 \(as in the paper\) or more"):
+        MDGANSettings.read({"own_samples": -1})

@@ -1,4 +1,4 @@
-"""Workers train on both batches that they get, or on one as in the paper: for as many bytes."""
+"""Workers learn from more samples than a batch has, or as in the paper: for as many bytes."""
 
 from pathlib import Path
 
@@ -16,9 +16,9 @@ def bytes_sent(run_folder: Path) -> list[int]:
     ]
 
 
-def test_the_second_batch_takes_no_byte_more(tmp_path: Path) -> None:
+def test_learning_from_more_takes_no_byte_more(tmp_path: Path) -> None:
     both = run(*FLAGS, "--out", "both", cwd=tmp_path)
-    one = run(*FLAGS, "--set", "fake_batches=1", "--out", "one", cwd=tmp_path)
+    one = run(*FLAGS, "--set", "own_samples=0", "--out", "one", cwd=tmp_path)
     learnt = ended_well(both, tmp_path / "both"), ended_well(one, tmp_path / "one")
     assert learnt[0] != learnt[1]
     sent = bytes_sent(tmp_path / "both")
@@ -27,6 +27,6 @@ def test_the_second_batch_takes_no_byte_more(tmp_path: Path) -> None:
     assert len(sent) == 12
 
 
-def test_another_number_is_refused(tmp_path: Path) -> None:
-    refused = run_here(*FLAGS, "--set", "fake_batches=3", cwd=tmp_path)
-    check_refused(refused, "fake_batches", "3", "must be 1 or 2")
+def test_fewer_than_none_are_refused(tmp_path: Path) -> None:
+    refused = run_here(*FLAGS, "--set", "own_samples=-1", cwd=tmp_path)
+    check_refused(refused, "own_samples", "-1", "must be 0")
