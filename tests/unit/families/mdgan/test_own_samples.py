@@ -1,4 +1,4 @@
-"""What a worker trains on: X^(d) alone, as in the paper, or X^(d) and the batch that it judges."""
+"""From how much a worker learns: a batch of each kind, as in the paper, or more."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,13 +7,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
 from mdgan.families.mdgan.algorithm import Assignment
+from mdgan.families.mdgan.build import make_worker
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import LearningLater, OneByOne, StackedWorkers, Worker
+from mdgan.gan.build import Models
 from mdgan.gan.labels import Samples
+from mdgan.gan.randomness import generator_for
 from mdgan.gan.regularizers.registry import RegularizerSettings, make_regularizers
 from tests.unit.gan import small
+from tests.unit.gan.stateful import SOURCE
 
 RANKS = (1, 2, 3)
 ASSIGNED = {rank: Assignment(n % 2, (n + 1) % 2) for n, rank in enumerate(RANKS)}
@@ -62,6 +67,15 @@ def test_the_paper_trains_on_one_batch() -> None:
         assert small.equal_bits(bits(group[rank]), bits(twins[rank]))
 
 
+@pytest.mark.parametrize(("own_samples", "drawn"), [(None, 64), (0, 10), (70, 70)])
+def test_a_worker_draws_so_many_of_its_own_samples(own_samples: int | None, drawn: int) -> None:
+    settings = MDGANSettings.read({"world_size": 4, "batch_size": 10, "own_samples": own_samples})
+    models = Models("small", small.SHAPE, small.Z_DIM, small.make_generator, small.make_model)
+    shard = Shard(SOURCE, torch.arange(40).repeat(3), generator_for(0, "shard"))
+    make_worker(1, settings, models, shard, small.CPU).learn(generated(0)[0])
+    assert shard.state()["left"] == 120 - drawn
+
+
 def test_with_a_single_batch_nothing_is_learnt_from_twice() -> None:
     group, twins = workers(), workers()
     assigned = dict.fromkeys(RANKS, Assignment(0, 0))
@@ -75,12 +89,22 @@ def merged(worker: Worker) -> None:
     worker.rules = replace(worker.rules, merges_halves=True)
 
 
+def with_more(worker: Worker) -> None:
+    """More real samples than generated ones."""
+    worker.rules = replace(worker.rules, batch_size=3 * small.BATCH_SIZE)
+
+
 def penalized(worker: Worker) -> None:
     """A gradient penalty between a real and as many generated samples."""
     worker.regularizers = make_regularizers(RegularizerSettings(gradient_penalty=10.0))
 
 
-@pytest.mark.parametrize("change", [lambda _: None, penalized], ids=["plain", "penalized"])
+def penalized_with_more(worker: Worker) -> None:
+    with_more(worker)
+    penalized(worker)
+
+
+@pytest.mark.parametrize("change", [lambda _: None, with_more, penalized, penalized_with_more])
 def test_all_at_once_is_as_one_after_another(change: Callable[[Worker], None]) -> None:
     singly, together = workers(), workers()
     for worker in (*singly.values(), *together.values()):
@@ -101,7 +125,12 @@ def test_all_at_once_is_as_one_after_another(change: Callable[[Worker], None]) -
             torch.testing.assert_close(other.losses[rank], one.losses[rank], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("change", [merged, penalized])
+def merged_with_more(worker: Worker) -> None:
+    with_more(worker)
+    merged(worker)
+
+
+@pytest.mark.parametrize("change", [merged, merged_with_more, penalized, penalized_with_more])
 def test_both_batches_go_with_what_else_is_learnt(change: Callable[[Worker], None]) -> None:
     group, alone = workers(), workers()
     for worker in (*group.values(), *alone.values()):
