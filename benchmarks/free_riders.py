@@ -38,8 +38,8 @@ from mdgan.families.mdgan.server_swaps import Handovers, draw_swap
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.build import build_model, num_parameters
-from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.randomness import derive_seed, generator_for
+from mdgan.gan.settings import resolve_kappa
 
 
 class Case(NamedTuple):

@@ -24,8 +24,8 @@ from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
 from mdgan.families.mdgan.build import make_generator_learner, make_worker
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.randomness import generator_for
+from mdgan.gan.settings import resolve_kappa
 from mdgan.settings.machine import num_cores
 
 BATCH_SIZE = 10

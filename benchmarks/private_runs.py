@@ -17,7 +17,7 @@ from typing import NamedTuple
 import click
 
 from benchmarks.training import Case, measure
-from mdgan.gan.local_gan import resolve_kappa
+from mdgan.gan.settings import resolve_kappa
 from mdgan.privacy.secure_settings import LEAST_PARTIES
 from mdgan.records.recorded_run import RecordedRun
 

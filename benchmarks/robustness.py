@@ -38,8 +38,8 @@ from mdgan.families.mdgan.messages import feedback_form
 from mdgan.families.mdgan.server_swaps import draw_swap
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
-from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.randomness import derive_seed, generator_for
+from mdgan.gan.settings import resolve_kappa
 from mdgan.metrics.chosen import cached_classifier
 from mdgan.metrics.generated import score_generator
 from mdgan.metrics.real_statistics import describe_all

@@ -29,8 +29,8 @@ from mdgan.families.mdgan.build import make_worker
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import OneByOne, StackedWorkers, Worker
 from mdgan.gan.labels import Samples
-from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.randomness import generator_for
+from mdgan.gan.settings import resolve_kappa
 
 WARM_UP = 3
 SHARD = 100
@@ -43,7 +43,7 @@ def measure(
     """Milliseconds a worker of every iteration that fits into the time, by form."""
     file = load(dataset, str(HERE / "datasets"))
     given = {"world_size": num_workers + 1, "batch_size": batch_size, "precision": precision}
-    settings, source = MDGANSettings.read({**given, "own_samples": 0}), file.open(HERE)
+    settings, source = MDGANSettings.read({**given, "step_samples": 0}), file.open(HERE)
     where, ranks = torch.device(device), range(1, num_workers + 1)
 
     def workers() -> dict[int, Worker]:

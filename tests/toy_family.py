@@ -18,9 +18,10 @@ from mdgan.families import registry
 from mdgan.families.contract import Algorithm, Builder, HostNeeds, ServerNeeds
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model
 from mdgan.gan.exact_sum import put_together
-from mdgan.gan.local_gan import LocalGAN, resolve_kappa
+from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
+from mdgan.gan.settings import resolve_kappa
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.settings.declare import setting, text, whole

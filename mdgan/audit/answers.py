@@ -190,9 +190,9 @@ def _of_feedback(
     target = played.target
     batch_size = target.settings.training.batch_size
     judged = _generated(target, batch_size, derive_seed(seed, "judged"))
-    fake = _generated(target, min(size, batch_size), derive_seed(seed, "fake"))
-    if target.settings.num_fakes > 1:
-        fake = fake.and_then(judged)
+    learnt = target.settings.num_fakes
+    num_fakes = learnt if learnt > batch_size else size
+    fake = _generated(target, num_fakes, derive_seed(seed, "fake"))
     both = [played.feedback(size, judged, fake) for _ in range(played.num_answers(size))]
     rate = target.settings.training.policy("discriminator").learning_rate
     explain = of_feedback(played.attacked(), fake, judged, rate)

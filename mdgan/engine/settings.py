@@ -171,8 +171,8 @@ class RunSettings(Settings):
 
     @property
     def num_fakes(self) -> int:
-        """From how many generated batches a discriminator learns in a local step."""
-        return 1
+        """From how many generated samples a discriminator learns in a local step."""
+        return self.training.batch_size
 
     def holds_data(self, worker: int) -> bool:
         """Whether a worker, of the start or a later one, trains on real samples."""

@@ -57,6 +57,11 @@ class Samples:
         labels = None if self.labels is None else self.labels.new_zeros(missing)
         return self.and_then(Samples(images, labels)) if missing else self
 
+    def flattened(self) -> "Samples":
+        """The samples of several batches, [n, b, C, H, W], in one: [n b, C, H, W]."""
+        labels = None if self.labels is None else self.labels.flatten()
+        return Samples(self.images.flatten(0, 1), labels)
+
     def detach(self) -> "Samples":
         """The same images without their graph."""
         return self.of(self.images.detach())

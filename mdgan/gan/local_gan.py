@@ -6,7 +6,6 @@ instead of through feedback: MD-GAN with one worker must equal it bit for bit.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import floor, log2
 from typing import NamedTuple
 
 import torch
@@ -18,11 +17,6 @@ from mdgan.gan.generator import Generator
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import part_of, under
 from mdgan.gan.optimizers import weights_replaced
-
-
-def resolve_kappa(kappa: int | str, num_workers: int) -> int:
-    """κ for N live workers: as given, or max(2, ⌊log2 N⌋) (Darmanger and Gombas, section 5.2)."""
-    return kappa if isinstance(kappa, int) else max(2, floor(log2(num_workers)))
 
 
 class Generated(NamedTuple):

@@ -1,6 +1,6 @@
 """The settings of training that every algorithm has."""
 
-from math import inf
+from math import floor, inf, log2
 
 from mdgan.gan.optimizer_settings import (
     OPTIMIZER,
@@ -30,6 +30,11 @@ GENERATOR_LOSS_NAMES = Names(
 DISCRIMINATOR_LOSS_NAMES = Names(
     "discriminator loss", "bce", "least-squares", "hinge", "wasserstein"
 )
+
+
+def resolve_kappa(kappa: int | str, num_workers: int) -> int:
+    """κ for N live workers: as given, or max(2, ⌊log2 N⌋) (Darmanger and Gombas, section 5.2)."""
+    return kappa if isinstance(kappa, int) else max(2, floor(log2(num_workers)))
 
 
 class ArithmeticSettings(Settings, group="speed"):

@@ -91,7 +91,6 @@ class Keywords(TypedDict, total=False):
     num_features: int
     on_deadline: Literal["complete", "abort"]
     out: Text | None
-    own_samples: int | None
     participation: float
     partition: Text
     patience: float
@@ -115,6 +114,7 @@ class Keywords(TypedDict, total=False):
     slots: int | Literal["auto"]
     spectral_norm: bool | None
     stale: int
+    step_samples: int | None
     strict_data: bool
     strikes: int
     swap: Literal["pairs", "means", "derangement"]

@@ -190,7 +190,7 @@ def test_what_cannot_be_audited_is_refused_in_one_line(overfit: Path, tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_program_audits_a_run_of_its_own_samples() -> None:
+def test_a_program_audits_a_run_of_its_step_samples() -> None:
     images = torch.rand(200, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
     samples = [(image, n % 10) for n, image in enumerate(images)]
     data = mdgan.Data(train=samples[:80], held_out=samples[80:])

@@ -32,10 +32,10 @@ from mdgan.families.data_parallel.together_host import TogetherHost
 from mdgan.families.data_parallel.together_server import TogetherServer
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model, num_parameters
 from mdgan.gan.labels import num_classes_of
-from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import training_bytes
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
+from mdgan.gan.settings import resolve_kappa
 
 _STATE_BYTES = 1 << 20
 """Of a worker's positions in its random numbers, and of their names."""

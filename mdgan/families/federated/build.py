@@ -51,10 +51,10 @@ from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import MOST_SLOTS, PULL, FederatedSettings
 from mdgan.families.federated.slots import SlotProcesses, Slots, SlotsInside, Train
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model
-from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.gan.sampling import refresh_buffers
+from mdgan.gan.settings import resolve_kappa
 from mdgan.privacy.budget import Budget, make_half
 from mdgan.privacy.contents import Contents
 from mdgan.samples.contract import SampleKind

@@ -50,10 +50,10 @@ from mdgan.gan.build import (
     num_parameters,
 )
 from mdgan.gan.codecs import Codec
-from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.operations import judging_operations
 from mdgan.gan.optimizers import make_optimizer, training_bytes
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
+from mdgan.gan.settings import resolve_kappa
 from mdgan.privacy.budget import Budget, make_half
 from mdgan.privacy.spending import Spending
 
@@ -101,6 +101,8 @@ class MDGANBuilder(Builder[MDGANSettings]):
         masked = int(settings.secure.secure_aggregation)
         shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
         outputs = _OUTPUT_BYTES * settings.training.batch_size
+        scale_bytes = 4
+        trained = settings.num_fakes * (prod(models.shape) + scale_bytes + _LABEL_BYTES)
         network = build_model(models.discriminator, 0), settings.training.policy("discriminator")
         states = state_bytes(network)
         return MessageSizes(
@@ -112,7 +114,10 @@ class MDGANBuilder(Builder[MDGANSettings]):
             },
             lambda count: {
                 # Each uses two at most.
-                BATCHES: 2 * count * (batch_bytes + label_bytes) + small_bytes(count) + shares,
+                BATCHES: 2 * count * (batch_bytes + label_bytes)
+                + trained
+                + small_bytes(count)
+                + shares,
                 SWAP: _ADDRESSES_BYTES + small_bytes(count),
             },
             lambda count: {DISCRIMINATORS: count * states + small_bytes(0)},
@@ -141,6 +146,10 @@ class MDGANBuilder(Builder[MDGANSettings]):
         return [
             ("κ", str(resolve_kappa(settings.kappa, settings.num_sharing))),
             ("swap", f"every {every} iterations" if every else "never"),
+            (
+                "a step",
+                f"on {settings.num_reals} real and {settings.num_fakes} generated samples",
+            ),
         ]
 
 
@@ -166,13 +175,13 @@ def make_server(
 
 def make_group(workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]) -> OneByOne:
     """The workers of one host, by rank, as they compute together."""
-    settings, stage_of, fakes = needs.settings, needs.tracer.of_worker, needs.settings.num_fakes
+    settings, stage_of = needs.settings, needs.tracer.of_worker
     if settings.updates == "async":
-        return LearningLater(workers, stage_of, fakes)
+        return LearningLater(workers, stage_of)
     if settings.vectorize and len(workers) > 1:
         shape, is_compiled = needs.models.shape, settings.training.arithmetic.compile
-        return stacked(workers, shape, stage_of, fakes, is_compiled=is_compiled)
-    return OneByOne(workers, stage_of, fakes)
+        return stacked(workers, shape, stage_of, is_compiled=is_compiled)
+    return OneByOne(workers, stage_of)
 
 
 def make_generator_learner(
@@ -221,8 +230,10 @@ def planning(
     discriminator = build_model(models.discriminator, 0)
     num_judges, num_sharing = settings.num_judges, settings.num_sharing
     kappa = resolve_kappa(settings.kappa, num_sharing)
-    own = settings.least_own
-    short = settings.but(kappa=kappa, own_samples=own, stale=0, swap_interval=0, swap_epochs=None)
+    least = settings.least_samples
+    short = settings.but(
+        kappa=kappa, step_samples=least, stale=0, swap_interval=0, swap_epochs=None
+    )
     counts = class_counts or [[]]
     known = class_counts is not None or settings.swaps.swap_interval is not None
     weights = num_parameters(discriminator)

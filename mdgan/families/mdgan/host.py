@@ -85,7 +85,7 @@ class MDGANHost(HostPart):
 
     def _answer(self, question: Message, transport: HostTransport) -> None:
         """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
-        generated, assignment = read_batches(
+        generated, assignment, trained = read_batches(
             question, self._images, self.path.form.shape, self._num_classes
         )
         assignment = {n: own for n, own in assignment.items() if self._spending.lets(n)}
@@ -94,7 +94,9 @@ class MDGANHost(HostPart):
         ending = self._spending.ending(dict.fromkeys(assignment, 1))
         for worker in assignment:
             self._workers[worker].discriminator.at(question.iteration)
-        answers = self._group.answer(generated.to(self._device), assignment)
+        if trained is not None:
+            trained = trained.to(self._device)
+        answers = self._group.answer(generated.to(self._device), assignment, trained)
         numbers = question.fields.get("groups", question.fields["judge"])
         groups = {worker: int(numbers[str(worker)]) for worker in assignment}
         with self._tracer.span("send") as span:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +24,9 @@ DISCRIMINATORS = "DISCRIMINATORS"
 COPIED = "discriminator.model."
 """Before the names of what a copy for a newcomer holds: weights and buffers. Moments would tell
 what their worker has just learnt."""
-_LABELS = "labels"
+_LABELS, _TRAINED, _TRAINED_LABELS = "labels", "trained.", "trained_labels"
+_COARSE = Codec("int8")
+"""How samples travel that workers only train on: those of real pictures have 8 bits, too."""
 OUTPUTS = "outputs"
 """What workers send beside their feedback, for the rules that need it: D_n(X^(g)), [b] each."""
 
@@ -52,14 +54,19 @@ def batches(
     codec: Codec = FP32,
     encoded: dict[tuple[int, ...], dict[str, Tensor]] | None = None,
     more: Mapping[str, Any] | None = None,
+    train_on_all: bool = False,
 ) -> Message:
     """Server → host: what the host's workers judge and train on, each batch once.
 
     Args:
         generated: X, [κ, b, C, H, W]; with y, int64 [κ, b], if models are conditional.
         swap_follows: whether a SWAP comes before the next BATCHES.
+        train_on_all: every worker trains on all batches, and gets them as `_COARSE` has them;
+            beside them it gets the one that it judges.
         encoded: choices of batches of X as they travel, for hosts that get the same; is added to.
     """
+    if train_on_all:
+        assignment = {worker: (judge, judge) for worker, (judge, _) in assignment.items()}
     used = tuple(sorted({index for pair in assignment.values() for index in pair}))
     position = {index: place for place, index in enumerate(used)}
     encoded = {} if encoded is None else encoded
@@ -67,6 +74,12 @@ def batches(
         chosen = generated[list(used)]
         labels = {} if chosen.labels is None else {_LABELS: chosen.labels}
         encoded[used] = {**under("batches.", codec.encode(chosen.images)), **labels}
+    trained: dict[str, Tensor] = {}
+    if train_on_all:
+        if () not in encoded:
+            labels = {} if generated.labels is None else {_TRAINED_LABELS: generated.labels}
+            encoded[()] = {**under(_TRAINED, _COARSE.encode(generated.images)), **labels}
+        trained = encoded[()]
     return Message(
         BATCHES,
         iteration,
@@ -77,13 +90,22 @@ def batches(
             "last": last,
             **(more or {}),
         },
-        tensors=encoded[used],
+        tensors={**encoded[used], **trained},
     )
+
+
+class Question(NamedTuple):
+    """What workers judge and train on: batches, [n, b, C, H, W], and each one's places in them."""
+
+    generated: Samples
+    assignment: dict[int, Assignment]
+    trained: Samples | None
+    """What every worker trains on, [m, C, H, W]; None where each has a batch of its own."""
 
 
 def read_batches(
     message: Message, codec: Codec, batch_shape: tuple[int, ...], num_classes: int | None = None
-) -> tuple[Samples, dict[int, Assignment]]:
+) -> Question:
     """Reads the batches of a BATCHES message, with labels if there are K classes.
 
     Raises:
@@ -91,18 +113,31 @@ def read_batches(
     """
     judge, train = message.fields["judge"], message.fields["train"]
     images = codec.decode(part_of(message.tensors, "batches."), batch_shape)
-    labels = None
-    if num_classes is not None:
-        labels = message.tensors[_LABELS]
-        if labels.dtype != torch.int64 or labels.shape != images.shape[:2]:
-            shape = list(labels.shape)
-            raise ValueError(f"labels are {labels.dtype} {shape}, not int64 of each sample")
-        if labels.numel() and not (labels.min() >= 0 and labels.max() < num_classes):
-            raise ValueError(f"a label is not in 0-{num_classes - 1}")
-    return (
-        Samples(images, labels),
+    trained = None
+    if parts := part_of(message.tensors, _TRAINED):
+        all_images = _COARSE.decode(parts, batch_shape)
+        if not len(all_images):
+            raise ValueError("no batch to train on")
+        every = _with_labels(all_images, message, _TRAINED_LABELS, num_classes)
+        trained = every.flattened()
+    return Question(
+        _with_labels(images, message, _LABELS, num_classes),
         {int(worker): Assignment(place, train[worker]) for worker, place in judge.items()},
+        trained,
     )
+
+
+def _with_labels(images: Tensor, message: Message, name: str, num_classes: int | None) -> Samples:
+    """Batches, [n, b, C, H, W], with the labels that a message has for them."""
+    if num_classes is None:
+        return Samples(images)
+    labels = message.tensors[name]
+    if labels.dtype != torch.int64 or labels.shape != images.shape[:2]:
+        shape = list(labels.shape)
+        raise ValueError(f"labels are {labels.dtype} {shape}, not int64 of each sample")
+    if labels.numel() and not (labels.min() >= 0 and labels.max() < num_classes):
+        raise ValueError(f"a label is not in 0-{num_classes - 1}")
+    return Samples(images, labels)
 
 
 def judged_by_sum(

@@ -18,8 +18,8 @@ from mdgan.families.mdgan.server_swaps import Holders, ServerSwaps
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import Codec
 from mdgan.gan.labels import label_counts
-from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.model_state import part_of, under
+from mdgan.gan.settings import resolve_kappa
 
 _log = logging.getLogger(__name__)
 
@@ -178,7 +178,8 @@ class MDGANServer(ServerPart):
             held = engine.held_classes()
             self.learner.label_counts = label_counts(len(self.learner.label_counts), held)
         with engine.span("generate"):
-            generated = self.learner.generate(kappa, ahead=self._stepping.ahead)
+            num_generated = settings.num_generated(kappa)
+            generated = self.learner.generate(num_generated, ahead=self._stepping.ahead)
         assignment = assign(workers, kappa)
         judged = {worker: batch for worker, (batch, _) in assignment.items()}
         asked = self.path.ask(hosts, judged, engine)
@@ -195,9 +196,10 @@ class MDGANServer(ServerPart):
                 codec=self._images,
                 encoded=encoded,
                 more=asked.fields,
+                train_on_all=settings.learns_from_more,
             ),
         )
-        return Sent(asked, assignment, kappa, generated.images)
+        return Sent(asked, assignment, num_generated, generated.images)
 
     def swap_follows(self, i: int) -> bool:
         """Whether discriminators are swapped after iteration i; not after the last one."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import ceil, inf
 
 from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
@@ -11,6 +11,7 @@ from mdgan.families.contract import Algorithm, ClassCounts, updates_setting
 from mdgan.families.mdgan.shown import SHOWN
 from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, number_above_0, parse_robust_rule
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, WireForm, wire_kind
+from mdgan.gan.settings import resolve_kappa
 from mdgan.privacy.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.declare import (
@@ -34,7 +35,9 @@ AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
 LEAST_WORKERS = 3
 """With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
 ENOUGH_SAMPLES = 64
-"""From as many of its own in a step a discriminator learns well, if several judge a generator."""
+"""From as many of each kind in a step a discriminator learns well, if several judge a generator."""
+_MOST_BATCHES = 5
+"""With a byte a value they take as many bytes as a batch and a quarter with four."""
 LEAST_SAMPLES = 4
 """With fewer samples in a batch there are too few pairs of them to compare."""
 _ONES_OWN = 2
@@ -169,11 +172,11 @@ class MDGANSettings(RunSettings):
         metavar="WHAT=CODEC,…",
         group="speed",
     )
-    own_samples: int | None = setting(
+    step_samples: int | None = setting(
         None,
-        "From how many of its own samples a worker learns in a step at least. If b is less, "
-        "it learns from both generated batches that it gets, too. 0: from a batch of each, as in "
-        "the paper.",
+        "From how many of its own samples a worker learns in a step at least, and from how many "
+        "generated ones, though from no more than five batches unless κ is more. What it does not "
+        "judge travels as int8. 0: from b of each, as in the paper.",
         whole(0, otherwise="must be 0 (as in the paper) or more"),
         default_text=f"{ENOUGH_SAMPLES}, or 0 with a single worker",
         has_flag=False,
@@ -277,22 +280,35 @@ class MDGANSettings(RunSettings):
         return num_participants(self.participation, self.num_workers)
 
     @property
-    def least_own(self) -> int:
-        """`own_samples`; by default 0 with a single worker, which does what `standalone` does."""
-        if self.own_samples is None:
+    def least_samples(self) -> int:
+        """`step_samples`; by default 0 with a single worker, which does what `standalone` does."""
+        if self.step_samples is None:
             return ENOUGH_SAMPLES if self.num_judges > 1 else 0
-        return self.own_samples
+        return self.step_samples
+
+    @property
+    def learns_from_more(self) -> bool:
+        """Whether a discriminator learns from more than a batch of each kind in a step."""
+        return self.training.batch_size < self.least_samples
 
     @property
     def num_reals(self) -> int:
         """See `RunSettings`; b where Poisson sampling draws a batch of any size."""
         batch_size = self.training.batch_size
-        return batch_size if self.privacy.draws_poisson else max(batch_size, self.least_own)
+        return batch_size if self.privacy.draws_poisson else max(batch_size, self.least_samples)
 
     @property
     def num_fakes(self) -> int:
-        """See `RunSettings`; both that a worker gets if it would learn from too few."""
-        return 2 if self.training.batch_size < self.least_own else 1
+        """See `RunSettings`; of all batches, where one is too few."""
+        kappa = resolve_kappa(self.kappa, self.num_sharing)
+        num_batches = self.num_generated(kappa) if self.learns_from_more else 1
+        return num_batches * self.training.batch_size
+
+    def num_generated(self, kappa: int) -> int:
+        """How many batches the server generates; κ of them are judged, and learnt from by G."""
+        if not self.learns_from_more:
+            return kappa
+        return max(kappa, min(_MOST_BATCHES, ceil(self.least_samples / self.training.batch_size)))
 
     def swap_every(
         self, mean_shard_size: float, class_counts: ClassCounts = (), num_weights: int = 0

@@ -161,20 +161,13 @@ class OneByOne:
     """Workers of one host that compute one after another; between two calls every one is whole.
 
     The bits do not depend on which workers share a host.
-
-    Args:
-        fake_batches: 1, a worker trains on X^(d) alone, as in the paper; or 2, on X^(g), too.
     """
 
     def __init__(
-        self,
-        workers: Mapping[int, Worker],
-        stage_of: StageOf = lambda _rank: unobserved,
-        fake_batches: int = 1,
+        self, workers: Mapping[int, Worker], stage_of: StageOf = lambda _rank: unobserved
     ) -> None:
         self._workers = workers
         self._stage_of = stage_of
-        self._fake_batches = fake_batches
 
     def learn_real_halves(self) -> None:
         """`Worker.learn_real_half` of all workers."""
@@ -182,12 +175,21 @@ class OneByOne:
             with self._stage_of(rank)("real half"):
                 worker.learn_real_half()
 
-    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
-        """`Worker.learn` and `Worker.feedback` of some workers, by the places of their batches."""
+    def answer(
+        self,
+        generated: Samples,
+        assignment: Mapping[int, Assignment],
+        trained: Samples | None = None,
+    ) -> WorkerAnswers:
+        """`Worker.learn` and `Worker.feedback` of some workers, by the places of their batches.
+
+        Args:
+            trained: what all train on, [m, C, H, W]; each on its X^(d) by default, as in the paper.
+        """
         answers = WorkerAnswers({}, {}, {})
         for rank, (judge, _) in assignment.items():
             worker, stage = self._workers[rank], self._stage_of(rank)
-            discriminator_loss = worker.learn(self._fake(generated, assignment[rank]), stage)
+            discriminator_loss = worker.learn(_fake(generated, assignment[rank], trained), stage)
             with stage("feedback"):
                 judgement = worker.feedback(generated[judge])
             answers.feedbacks[rank], answers.outputs[rank] = judgement.feedback, judgement.outputs
@@ -197,11 +199,10 @@ class OneByOne:
     def catch_up(self) -> None:
         """Learns what was put off until the answer has left: nothing, here."""
 
-    def _fake(self, generated: Samples, own: Assignment) -> Samples:
-        """What a worker trains on: X^(d), and behind it X^(g) if that is another batch."""
-        fake = generated[own.train]
-        both = self._fake_batches > 1 and own.judge != own.train
-        return fake.and_then(generated[own.judge]) if both else fake
+
+def _fake(generated: Samples, own: Assignment, trained: Samples | None) -> Samples:
+    """What a worker trains on."""
+    return generated[own.train] if trained is None else trained
 
 
 class LearningLater(OneByOne):
@@ -211,18 +212,20 @@ class LearningLater(OneByOne):
     """
 
     def __init__(
-        self,
-        workers: Mapping[int, Worker],
-        stage_of: StageOf = lambda _rank: unobserved,
-        fake_batches: int = 1,
+        self, workers: Mapping[int, Worker], stage_of: StageOf = lambda _rank: unobserved
     ) -> None:
-        super().__init__(workers, stage_of, fake_batches)
+        super().__init__(workers, stage_of)
         self._put_off: dict[int, Samples] = {}
 
-    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
+    def answer(
+        self,
+        generated: Samples,
+        assignment: Mapping[int, Assignment],
+        trained: Samples | None = None,
+    ) -> WorkerAnswers:
         """See `OneByOne`; J_disc is that of D as it is, on the batch that it judges."""
         answers = WorkerAnswers({}, {}, {})
-        self._put_off = {rank: self._fake(generated, own) for rank, own in assignment.items()}
+        self._put_off = {rank: _fake(generated, own, trained) for rank, own in assignment.items()}
         for rank, (judge, _) in assignment.items():
             worker, stage = self._workers[rank], self._stage_of(rank)
             with stage("real half"):  # always before the feedback: both may draw random numbers
@@ -235,7 +238,7 @@ class LearningLater(OneByOne):
         return answers
 
     def catch_up(self) -> None:
-        """Every worker that has answered learns from its X^(d)."""
+        """Every worker that has answered learns."""
         put_off, self._put_off = self._put_off, {}
         for rank, fake in put_off.items():
             self._workers[rank].learn(fake, self._stage_of(rank))
@@ -255,9 +258,8 @@ class StackedWorkers(OneByOne):
         workers: Mapping[int, Worker],
         sample_shape: Sequence[int],
         stage_of: StageOf = lambda _rank: unobserved,
-        fake_batches: int = 1,
     ) -> None:
-        super().__init__(workers, stage_of, fake_batches)
+        super().__init__(workers, stage_of)
         self._row = {rank: row for row, rank in enumerate(workers)}
         self._learners = StackedLearners([*workers.values()], [*map(stage_of, workers)])
         self._learners.rehearse(sample_shape)
@@ -271,12 +273,17 @@ class StackedWorkers(OneByOne):
                 worker.remember()
         self._learners.learn_real_halves([*self._row.values()])
 
-    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
+    def answer(
+        self,
+        generated: Samples,
+        assignment: Mapping[int, Assignment],
+        trained: Samples | None = None,
+    ) -> WorkerAnswers:
         """See `OneByOne`."""
         self._learners.arrange()
         ranks = sorted(assignment, key=self._row.__getitem__)
         rows = [self._row[rank] for rank in ranks]
-        fake = Samples.stacked([self._fake(generated, assignment[rank]) for rank in ranks])
+        fake = Samples.stacked([_fake(generated, assignment[rank], trained) for rank in ranks])
         discriminator_losses = self._learners.learn(rows, fake)
         scale = next(iter(self._workers.values())).rules.loss_scale
         with self._learners.stage(rows, "feedback"):
@@ -298,7 +305,6 @@ def stacked(
     workers: Mapping[int, Worker],
     sample_shape: Sequence[int],
     stage_of: StageOf,
-    fake_batches: int,
     *,
     is_compiled: bool,
 ) -> OneByOne:
@@ -306,8 +312,8 @@ def stacked(
     try:
         if is_compiled:
             raise CannotStack("compiled models are called one by one")
-        return StackedWorkers(workers, sample_shape, stage_of, fake_batches)
+        return StackedWorkers(workers, sample_shape, stage_of)
     except CannotStack as reason:
         ranks = ", ".join(map(str, workers))
         _log.warning("the process of rank(s) %s computes one by one: %s", ranks, reason)
-        return OneByOne(workers, stage_of, fake_batches)
+        return OneByOne(workers, stage_of)

@@ -13,8 +13,9 @@ from mdgan.engine.server.engine import Engine
 from mdgan.families.contract import Builder, ClassCounts, ServerNeeds
 from mdgan.families.standalone.settings import StandaloneSettings
 from mdgan.gan.build import Models, make_local_gan
-from mdgan.gan.local_gan import LocalGAN, resolve_kappa
+from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
+from mdgan.gan.settings import resolve_kappa
 
 
 class StandaloneServer(ServerPart):

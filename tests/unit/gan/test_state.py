@@ -14,10 +14,11 @@ from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
-from mdgan.gan.local_gan import LocalGAN, resolve_kappa
+from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.model_state import part_of
 from mdgan.gan.randomness import RandomState
+from mdgan.gan.settings import resolve_kappa
 from tests.unit.gan import small
 from tests.unit.gan.small import (
     CPU,

@@ -17,7 +17,7 @@ from mdgan.families.mdgan.messages import OUTPUTS, batches, feedback_form
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import Codec
 from mdgan.gan.labels import Samples
-from mdgan.gan.local_gan import resolve_kappa
+from mdgan.gan.settings import resolve_kappa
 from mdgan.plan.measurement import Measurement, Stages, bytes_of_hosts, hosts_to_play
 from mdgan.plan.phases import HostStages
 from mdgan.plan.prediction import Costs

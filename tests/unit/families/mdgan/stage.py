@@ -47,7 +47,7 @@ class Stage(EngineStage):
     """A stage on which MD-GAN is trained."""
 
     def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
-        return MDGANSettings.read({"swap_interval": 0, **given})
+        return MDGANSettings.read({"swap_interval": 0, "step_samples": 0, **given})
 
     def bring(self) -> ServerPart:
         assert isinstance(self.settings, MDGANSettings)

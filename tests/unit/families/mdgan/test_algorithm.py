@@ -11,9 +11,9 @@ from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
 from mdgan.families.mdgan.worker import LearningLater, Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
-from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
+from mdgan.gan.settings import resolve_kappa
 from tests.unit.gan.small import (
     BATCH_SIZE,
     CPU,

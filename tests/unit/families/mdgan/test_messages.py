@@ -1,5 +1,6 @@
 """Batches and feedback, as they leave and as they are read on the other side."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -68,7 +69,8 @@ def test_each_batch_that_is_used_is_sent_once_and_found_again(
     whole = Samples(generated(), labels)
     message = batches(3, whole, assignment, swap_follows=True, last=False)
     assert (message.kind, message.iteration) == (BATCHES, 3)
-    found, places = read_batches(message, FP32, FORM.shape, None if labels is None else 3)
+    found, places, trained = read_batches(message, FP32, FORM.shape, None if labels is None else 3)
+    assert trained is None
     used = {index for pair in assignment.values() for index in pair}
     assert found.images.shape == (len(used), BATCH, *SHAPE)
     assert message.tensors.keys() == {"batches.values"} | (
@@ -81,6 +83,65 @@ def test_each_batch_that_is_used_is_sent_once_and_found_again(
             read, sent = found[place].labels, whole[index].labels
             assert (read is None) == (sent is None)
             assert read is None or sent is None or torch.equal(read, sent)
+
+
+@pytest.mark.parametrize("labels", [None, torch.arange(KAPPA * BATCH).view(KAPPA, BATCH) % 3])
+@quick
+@given(assignments)
+def test_what_all_train_on_travels_beside_what_is_judged(
+    labels: Tensor | None, assignment: dict[int, tuple[int, int]]
+) -> None:
+    whole = Samples(generated(), labels)
+    message = batches(
+        3, whole, assignment, swap_follows=False, last=False, train_on_all=True, encoded={}
+    )
+    found, places, trained = read_batches(message, FP32, FORM.shape, None if labels is None else 3)
+    assert len(found) == len({judge for judge, _ in assignment.values()})
+    for n, (judge, _) in assignment.items():
+        assert torch.equal(found[places[n].judge].images, generated()[judge])
+    assert trained is not None
+    images = generated().flatten(0, 1)
+    steps = images.flatten(1).abs().amax(1) / 127
+    assert trained.images.shape == images.shape
+    assert bool(((trained.images - images).abs().flatten(1).amax(1) <= 0.51 * steps).all())
+    assert (trained.labels is None) == (labels is None)
+    if labels is not None and trained.labels is not None:
+        assert torch.equal(trained.labels, labels.flatten())
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("trained.values", lambda t: t[:0], "scales|no batch"),
+        ("trained.values", lambda t: t.float(), "float32"),
+        ("trained.values", lambda t: t[:, :, :0], "shape"),
+        ("trained.scales", lambda t: t[:1], "scales"),
+        ("trained_labels", lambda t: t[:1], "labels"),
+        ("trained_labels", lambda t: t + 3, "not in 0-2"),
+    ],
+)
+def test_what_all_train_on_is_checked(
+    name: str, change: Callable[[Tensor], Tensor], says: str
+) -> None:
+    labels = torch.arange(KAPPA * BATCH).view(KAPPA, BATCH) % 3
+    message = batches(
+        *(3, Samples(generated(), labels), {1: (0, 1)}),
+        swap_follows=False,
+        last=False,
+        train_on_all=True,
+    )
+    tensors = {**message.tensors, name: change(message.tensors[name])}
+    with pytest.raises(ValueError, match=says):
+        read_batches(replace(message, tensors=tensors), FP32, FORM.shape, 3)
+
+
+def test_no_batch_to_train_on_is_refused() -> None:
+    message = batches(
+        3, Samples(generated()), {1: (0, 1)}, swap_follows=False, last=False, train_on_all=True
+    )
+    none = {n: t[:0] if n.startswith("trained.") else t for n, t in message.tensors.items()}
+    with pytest.raises(ValueError, match="no batch to train on"):
+        read_batches(replace(message, tensors=none), FP32, FORM.shape)
 
 
 @quick

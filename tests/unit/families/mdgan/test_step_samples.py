@@ -29,6 +29,11 @@ def generated(iteration: int) -> Samples:
     return Samples(torch.stack([small.images(2 * iteration), small.images(2 * iteration + 1)]))
 
 
+def given(iteration: int) -> Samples:
+    """More than a batch."""
+    return Samples(small.images(100 + iteration, 5 * small.BATCH_SIZE))
+
+
 def workers() -> dict[int, Worker]:
     return {rank: small.make_worker(rank) for rank in RANKS}
 
@@ -38,21 +43,21 @@ def bits(worker: Worker) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("kind", [OneByOne, LearningLater])
-def test_a_worker_learns_from_both_batches_as_if_they_were_one(kind: type[OneByOne]) -> None:
+def test_a_worker_learns_from_all_that_it_is_given(kind: type[OneByOne]) -> None:
     group, twins = workers(), workers()
-    together = kind(group, fake_batches=2)
+    together = kind(group)
     for iteration in range(3):
-        batches = generated(iteration)
-        answers = together.answer(batches, ASSIGNED)
+        batches, trained = generated(iteration), given(iteration)
+        answers = together.answer(batches, ASSIGNED, trained)
         together.catch_up()
-        for rank, (judge, train) in ASSIGNED.items():
-            twin, fake = twins[rank], torch.cat([batches.images[train], batches.images[judge]])
+        for rank, (judge, _) in ASSIGNED.items():
+            twin = twins[rank]
             if kind is LearningLater:
                 twin.learn_real_half()
                 wanted = twin.feedback(batches[judge])
-                twin.learn(Samples(fake))
+                twin.learn(trained)
             else:
-                twin.learn(Samples(fake))
+                twin.learn(trained)
                 wanted = twin.feedback(batches[judge])
             assert small.same_bits(answers.feedbacks[rank], wanted.feedback)
             assert small.equal_bits(bits(group[rank]), bits(twin))
@@ -67,22 +72,13 @@ def test_the_paper_trains_on_one_batch() -> None:
         assert small.equal_bits(bits(group[rank]), bits(twins[rank]))
 
 
-@pytest.mark.parametrize(("own_samples", "drawn"), [(None, 64), (0, 10), (70, 70)])
-def test_a_worker_draws_so_many_of_its_own_samples(own_samples: int | None, drawn: int) -> None:
-    settings = MDGANSettings.read({"world_size": 4, "batch_size": 10, "own_samples": own_samples})
+@pytest.mark.parametrize(("step_samples", "drawn"), [(None, 64), (0, 10), (70, 70)])
+def test_a_worker_draws_so_many_of_its_own_samples(step_samples: int | None, drawn: int) -> None:
+    settings = MDGANSettings.read({"world_size": 4, "batch_size": 10, "step_samples": step_samples})
     models = Models("small", small.SHAPE, small.Z_DIM, small.make_generator, small.make_model)
     shard = Shard(SOURCE, torch.arange(40).repeat(3), generator_for(0, "shard"))
     make_worker(1, settings, models, shard, small.CPU).learn(generated(0)[0])
     assert shard.state()["left"] == 120 - drawn
-
-
-def test_with_a_single_batch_nothing_is_learnt_from_twice() -> None:
-    group, twins = workers(), workers()
-    assigned = dict.fromkeys(RANKS, Assignment(0, 0))
-    OneByOne(group, fake_batches=2).answer(generated(0), assigned)
-    OneByOne(twins).answer(generated(0), assigned)
-    for rank in RANKS:
-        assert small.equal_bits(bits(group[rank]), bits(twins[rank]))
 
 
 def merged(worker: Worker) -> None:
@@ -113,11 +109,13 @@ def test_all_at_once_is_as_one_after_another(change: Callable[[Worker], None]) -
             if isinstance(module, torch.nn.Dropout):  # its masks differ
                 module.p = 0.0
     groups = (
-        OneByOne(singly, fake_batches=2),
-        StackedWorkers(together, small.SHAPE, fake_batches=2),
+        OneByOne(singly),
+        StackedWorkers(together, small.SHAPE),
     )
     for iteration in range(3):
-        one, other = (group.answer(generated(iteration), ASSIGNED) for group in groups)
+        one, other = (
+            group.answer(generated(iteration), ASSIGNED, given(iteration)) for group in groups
+        )
         for rank in RANKS:
             torch.testing.assert_close(
                 other.feedbacks[rank], one.feedbacks[rank], rtol=1e-4, atol=1e-5
@@ -131,11 +129,11 @@ def merged_with_more(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("change", [merged, merged_with_more, penalized, penalized_with_more])
-def test_both_batches_go_with_what_else_is_learnt(change: Callable[[Worker], None]) -> None:
+def test_more_samples_go_with_what_else_is_learnt(change: Callable[[Worker], None]) -> None:
     group, alone = workers(), workers()
     for worker in (*group.values(), *alone.values()):
         change(worker)
-    OneByOne(group, fake_batches=2).answer(generated(0), ASSIGNED)
+    OneByOne(group).answer(generated(0), ASSIGNED, given(0))
     OneByOne(alone).answer(generated(0), ASSIGNED)
     for rank in RANKS:
         assert not small.equal_bits(bits(group[rank]), bits(alone[rank]))
@@ -144,16 +142,19 @@ def test_both_batches_go_with_what_else_is_learnt(change: Callable[[Worker], Non
 @pytest.mark.parametrize(
     ("values", "reals", "fakes"),
     [
-        ({"world_size": 4, "batch_size": 10}, 64, 2),
-        ({"world_size": 4, "batch_size": 63}, 64, 2),
-        ({"world_size": 4, "batch_size": 64}, 64, 1),
-        ({"world_size": 4, "batch_size": 100}, 100, 1),
-        ({"world_size": 4, "batch_size": 64, "own_samples": 65}, 65, 2),
-        ({"world_size": 4, "batch_size": 10, "own_samples": 0}, 10, 1),
-        ({"world_size": 4, "batch_size": 10, "dp_noise": 1.0, "dp_delta": 1e-5}, 10, 2),
-        ({"world_size": 4, "batch_size": 10, "batch_sampling": "poisson"}, 10, 2),
-        ({"world_size": 2, "batch_size": 10}, 10, 1),  # as `standalone` does
-        ({"world_size": 2, "batch_size": 10, "own_samples": 64}, 64, 2),
+        ({"world_size": 4, "batch_size": 10}, 64, 50),  # five batches at most
+        ({"world_size": 4, "batch_size": 16}, 64, 64),
+        ({"world_size": 4, "batch_size": 63}, 64, 126),
+        ({"world_size": 4, "batch_size": 64}, 64, 64),
+        ({"world_size": 4, "batch_size": 100}, 100, 100),
+        ({"world_size": 4, "batch_size": 10, "step_samples": 20}, 20, 20),
+        ({"world_size": 9, "batch_size": 10, "step_samples": 20, "kappa": 8}, 20, 80),
+        ({"world_size": 4, "batch_size": 64, "step_samples": 65}, 65, 128),
+        ({"world_size": 4, "batch_size": 10, "step_samples": 0}, 10, 10),
+        ({"world_size": 4, "batch_size": 10, "dp_noise": 1.0, "dp_delta": 1e-5}, 10, 50),
+        ({"world_size": 4, "batch_size": 10, "batch_sampling": "poisson"}, 10, 50),
+        ({"world_size": 2, "batch_size": 10}, 10, 10),  # as `standalone` does
+        ({"world_size": 2, "batch_size": 10, "step_samples": 64}, 64, 50),
     ],
 )
 def test_several_workers_with_small_batches_learn_from_more(
@@ -164,5 +165,5 @@ def test_several_workers_with_small_batches_learn_from_more(
 
 
 def test_fewer_than_none_are_refused() -> None:
-    with pytest.raises(BadInput, match=r"own_samples.*-1.*0 \(as in the paper\) or more"):
-        MDGANSettings.read({"own_samples": -1})
+    with pytest.raises(BadInput, match=r"step_samples.*-1.*0 \(as in the paper\) or more"):
+        MDGANSettings.read({"step_samples": -1})

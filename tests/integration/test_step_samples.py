@@ -1,0 +1,34 @@
+"""Workers learn from more samples than a batch has, for about as many bytes as in the paper."""
+
+from pathlib import Path
+
+from mdgan.records.recorded_run import RecordedRun
+from tests.processes import QUICK, check_refused, ended_well, run, run_here
+
+FLAGS = ["train", *QUICK, "--world-size", "4", "--swap-interval", "5"]
+
+
+def bytes_sent(run_folder: Path) -> list[int]:
+    """By iteration, what the server sent with batches."""
+    spans = RecordedRun.read(run_folder).traces["server"].spans
+    return [
+        span.num_bytes for _, done in sorted(spans.items()) for span in done if span.name == "send"
+    ]
+
+
+def test_learning_from_more_takes_hardly_more_bytes(tmp_path: Path) -> None:
+    more = run(*FLAGS, "--workers-per-host", "1", "--out", "more", cwd=tmp_path)
+    paper = run(
+        *(*FLAGS, "--workers-per-host", "1", "--set", "step_samples=0", "--out", "paper"),
+        cwd=tmp_path,
+    )
+    learnt = ended_well(more, tmp_path / "more"), ended_well(paper, tmp_path / "paper")
+    assert learnt[0] != learnt[1]
+    of_more, of_paper = (sum(bytes_sent(tmp_path / name)) for name in ("more", "paper"))
+    # A batch to judge, and five of a byte a value, instead of two of four bytes a value.
+    assert of_paper < of_more < 1.25 * of_paper
+
+
+def test_fewer_than_none_are_refused(tmp_path: Path) -> None:
+    refused = run_here(*FLAGS, "--set", "step_samples=-1", cwd=tmp_path)
+    check_refused(refused, "step_samples", "-1", "must be 0")
