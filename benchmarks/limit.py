@@ -94,12 +94,13 @@ def _on_one_core(
         make_worker(rank, chosen, dataset.models, shard, CPU) for rank, shard in shards.items()
     ]
     learner = make_generator_learner(chosen, dataset.models, CPU)
-    images = learner.generate(2)
-    kappa = resolve_kappa("auto", num_workers)
+    kappa = chosen.num_generated(resolve_kappa("auto", num_workers))
+    images = learner.generate(kappa)
+    fake = images.flattened() if chosen.trains_on_all else images[1]
 
     def work() -> None:
         for worker in workers:
-            worker.learn(images[1])
+            worker.learn(fake)
             worker.feedback(images[0])
 
     def serve() -> None:

@@ -196,7 +196,7 @@ class MDGANServer(ServerPart):
                 codec=self._images,
                 encoded=encoded,
                 more=asked.fields,
-                train_on_all=settings.learns_from_more,
+                train_on_all=settings.trains_on_all,
             ),
         )
         return Sent(asked, assignment, num_generated, generated.images)

@@ -174,9 +174,9 @@ class MDGANSettings(RunSettings):
     )
     step_samples: int | None = setting(
         None,
-        "From how many of its own samples a worker learns in a step at least, and from how many "
-        "generated ones, though from no more than five batches unless κ is more. What it does not "
-        "judge travels as int8. 0: from b of each, as in the paper.",
+        "From how many of its own samples a worker learns in a step at least; and, unless --wire "
+        "images is coarser, from as many generated ones, in up to five batches, which travel as "
+        "int8 beside the one that it judges. 0: from b of each, as in the paper.",
         whole(0, otherwise="must be 0 (as in the paper) or more"),
         default_text=f"{ENOUGH_SAMPLES}, or 0 with a single worker",
         has_flag=False,
@@ -287,9 +287,12 @@ class MDGANSettings(RunSettings):
         return self.step_samples
 
     @property
-    def learns_from_more(self) -> bool:
-        """Whether a discriminator learns from more than a batch of each kind in a step."""
-        return self.training.batch_size < self.least_samples
+    def trains_on_all(self) -> bool:
+        """Whether a worker trains on all generated batches, since one is too few.
+
+        Not if images travel in fewer bytes: these would be more.
+        """
+        return self.training.batch_size < self.least_samples and self.wire.images.is_exact
 
     @property
     def num_reals(self) -> int:
@@ -299,14 +302,14 @@ class MDGANSettings(RunSettings):
 
     @property
     def num_fakes(self) -> int:
-        """See `RunSettings`; of all batches, where one is too few."""
+        """See `RunSettings`."""
         kappa = resolve_kappa(self.kappa, self.num_sharing)
-        num_batches = self.num_generated(kappa) if self.learns_from_more else 1
+        num_batches = self.num_generated(kappa) if self.trains_on_all else 1
         return num_batches * self.training.batch_size
 
     def num_generated(self, kappa: int) -> int:
         """How many batches the server generates; κ of them are judged, and learnt from by G."""
-        if not self.learns_from_more:
+        if not self.trains_on_all:
             return kappa
         return max(kappa, min(_MOST_BATCHES, ceil(self.least_samples / self.training.batch_size)))
 

@@ -82,8 +82,9 @@ def count(
         (9, 2, {"wire": "images=int8,feedback=topk:0.1"}),
         pytest.param(8, 4, {"aggregation": "f2u"}, marks=pytest.mark.slow),
         (40, 40, {"kappa": 2, "batch_size": 64}),
+        (3, 1, {}),
     ],
-    ids=["codecs", "verdicts", "added up"],
+    ids=["codecs", "verdicts", "added up", "small batches"],
 )
 def test_bytes_are_those_of_encoded_messages(
     fresh: Executor, num_workers: int, carried: int, changes: dict[str, str | int]
@@ -96,11 +97,17 @@ def test_bytes_are_those_of_encoded_messages(
     form = feedback_form(settings, dataset.shape)
     kappa = resolve_kappa(settings.kappa, num_workers)
     assignment = assign(range(1, num_workers + 1), kappa)
-    generated = torch.randn(kappa, *form.shape)
+    generated = torch.randn(settings.num_generated(kappa), *form.shape)
     codec = Codec.of(settings.wire.images)
     for place, host in enumerate(where.hosts):
         pairs = {worker: assignment[worker] for worker in host}
-        sent = batches(7, Samples(generated), pairs, swap_follows=False, last=False, codec=codec)
+        sent = batches(
+            *(7, Samples(generated), pairs),
+            swap_follows=False,
+            last=False,
+            codec=codec,
+            train_on_all=settings.trains_on_all,
+        )
         answer = pack_answers(
             7,
             {worker: torch.randn(form.shape) for worker in host},

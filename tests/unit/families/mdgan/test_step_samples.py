@@ -145,6 +145,8 @@ def test_more_samples_go_with_what_else_is_learnt(change: Callable[[Worker], Non
         ({"world_size": 4, "batch_size": 10}, 64, 50),  # five batches at most
         ({"world_size": 4, "batch_size": 16}, 64, 64),
         ({"world_size": 4, "batch_size": 63}, 64, 126),
+        ({"world_size": 4, "batch_size": 10, "wire": "images=bf16"}, 64, 10),
+        ({"world_size": 4, "batch_size": 10, "wire": "feedback=int8"}, 64, 50),
         ({"world_size": 4, "batch_size": 64}, 64, 64),
         ({"world_size": 4, "batch_size": 100}, 100, 100),
         ({"world_size": 4, "batch_size": 10, "step_samples": 20}, 20, 20),
