@@ -94,7 +94,7 @@ def batches(
     )
 
 
-class Question(NamedTuple):
+class ReadBatches(NamedTuple):
     """What workers judge and train on: batches, [n, b, C, H, W], and each one's places in them."""
 
     generated: Samples
@@ -105,7 +105,7 @@ class Question(NamedTuple):
 
 def read_batches(
     message: Message, codec: Codec, batch_shape: tuple[int, ...], num_classes: int | None = None
-) -> Question:
+) -> ReadBatches:
     """Reads the batches of a BATCHES message, with labels if there are K classes.
 
     Raises:
@@ -120,7 +120,7 @@ def read_batches(
             raise ValueError("no batch to train on")
         every = _with_labels(all_images, message, _TRAINED_LABELS, num_classes)
         trained = every.flattened()
-    return Question(
+    return ReadBatches(
         _with_labels(images, message, _LABELS, num_classes),
         {int(worker): Assignment(place, train[worker]) for worker, place in judge.items()},
         trained,

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, inf
+from math import inf
 
 from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
@@ -34,9 +34,10 @@ MEANS = "means"
 AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
 LEAST_WORKERS = 3
 """With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
-ENOUGH_SAMPLES = 64
-"""From as many of each kind in a step a discriminator learns well, if several judge a generator."""
-_MOST_BATCHES = 5
+ENOUGH_SAMPLES = 32
+"""From as many of its own in a step a discriminator learns well, where several judge a generator.
+With 64 those of small shards learnt these by heart."""
+_BATCHES_TO_TRAIN_ON = 5
 """With a byte a value they take as many bytes as a batch and a quarter with four."""
 LEAST_SAMPLES = 4
 """With fewer samples in a batch there are too few pairs of them to compare."""
@@ -174,9 +175,9 @@ class MDGANSettings(RunSettings):
     )
     step_samples: int | None = setting(
         None,
-        "From how many of its own samples a worker learns in a step at least; and, unless --wire "
-        "images is coarser, from as many generated ones, in up to five batches, which travel as "
-        "int8 beside the one that it judges. 0: from b of each, as in the paper.",
+        "From how many of its own samples a worker learns in a step at least. If b is less, it also "
+        "learns from five generated batches instead of one, unless --wire makes images coarser; "
+        "they travel as int8, beside the batch that it judges. 0: from b of each, as in the paper.",
         whole(0, otherwise="must be 0 (as in the paper) or more"),
         default_text=f"{ENOUGH_SAMPLES}, or 0 with a single worker",
         has_flag=False,
@@ -311,7 +312,7 @@ class MDGANSettings(RunSettings):
         """How many batches the server generates; κ of them are judged, and learnt from by G."""
         if not self.trains_on_all:
             return kappa
-        return max(kappa, min(_MOST_BATCHES, ceil(self.least_samples / self.training.batch_size)))
+        return max(kappa, _BATCHES_TO_TRAIN_ON)
 
     def swap_every(
         self, mean_shard_size: float, class_counts: ClassCounts = (), num_weights: int = 0

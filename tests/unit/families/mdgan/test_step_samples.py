@@ -72,7 +72,7 @@ def test_the_paper_trains_on_one_batch() -> None:
         assert small.equal_bits(bits(group[rank]), bits(twins[rank]))
 
 
-@pytest.mark.parametrize(("step_samples", "drawn"), [(None, 64), (0, 10), (70, 70)])
+@pytest.mark.parametrize(("step_samples", "drawn"), [(None, 32), (0, 10), (70, 70)])
 def test_a_worker_draws_so_many_of_its_own_samples(step_samples: int | None, drawn: int) -> None:
     settings = MDGANSettings.read({"world_size": 4, "batch_size": 10, "step_samples": step_samples})
     models = Models("small", small.SHAPE, small.Z_DIM, small.make_generator, small.make_model)
@@ -142,16 +142,15 @@ def test_more_samples_go_with_what_else_is_learnt(change: Callable[[Worker], Non
 @pytest.mark.parametrize(
     ("values", "reals", "fakes"),
     [
-        ({"world_size": 4, "batch_size": 10}, 64, 50),  # five batches at most
-        ({"world_size": 4, "batch_size": 16}, 64, 64),
-        ({"world_size": 4, "batch_size": 63}, 64, 126),
-        ({"world_size": 4, "batch_size": 10, "wire": "images=bf16"}, 64, 10),
-        ({"world_size": 4, "batch_size": 10, "wire": "feedback=int8"}, 64, 50),
-        ({"world_size": 4, "batch_size": 64}, 64, 64),
+        ({"world_size": 4, "batch_size": 10}, 32, 50),
+        ({"world_size": 4, "batch_size": 31}, 32, 155),
+        ({"world_size": 4, "batch_size": 10, "wire": "images=bf16"}, 32, 10),
+        ({"world_size": 4, "batch_size": 10, "wire": "feedback=int8"}, 32, 50),
+        ({"world_size": 4, "batch_size": 32}, 32, 32),
         ({"world_size": 4, "batch_size": 100}, 100, 100),
-        ({"world_size": 4, "batch_size": 10, "step_samples": 20}, 20, 20),
+        ({"world_size": 4, "batch_size": 10, "step_samples": 20}, 20, 50),
         ({"world_size": 9, "batch_size": 10, "step_samples": 20, "kappa": 8}, 20, 80),
-        ({"world_size": 4, "batch_size": 64, "step_samples": 65}, 65, 128),
+        ({"world_size": 4, "batch_size": 64, "step_samples": 65}, 65, 320),
         ({"world_size": 4, "batch_size": 10, "step_samples": 0}, 10, 10),
         ({"world_size": 4, "batch_size": 10, "dp_noise": 1.0, "dp_delta": 1e-5}, 10, 50),
         ({"world_size": 4, "batch_size": 10, "batch_sampling": "poisson"}, 10, 50),
