@@ -175,9 +175,9 @@ class MDGANSettings(RunSettings):
     )
     step_samples: int | None = setting(
         None,
-        "From how many of its own samples a worker learns in a step at least. If b is less, it also "
-        "learns from five generated batches instead of one, unless --wire makes images coarser; "
-        "they travel as int8, beside the batch that it judges. 0: from b of each, as in the paper.",
+        "From how many of its own samples a worker learns in a step at least. If b is less, it "
+        "learns from five generated batches, too, unless --wire makes images coarser; they travel "
+        "as int8, beside the batch that it judges. 0: from b of each, as in the paper.",
         whole(0, otherwise="must be 0 (as in the paper) or more"),
         default_text=f"{ENOUGH_SAMPLES}, or 0 with a single worker",
         has_flag=False,
