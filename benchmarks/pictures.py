@@ -5,7 +5,7 @@
 The sources are in `benchmarks.picture_sources`: some are for choosing settings, others only for
 judging them. Flags at the end go to both runs, such as `--architecture md-gan-cnn`. For every
 source it prints FID and coverage of both, their quotients and seconds of an
-iteration. Both see as many real samples.
+iteration. Batches of all workers together have as many samples as those of the process.
 """
 
 import json
