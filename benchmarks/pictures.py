@@ -5,7 +5,7 @@
 The sources are in `benchmarks.picture_sources`: some are for choosing settings, others only for
 judging them. Flags at the end go to both runs, such as `--architecture md-gan-cnn`. For every
 source it prints FID and coverage of both, their quotients and seconds of an
-iteration. Batches of all workers together have as many samples as those of the process.
+iteration. As many generated samples are judged by all workers together as by the one process.
 """
 
 import json

@@ -27,7 +27,10 @@ SAVINGS = {
     "a tenth of feedback": "--wire-feedback topk:0.1",
     "a hundredth of feedback": "--wire-feedback topk:0.01",
 }
-PLAIN = ("train", "--transport", "memory", "--world-size", "5", "--batch-size", "10")
+PLAIN = (
+    *("train", "--transport", "memory", "--world-size", "5", "--batch-size", "10"),
+    *("--set", "step_samples=0"),
+)
 
 
 @click.command()

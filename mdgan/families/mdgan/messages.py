@@ -27,6 +27,8 @@ what their worker has just learnt."""
 _LABELS, _TRAINED, _TRAINED_LABELS = "labels", "trained.", "trained_labels"
 _COARSE = Codec("int8")
 """How samples travel that workers only train on: those of real pictures have 8 bits, too."""
+_FOR_ALL = (-1,)
+"""Where what all train on is kept; no choice of batches has such a place."""
 OUTPUTS = "outputs"
 """What workers send beside their feedback, for the rules that need it: D_n(X^(g)), [b] each."""
 
@@ -63,7 +65,8 @@ def batches(
         swap_follows: whether a SWAP comes before the next BATCHES.
         train_on_all: every worker trains on all batches, and gets them as `_COARSE` has them;
             beside them it gets the one that it judges.
-        encoded: choices of batches of X as they travel, for hosts that get the same; is added to.
+        encoded: choices of batches of X as they travel, for hosts that get the same, and what all
+            train on; is added to.
     """
     if train_on_all:
         assignment = {worker: (judge, judge) for worker, (judge, _) in assignment.items()}
@@ -76,10 +79,10 @@ def batches(
         encoded[used] = {**under("batches.", codec.encode(chosen.images)), **labels}
     trained: dict[str, Tensor] = {}
     if train_on_all:
-        if () not in encoded:
+        if _FOR_ALL not in encoded:
             labels = {} if generated.labels is None else {_TRAINED_LABELS: generated.labels}
-            encoded[()] = {**under(_TRAINED, _COARSE.encode(generated.images)), **labels}
-        trained = encoded[()]
+            encoded[_FOR_ALL] = {**under(_TRAINED, _COARSE.encode(generated.images)), **labels}
+        trained = encoded[_FOR_ALL]
     return Message(
         BATCHES,
         iteration,
