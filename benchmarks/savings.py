@@ -20,12 +20,12 @@ SAVINGS = {
     "bf16": "--precision bf16",
     "fp16": "--precision fp16",
     "stale": "--stale 1",
-    "bf16 images and feedback": "--wire-images bf16 --wire-feedback bf16",
-    "int8 images": "--wire-images int8",
-    "int8 feedback": "--wire-feedback int8",
-    "int8 images and feedback": "--wire-images int8 --wire-feedback int8",
-    "a tenth of feedback": "--wire-feedback topk:0.1",
-    "a hundredth of feedback": "--wire-feedback topk:0.01",
+    "bf16 images and feedback": "--wire images=bf16,feedback=bf16",
+    "int8 images": "--wire images=int8",
+    "int8 feedback": "--wire feedback=int8",
+    "int8 images and feedback": "--wire images=int8,feedback=int8",
+    "a tenth of feedback": "--wire feedback=topk:0.1",
+    "a hundredth of feedback": "--wire feedback=topk:0.01",
 }
 PLAIN = (
     *("train", "--transport", "memory", "--world-size", "5", "--batch-size", "10"),
