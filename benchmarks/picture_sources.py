@@ -1,7 +1,7 @@
 """Pictures in the files of MNIST and CIFAR-10, made of what installed packages hold.
 
-`handwriting` and `letters` are for choosing settings. `china` and `flower` are only for judging
-them: no setting may be chosen by what comes of them.
+`handwriting`, `letters` and `portrait` are for choosing settings. `china` and `flower` are only for
+judging them: no setting may be chosen by what comes of them.
 """
 
 import pickle
@@ -108,10 +108,19 @@ def _letters() -> Pictures:
     return Pictures(_bytes(distorted), labels.astype(np.uint8))
 
 
-def _pieces(photograph: str, seed: int) -> Pictures:
+def _portrait() -> Pictures:
+    """Pieces of Matplotlib's photograph of Grace Hopper."""
+    with Image.open(Path(matplotlib.get_data_path()) / "sample_data" / "grace_hopper.jpg") as read:
+        return _pieces(read.convert("RGB"), 4)
+
+
+def _photograph(name: str) -> Image.Image:
+    return Image.fromarray(load_sample_image(name))
+
+
+def _pieces(whole: Image.Image, seed: int) -> Pictures:
     """Pieces of a photograph at half its size, and their reflections; classes are its ten bands."""
     random = np.random.default_rng(seed)
-    whole = Image.fromarray(load_sample_image(photograph))
     half = np.asarray(whole.resize((whole.width // 2, whole.height // 2), Image.Resampling.BOX))
     count = NUM_TRAINING + NUM_TEST
     tops = random.integers(0, half.shape[0] - 31, count)
@@ -127,9 +136,10 @@ def _pieces(photograph: str, seed: int) -> Pictures:
 
 SOURCES = {
     "handwriting": Source("mnist", _handwriting, True),
-    "china": Source("cifar10", lambda: _pieces("china.jpg", 2), False),
+    "portrait": Source("cifar10", _portrait, True),
+    "china": Source("cifar10", lambda: _pieces(_photograph("china.jpg"), 2), False),
     "letters": Source("mnist", _letters, True),
-    "flower": Source("cifar10", lambda: _pieces("flower.jpg", 3), False),
+    "flower": Source("cifar10", lambda: _pieces(_photograph("flower.jpg"), 3), False),
 }
 
 

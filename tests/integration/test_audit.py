@@ -126,10 +126,10 @@ def test_a_run_that_learnt_its_shards_by_heart_is_found_out(overfit: Path) -> No
         assert judged.of_last.members == 40
         assert judged.iterations == {judged.worker: 90}
     answers = {(each.answer, each.batch_size): each for each in found.inversions}
-    assert answers.keys() == {(kind, b) for kind in ("update", "feedback") for b in (1, 4, 32)}
+    assert answers.keys() == {(kind, b) for kind in ("update", "feedback") for b in (1, 4, 48)}
     assert answers["update", 1].psnr > answers["update", 1].control_psnr
     assert answers["update", 1].found.auc > 0.95
-    assert answers["feedback", 32].blind is not None
+    assert answers["feedback", 48].blind is not None
     check_page(overfit, found)
     first = {path: path.read_bytes() for path in (overfit / "audit").iterdir()}
     assert audit(overfit) == found, "the same seed finds the same"
@@ -142,7 +142,7 @@ def check_page(path: Path, found: Audit) -> None:
     assert "fig-audit" in page.drawn
     assert "audit" not in missing
     for said in ("What insiders learn", "at worker 2", f"{found.discriminators[1].of_last.auc:.3f}",
-                 "batch of 32", f"{found.generator[0].membership.auc:.3f}"):  # fmt: skip
+                 "batch of 48", f"{found.generator[0].membership.auc:.3f}"):  # fmt: skip
         assert said in page.text, said
 
 

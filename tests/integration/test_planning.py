@@ -161,10 +161,10 @@ def test_digits_with_the_settings_of_a_run(tmp_path: Path) -> None:
     assert "b = 16, κ = 2" in result.output
     found = figures(result.output)
     batch = 4 * 16 * 64
-    trained = 5 * 16 * (64 + 4)  # five batches of a byte a value, and a scale a sample
-    assert found["server sends"] == pytest.approx(3 * (batch + trained), rel=0.1)
+    generated = 10 * 16 * (64 + 4)  # ten batches of a byte a value, and a scale a sample
+    assert found["server sends"] == pytest.approx(3 * generated, rel=0.1)
     assert found["server receives"] == pytest.approx(3 * batch, rel=0.15)
-    assert found["host receives"] == pytest.approx(batch + trained, rel=0.1)
+    assert found["host receives"] == pytest.approx(generated, rel=0.1)
     assert f"Table III: {3 * 2 * batch / 1000:.1f} kB, 2bdN" in result.output
     for way, what in (("out", "sends"), ("back", "receives")):
         seconds = 8 * found[f"server {what}"] / 1e5 / 0.94

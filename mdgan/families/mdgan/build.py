@@ -37,6 +37,7 @@ from mdgan.families.mdgan.messages import (
     SWAP,
     SWAPPED,
     feedback_form,
+    image_codec,
 )
 from mdgan.families.mdgan.server import InStep, MDGANServer, Stepping
 from mdgan.families.mdgan.settings import MDGANSettings
@@ -49,11 +50,9 @@ from mdgan.gan.build import (
     make_model,
     num_parameters,
 )
-from mdgan.gan.codecs import Codec
 from mdgan.gan.operations import judging_operations
 from mdgan.gan.optimizers import make_optimizer, training_bytes
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
-from mdgan.gan.settings import resolve_kappa
 from mdgan.privacy.budget import Budget, make_half
 from mdgan.privacy.spending import Spending
 
@@ -90,8 +89,9 @@ class MDGANBuilder(Builder[MDGANSettings]):
             make_group(workers, needs),
             path,
             needs.tracer,
-            Codec.of(settings.wire.images),
+            image_codec(settings),
             Spending(needs.budgets),
+            train_on_all=settings.trains_on_all,
         )
 
     def message_sizes(self, settings: MDGANSettings, models: Models) -> MessageSizes:
@@ -102,7 +102,11 @@ class MDGANBuilder(Builder[MDGANSettings]):
         shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
         outputs = _OUTPUT_BYTES * settings.training.batch_size
         scale_bytes = 4
-        trained = settings.num_fakes * (prod(models.shape) + scale_bytes + _LABEL_BYTES)
+        for_all = settings.num_fakes * (prod(models.shape) + scale_bytes + _LABEL_BYTES)
+
+        def generated(count: int) -> int:
+            return for_all if settings.trains_on_all else 2 * count * (batch_bytes + label_bytes)
+
         network = build_model(models.discriminator, 0), settings.training.policy("discriminator")
         states = state_bytes(network)
         return MessageSizes(
@@ -113,9 +117,10 @@ class MDGANBuilder(Builder[MDGANSettings]):
                 SWAPPED: small_bytes(count),
             },
             lambda count: {
-                # Each uses two at most.
-                BATCHES: 2 * count * (batch_bytes + label_bytes)
-                + trained
+                # Each uses two at most, unless all use the same.
+                BATCHES: (
+                    for_all if settings.trains_on_all else 2 * count * (batch_bytes + label_bytes)
+                )
                 + small_bytes(count)
                 + shares,
                 SWAP: _ADDRESSES_BYTES + small_bytes(count),
@@ -144,7 +149,7 @@ class MDGANBuilder(Builder[MDGANSettings]):
         """κ, and how often discriminators are swapped."""
         every = settings.swap_every(mean_size(class_counts), class_counts, _num_weights(models))
         return [
-            ("κ", str(resolve_kappa(settings.kappa, settings.num_sharing))),
+            ("κ", str(settings.num_judged(settings.num_sharing))),
             ("swap", f"every {every} iterations" if every else "never"),
             (
                 "a step",
@@ -229,7 +234,7 @@ def planning(
     """See `Builder.planning`."""
     discriminator = build_model(models.discriminator, 0)
     num_judges, num_sharing = settings.num_judges, settings.num_sharing
-    kappa = resolve_kappa(settings.kappa, num_sharing)
+    kappa = settings.num_judged(num_sharing)
     least = settings.least_samples
     short = settings.but(
         kappa=kappa, step_samples=least, stale=0, swap_interval=0, swap_epochs=None

@@ -45,12 +45,15 @@ class MDGANHost(HostPart):
         tracer: Tracer,
         images: Codec = FP32,
         spending: Spending | None = None,
+        *,
+        train_on_all: bool = False,
     ) -> None:
         self._workers = workers
         self._group = group
         self.path = path
         self._tracer = tracer
         self._images = images
+        self._train_on_all = train_on_all
         self._spending = spending or Spending({})
         self._learns_ahead = False
         discriminator = next(iter(workers.values())).discriminator
@@ -85,7 +88,7 @@ class MDGANHost(HostPart):
 
     def _answer(self, question: Message, transport: HostTransport) -> None:
         """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
-        generated, assignment, trained = read_batches(
+        generated, assignment = read_batches(
             question, self._images, self.path.form.shape, self._num_classes
         )
         assignment = {n: own for n, own in assignment.items() if self._spending.lets(n)}
@@ -94,9 +97,9 @@ class MDGANHost(HostPart):
         ending = self._spending.ending(dict.fromkeys(assignment, 1))
         for worker in assignment:
             self._workers[worker].discriminator.at(question.iteration)
-        if trained is not None:
-            trained = trained.to(self._device)
-        answers = self._group.answer(generated.to(self._device), assignment, trained)
+        seen = generated.to(self._device)
+        trained = seen.flattened() if self._train_on_all else None
+        answers = self._group.answer(seen, assignment, trained)
         numbers = question.fields.get("groups", question.fields["judge"])
         groups = {worker: int(numbers[str(worker)]) for worker in assignment}
         with self._tracer.span("send") as span:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,11 +24,7 @@ DISCRIMINATORS = "DISCRIMINATORS"
 COPIED = "discriminator.model."
 """Before the names of what a copy for a newcomer holds: weights and buffers. Moments would tell
 what their worker has just learnt."""
-_LABELS, _TRAINED, _TRAINED_LABELS = "labels", "trained.", "trained_labels"
-_COARSE = Codec("int8")
-"""How samples travel that workers only train on: those of real pictures have 8 bits, too."""
-_FOR_ALL = (-1,)
-"""Where what all train on is kept; no choice of batches has such a place."""
+_LABELS = "labels"
 OUTPUTS = "outputs"
 """What workers send beside their feedback, for the rules that need it: D_n(X^(g)), [b] each."""
 
@@ -44,6 +40,14 @@ def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> Answe
         sums=rule.name == "mean" and not settings.by_arrival and not settings.shut_out_free_riders,
         beside={OUTPUTS: (batch_size,)} if rule.needs_verdicts else {},
     )
+
+
+def image_codec(settings: MDGANSettings) -> Codec:
+    """How generated samples travel.
+
+    Where every worker gets all batches they have 8 bits a value, as real pictures do.
+    """
+    return Codec("int8") if settings.trains_on_all else Codec.of(settings.wire.images)
 
 
 def batches(
@@ -63,26 +67,17 @@ def batches(
     Args:
         generated: X, [κ, b, C, H, W]; with y, int64 [κ, b], if models are conditional.
         swap_follows: whether a SWAP comes before the next BATCHES.
-        train_on_all: every worker trains on all batches, and gets them as `_COARSE` has them;
-            beside them it gets the one that it judges.
-        encoded: choices of batches of X as they travel, for hosts that get the same, and what all
-            train on; is added to.
+        train_on_all: every worker trains on all batches, and the host gets all of them.
+        encoded: choices of batches of X as they travel, for hosts that get the same; is added to.
     """
-    if train_on_all:
-        assignment = {worker: (judge, judge) for worker, (judge, _) in assignment.items()}
-    used = tuple(sorted({index for pair in assignment.values() for index in pair}))
+    some = {index for pair in assignment.values() for index in pair}
+    used = tuple(range(len(generated.images)) if train_on_all else sorted(some))
     position = {index: place for place, index in enumerate(used)}
     encoded = {} if encoded is None else encoded
     if used not in encoded:
         chosen = generated[list(used)]
         labels = {} if chosen.labels is None else {_LABELS: chosen.labels}
         encoded[used] = {**under("batches.", codec.encode(chosen.images)), **labels}
-    trained: dict[str, Tensor] = {}
-    if train_on_all:
-        if _FOR_ALL not in encoded:
-            labels = {} if generated.labels is None else {_TRAINED_LABELS: generated.labels}
-            encoded[_FOR_ALL] = {**under(_TRAINED, _COARSE.encode(generated.images)), **labels}
-        trained = encoded[_FOR_ALL]
     return Message(
         BATCHES,
         iteration,
@@ -93,54 +88,36 @@ def batches(
             "last": last,
             **(more or {}),
         },
-        tensors={**encoded[used], **trained},
+        tensors=encoded[used],
     )
-
-
-class ReadBatches(NamedTuple):
-    """What workers judge and train on: batches, [n, b, C, H, W], and each one's places in them."""
-
-    generated: Samples
-    assignment: dict[int, Assignment]
-    trained: Samples | None
-    """What every worker trains on, [m, C, H, W]; None where each has a batch of its own."""
 
 
 def read_batches(
     message: Message, codec: Codec, batch_shape: tuple[int, ...], num_classes: int | None = None
-) -> ReadBatches:
+) -> tuple[Samples, dict[int, Assignment]]:
     """Reads the batches of a BATCHES message, with labels if there are K classes.
 
+    Returns:
+        The batches, [n, b, C, H, W]; by worker, the places in them of its two.
+
     Raises:
-        ValueError, KeyError: the codec does not write such batches, or labels are missing or wrong.
+        ValueError, KeyError: the codec does not write such batches, a worker's are not among them,
+            or labels are missing or wrong.
     """
     judge, train = message.fields["judge"], message.fields["train"]
     images = codec.decode(part_of(message.tensors, "batches."), batch_shape)
-    trained = None
-    if parts := part_of(message.tensors, _TRAINED):
-        all_images = _COARSE.decode(parts, batch_shape)
-        if not len(all_images):
-            raise ValueError("no batch to train on")
-        every = _with_labels(all_images, message, _TRAINED_LABELS, num_classes)
-        trained = every.flattened()
-    return ReadBatches(
-        _with_labels(images, message, _LABELS, num_classes),
-        {int(worker): Assignment(place, train[worker]) for worker, place in judge.items()},
-        trained,
-    )
-
-
-def _with_labels(images: Tensor, message: Message, name: str, num_classes: int | None) -> Samples:
-    """Batches, [n, b, C, H, W], with the labels that a message has for them."""
+    assignment = {int(worker): Assignment(place, train[worker]) for worker, place in judge.items()}
+    if not all(0 <= place < len(images) for pair in assignment.values() for place in pair):
+        raise ValueError(f"a batch that is none of the {len(images)}")
     if num_classes is None:
-        return Samples(images)
-    labels = message.tensors[name]
+        return Samples(images), assignment
+    labels = message.tensors[_LABELS]
     if labels.dtype != torch.int64 or labels.shape != images.shape[:2]:
         shape = list(labels.shape)
         raise ValueError(f"labels are {labels.dtype} {shape}, not int64 of each sample")
     if labels.numel() and not (labels.min() >= 0 and labels.max() < num_classes):
         raise ValueError(f"a label is not in 0-{num_classes - 1}")
-    return Samples(images, labels)
+    return Samples(images, labels), assignment
 
 
 def judged_by_sum(

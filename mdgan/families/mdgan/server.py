@@ -13,13 +13,11 @@ from mdgan.engine.stages.contract import AskedHosts, ServerPath
 from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
 from mdgan.families.mdgan.free_riders import FreeRiders
-from mdgan.families.mdgan.messages import COPIED, OUTPUTS, SWAPPED, batches
+from mdgan.families.mdgan.messages import COPIED, OUTPUTS, SWAPPED, batches, image_codec
 from mdgan.families.mdgan.server_swaps import Holders, ServerSwaps
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.gan.codecs import Codec
 from mdgan.gan.labels import label_counts
 from mdgan.gan.model_state import part_of, under
-from mdgan.gan.settings import resolve_kappa
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +69,7 @@ class MDGANServer(ServerPart):
         self._settings = settings
         self._stepping = stepping
         self._num_weights = num_weights
-        self._images = Codec.of(settings.wire.images)
+        self._images = image_codec(settings)
         self._holders = Holders(settings.participation, settings.training.seed)
         self._swaps = ServerSwaps(settings.swaps.swap, settings.training.seed)
         self._free_riders = FreeRiders(settings.training.batch_size, self._swaps.handovers)
@@ -172,7 +170,7 @@ class MDGANServer(ServerPart):
         engine.at(i)
         hosts = self.path.able(hosts, engine.peers)
         workers, settings = workers_of(hosts), self._settings
-        kappa = resolve_kappa(settings.kappa, len(workers))
+        kappa = settings.num_judged(len(workers))
         kappa = self.path.most_groups(kappa, hosts, engine.peers)
         if self.learner.label_counts is not None and settings.training.label_prior == "data":
             held = engine.held_classes()

@@ -24,6 +24,7 @@ from mdgan.families.federated.messages import (
 )
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load
+from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.messages import (
     BATCHES,
     DISCRIMINATORS,
@@ -31,6 +32,7 @@ from mdgan.families.mdgan.messages import (
     OUTPUTS,
     batches,
     feedback_form,
+    image_codec,
 )
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
@@ -86,7 +88,9 @@ def worker(num_samples: int) -> Worker:
 
 MODELS = Models("noise", SHAPE, 4, generator, model)
 SETTINGS = MDGANSettings(batch_size=BATCH)
-SIZES = registry.algorithm("mdgan").build().message_sizes(SETTINGS, MODELS)
+BUILDER = registry.algorithm("mdgan").build()
+SIZES = BUILDER.message_sizes(SETTINGS, MODELS)
+PAPER_SIZES = BUILDER.message_sizes(MDGANSettings(batch_size=BATCH, step_samples=0), MODELS)
 
 
 def body_bytes(message: Message) -> int:
@@ -139,6 +143,21 @@ def test_batches_fit_whatever_kappa_is(num_workers: int) -> None:
     assignment = {n: (2 * n, 2 * n + 1) for n in range(num_workers)}
     generated = torch.zeros(2 * num_workers, BATCH, *SHAPE)
     sent = batches(7, Samples(generated), assignment, swap_follows=True, last=False)
+    assert fits(sent, message_sizes.from_server(PAPER_SIZES, num_workers)[BATCHES])
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 50])
+def test_batches_for_all_fit(num_workers: int) -> None:
+    settings = MDGANSettings.read({"world_size": 51, "batch_size": BATCH})
+    kappa = settings.num_judged(settings.num_workers)
+    labels = torch.zeros(kappa, BATCH, dtype=torch.int64)
+    sent = batches(
+        *(7, Samples(torch.rand(kappa, BATCH, *SHAPE), labels), assign(range(num_workers), kappa)),
+        swap_follows=True,
+        last=False,
+        codec=image_codec(settings),
+        train_on_all=settings.trains_on_all,
+    )
     assert fits(sent, message_sizes.from_server(SIZES, num_workers)[BATCHES])
 
 

@@ -13,11 +13,9 @@ from mdgan.data import dataset_file
 from mdgan.engine.answers import pack_answers
 from mdgan.families import registry
 from mdgan.families.mdgan.algorithm import assign
-from mdgan.families.mdgan.messages import OUTPUTS, batches, feedback_form
+from mdgan.families.mdgan.messages import OUTPUTS, batches, feedback_form, image_codec
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.gan.codecs import Codec
 from mdgan.gan.labels import Samples
-from mdgan.gan.settings import resolve_kappa
 from mdgan.plan.measurement import Measurement, Stages, bytes_of_hosts, hosts_to_play
 from mdgan.plan.phases import HostStages
 from mdgan.plan.prediction import Costs
@@ -95,10 +93,10 @@ def test_bytes_are_those_of_encoded_messages(
     out, back = fresh.submit(count, num_workers, carried, changes).result()
 
     form = feedback_form(settings, dataset.shape)
-    kappa = resolve_kappa(settings.kappa, num_workers)
+    kappa = settings.num_judged(num_workers)
     assignment = assign(range(1, num_workers + 1), kappa)
     generated = torch.randn(settings.num_generated(kappa), *form.shape)
-    codec = Codec.of(settings.wire.images)
+    codec = image_codec(settings)
     for place, host in enumerate(where.hosts):
         pairs = {worker: assignment[worker] for worker in host}
         sent = batches(

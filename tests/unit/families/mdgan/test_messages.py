@@ -1,7 +1,7 @@
 """Batches and feedback, as they leave and as they are read on the other side."""
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +18,7 @@ from mdgan.families.mdgan.messages import (
     OUTPUTS,
     batches,
     feedback_form,
+    image_codec,
     read_batches,
 )
 from mdgan.families.mdgan.settings import MDGANSettings
@@ -69,8 +70,7 @@ def test_each_batch_that_is_used_is_sent_once_and_found_again(
     whole = Samples(generated(), labels)
     message = batches(3, whole, assignment, swap_follows=True, last=False)
     assert (message.kind, message.iteration) == (BATCHES, 3)
-    found, places, trained = read_batches(message, FP32, FORM.shape, None if labels is None else 3)
-    assert trained is None
+    found, places = read_batches(message, FP32, FORM.shape, None if labels is None else 3)
     used = {index for pair in assignment.values() for index in pair}
     assert found.images.shape == (len(used), BATCH, *SHAPE)
     assert message.tensors.keys() == {"batches.values"} | (
@@ -88,60 +88,36 @@ def test_each_batch_that_is_used_is_sent_once_and_found_again(
 @pytest.mark.parametrize("labels", [None, torch.arange(KAPPA * BATCH).view(KAPPA, BATCH) % 3])
 @quick
 @given(assignments)
-def test_what_all_train_on_travels_beside_what_is_judged(
+def test_where_all_train_on_all_every_host_gets_all(
     labels: Tensor | None, assignment: dict[int, tuple[int, int]]
 ) -> None:
-    whole = Samples(generated(), labels)
+    whole, coarse = Samples(generated(), labels), Codec("int8")
     message = batches(
-        3, whole, assignment, swap_follows=False, last=False, train_on_all=True, encoded={}
-    )
-    found, places, trained = read_batches(message, FP32, FORM.shape, None if labels is None else 3)
-    assert len(found) == len({judge for judge, _ in assignment.values()})
-    for n, (judge, _) in assignment.items():
-        assert torch.equal(found[places[n].judge].images, generated()[judge])
-    assert trained is not None
-    images = generated().flatten(0, 1)
-    steps = images.flatten(1).abs().amax(1) / 127
-    assert trained.images.shape == images.shape
-    assert bool(((trained.images - images).abs().flatten(1).amax(1) <= 0.51 * steps).all())
-    assert (trained.labels is None) == (labels is None)
-    if labels is not None and trained.labels is not None:
-        assert torch.equal(trained.labels, labels.flatten())
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "says"),
-    [
-        ("trained.values", lambda t: t[:0], "scales|no batch"),
-        ("trained.values", lambda t: t.float(), "float32"),
-        ("trained.values", lambda t: t[:, :, :0], "shape"),
-        ("trained.scales", lambda t: t[:1], "scales"),
-        ("trained_labels", lambda t: t[:1], "labels"),
-        ("trained_labels", lambda t: t + 3, "not in 0-2"),
-    ],
-)
-def test_what_all_train_on_is_checked(
-    name: str, change: Callable[[Tensor], Tensor], says: str
-) -> None:
-    labels = torch.arange(KAPPA * BATCH).view(KAPPA, BATCH) % 3
-    message = batches(
-        *(3, Samples(generated(), labels), {1: (0, 1)}),
+        *(3, whole, assignment),
         swap_follows=False,
         last=False,
+        codec=coarse,
         train_on_all=True,
     )
-    tensors = {**message.tensors, name: change(message.tensors[name])}
-    with pytest.raises(ValueError, match=says):
-        read_batches(replace(message, tensors=tensors), FP32, FORM.shape, 3)
+    found, places = read_batches(message, coarse, FORM.shape, None if labels is None else 3)
+    assert {n: judge for n, (judge, _) in places.items()} == {
+        n: judge for n, (judge, _) in assignment.items()
+    }
+    steps = generated().flatten(2).abs().amax(2) / 127
+    assert found.images.shape == generated().shape
+    assert bool(((found.images - generated()).abs().flatten(2).amax(2) <= 0.51 * steps).all())
+    assert (found.labels is None) == (labels is None)
+    if labels is not None and found.labels is not None:
+        assert torch.equal(found.labels, labels)
 
 
-def test_no_batch_to_train_on_is_refused() -> None:
-    message = batches(
-        3, Samples(generated()), {1: (0, 1)}, swap_follows=False, last=False, train_on_all=True
-    )
-    none = {n: t[:0] if n.startswith("trained.") else t for n, t in message.tensors.items()}
-    with pytest.raises(ValueError, match="no batch to train on"):
-        read_batches(replace(message, tensors=none), FP32, FORM.shape)
+@pytest.mark.parametrize("field", ["judge", "train"])
+@pytest.mark.parametrize("place", [-1, 2, KAPPA])
+def test_a_batch_that_is_not_there_is_refused(field: str, place: int) -> None:
+    message = batches(3, Samples(generated()), {1: (0, 1)}, swap_follows=False, last=False)
+    changed = replace(message, fields={**message.fields, field: {"1": place}})
+    with pytest.raises(ValueError, match="none of the 2"):
+        read_batches(changed, FP32, FORM.shape)
 
 
 @quick
@@ -179,6 +155,21 @@ def test_rules_that_vote_see_every_answer() -> None:
         form = form_of(rule)
         read = read_answers(answer(dict.fromkeys(range(1, 9), 0), form), form)
         assert (len(read.sums), len(read.singles)) == ((1, 0) if sums else (0, 8))
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"world_size": 4, "batch_size": 10}, "int8"),
+        ({"world_size": 4, "batch_size": 10, "step_samples": 0}, "fp32"),
+        ({"world_size": 4, "batch_size": 48}, "fp32"),
+        ({"world_size": 4, "batch_size": 10, "wire": "images=bf16"}, "bf16"),
+    ],
+)
+def test_generated_samples_have_8_bits_where_all_go_everywhere(
+    values: dict[str, Any], name: str
+) -> None:
+    assert image_codec(MDGANSettings.read(values)).name == name
 
 
 def test_the_form_has_the_codec_and_the_shape_of_the_settings() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -72,7 +73,7 @@ def test_the_paper_trains_on_one_batch() -> None:
         assert small.equal_bits(bits(group[rank]), bits(twins[rank]))
 
 
-@pytest.mark.parametrize(("step_samples", "drawn"), [(None, 32), (0, 10), (70, 70)])
+@pytest.mark.parametrize(("step_samples", "drawn"), [(None, 48), (0, 10), (70, 70)])
 def test_a_worker_draws_so_many_of_its_own_samples(step_samples: int | None, drawn: int) -> None:
     settings = MDGANSettings.read({"world_size": 4, "batch_size": 10, "step_samples": step_samples})
     models = Models("small", small.SHAPE, small.Z_DIM, small.make_generator, small.make_model)
@@ -142,27 +143,48 @@ def test_more_samples_go_with_what_else_is_learnt(change: Callable[[Worker], Non
 @pytest.mark.parametrize(
     ("values", "reals", "fakes"),
     [
-        ({"world_size": 4, "batch_size": 10}, 32, 50),
-        ({"world_size": 4, "batch_size": 31}, 32, 155),
-        ({"world_size": 4, "batch_size": 10, "wire": "images=bf16"}, 32, 10),
-        ({"world_size": 4, "batch_size": 10, "wire": "feedback=int8"}, 32, 50),
-        ({"world_size": 4, "batch_size": 32}, 32, 32),
-        ({"world_size": 4, "batch_size": 100}, 100, 100),
-        ({"world_size": 4, "batch_size": 10, "step_samples": 20}, 20, 50),
-        ({"world_size": 9, "batch_size": 10, "step_samples": 20, "kappa": 8}, 20, 80),
-        ({"world_size": 4, "batch_size": 64, "step_samples": 65}, 65, 320),
-        ({"world_size": 4, "batch_size": 10, "step_samples": 0}, 10, 10),
-        ({"world_size": 4, "batch_size": 10, "dp_noise": 1.0, "dp_delta": 1e-5}, 10, 50),
-        ({"world_size": 4, "batch_size": 10, "batch_sampling": "poisson"}, 10, 50),
-        ({"world_size": 2, "batch_size": 10}, 10, 10),  # as `standalone` does
-        ({"world_size": 2, "batch_size": 10, "step_samples": 64}, 64, 50),
+        ({}, 48, 100),  # ten batches
+        ({"batch_size": 5}, 48, 50),  # no more batches than ten
+        ({"batch_size": 31}, 48, 124),  # four
+        ({"batch_size": 47}, 48, 141),  # three
+        ({"wire": "images=bf16"}, 48, 10),
+        ({"wire": "feedback=int8"}, 48, 100),
+        ({"batch_size": 48}, 48, 48),
+        ({"batch_size": 100}, 100, 100),
+        ({"step_samples": 20}, 20, 100),
+        ({"world_size": 13, "kappa": 12}, 48, 120),
+        ({"batch_size": 64, "step_samples": 65}, 65, 128),
+        ({"step_samples": 0}, 10, 10),
+        ({"dp_noise": 1.0, "dp_delta": 1e-5}, 10, 100),
+        ({"batch_sampling": "poisson"}, 10, 100),
+        ({"world_size": 2}, 10, 10),  # as `standalone` does
+        ({"world_size": 2, "step_samples": 64}, 64, 100),
     ],
 )
 def test_several_workers_with_small_batches_learn_from_more(
-    values: dict[str, int], reals: int, fakes: int
+    values: dict[str, Any], reals: int, fakes: int
 ) -> None:
-    settings = MDGANSettings.read(values)
+    settings = MDGANSettings.read({"world_size": 4, "batch_size": 10, **values})
     assert (settings.num_reals, settings.num_fakes) == (reals, fakes)
+
+
+@pytest.mark.parametrize(
+    ("values", "kappas"),
+    [
+        ({}, {2: 2, 4: 4, 10: 10, 40: 10}),  # each worker judges a batch of its own, of ten
+        ({"step_samples": 0}, {2: 2, 4: 2, 10: 3, 40: 5}),  # ⌊log2 N⌋, as in the paper
+        ({"batch_size": 48}, {2: 2, 4: 2, 10: 3, 40: 5}),
+        ({"batch_size": 40}, {2: 2, 4: 3, 10: 3, 40: 3}),  # three batches are enough
+        ({"kappa": 3}, {2: 3, 10: 3, 40: 3}),
+        ({"aggregation": "krum:3"}, {10: 3, 40: 5}),  # rules compare who judges the same batch
+        ({"secure_aggregation": True}, {10: 3, 40: 5}),
+    ],
+)
+def test_as_many_batches_are_judged_as_workers_can(
+    values: dict[str, Any], kappas: dict[int, int]
+) -> None:
+    settings = MDGANSettings.read({"world_size": 41, "batch_size": 10, **values})
+    assert {num_workers: settings.num_judged(num_workers) for num_workers in kappas} == kappas
 
 
 def test_fewer_than_none_are_refused() -> None:
