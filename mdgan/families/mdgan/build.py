@@ -91,7 +91,6 @@ class MDGANBuilder(Builder[MDGANSettings]):
             needs.tracer,
             image_codec(settings),
             Spending(needs.budgets),
-            train_on_all=settings.trains_on_all,
         )
 
     def message_sizes(self, settings: MDGANSettings, models: Models) -> MessageSizes:
@@ -118,11 +117,7 @@ class MDGANBuilder(Builder[MDGANSettings]):
             },
             lambda count: {
                 # Each uses two at most, unless all use the same.
-                BATCHES: (
-                    for_all if settings.trains_on_all else 2 * count * (batch_bytes + label_bytes)
-                )
-                + small_bytes(count)
-                + shares,
+                BATCHES: generated(count) + small_bytes(count) + shares,
                 SWAP: _ADDRESSES_BYTES + small_bytes(count),
             },
             lambda count: {DISCRIMINATORS: count * states + small_bytes(0)},
@@ -181,12 +176,13 @@ def make_server(
 def make_group(workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]) -> OneByOne:
     """The workers of one host, by rank, as they compute together."""
     settings, stage_of = needs.settings, needs.tracer.of_worker
+    on_all = settings.trains_on_all
     if settings.updates == "async":
-        return LearningLater(workers, stage_of)
+        return LearningLater(workers, stage_of, train_on_all=on_all)
     if settings.vectorize and len(workers) > 1:
         shape, is_compiled = needs.models.shape, settings.training.arithmetic.compile
-        return stacked(workers, shape, stage_of, is_compiled=is_compiled)
-    return OneByOne(workers, stage_of)
+        return stacked(workers, shape, stage_of, is_compiled=is_compiled, train_on_all=on_all)
+    return OneByOne(workers, stage_of, train_on_all=on_all)
 
 
 def make_generator_learner(

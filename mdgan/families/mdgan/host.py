@@ -45,15 +45,12 @@ class MDGANHost(HostPart):
         tracer: Tracer,
         images: Codec = FP32,
         spending: Spending | None = None,
-        *,
-        train_on_all: bool = False,
     ) -> None:
         self._workers = workers
         self._group = group
         self.path = path
         self._tracer = tracer
         self._images = images
-        self._train_on_all = train_on_all
         self._spending = spending or Spending({})
         self._learns_ahead = False
         discriminator = next(iter(workers.values())).discriminator
@@ -97,9 +94,7 @@ class MDGANHost(HostPart):
         ending = self._spending.ending(dict.fromkeys(assignment, 1))
         for worker in assignment:
             self._workers[worker].discriminator.at(question.iteration)
-        seen = generated.to(self._device)
-        trained = seen.flattened() if self._train_on_all else None
-        answers = self._group.answer(seen, assignment, trained)
+        answers = self._group.answer(generated.to(self._device), assignment)
         numbers = question.fields.get("groups", question.fields["judge"])
         groups = {worker: int(numbers[str(worker)]) for worker in assignment}
         with self._tracer.span("send") as span:

@@ -161,13 +161,22 @@ class OneByOne:
     """Workers of one host that compute one after another; between two calls every one is whole.
 
     The bits do not depend on which workers share a host.
+
+    Args:
+        train_on_all: each trains on all batches that the host gets; on its X^(d) by default, as in
+            the paper.
     """
 
     def __init__(
-        self, workers: Mapping[int, Worker], stage_of: StageOf = lambda _rank: unobserved
+        self,
+        workers: Mapping[int, Worker],
+        stage_of: StageOf = lambda _rank: unobserved,
+        *,
+        train_on_all: bool = False,
     ) -> None:
         self._workers = workers
         self._stage_of = stage_of
+        self._train_on_all = train_on_all
 
     def learn_real_halves(self) -> None:
         """`Worker.learn_real_half` of all workers."""
@@ -175,21 +184,13 @@ class OneByOne:
             with self._stage_of(rank)("real half"):
                 worker.learn_real_half()
 
-    def answer(
-        self,
-        generated: Samples,
-        assignment: Mapping[int, Assignment],
-        trained: Samples | None = None,
-    ) -> WorkerAnswers:
-        """`Worker.learn` and `Worker.feedback` of some workers, by the places of their batches.
-
-        Args:
-            trained: what all train on, [m, C, H, W]; each on its X^(d) by default, as in the paper.
-        """
+    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
+        """`Worker.learn` and `Worker.feedback` of some workers, by the places of their batches."""
         answers = WorkerAnswers({}, {}, {})
         for rank, (judge, _) in assignment.items():
             worker, stage = self._workers[rank], self._stage_of(rank)
-            discriminator_loss = worker.learn(_fake(generated, assignment[rank], trained), stage)
+            fake = self._fake(generated, assignment[rank])
+            discriminator_loss = worker.learn(fake, stage)
             with stage("feedback"):
                 judgement = worker.feedback(generated[judge])
             answers.feedbacks[rank], answers.outputs[rank] = judgement.feedback, judgement.outputs
@@ -199,10 +200,9 @@ class OneByOne:
     def catch_up(self) -> None:
         """Learns what was put off until the answer has left: nothing, here."""
 
-
-def _fake(generated: Samples, own: Assignment, trained: Samples | None) -> Samples:
-    """What a worker trains on."""
-    return generated[own.train] if trained is None else trained
+    def _fake(self, generated: Samples, own: Assignment) -> Samples:
+        """What a worker trains on, [m, C, H, W]."""
+        return generated.flattened() if self._train_on_all else generated[own.train]
 
 
 class LearningLater(OneByOne):
@@ -211,21 +211,12 @@ class LearningLater(OneByOne):
     G learns through D of the iteration before, while workers and server compute at the same time.
     """
 
-    def __init__(
-        self, workers: Mapping[int, Worker], stage_of: StageOf = lambda _rank: unobserved
-    ) -> None:
-        super().__init__(workers, stage_of)
-        self._put_off: dict[int, Samples] = {}
+    _put_off: Mapping[int, Samples] = {}
 
-    def answer(
-        self,
-        generated: Samples,
-        assignment: Mapping[int, Assignment],
-        trained: Samples | None = None,
-    ) -> WorkerAnswers:
+    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
         """See `OneByOne`; J_disc is that of D as it is, on the batch that it judges."""
         answers = WorkerAnswers({}, {}, {})
-        self._put_off = {rank: _fake(generated, own, trained) for rank, own in assignment.items()}
+        self._put_off = {rank: self._fake(generated, own) for rank, own in assignment.items()}
         for rank, (judge, _) in assignment.items():
             worker, stage = self._workers[rank], self._stage_of(rank)
             with stage("real half"):  # always before the feedback: both may draw random numbers
@@ -258,8 +249,10 @@ class StackedWorkers(OneByOne):
         workers: Mapping[int, Worker],
         sample_shape: Sequence[int],
         stage_of: StageOf = lambda _rank: unobserved,
+        *,
+        train_on_all: bool = False,
     ) -> None:
-        super().__init__(workers, stage_of)
+        super().__init__(workers, stage_of, train_on_all=train_on_all)
         self._row = {rank: row for row, rank in enumerate(workers)}
         self._learners = StackedLearners([*workers.values()], [*map(stage_of, workers)])
         self._learners.rehearse(sample_shape)
@@ -273,17 +266,12 @@ class StackedWorkers(OneByOne):
                 worker.remember()
         self._learners.learn_real_halves([*self._row.values()])
 
-    def answer(
-        self,
-        generated: Samples,
-        assignment: Mapping[int, Assignment],
-        trained: Samples | None = None,
-    ) -> WorkerAnswers:
+    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
         """See `OneByOne`."""
         self._learners.arrange()
         ranks = sorted(assignment, key=self._row.__getitem__)
         rows = [self._row[rank] for rank in ranks]
-        fake = Samples.stacked([_fake(generated, assignment[rank], trained) for rank in ranks])
+        fake = Samples.stacked([self._fake(generated, assignment[rank]) for rank in ranks])
         discriminator_losses = self._learners.learn(rows, fake)
         scale = next(iter(self._workers.values())).rules.loss_scale
         with self._learners.stage(rows, "feedback"):
@@ -307,13 +295,14 @@ def stacked(
     stage_of: StageOf,
     *,
     is_compiled: bool,
+    train_on_all: bool,
 ) -> OneByOne:
     """Workers that are computed at once; one by one, and a warning, if that cannot be."""
     try:
         if is_compiled:
             raise CannotStack("compiled models are called one by one")
-        return StackedWorkers(workers, sample_shape, stage_of)
+        return StackedWorkers(workers, sample_shape, stage_of, train_on_all=train_on_all)
     except CannotStack as reason:
         ranks = ", ".join(map(str, workers))
         _log.warning("the process of rank(s) %s computes one by one: %s", ranks, reason)
-        return OneByOne(workers, stage_of)
+        return OneByOne(workers, stage_of, train_on_all=train_on_all)

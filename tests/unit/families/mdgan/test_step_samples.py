@@ -23,16 +23,12 @@ from tests.unit.gan.stateful import SOURCE
 
 RANKS = (1, 2, 3)
 ASSIGNED = {rank: Assignment(n % 2, (n + 1) % 2) for n, rank in enumerate(RANKS)}
-"""Two batches of three workers."""
+"""Three workers judge two of the batches."""
 
 
 def generated(iteration: int) -> Samples:
-    return Samples(torch.stack([small.images(2 * iteration), small.images(2 * iteration + 1)]))
-
-
-def given(iteration: int) -> Samples:
-    """More than a batch."""
-    return Samples(small.images(100 + iteration, 5 * small.BATCH_SIZE))
+    """Five batches."""
+    return Samples(torch.stack([small.images(5 * iteration + n) for n in range(5)]))
 
 
 def workers() -> dict[int, Worker]:
@@ -44,12 +40,13 @@ def bits(worker: Worker) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("kind", [OneByOne, LearningLater])
-def test_a_worker_learns_from_all_that_it_is_given(kind: type[OneByOne]) -> None:
+def test_a_worker_learns_from_all_batches(kind: type[OneByOne]) -> None:
     group, twins = workers(), workers()
-    together = kind(group)
+    together = kind(group, train_on_all=True)
     for iteration in range(3):
-        batches, trained = generated(iteration), given(iteration)
-        answers = together.answer(batches, ASSIGNED, trained)
+        batches = generated(iteration)
+        trained = batches.flattened()
+        answers = together.answer(batches, ASSIGNED)
         together.catch_up()
         for rank, (judge, _) in ASSIGNED.items():
             twin = twins[rank]
@@ -110,13 +107,11 @@ def test_all_at_once_is_as_one_after_another(change: Callable[[Worker], None]) -
             if isinstance(module, torch.nn.Dropout):  # its masks differ
                 module.p = 0.0
     groups = (
-        OneByOne(singly),
-        StackedWorkers(together, small.SHAPE),
+        OneByOne(singly, train_on_all=True),
+        StackedWorkers(together, small.SHAPE, train_on_all=True),
     )
     for iteration in range(3):
-        one, other = (
-            group.answer(generated(iteration), ASSIGNED, given(iteration)) for group in groups
-        )
+        one, other = (group.answer(generated(iteration), ASSIGNED) for group in groups)
         for rank in RANKS:
             torch.testing.assert_close(
                 other.feedbacks[rank], one.feedbacks[rank], rtol=1e-4, atol=1e-5
@@ -134,7 +129,7 @@ def test_more_samples_go_with_what_else_is_learnt(change: Callable[[Worker], Non
     group, alone = workers(), workers()
     for worker in (*group.values(), *alone.values()):
         change(worker)
-    OneByOne(group).answer(generated(0), ASSIGNED, given(0))
+    OneByOne(group, train_on_all=True).answer(generated(0), ASSIGNED)
     OneByOne(alone).answer(generated(0), ASSIGNED)
     for rank in RANKS:
         assert not small.equal_bits(bits(group[rank]), bits(alone[rank]))
