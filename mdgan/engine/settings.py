@@ -118,11 +118,11 @@ class RunSettings(Settings):
     )
     kappa: int | Literal["auto"] = setting(
         "auto",
-        "Batches generated per iteration.",
+        "Generated batches that are judged in an iteration.",
         whole(1, word="auto"),
         metavar="K|auto",
         symbol="κ",
-        default_text="auto: max(2, ⌊log2 N⌋)",
+        default_text="auto: max(2, ⌊log2 N⌋), or more with step_samples",
         is_usual=True,
     )
     participation: float = setting(
