@@ -1,4 +1,4 @@
-"""Workers learn from more samples than a batch has, for about as many bytes as in the paper."""
+"""Workers learn from more samples than a batch has, for hardly more bytes than in the paper."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def bytes_sent(run_folder: Path) -> list[int]:
     ]
 
 
-def test_learning_from_more_takes_hardly_more_bytes(tmp_path: Path) -> None:
+def test_three_workers_learn_from_more_for_fewer_bytes(tmp_path: Path) -> None:
     more = run(*FLAGS, "--workers-per-host", "1", "--out", "more", cwd=tmp_path)
     paper = run(
         *(*FLAGS, "--workers-per-host", "1", "--set", "step_samples=0", "--out", "paper"),
@@ -25,8 +25,8 @@ def test_learning_from_more_takes_hardly_more_bytes(tmp_path: Path) -> None:
     learnt = ended_well(more, tmp_path / "more"), ended_well(paper, tmp_path / "paper")
     assert learnt[0] != learnt[1]
     of_more, of_paper = (sum(bytes_sent(tmp_path / name)) for name in ("more", "paper"))
-    # Ten batches of a byte a value instead of two of four bytes a value.
-    assert of_paper < of_more < 1.35 * of_paper
+    # Three batches of a byte a value instead of two of four bytes a value.
+    assert of_more < 0.7 * of_paper
 
 
 def test_fewer_than_none_are_refused(tmp_path: Path) -> None:

@@ -177,9 +177,9 @@ class MDGANSettings(RunSettings):
     step_samples: int | None = setting(
         None,
         "From how many of its own samples a worker learns in a step at least. If b is less, it "
-        "learns from a hundred generated ones, too, in ten batches at most, and judges one of "
-        "these, unless --wire makes images coarser; they travel as int8. 0: from b of each, as in "
-        "the paper.",
+        "learns from as many generated batches as there are workers, too, but from no more than "
+        "ten or a hundred samples, and judges one of these, unless --wire makes images coarser; "
+        "they travel as int8. 0: from b of each, as in the paper.",
         whole(0, otherwise="must be 0 (as in the paper) or more"),
         default_text=f"{ENOUGH_SAMPLES}, or 0 with a single worker",
         has_flag=False,
@@ -330,8 +330,9 @@ class MDGANSettings(RunSettings):
 
     @property
     def _enough_batches(self) -> int:
-        """The batches that hold enough generated samples to train on, unless these are too many."""
-        return min(ceil(_ENOUGH_GENERATED / self.training.batch_size), _MOST_BATCHES)
+        """The batches to train on: one of each worker, unless fewer hold enough samples."""
+        enough = ceil(_ENOUGH_GENERATED / self.training.batch_size)
+        return min(self.num_judges, enough, _MOST_BATCHES)
 
     def swap_every(
         self, mean_shard_size: float, class_counts: ClassCounts = (), num_weights: int = 0

@@ -138,28 +138,33 @@ def test_more_samples_go_with_what_else_is_learnt(change: Callable[[Worker], Non
 @pytest.mark.parametrize(
     ("values", "reals", "fakes"),
     [
-        ({}, 48, 100),  # ten batches
-        ({"batch_size": 5}, 48, 50),  # no more batches than ten
-        ({"batch_size": 31}, 48, 124),  # four
-        ({"batch_size": 47}, 48, 141),  # three
+        ({}, 48, 100),  # ten batches, one of each worker
+        ({"world_size": 4}, 48, 30),
+        ({"world_size": 101}, 48, 100),  # no more batches than ten
+        ({"batch_size": 5}, 48, 50),
+        ({"batch_size": 31}, 48, 124),  # no more samples than a hundred, in whole batches
+        ({"batch_size": 47}, 48, 141),
+        ({"world_size": 3, "batch_size": 31}, 48, 62),
         ({"wire": "images=bf16"}, 48, 10),
         ({"wire": "feedback=int8"}, 48, 100),
         ({"batch_size": 48}, 48, 48),
         ({"batch_size": 100}, 100, 100),
         ({"step_samples": 20}, 20, 100),
+        ({"kappa": 3}, 48, 100),
         ({"world_size": 13, "kappa": 12}, 48, 120),
         ({"batch_size": 64, "step_samples": 65}, 65, 128),
         ({"step_samples": 0}, 10, 10),
+        ({"participation": 0.4}, 48, 40),
         ({"dp_noise": 1.0, "dp_delta": 1e-5}, 10, 100),
         ({"batch_sampling": "poisson"}, 10, 100),
         ({"world_size": 2}, 10, 10),  # as `standalone` does
-        ({"world_size": 2, "step_samples": 64}, 64, 100),
+        ({"world_size": 2, "step_samples": 64}, 64, 10),
     ],
 )
 def test_several_workers_with_small_batches_learn_from_more(
     values: dict[str, Any], reals: int, fakes: int
 ) -> None:
-    settings = MDGANSettings.read({"world_size": 4, "batch_size": 10, **values})
+    settings = MDGANSettings.read({"world_size": 11, "batch_size": 10, **values})
     assert (settings.num_reals, settings.num_fakes) == (reals, fakes)
 
 
