@@ -65,7 +65,8 @@ def batches(
     """Server → host: what the host's workers judge and train on, each batch once.
 
     Args:
-        generated: X, [κ, b, C, H, W]; with y, int64 [κ, b], if models are conditional.
+        generated: X, [m, b, C, H, W], of which κ are judged; with y, int64 [m, b], if models are
+            conditional.
         swap_follows: whether a SWAP comes before the next BATCHES.
         train_on_all: every worker trains on all batches, and the host gets all of them.
         encoded: choices of batches of X as they travel, for hosts that get the same; is added to.

@@ -38,6 +38,7 @@ ENOUGH_SAMPLES = 48
 """From as many of its own in a step a discriminator learns well, where several judge a generator.
 With 64 those of small shards learnt these by heart."""
 _ENOUGH_GENERATED = 100
+"""One process with b = 100, with which ten workers are compared, learns from as many."""
 _MOST_BATCHES = 10
 """With a byte a value, and four of feedback, 14 bytes instead of the paper's 12."""
 LEAST_SAMPLES = 4
@@ -178,8 +179,8 @@ class MDGANSettings(RunSettings):
         None,
         "From how many of its own samples a worker learns in a step at least. If b is less, it "
         "learns from as many generated batches as there are workers, too, but from no more than "
-        "ten or a hundred samples, and judges one of these, unless --wire makes images coarser; "
-        "they travel as int8. 0: from b of each, as in the paper.",
+        "ten, or than hold a hundred samples, and judges one of these, unless --wire makes images "
+        "coarser; they travel as int8. 0: from b of each, as in the paper.",
         whole(0, otherwise="must be 0 (as in the paper) or more"),
         default_text=f"{ENOUGH_SAMPLES}, or 0 with a single worker",
         has_flag=False,
