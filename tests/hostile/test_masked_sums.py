@@ -13,7 +13,9 @@ from mdgan.messages import Kind, Message
 from tests.hostile.bench import ANSWER, RANK, Change, Hostile, hostile_run, with_fields
 from tests.processes import read_metrics
 
-SECURE = ["--secure-aggregation", "--log-interval", "1"]
+# Which hosts each sum has is drawn at random. In eight iterations one in a hundred liars is not
+# found, in twenty none of many thousands.
+SECURE = ["--secure-aggregation", "--log-interval", "1", "--iterations", "20"]
 OF_EIGHT = [*SECURE, "--world-size", "8"]
 
 
@@ -87,7 +89,7 @@ def test_clients_that_begin_each_round_anew_are_asked_for_no_round_twice(tmp_pat
     """They would answer the same, and end rather than tell it in two sums."""
     liar = Hostile(ANSWER["fl-gan"], SPOILS["masks"])
     # Who takes part in a sum is drawn anew, and a round that is spoiled is over.
-    flags = [*OF_EIGHT, "--set", "client_state=fresh", "--iterations", "60"]
+    flags = [*OF_EIGHT, "--set", "client_state=fresh", "--iterations", "45"]
     ran = hostile_run(tmp_path, liar, "fl-gan", flags, may_be_believed=True)
     assert "does not answer the server" not in ran.result.errors
     assert ran.result.status == 0
