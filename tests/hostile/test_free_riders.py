@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from mdgan.messages import Message
@@ -23,6 +24,7 @@ def noise_instead(message: Message) -> Message:
     return replace(message, tensors={**message.tensors, **lies})
 
 
+@pytest.mark.slow
 def test_a_free_rider_is_shut_out_and_no_honest_worker(tmp_path: Path) -> None:
     liar, flags = Hostile(ANSWER["mdgan"], noise_instead), (*LONGER, "--shut-out-free-riders")
     ran = hostile_run(tmp_path, liar, flags=flags)

@@ -168,6 +168,7 @@ def harmless(folder: Path, seconds: float) -> None:
     assert sum(map(len, events)) < MOST_LOGGED_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_one_certificate_that_calls_at_random_harms_nobody(tmp_path: Path) -> None:
     harmless(tmp_path, 6.0)

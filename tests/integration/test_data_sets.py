@@ -168,6 +168,7 @@ def test_a_run_made_before_there_was_a_size_goes_on_in_its_own(tmp_path: Path) -
     for n in range(8):
         (tmp_path / "data" / f"{n}.png").write_bytes(dataset_formats.black_png(16))
     begin = ["--dataset", "folder", "--data-dir", "data", "--world-size", "3", "--out", "run"]
+    begin += ["--architecture", "dcgan", "--width", "8"]
     more = ["--partition", "none", "--set", "image_size=64", "--transport", "memory"]
     assert run_here("train", *FEW, *begin, *more, cwd=tmp_path).status == 0
     config = tmp_path / "run" / "config.json"

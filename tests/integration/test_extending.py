@@ -86,6 +86,7 @@ def test_a_partition_and_a_tracker(copied: Path) -> None:
     assert re.search(r"^3,loss/generator,[0-9.]+$", table, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_regulariser(copied: Path) -> None:
     ((path, code),) = blocks("A regulariser", "python")
     (copied / path).write_text(code, encoding="utf-8")

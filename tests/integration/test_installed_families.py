@@ -114,6 +114,7 @@ def test_compare_trains_it(site: Path) -> None:
     assert "own & 1/1" in (site.parent / "out" / "comparison.tex").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_data_set_names_the_kind_of_a_package(site: Path) -> None:
     (site.parent / "own.py").write_text(SPECTRA)
     flags = [*FEW, "--datasets-dir", ".", "--dataset", "own"]
@@ -137,6 +138,7 @@ def test_a_package_that_cannot_be_imported_is_named_in_one_line(site: Path) -> N
     assert mdgan(site, "--help").errors == ""
 
 
+@pytest.mark.slow
 def test_two_packages_with_one_family_name_are_both_named_in_one_line(site: Path) -> None:
     about = site / "other_toy-0.3.dist-info"
     about.mkdir()

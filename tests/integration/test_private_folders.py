@@ -16,7 +16,8 @@ FLAGS = [
     *("train", "--dataset", "folder", "--data-dir", "photos/{rank}", "--world-size", "3"),
     *("--transport", "memory", "--threads", "1", "--batch-size", "4", "--width", "8"),
     *("--architecture", "dcgan", "--iterations", "4", "--sample-interval", "0"),
-    *("--eval-interval", "4", "--set", "eval_samples=100", "--out", "run"),
+    *("--eval-interval", "4", "--set", "eval_samples=100", "--set", "image_size=16"),
+    *("--out", "run"),
 ]
 BY_CHANCE = "network of random weights"
 

@@ -118,6 +118,7 @@ def test_the_network_learns_from_one_half_of_held_out_samples_and_judges_by_the_
     assert not cached(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_network_of_workers_samples_is_not_taken_from_the_cache(tmp_path: Path) -> None:
     trained(tmp_path, "--world-size", "3")
     (known,) = cached(tmp_path)

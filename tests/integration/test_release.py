@@ -311,6 +311,7 @@ def samples(numbers: Sequence[int]) -> list[tuple[torch.Tensor, int]]:
     return [(images[n], int(digits.target[n])) for n in numbers]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_generator_that_stores_ten_samples_is_refused(tmp_path: Path) -> None:
     data = mdgan.Data(train=samples(range(300, 1797)), held_out=samples(range(300)))

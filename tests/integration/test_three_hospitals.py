@@ -5,6 +5,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.integration.test_readme import shell_lines
 from tests.processes import (
     MDGAN,
@@ -86,6 +88,7 @@ class Study:
         return results
 
 
+@pytest.mark.slow
 def test_three_hospitals_join_and_go_on_and_one_is_left_out(tmp_path: Path) -> None:
     study = Study(tmp_path)
 

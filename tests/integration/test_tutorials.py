@@ -9,8 +9,8 @@ from tests.tutorials import TUTORIALS, not_said, walk
 ELSEWHERE = {"index", "three-hospitals"}
 """The list of all; and one that several people walk at once, which has a test of its own."""
 
-SLOW = {"contributor", "my-pictures", "notebook"}
-"""Of two of them each command imports torch anew; one trains and draws much."""
+SLOW = {"contributor", "lesson", "my-pictures", "notebook", "thousand-clients"}
+"""Of two of them each command imports torch anew; three train and draw much."""
 
 WALKS = [
     pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in SLOW))
