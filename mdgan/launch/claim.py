@@ -91,11 +91,12 @@ class Claim:
         A run that was to go on is left as it was, if training has not begun. The block calls what
         it is given with its exit status, which that returns.
         """
-        state = "failed"
+        state, is_refused = "failed", False
 
         def ended(status: int) -> int:
-            nonlocal state
+            nonlocal state, is_refused
             state = "stopped" if status in STOPPED_BY else "failed"
+            is_refused = status == 2
             return status
 
         try:
@@ -104,9 +105,12 @@ class Claim:
             with suppress(BadInput, Fenced, OSError):  # why the server ended is told already
                 self.fence.check()
                 status = self.run.read_status()
-                if status.get("state") == "starting" and self.before:
+                noted = status.get("state")
+                # Where a host cannot join, the launcher stops the server, which does not know why.
+                is_wrong = noted == "stopped" and is_refused and not self.before
+                if noted == "starting" and self.before:
                     self.give_back()
-                elif status.get("state") == "starting":
+                elif noted == "starting" or is_wrong:
                     self.run.write_status({**status, "state": state})
 
     def give_back(self) -> None:
