@@ -1,14 +1,16 @@
 """Algorithms, kinds of samples and architectures that come with packages of their own."""
 
+import json
 import re
 import sys
 import tomllib
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from tests.processes import REPOSITORY, Finished, finish, generator_bytes, start_anew
+from tests.processes import REPOSITORY, Finished, finish, generator_bytes, read_status, start_anew
 
 
 def entry_points() -> str:
@@ -85,25 +87,47 @@ def site(tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
-def mdgan(site: Path, *arguments: str) -> Finished:
+def python(site: Path, *arguments: str) -> Finished:
     path = f"{site}:{REPOSITORY}"
-    return finish(
-        start_anew([sys.executable, "-m", "mdgan", *arguments], site.parent, PYTHONPATH=path)
-    )
+    return finish(start_anew([sys.executable, *arguments], site.parent, PYTHONPATH=path))
+
+
+def mdgan(site: Path, *arguments: str) -> Finished:
+    return python(site, "-m", "mdgan", *arguments)
+
+
+ONE_AFTER_ANOTHER = """
+import json, sys
+
+from mdgan.cli import main
+
+for command in json.loads(sys.argv[1]):
+    try:
+        main(command)
+    except SystemExit as ended:
+        assert not ended.code, command
+"""
+
+
+def all_end_well(site: Path, *commands: Sequence[str]) -> None:
+    """Runs commands in one new process, which imports torch and the package once."""
+    ended = python(site, "-c", ONE_AFTER_ANOTHER, json.dumps(commands))
+    assert ended.status == 0, ended
 
 
 def test_a_family_of_a_package_is_one_of_mdgans(site: Path) -> None:
     flags = ["--algorithm", "toy", "--toy-steps", "1", "--architecture", "tiny", *FEW]
-    trained = mdgan(site, "train", *flags, "--out", "run")
-    assert trained.status == 0, trained
+    all_end_well(
+        site,
+        ["train", *flags, "--out", "run"],
+        ["sample", "run", "-n", "4", "-o", "four.png"],
+        ["report", "run"],
+        ["train", "--resume", "run", "--iterations", "3"],
+    )
     assert generator_bytes(site.parent / "run")
-    sampled = mdgan(site, "sample", "run", "-n", "4", "-o", "four.png")
-    assert sampled.status == 0, sampled
-    reported = mdgan(site, "report", "run")
-    assert reported.status == 0, reported
+    assert (site.parent / "four.png").exists()
     assert "var(--c7)" in (site.parent / "run" / "report.html").read_text(encoding="utf-8")
-    resumed = mdgan(site, "train", "--resume", "run", "--iterations", "3")
-    assert resumed.status == 0, resumed
+    assert read_status(site.parent / "run")["iteration"] == 3
 
 
 @pytest.mark.slow

@@ -114,8 +114,11 @@ def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
 
 @pytest.mark.parametrize(
     ("flags", "size"),
-    [([], "3.07 kB"), (["--machines", "each"], "197 kB"), (["--set", "image_size=16"], "12.3 kB")],
-    ids=["8", "64", "16"],
+    [
+        pytest.param([], "3.07 kB", id="8"),
+        pytest.param(["--machines", "each"], "197 kB", id="64", marks=pytest.mark.slow),
+        pytest.param(["--set", "image_size=16"], "12.3 kB", id="16", marks=pytest.mark.slow),
+    ],
 )
 def test_pictures_have_the_size_that_training_gives_them(
     tmp_path: Path, flags: list[str], size: str

@@ -116,6 +116,7 @@ def test_three_hospitals_join_and_go_on_and_one_is_left_out(tmp_path: Path) -> N
     assert read_metrics(study.run)[-1]["workers"] == 2
 
 
+@pytest.mark.slow
 def test_a_hospital_that_does_not_come_is_left_out(tmp_path: Path) -> None:
     study = Study(tmp_path)
     server = study.serve(study.train, *QUICK, "100000")
