@@ -14,8 +14,8 @@ from tests.hostile.bench import ANSWER, RANK, Change, Hostile, hostile_run, with
 from tests.processes import read_metrics
 
 # Which hosts each sum has is drawn at random. In eight iterations one in a hundred liars is not
-# found, in twenty none of many thousands.
-SECURE = ["--secure-aggregation", "--log-interval", "1", "--iterations", "20"]
+# found, in thirty none of many millions.
+SECURE = ["--secure-aggregation", "--log-interval", "1", "--iterations", "30"]
 OF_EIGHT = [*SECURE, "--world-size", "8"]
 
 

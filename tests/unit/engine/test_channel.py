@@ -57,7 +57,9 @@ def test_a_sender_does_not_wait_for_a_busy_reader(ends: tuple[Channel, Channel])
     large = {"w": torch.zeros(1 << 18)}  # far more than a pipe holds
     for i in range(8):
         here.send(messages.generator(i, large, {}))
-    assert [message.iteration for message in iter(lambda: inbox.take(0.5), None)] == [*range(8)]
+    taken = [inbox.take(60.0) for _ in range(8)]
+    assert [message and message.iteration for message in taken] == [*range(8)]
+    assert inbox.take(0.1) is None
     assert not ended.is_set()
     here.close()
     assert ended.wait(10)

@@ -119,7 +119,7 @@ def test_newcomers_do_not_raise_the_quorum_of_an_iteration_under_way(stage: Make
 
 
 def test_a_factor_learns_the_usual_answer_time(stage: MakeStage) -> None:
-    made, (one, two) = begun(stage, (1,), (2,), iterations=4, deadline=(0.0, 200.0))
+    made, (one, two) = begun(stage, (1,), (2,), iterations=4, deadline=(0.0, 1000.0))
     answer_all([one, two], 1, 2, 3)
     one.answer(4)  # and rank 2 does not: some milliseconds are usual, so it is soon late
     made.finished(one)

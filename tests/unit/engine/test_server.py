@@ -41,13 +41,13 @@ def test_all_are_waited_for(stage: MakeStage) -> None:
 
 
 def test_who_does_not_come_is_named(stage: MakeStage) -> None:
-    made = stage(num_workers=4, connect=0.3)
+    made = stage(num_workers=4, connect=1.5)
     one = made.play(1)
     arriving = made.play(3).lacks_everything()
     made.begin(one)
     error = made.over()
     assert isinstance(error, BadInput)
-    assert str(error).startswith("rank(s) 2,3,4 did not join within 0.3 s; start them with --ranks")
+    assert str(error).startswith("rank(s) 2,3,4 did not join within 1.5 s; start them with --ranks")
     for host in (one, arriving):
         assert host.take(Kind.STOP).fields == {"reason": str(error), "shut_out": False, "said": ""}
     assert made.status()["state"] == "failed"

@@ -240,6 +240,7 @@ def test_coins_do_not_depend_on_the_seed_and_are_in_no_state_of_a_worker(tmp_pat
     assert len(coins) == 20
 
 
+@pytest.mark.usefixtures("same_coins")  # others could all be 0: nothing would be put in place
 def test_a_worker_draws_them_and_watches_what_it_puts_in_place() -> None:
     canaries = gradients(8, 1.0, 2.0, 1e-6)
     plain = real_gradient(make_worker(make_shard(20), clip=2.0, noise=1e-6))

@@ -164,7 +164,7 @@ def test_discriminators_wander_over_all_shards(
 
 
 MakeStage = Callable[..., Stage]
-DEADLINE = 0.2
+DEADLINE = 1.0
 LAYOUTS = {
     "a host per worker": ((1,), (2,), (3,), (4,), (5,)),
     "one host": ((1, 2, 3, 4, 5),),

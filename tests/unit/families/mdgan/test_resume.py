@@ -232,7 +232,7 @@ def test_a_successor_goes_on_without_those_who_do_not_come(
     made = stage(keep=10, **settings)
     run(made, ALONE)
     folder = as_after(made, 3, tmp_path / "died")
-    successor = stage(folder, goes_on=True, replaces_another=True, liveness=0.3, **settings)
+    successor = stage(folder, goes_on=True, replaces_another=True, liveness=2.0, **settings)
     run(successor, ((1,), (3,)))
     assert [record["workers"] for record in successor.metrics()][-3:] == [2, 2, 2]
     assert successor.events("resumed")[0]["workers"].keys() == {"1", "3"}
