@@ -36,7 +36,7 @@ from tests.unit.transport.networks import (
     word,
 )
 
-HASTY = replace(QUICK, farewell=0.2, link=0.4, swap=0.8)
+HASTY = replace(QUICK, farewell=0.2, link=2.0, swap=3.0)
 PATIENT = replace(QUICK, link=1e4, swap=2e4, answer=3e4)
 """What waits for so long does not wait for its time to be up."""
 NETWORKS = [GrpcNetwork, RelayedNetwork, MemoryPlace]

@@ -29,7 +29,7 @@ from tests.unit.transport.networks import (
 )
 from tests.unit.transport.peers import Peer, peer
 
-SHORT = 1.0
+SHORT = 3.0
 """Seconds of a search that is in vain; each place answers once in this time on any machine."""
 
 
@@ -50,8 +50,8 @@ def test_a_host_that_is_refused_at_one_place_finds_the_other(
 
 def test_nobody_there(tmp_path: Path, deserted: str) -> None:
     for place in (deserted, f"unix:{tmp_path}/nothing"):
-        with pytest.raises(BadInput, match=r"no server answers at .* after 0\.3 s; start rank 0"):
-            ask_at(place, seconds=0.3)
+        with pytest.raises(BadInput, match=r"no server answers at .* after 2 s; start rank 0"):
+            ask_at(place, seconds=2.0)
 
 
 def test_an_older_server_is_left_alone() -> None:
@@ -80,8 +80,10 @@ def test_a_server_that_comes_later_is_waited_for(tmp_path: Path) -> None:
         time.sleep(0.3)  # it has been looked for in vain by then
         opened.append(GrpcNetwork(place=place))
 
-    threading.Thread(target=serve, daemon=True).start()
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
     assert ask_at(place) == {"generation": 1}
+    serving.join(LONG)
     opened[0].close()
 
 
