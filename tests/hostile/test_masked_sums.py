@@ -89,7 +89,7 @@ def test_clients_that_begin_each_round_anew_are_asked_for_no_round_twice(tmp_pat
     """They would answer the same, and end rather than tell it in two sums."""
     liar = Hostile(ANSWER["fl-gan"], SPOILS["masks"])
     # Who takes part in a sum is drawn anew, and a round that is spoiled is over.
-    flags = [*OF_EIGHT, "--set", "client_state=fresh", "--iterations", "45"]
+    flags = [*OF_EIGHT, "--set", "client_state=fresh", "--iterations", "60"]
     ran = hostile_run(tmp_path, liar, "fl-gan", flags, may_be_believed=True)
     assert "does not answer the server" not in ran.result.errors
     assert ran.result.status == 0

@@ -88,8 +88,7 @@ def test_ctrl_c_in_a_terminal_reaches_all_processes_at_once(tmp_path: Path) -> N
 
 
 def test_launcher_is_killed(tmp_path: Path) -> None:
-    """Without checkpoints, whose files a slow disk may not take in the seconds that are left."""
-    running = training(tmp_path, *LONG, "--checkpoint-interval", "0")
+    running = training(tmp_path, *LONG)
     running.process.kill()
     finish(running.process)
     check_left_whole(running, "stopped")

@@ -237,11 +237,11 @@ def test_fewer_shares_fit_every_secret(one: bytes, other: bytes, threshold: int)
 
 
 def test_shares_of_equal_secrets_are_spread_alike_over_the_field() -> None:
-    """A share is even over all numbers, whatever the secret: ±6 standard deviations of the mean."""
+    """A share is even over all numbers, whatever the secret: its mean is within six deviations."""
     for secret in (bytes(32), b"\xff" * 32, bytes(range(32))):
-        secrets = np.repeat(as_secret(secret)[None], 1000, axis=0)
+        secrets = np.repeat(as_secret(secret)[None], 1440, axis=0)
         rows = shared(secrets, 3, 4).astype(float)
-        error = PRIME / np.sqrt(12 * 1000 * LIMBS)
+        error = PRIME / np.sqrt(12 * 1440 * LIMBS)
         assert (abs(rows.mean(axis=(1, 2)) - (PRIME - 1) / 2) < 6 * error).all()
 
 
@@ -295,9 +295,9 @@ def test_each_seed_that_is_missing_hides_all() -> None:
     addends = [torch.full((50,), value) for value in (1, 2, 3, 4)]
     sent, own = all_masked(addends)
     for known in (own[1:], own[:0]):
-        assert not (without_masks(dict(enumerate(sent)), map(Mask, known)).abs() < 2**30).any()
+        assert not (without_masks(dict(enumerate(sent)), map(Mask, known)).abs() < 2**40).any()
     without = dict(enumerate(sent[1:]))
-    assert not (without_masks(without, map(Mask, own[1:])).abs() < 2**30).any()
+    assert not (without_masks(without, map(Mask, own[1:])).abs() < 2**40).any()
 
 
 def test_the_addend_stays_as_it_is() -> None:
