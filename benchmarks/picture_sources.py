@@ -1,6 +1,6 @@
-"""Pictures in the files of MNIST and CIFAR-10, made of what installed packages hold.
+"""Pictures in the files of MNIST and CIFAR-10, made of what packages hold.
 
-`handwriting`, `letters` and `portrait` are for choosing settings. `china` and `flower` are only for
+Some sources are for choosing settings. The others, the real data sets among them, are only for
 judging them: no setting may be chosen by what comes of them.
 """
 
@@ -18,6 +18,8 @@ from PIL import Image, ImageDraw, ImageFont
 from sklearn.datasets import load_digits, load_sample_image
 from torch import Tensor
 from torch.nn import functional as F
+
+from benchmarks import picture_packages
 
 NUM_TRAINING, NUM_TEST = 10_000, 2_000
 NUM_CLASSES = 10
@@ -134,12 +136,19 @@ def _pieces(whole: Image.Image, seed: int) -> Pictures:
     return Pictures(np.ascontiguousarray(pieces.transpose(0, 3, 1, 2)), labels.astype(np.uint8))
 
 
+def _real(read: Callable[[int, int], tuple[Bytes, Bytes]]) -> Pictures:
+    return Pictures(*read(NUM_TRAINING, NUM_TEST))
+
+
 SOURCES = {
     "handwriting": Source("mnist", _handwriting, True),
     "portrait": Source("cifar10", _portrait, True),
     "china": Source("cifar10", lambda: _pieces(_photograph("china.jpg"), 2), False),
     "letters": Source("mnist", _letters, True),
     "flower": Source("cifar10", lambda: _pieces(_photograph("flower.jpg"), 3), False),
+    "mnist": Source("mnist", lambda: _real(picture_packages.mnist), False),
+    "fashion": Source("mnist", lambda: _real(picture_packages.fashion), False),
+    "cifar10": Source("cifar10", lambda: _real(picture_packages.cifar10), False),
 }
 
 
