@@ -143,10 +143,10 @@ def _real(read: Callable[[int, int], tuple[Bytes, Bytes]]) -> Pictures:
 SOURCES = {
     "handwriting": Source("mnist", _handwriting, True),
     "portrait": Source("cifar10", _portrait, True),
-    "china": Source("cifar10", lambda: _pieces(_photograph("china.jpg"), 2), False),
+    "china": Source("cifar10", lambda: _pieces(_photograph("china.jpg"), 2), True),
     "letters": Source("mnist", _letters, True),
     "flower": Source("cifar10", lambda: _pieces(_photograph("flower.jpg"), 3), False),
-    "mnist": Source("mnist", lambda: _real(picture_packages.mnist), False),
+    "mnist": Source("mnist", lambda: _real(picture_packages.mnist), True),
     "fashion": Source("mnist", lambda: _real(picture_packages.fashion), False),
     "cifar10": Source("cifar10", lambda: _real(picture_packages.cifar10), False),
 }
