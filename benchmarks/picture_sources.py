@@ -1,7 +1,7 @@
 """Pictures in the files of MNIST and CIFAR-10, made of what packages hold.
 
-Some sources are for choosing settings. The others, the real data sets among them, are only for
-judging them: no setting may be chosen by what comes of them.
+Some sources are for choosing settings (`is_for_choosing`). The others are only for judging them: no
+setting may be chosen by what comes of them.
 """
 
 import pickle
