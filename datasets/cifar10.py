@@ -26,6 +26,8 @@ DEFAULTS = {
     "generator_optimizer": "lr=5e-4",
     "discriminator_optimizer": "lr=5e-4",
     "ema": 200.0,
+    "swap": "means",
+    "swap_interval": 25,
 }
 
 _FOLDER = "cifar-10-batches-py"

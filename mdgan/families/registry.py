@@ -122,7 +122,8 @@ def read_settings(
     """The settings of a run, checked; layers are flags, then the config file.
 
     None stands for a value that was not given. `dataset_defaults` hold where neither the user nor
-    the algorithm has a value; without them, the dataset file may still register names to come.
+    the algorithm has a value, and those that the algorithm has no use for are left out. Without
+    them, the dataset file may still register names to come.
     """
     layers = [modern(layer, "settings") for layer in layers]
     entry = chosen_algorithm(layers)
@@ -130,7 +131,8 @@ def read_settings(
     if dataset_defaults is None:
         layers = [_without_names_to_come(layer) for layer in layers]
     beside = entry.settings.defaults_beside(merged(layers, declared_settings().values()))
-    all_layers = (*layers, own, beside, entry.defaults, dataset_defaults or {})
+    fitting = _without_foreign(entry, dataset_defaults or {})
+    all_layers = (*layers, own, beside, entry.defaults, fitting)
     _refuse_foreign(entry, all_layers)
     settings: RunSettings = entry.settings.read(*all_layers)
     return settings
@@ -151,6 +153,12 @@ def _without_names_to_come(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _PROMISES = {"dp_epsilon", "dp_noise"}
+
+
+def _without_foreign(entry: Algorithm[Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """What a dataset file says for an algorithm; it may also speak of others, but not promise."""
+    foreign = declared_settings().keys() - entry.settings.names() - _PROMISES
+    return {name: value for name, value in defaults.items() if name not in foreign}
 
 
 def _refuse_foreign(entry: Algorithm[Any], layers: Sequence[Mapping[str, Any]]) -> None:

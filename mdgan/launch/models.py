@@ -35,6 +35,7 @@ _OF_MODELS = {
     *ModelSettings.names(),
     *("generator_optimizer", "discriminator_optimizer"),
     *("generator_loss", "discriminator_loss", "local_steps"),
+    *("swap", "swap_interval", "swap_epochs"),
     *SETTINGS_OF_MODELS,
 }
 """Settings of which the best values depend on the models."""

@@ -1,9 +1,10 @@
 """The settings of MD-GAN, and its entry in the registry."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
+from typing import Any
 
 from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
@@ -223,6 +224,11 @@ class MDGANSettings(RunSettings):
             )
         ),
     )
+
+    @classmethod
+    def defaults_beside(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Free riders are found by discriminators that were exchanged, whatever a data set says."""
+        return {"swap": "pairs"} if given.get("shut_out_free_riders") else {}
 
     def check(self) -> None:
         """Checks that there are enough workers for what the settings promise."""

@@ -35,8 +35,20 @@ def test_a_setting_of_another_algorithm_is_refused(
         f"{registry.declared_settings()[name].given(value)}: {algorithm} has no use for it; leave "
         f"it out, or use --algorithm {others}"
     )
-    dataset = refused(lambda: registry.read_settings([{"algorithm": algorithm}], {name: value}))
-    assert "has no use for it" in dataset
+
+
+@pytest.mark.parametrize(("algorithm", "name", "value", "_"), FOREIGN)
+def test_a_data_set_may_speak_of_other_algorithms(
+    algorithm: str, name: str, value: Any, _: str
+) -> None:
+    given = [{"algorithm": algorithm}]
+    assert registry.read_settings(given, {name: value}) == registry.read_settings(given)
+
+
+@pytest.mark.parametrize("name", ["dp_epsilon", "dp_noise"])
+def test_a_data_set_promises_no_privacy_that_the_algorithm_does_not_give(name: str) -> None:
+    said = refused(lambda: registry.read_settings([{"algorithm": "paragan"}], {name: 1.0}))
+    assert "paragan has no use for it" in said
 
 
 def test_a_switch_of_another_algorithm_is_refused() -> None:
