@@ -18,15 +18,12 @@ from torchvision import datasets
 
 from mdgan.data import ImageFilesPartitioner
 from mdgan.errors import BadInput, reason_of
+from mdgan.models import dcgan
 
 SHAPE = (3, 64, 64)
 Z_DIM = 100
 NUM_CLASSES = 2
-DEFAULTS = {
-    "generator_optimizer": "lr=5e-4",
-    "discriminator_optimizer": "lr=5e-4",
-    "ema": 200.0,
-}
+DEFAULTS = dcgan.SUITED
 
 _PICTURES = "img_align_celeba"
 _SPLITS = "list_eval_partition.txt"

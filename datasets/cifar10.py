@@ -18,17 +18,12 @@ from torch import Tensor, nn
 
 from mdgan.data import InMemoryPartitioner
 from mdgan.errors import BadInput, reason_of
+from mdgan.models import dcgan
 
 SHAPE = (3, 32, 32)
 Z_DIM = 100
 NUM_CLASSES = 10
-DEFAULTS = {
-    "generator_optimizer": "lr=5e-4",
-    "discriminator_optimizer": "lr=5e-4",
-    "ema": 200.0,
-    "swap": "means",
-    "swap_interval": 25,
-}
+DEFAULTS = dcgan.SUITED
 
 _FOLDER = "cifar-10-batches-py"
 _TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))

@@ -23,13 +23,14 @@ from mdgan.data import ImageFilesPartitioner
 from mdgan.data.dataset_file import PreparedData
 from mdgan.data.settings import DataSettings
 from mdgan.errors import BadInput
+from mdgan.models import dcgan
 from mdgan.samples.pictures.kind import PICTURES
 
 Shape = tuple[int, int, int]
 
 SHAPE: Shape = (3, 64, 64)
 Z_DIM = 100
-DEFAULTS = {"partition": "none"}
+DEFAULTS = {**dcgan.SUITED, "partition": "none"}
 
 _LOOKED_AT = 200
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif")

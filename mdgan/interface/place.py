@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 Z_DIM = 100
 """The length of G's input where the user does not say."""
-_MLP = "md-gan-mlp"
-_USUAL = (("dcgan", 64), ("dcgan3d", 32), (_MLP, 512))
+_DCGAN, _MLP = "dcgan", "md-gan-mlp"
+_USUAL = ((_DCGAN, 64), ("dcgan3d", 32), (_MLP, 512))
 """Architectures and widths, of which the first is taken that makes samples of the data's shape."""
 _ROWS_OF_A_BATCH = 128
 """By default, with the architecture `table`."""
@@ -77,6 +77,7 @@ def place(
         return _beside_a_file(folder, given, trained.dataset, trained, registered)
     from mdgan.interface.data import Data
     from mdgan.interface.dataset_text import dataset_text, samples_of
+    from mdgan.models.dcgan import SUITED
 
     data = trained.dataset if isinstance(trained.dataset, Data) else Data(trained.dataset)
     for name in data.places:
@@ -95,7 +96,9 @@ def place(
     if not models and not any(own.get("architecture") for own in layers):
         name, width = usual_architecture(data.shape)
         num_classes = num_classes or (1 if name == _MLP else None)  # it is told classes
-        defaults = f"\nDEFAULTS = {{'architecture': {name!r}, 'width': {width}}}"
+        suited = SUITED if name == _DCGAN else {}
+        chosen = {"architecture": name, "width": width, **suited}
+        defaults = f"\nDEFAULTS = {chosen!r}"
         told += f"; architecture: {name}, width {given.get('width') or width}"
     privately = any(_DP & own.keys() for own in layers)
     samples = samples_of(data, num_classes, privately=privately) + defaults

@@ -13,6 +13,16 @@ from mdgan.gan.build import Parts
 from mdgan.models.blocks import growth_of
 
 Z_DIM = 100
+SUITED = {
+    "generator_optimizer": "lr=5e-4",
+    "discriminator_optimizer": "lr=5e-4",
+    "ema": 200.0,
+    "swap": "means",
+}
+"""Settings with which DCGANs of small pictures learn well, be their discriminators one or many.
+
+They are measured in `docs/quality.md`; the paper's are those of `--architecture dcgan`.
+"""
 _MOST = 8
 """Times the width: no layer has more channels."""
 _DEVIATION = 0.02

@@ -1,5 +1,6 @@
 """Samples of a Python program as people have them, trained without models of their own."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,25 @@ def test_what_people_have_trains_without_models(
     assert tuple(run.sample(2).shape) == (2, *shape)
     assert 'mdgan.Run.open("run", data=…).resume(iterations=4)' in printed
     assert "mdgan train" not in printed
+
+
+@pytest.mark.parametrize(
+    ("own", "swap", "rate"),
+    [
+        ({}, "means", 0.0005),
+        ({"swap": "pairs", "discriminator_optimizer": "lr=0.001"}, "pairs", 0.001),
+        ({"architecture": "dcgan"}, "pairs", 0.0002),
+        ({"algorithm": "fl-gan"}, None, 0.0005),
+    ],
+    ids=["suited", "the user's", "the paper's", "another algorithm"],
+)
+def test_pictures_train_with_settings_that_suit_them_unless_the_user_says_otherwise(
+    here: Path, own: dict[str, Any], swap: str | None, rate: float
+) -> None:
+    mdgan.train(pixels(8, 8, 3), out="run", **SETTINGS, **own)
+    taken = json.loads((here / "run" / "config.json").read_text())
+    assert taken.get("swap") == swap
+    assert f"lr={rate}," in taken["discriminator_optimizer"]
 
 
 def test_channels_that_come_last_are_moved(here: Path) -> None:

@@ -141,6 +141,14 @@ def test_swaps_are_foretold_from_data_that_are_here(tmp_path: Path) -> None:
     assert re.search(r"every +8 +iterations, part of the time above", result.output), result
 
 
+def test_means_of_discriminators_are_foretold_without_data(tmp_path: Path) -> None:
+    flags = ["--dataset", "mnist", "--world-size", "3", "--batch-size", "2"]
+    for form, every in (("means", r"25 +iterations, part of"), ("pairs", r"\? +not part of")):
+        result = run("plan", *flags, "--set", f"swap={form}", cwd=tmp_path)
+        assert result.status == 0, result
+        assert re.search(rf"every +{every} the time above", result.output), result
+
+
 def test_pictures_of_many_classes_are_planned_by_a_process_of_its_own(tmp_path: Path) -> None:
     """What looks at them must leave no pool of threads: the processes that play could not begin."""
     write_image_folder(tmp_path / "pictures", "abcdefghij", 40, size=8)

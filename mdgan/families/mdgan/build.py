@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 
 import torch
 
@@ -235,8 +235,6 @@ def planning(
     short = settings.but(
         kappa=kappa, step_samples=least, stale=0, swap_interval=0, swap_epochs=None
     )
-    counts = class_counts or [[]]
-    known = class_counts is not None or settings.swaps.swap_interval is not None
     weights = num_parameters(discriminator)
     worker_bytes = training_bytes((discriminator, settings.training.policy("discriminator")))
     thing = worker_bytes - _FLOAT_BYTES * weights  # it goes without its gradients
@@ -245,7 +243,7 @@ def planning(
         "swap",
         "discriminator",
         thing,
-        settings.swap_every(mean_size(counts), counts, weights) if known else None,
+        _planned_interval(settings, class_counts, weights),
         "--shard-size or --swap-interval",
         lambda hosts: thing * share * mean_moved(settings.swaps.swap, hosts),
     )
@@ -259,6 +257,20 @@ def planning(
         exchange=swap if settings.num_workers > 1 else None,
         notes=_notes(settings, models, num_judges, weights),
     )
+
+
+def _planned_interval(
+    settings: MDGANSettings, class_counts: ClassCounts | None, num_weights: int
+) -> int | None:
+    """Iterations between two swaps; None where only an epoch, of shards not known, decides.
+
+    Shards that are not known are taken to be even, and to hold many batches.
+    """
+    if class_counts is None:
+        every = settings.swap_every(inf)
+        return every if every < settings.training.iterations_of(1.0, inf) else None
+    counts = class_counts or [[]]
+    return settings.swap_every(mean_size(counts), counts, num_weights)
 
 
 def mean_moved(form: str, hosts: Sequence[Sequence[int]]) -> float:

@@ -101,13 +101,14 @@ class MDGANServer(ServerPart):
         held = engine.peers.holdings().values()
         size, counts = engine.peers.mean_shard_size, [known["classes"] for known in held]
         self._swap_every = self._settings.swap_every(size, counts, self._num_weights)
-        epoch = self._settings.swap_every(size)
-        if self._swap_every != epoch:
+        usual = self._settings.swap_every(size)
+        if self._swap_every != usual:
             _log.info(
                 "workers hold different classes: discriminators are swapped every %d iteration(s) "
-                "instead of every %d (--swap-epochs 1)",
+                "instead of every %d (--swap-interval %d)",
                 self._swap_every,
-                epoch,
+                usual,
+                usual,
             )
 
     def advance(self, done: int, engine: Engine) -> Advance | None:

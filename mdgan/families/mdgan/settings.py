@@ -32,6 +32,8 @@ from mdgan.settings.excludes import Condition, table
 NAME = "mdgan"
 MEANS = "means"
 """The form of swaps after which both workers of a pair hold the mean of their discriminators."""
+_MOST_APART = 25
+"""Iterations after which two discriminators are still near enough to each other for a mean."""
 AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
 LEAST_WORKERS = 3
 """With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
@@ -125,13 +127,14 @@ class SwapSettings(Settings):
         number(lambda epochs: 0 < epochs < inf, "must be above 0 (never: --swap-interval 0)"),
         metavar="E",
         symbol="E",
-        default_text="1, or less if the workers hold different classes; see --swap-interval",
+        default_text="1, or less if workers hold different classes or take means (--set swap); see "
+        "--swap-interval",
     )
     swap: str = setting(
         "pairs",
         "What a swap is: the two workers of a pair that the server draws exchange discriminators, "
-        "or both go on with the mean of theirs, or all exchange along a permutation without fixed "
-        "points.",
+        "or both go on with the mean of theirs, by default every 25 iterations at least, or all "
+        "exchange along a permutation without fixed points.",
         one_of("pairs", MEANS, "derangement"),
         has_flag=False,
     )
@@ -346,15 +349,18 @@ class MDGANSettings(RunSettings):
     ) -> int:
         """The number of iterations between two swaps, `--swap-interval` or mE/b; 0 for never.
 
-        See Hardy et al. 2019, Algorithm 1, line 11. If neither is given and workers hold different
-        classes, as often as `interval_for` says of |θ|, but once an epoch at least.
+        See Hardy et al. 2019, Algorithm 1, line 11. If neither is given, once an epoch; where
+        workers take means, after 25 iterations at the latest; and where they hold different
+        classes, at least as often as `interval_for` says of |θ|.
         """
         if self.swaps.swap_interval is not None:
             return self.swaps.swap_interval
         if self.swaps.swap_epochs is not None:
             return self.training.iterations_of(self.swaps.swap_epochs, mean_shard_size)
-        epoch = self.training.iterations_of(1.0, mean_shard_size)
-        return min(epoch, interval_for(num_weights)) if are_uneven(class_counts) else epoch
+        usual = self.training.iterations_of(1.0, mean_shard_size)
+        if self.swaps.swap == MEANS:
+            usual = min(usual, _MOST_APART)
+        return min(usual, interval_for(num_weights)) if are_uneven(class_counts) else usual
 
 
 @dataclass(frozen=True)

@@ -159,6 +159,24 @@ def test_what_the_user_says_comes_first() -> None:
     assert MDGANSettings(batch_size=10, swap_interval=0).swap_every(140, SORTED, 1000) == 0
 
 
+@pytest.mark.parametrize(
+    ("size", "counts", "num_weights", "interval"),
+    [
+        (140, EVEN, 1000, 14),
+        (9000, EVEN, 1000, 25),
+        (9000, SORTED, 200_000, 4),
+        (9000, SORTED, 10**9, 25),
+    ],
+)
+def test_means_come_before_discriminators_have_drifted_far(
+    size: int, counts: list[list[int]], num_weights: int, interval: int
+) -> None:
+    settings = MDGANSettings(batch_size=10, swap="means")
+    assert settings.swap_every(size, counts, num_weights) == interval
+    assert settings.but(swap_interval=50).swap_every(size, counts, num_weights) == 50
+    assert settings.but(swap_epochs=1.0).swap_every(size, counts, num_weights) == size // 10
+
+
 # What a discriminator tells of the last batch: with moments its gradient, exactly.
 
 
