@@ -14,7 +14,7 @@ import matplotlib
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 from sklearn.datasets import load_digits, load_sample_image
 from torch import Tensor
 from torch.nn import functional as F
@@ -157,6 +157,21 @@ def write(name: str, folder: Path) -> None:
     source = SOURCES[name]
     written = _write_mnist if source.dataset == "mnist" else _write_cifar10
     written(*source.make().divided(), folder)
+
+
+def write_as_folder(name: str, folder: Path) -> None:
+    """Writes a source's pictures, half as large, as PNG files below `training` and `held-out`.
+
+    They are 16×16, and grey ones get black borders. Each class has a folder.
+    """
+    parts = zip(("training", "held-out"), SOURCES[name].make().divided(), strict=True)
+    for part, pictures in parts:
+        for label in range(NUM_CLASSES):
+            (folder / part / str(label)).mkdir(parents=True)
+        for number, (pixels, label) in enumerate(zip(*pictures, strict=True)):
+            whole = Image.fromarray(np.squeeze(pixels.transpose(1, 2, 0)))
+            square = ImageOps.expand(whole, (32 - whole.width) // 2)
+            square.reduce(2).save(folder / part / str(label) / f"{number:05}.png")
 
 
 def _distorted(

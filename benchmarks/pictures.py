@@ -1,11 +1,12 @@
 """Measures how ten workers with b = 10 compare with one process with b = 100, on other pictures.
 
-    python -m benchmarks.pictures [--source NAME]… [--iterations I] [--seeds S] [FLAG…]
+    python -m benchmarks.pictures [--source NAME]… [--iterations I] [--seeds S] [--folder] [FLAG…]
 
 The sources are in `benchmarks.picture_sources`: some are for choosing settings, others only for
 judging them. Flags at the end go to both runs, such as `--architecture md-gan-cnn`. For every
 source it prints FID and coverage of both, their quotients and seconds of an
 iteration. As many generated samples are judged by all workers together as by the one process.
+With `--folder` the pictures are half as large and files of their own, for `--dataset folder`.
 """
 
 import json
@@ -20,7 +21,7 @@ from typing import NamedTuple
 
 import click
 
-from benchmarks.picture_sources import SOURCES, write
+from benchmarks.picture_sources import SOURCES, write, write_as_folder
 
 _NUM_WORKERS = 10
 _ALONE = "--algorithm standalone --batch-size 100"
@@ -58,14 +59,22 @@ def _mean(found: Sequence[Found]) -> Found:
 @click.option("--source", "names", multiple=True, type=click.Choice([*SOURCES]))
 @click.option("--iterations", default=3000, show_default=True)
 @click.option("--seeds", default=3, show_default=True)
+@click.option("--folder", "as_folder", is_flag=True)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
-def main(names: Sequence[str], iterations: int, seeds: int, flags: Sequence[str]) -> None:
+def main(
+    names: Sequence[str], iterations: int, seeds: int, as_folder: bool, flags: Sequence[str]
+) -> None:
     """Compares one process with ten workers on pictures that are made here."""
     with tempfile.TemporaryDirectory() as temporary:
         for name in names or SOURCES:
             source, folder = SOURCES[name], Path(temporary) / name
-            write(name, folder)
-            common = ["--dataset", source.dataset, "--data-dir", str(folder), *flags]
+            if as_folder:
+                write_as_folder(name, folder)
+                common = ["--dataset", "folder", "--data-dir", str(folder / "training")]
+                common += ["--held-out", str(folder / "held-out"), *flags]
+            else:
+                write(name, folder)
+                common = ["--dataset", source.dataset, "--data-dir", str(folder), *flags]
             common += ["--iterations", str(iterations), "--eval-interval", str(iterations)]
             common += ["--checkpoint-interval", "0", "--sample-interval", "0", "--threads", "1"]
             found = {}

@@ -79,7 +79,8 @@ def test_samples_and_logits(name: str, shape: tuple[int, int, int]) -> None:
     )
     assert num_classes_of(generator) == num_classes_of(discriminator)
     assert (num_classes_of(generator) is not None) == architecture(name).conditional
-    z = torch.randn(4, models.z_dim, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)  # dropout may leave a sample without feedback, if seldom
+    z = torch.randn(4, models.z_dim)
     samples = call(generator, z, labels_for(generator, 4))
     assert samples.shape == (4, *shape)
     assert samples.abs().max() <= 1
