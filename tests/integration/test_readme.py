@@ -46,6 +46,8 @@ NOT_OURS = {
         "--work",
         "--repeats",
         "--seeds",
+        "--folder",
+        "--source",
         "--honest-seeds",
         "--riders",
         "--partitions",
