@@ -10,8 +10,10 @@ from mdgan.families import registry
 from mdgan.launch.resolve import known_settings
 from mdgan.settings.declare import Setting
 
-_COMMAND = re.compile(r"mdgan (report|sample|evaluate|audit) (\S+)")
-_RESUME = re.compile(r"mdgan train --resume (\S+)(?: --(iterations) (\S+))?")
+_RUN = r"(\S+?)(?=[),;]*(?:\s|$))"
+"""A run's folder, without the punctuation of the sentence around it."""
+_COMMAND = re.compile(rf"mdgan (report|sample|evaluate|audit) {_RUN}")
+_RESUME = re.compile(rf"mdgan train --resume {_RUN}(?: --(iterations) (\w+))?")
 _FLAG = re.compile(r"(?:--set )?(?:--|(?<=--set ))([a-z][a-z0-9_-]*)(?:[= ]([^\s,;:)]+))?(:?)")
 _VALUE = re.compile(r"""[\d.]+|[A-Z][A-Z_]*|["'].*|.*[:{].*""")
 

@@ -17,6 +17,11 @@ from mdgan.interface.wording import in_python
         ("see --help-all", "see --help-all"),
         ("[b, Z_DIM=5]", "[b, z_dim=5]"),
         ("report  mdgan report runs/a", 'report  mdgan.Run.open("runs/a").report()'),
+        (
+            "none (--eval-interval 5; mdgan evaluate runs/a.b)",
+            'none (eval_interval=5; mdgan.Run.open("runs/a.b", data=…).evaluate())',
+        ),
+        ("go on (mdgan train --resume a)", 'go on (mdgan.Run.open("a", data=…).resume())'),
         ("mdgan train --resume a", 'mdgan.Run.open("a", data=…).resume()'),
         (
             "mdgan train --resume a --iterations 9",
