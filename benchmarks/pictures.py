@@ -59,7 +59,7 @@ def _mean(found: Sequence[Found]) -> Found:
 @click.option("--source", "names", multiple=True, type=click.Choice([*SOURCES]))
 @click.option("--iterations", default=3000, show_default=True)
 @click.option("--seeds", default=3, show_default=True)
-@click.option("--folder", "as_folder", is_flag=True)
+@click.option("--folder", "as_folder", is_flag=True, help="As files of 16×16 pixels.")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def main(
     names: Sequence[str], iterations: int, seeds: int, as_folder: bool, flags: Sequence[str]

@@ -23,7 +23,7 @@ from mdgan.models import dcgan
 SHAPE = (3, 64, 64)
 Z_DIM = 100
 NUM_CLASSES = 2
-DEFAULTS = dcgan.SUITED
+DEFAULTS = {**dcgan.SUITED}
 
 _PICTURES = "img_align_celeba"
 _SPLITS = "list_eval_partition.txt"

@@ -23,7 +23,7 @@ from mdgan.models import dcgan
 SHAPE = (3, 32, 32)
 Z_DIM = 100
 NUM_CLASSES = 10
-DEFAULTS = dcgan.SUITED
+DEFAULTS = {**dcgan.SUITED}
 
 _FOLDER = "cifar-10-batches-py"
 _TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))

@@ -19,7 +19,7 @@ SUITED = {
     "ema": 200.0,
     "swap": "means",
 }
-"""Settings with which DCGANs of small pictures learn well, be their discriminators one or many.
+"""Settings with which DCGANs of small pictures learn well, with one discriminator or several.
 
 They are measured in `docs/quality.md`; the paper's are those of `--architecture dcgan`.
 """
