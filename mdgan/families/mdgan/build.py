@@ -141,11 +141,11 @@ class MDGANBuilder(Builder[MDGANSettings]):
     def describe(
         self, settings: MDGANSettings, models: Models, class_counts: ClassCounts
     ) -> list[tuple[str, str]]:
-        """κ, and how often discriminators are swapped."""
+        """κ, and how often discriminators are swapped in which way."""
         every = settings.swap_every(mean_size(class_counts), class_counts, _num_weights(models))
         return [
             ("κ", str(settings.num_judged(settings.num_sharing))),
-            ("swap", f"every {every} iterations" if every else "never"),
+            ("swap", f"every {every} iterations: {settings.swaps.swap}" if every else "never"),
             (
                 "a step",
                 f"on {settings.num_reals} real and {settings.num_fakes} generated samples",

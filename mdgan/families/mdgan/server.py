@@ -25,7 +25,7 @@ _AGGREGATION = "aggregation."
 _HOLDERS = "holders"
 _RHYTHM = {
     *("swap_interval", "swap_epochs", "batch_size", "partition", "world_size", "dataset"),
-    "data_dir",
+    *("data_dir", "swap"),
 }
 """The settings that decide after how many iterations swaps come."""
 

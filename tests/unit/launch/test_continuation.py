@@ -202,6 +202,7 @@ def test_another_algorithm_is_another_run(tmp_path: Path) -> None:
         ({"seed": 7, "device": "cuda", "iterations": 500}, 10),
         ({"swap_interval": 3}, 0),
         ({"swap_epochs": 2.0}, 0),
+        ({"swap": "means"}, 0),
         ({"world_size": 9}, 0),
         ({"batch_size": 20}, 0),
         ({"partition": "sorted"}, 0),
