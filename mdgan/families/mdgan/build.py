@@ -141,7 +141,7 @@ class MDGANBuilder(Builder[MDGANSettings]):
     def describe(
         self, settings: MDGANSettings, models: Models, class_counts: ClassCounts
     ) -> list[tuple[str, str]]:
-        """κ, and how often discriminators are swapped in which way."""
+        """κ, how often discriminators are swapped, and what a swap is."""
         every = settings.swap_every(mean_size(class_counts), class_counts, _num_weights(models))
         return [
             ("κ", str(settings.num_judged(settings.num_sharing))),
