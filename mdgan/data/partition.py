@@ -59,9 +59,10 @@ def _partition_groups(
     labels: Tensor, scheme: PartitionScheme, num_workers: int, seed: int, groups: Tensor
 ) -> list[Tensor]:
     names, first = np.unique(groups.numpy(), return_index=True)
-    of_groups = labels[torch.from_numpy(first)]
+    order = np.argsort(first)  # by their first samples, so that names have no say
+    of_groups = labels[torch.from_numpy(first[order])]
     parts = partition(of_groups, scheme, num_workers, seed)
-    return [torch.from_numpy(np.flatnonzero(np.isin(groups, names[part]))) for part in parts]
+    return [torch.from_numpy(np.flatnonzero(np.isin(groups, names[order][part]))) for part in parts]
 
 
 def _iid(labels: Indices, num_workers: int, random: np.random.Generator) -> Parts:

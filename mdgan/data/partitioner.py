@@ -1,8 +1,9 @@
 """Base classes of a dataset file's `Partitioner`: labels at once, images on demand."""
 
+import hashlib
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -10,6 +11,29 @@ from torch import Tensor
 
 from mdgan.samples.kinds import kind_of
 from mdgan.samples.pictures.reading import PictureShape, pixels_to_float, read_fitted, read_image
+
+
+class Known(NamedTuple):
+    """By what an account of privacy knows one sample.
+
+    Attributes:
+        content: what tells its unit from others, whatever a sample is called and wherever it is:
+            samples of equal content are one unit, such as the rows of a person.
+        aliases: what other runs may know it by, such as a row before its schema named persons.
+        before: how ledgers of version 2 knew it; empty if that was by its content.
+        source: the file that it lies in, if others may lie there later.
+    """
+
+    content: bytes
+    aliases: tuple[bytes, ...] = ()
+    before: bytes = b""
+    source: bytes = b""
+
+
+def group_of(name: str) -> int:
+    """The number of a group, such as a patient: of the same name the same, wherever it is met."""
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
 
 
 class Partitioner(ABC):
@@ -42,6 +66,10 @@ class Partitioner(ABC):
         the bytes of its pixels, uint8, or of its other values; those of its file where it has one.
         """
         return _contents(self.images(indices))
+
+    def known(self, indices: Tensor) -> list[Known]:
+        """By what an account of privacy knows each sample; those of equal content are one unit."""
+        return [Known(content) for content in self.contents(indices)]
 
     def counts(self, indices: Tensor) -> Tensor:
         """What the samples at int64 [k] positions add to what all sites learn before training.

@@ -18,7 +18,12 @@ import PIL
 import torch
 from torch import Tensor
 
-from mdgan.data.partitioner import ImageFilesPartitioner, InMemoryPartitioner, Partitioner
+from mdgan.data.partitioner import (
+    ImageFilesPartitioner,
+    InMemoryPartitioner,
+    Known,
+    Partitioner,
+)
 from mdgan.errors import BadInput
 from mdgan.gan.labels import Samples
 from mdgan.samples.pictures.reading import why_unreadable
@@ -65,6 +70,10 @@ class Readable(Partitioner):
     def contents(self, indices: Tensor) -> list[bytes]:
         """See `Partitioner`."""
         return self._source.contents(self._indices[indices])
+
+    def known(self, indices: Tensor) -> list[Known]:
+        """See `Partitioner`."""
+        return self._source.known(self._indices[indices])
 
     def counts(self, indices: Tensor) -> Tensor:
         """See `Partitioner`."""

@@ -110,6 +110,15 @@ class DataSettings(Settings, group="data"):
         metavar="COLUMN",
         other_names=("--label-column", "--outcome"),
     )
+    rows_per_person: int | None = setting(
+        None,
+        "For --dataset table, where the schema names a person: how many rows of each person a site "
+        "trains on at most; it leaves the others out.",
+        whole(1),
+        metavar="K",
+        default_text="all",
+        is_usual=False,
+    )
     image_size: int | None = setting(
         None,
         "For --dataset folder: the side of the pictures that are trained on, 8, 16, 32, 64, ….",

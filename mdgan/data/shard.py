@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mdgan.data.fetching import Fetcher
-from mdgan.data.partitioner import NoSamples, Partitioner
+from mdgan.data.partitioner import Known, NoSamples, Partitioner
 from mdgan.data.readable import Readable
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import restore_generator
@@ -53,11 +53,15 @@ class Shard:
         for first in range(0, len(self), size):
             yield self._samples.images(torch.arange(first, min(first + size, len(self))))
 
-    def contents(self) -> Iterator[bytes]:
-        """What tells each sample from others; see `Partitioner`."""
+    def known(self) -> Iterator[Known]:
+        """By what an account of privacy knows each sample; see `Partitioner`."""
         for first in range(0, len(self), _AT_ONCE):
             positions = torch.arange(first, min(first + _AT_ONCE, len(self)))
-            yield from self._samples.contents(positions)
+            yield from self._samples.known(positions)
+
+    def of(self, positions: Tensor) -> "Shard":
+        """Some of its samples, int64 [k], as a shard of their own; nothing is read ahead."""
+        return Shard(self._samples, positions, self._generator)
 
     def counts(self) -> Tensor:
         """What its samples add to what all sites learn before training; see `Partitioner`."""

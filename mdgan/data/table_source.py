@@ -1,16 +1,21 @@
 """Rows of a table as a data set."""
 
+import hashlib
+from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mdgan.data.dataset_file import PreparedData
-from mdgan.data.partitioner import InMemoryPartitioner
+from mdgan.data.partitioner import InMemoryPartitioner, Known, group_of
+from mdgan.data.readable import warn_once
 from mdgan.data.settings import KEPT_SCHEMA, DataSettings
 from mdgan.errors import BadInput
+from mdgan.samples.table.identity import contents_of_files, contents_of_rows
 from mdgan.samples.table.kind import TableKind
 from mdgan.samples.table.reading import read_rows
 from mdgan.samples.table.rows import Rows
@@ -23,14 +28,26 @@ class TablePartitioner(InMemoryPartitioner):
 
     Args:
         seen: how often each row was met before, at other sites on this machine; it goes on.
+        file: where the rows lie; None if they lie in no file.
+        kept: which rows of the file these are, int64 [n]; None for all.
     """
 
-    def __init__(self, kind: TableKind, rows: Rows, seen: dict[bytes, int] | None = None) -> None:
+    def __init__(
+        self,
+        kind: TableKind,
+        rows: Rows,
+        seen: dict[bytes, int] | None = None,
+        file: Path | None = None,
+        kept: "np.typing.NDArray[np.int64] | None" = None,
+    ) -> None:
         self.kind = kind
         self.rows = rows
         self._seen = {} if seen is None else seen
+        self._file, self._kept = file, kept
         self.labels = kind.labels_of(rows)
         self.class_names = kind.class_names
+        if rows.persons is not None:
+            self.groups = torch.tensor([group_of(person) for person in rows.persons])
         self._encoded: tuple[object, Tensor] | None = None
 
     def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
@@ -48,20 +65,41 @@ class TablePartitioner(InMemoryPartitioner):
         return self.kind.counts(self.rows.of(indices.numpy()))
 
     def contents(self, indices: Tensor) -> list[bytes]:
-        """The values of each; equal rows are numbered, since they are of different people."""
-        numbers = self._numbers
-        rows = self.rows.values
-        return [rows[i].tobytes() + int(numbers[i]).to_bytes(8, "little") for i in indices.tolist()]
+        """See `Partitioner`."""
+        return [known.content for known in self.known(indices)]
+
+    def known(self, indices: Tensor) -> list[Known]:
+        """See `Partitioner`: rows by what their file says, whatever the schema makes of it."""
+        return [self._known[place] for place in indices.tolist()]
 
     @cached_property
-    def _numbers(self) -> "np.typing.NDArray[np.int64]":
-        """How many equal rows come before each, at all sites on this machine."""
-        numbers = np.zeros(len(self.rows), dtype=np.int64)
-        for place, row in enumerate(self.rows.values):
-            content = row.tobytes()
-            numbers[place] = self._seen.get(content, 0)
-            self._seen[content] = int(numbers[place]) + 1
-        return numbers
+    def _known(self) -> list[Known]:
+        """Of all rows. A row of a person is known by both, as another schema may not name it."""
+        schema, persons = self.kind.schema, self.rows.persons
+        source = b"" if self._file is None else b"file " + bytes(self._file.resolve())
+        found, numbers = [], Counter[bytes]()
+        for place, row in enumerate(self._contents_of_rows()):
+            before = self.rows.values[place].tobytes()
+            numbers[row] += 1
+            number = self._seen.get(before, 0)
+            self._seen[before] = number + 1
+            content = row
+            if persons is not None:
+                content = b"person " + persons[place].encode(errors="surrogatepass")
+            elif schema.rows_are_independent and numbers[row] > 1:
+                content += b" #%d" % numbers[row]
+            aliases = () if content == row else (row,)
+            found.append(Known(content, aliases, before + number.to_bytes(8, "little"), source))
+        return found
+
+    def _contents_of_rows(self) -> list[bytes]:
+        if self._file is None:
+            return contents_of_rows(self.rows)
+        found = contents_of_files(self._file, self.kind.schema.person or "")
+        kept = range(len(self.rows)) if self._kept is None else self._kept.tolist()
+        if len(found) < len(self.rows) or (self._kept is None and len(found) > len(self.rows)):
+            raise BadInput(f"{self._file}: has changed since it was read; start again")
+        return [found[place] for place in kept]
 
 
 def prepare_table(settings: DataSettings) -> PreparedData:
@@ -72,7 +110,12 @@ def prepare_table(settings: DataSettings) -> PreparedData:
             "mdgan schema draft FILE makes one"
         )
     kind = TableKind(read_schema(path_of(settings.schema)), settings.target)
-    return table_data(kind, _Tables(kind).open)
+    if settings.rows_per_person is not None and not kind.schema.person:
+        raise BadInput(
+            f"--rows-per-person {settings.rows_per_person}: --schema {settings.schema} names no "
+            'person; add "person": "COLUMN" to it, or leave that out'
+        )
+    return table_data(kind, _Tables(kind, settings.rows_per_person).open)
 
 
 def table_data(
@@ -98,8 +141,9 @@ def table_data(
 class _Tables:
     """The tables of the sites on this machine, each read once."""
 
-    def __init__(self, kind: TableKind) -> None:
+    def __init__(self, kind: TableKind, rows_per_person: int | None) -> None:
         self._kind = kind
+        self._rows_per_person = rows_per_person
         self._opened: dict[Path, TablePartitioner] = {}
         self._seen: dict[bytes, int] = {}
 
@@ -113,6 +157,29 @@ class _Tables:
         if (known := self._opened.get(path.resolve())) is None:
             kind = self._kind
             target = None if kind.target is None else kind.schema.columns[kind.target].name
-            known = TablePartitioner(kind, read_rows(path, kind.schema, target), self._seen)
+            rows = read_rows(path, kind.schema, target)
+            kept = None
+            if self._rows_per_person is not None and rows.persons is not None:
+                kept = _some_of_each(rows, self._rows_per_person)
+                if left_out := len(rows) - len(kept):
+                    warn_once(
+                        f"{path}: {left_out:,} of {len(rows):,} rows are left out, since each "
+                        f"person adds {self._rows_per_person} at most (--rows-per-person)"
+                    )
+                rows = rows.of(kept)
+            known = TablePartitioner(kind, rows, self._seen, path, kept)
             self._opened[path.resolve()] = known
         return known
+
+
+def _some_of_each(rows: Rows, most: int) -> "np.typing.NDArray[np.int64]":
+    """The places of at most so many rows of each person, the same ones each time, int64 [m].
+
+    Which ones depends on the rows of that person alone.
+    """
+    assert rows.persons is not None, "the schema names persons"
+    drawn = [hashlib.sha256(row.tobytes()).digest() for row in rows.values]
+    of_person: dict[str, list[int]] = {}
+    for place in sorted(range(len(rows)), key=drawn.__getitem__):
+        of_person.setdefault(rows.persons[place], []).append(place)
+    return np.array(sorted(p for places in of_person.values() for p in places[:most]))

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mdgan.data.partitioner import Partitioner
+from mdgan.data.partitioner import Partitioner, group_of
 from mdgan.errors import BadInput
 from mdgan.samples.tensors.reading import DICOM, NIFTI, patient_of, read_volume
 
@@ -34,9 +34,7 @@ class VolumesPartitioner(Partitioner):
         if not self.paths:
             raise BadInput(f"--data-dir {data_dir}: no volume in it; expected {_EXPECTED}")
         self.labels = torch.zeros(len(self.paths), dtype=torch.int64)
-        numbers: dict[str, int] = {}
-        patients = [numbers.setdefault(self._patient(path), len(numbers)) for path in self.paths]
-        self.groups = torch.tensor(patients)
+        self.groups = torch.tensor([group_of(self._patient(path)) for path in self.paths])
 
     def _patient(self, path: Path) -> str:
         try:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from mdgan.errors import BadInput, printable
-from mdgan.inspect.table_facts import ColumnFacts, facts_of_table
+from mdgan.inspect.table_facts import ColumnFacts, facts_of_table, num_equal_rows
 from mdgan.samples.table.schema import (
     LARGEST_WHOLE,
     MOST_CATEGORIES,
@@ -44,6 +45,11 @@ _MAYBE_PERSONAL = frozenset(
     {"comment", "comments", "firstname", "forename", "id", "ids", "key", "lastname", "mrn", "name"}
     | {"names", "note", "notes", "remark", "remarks", "surname", "text"}
 )
+_PERSONS = frozenset(
+    {"case", "mrn", "participant", "patient", "patienten", "person", "pid", "proband", "subject"}
+)
+_KEYS = frozenset({"guid", "id", "ids", "key", "ssn", "uuid"})
+_NUMBERS = frozenset({"code", "no", "nr", "num", "number"})
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _LONG_TEXT = 60
 _FEW_VALUES = 10
@@ -95,9 +101,18 @@ def draft(path: Path) -> Draft:
     """
     columns: list[AnyColumn] = []
     left_out: list[str] = []
+    person, whose = "", list[str]()
     told_of: dict[str, list[str]] = {}
     facts = facts_of_table(path)
     for fact in facts:
+        if not person and _names_persons(fact):
+            person = fact.name
+            whose.append(
+                f"{person}: {len(fact.texts):,} values in {_rows(fact.num_values)}, so rows are "
+                "not people: the draft names it as the person, whose rows are one unit of privacy "
+                'and stay with one worker; take out "person" if it is something else'
+            )
+            continue
         try:
             column, told = _column(fact)
             columns.append(column)
@@ -107,12 +122,17 @@ def draft(path: Path) -> Draft:
             left_out.append(f"{fact.name}: {why}")
     if not columns:
         raise BadInput(f"{path}: no column is left for a schema: {'; '.join(left_out)}")
-    schema = Schema(columns=tuple(columns))
+    schema = Schema(columns=tuple(columns), person=person or UNSET)
     for problem in problems_of(schema):  # such as too many columns
         raise BadInput(f"{path}: no schema can hold it: {problem}")
     num_rows = facts[0].num_values + facts[0].missing.total()
     warnings = [f"{', '.join(names)}: {line}" for line, names in told_of.items()]
-    return Draft(schema, num_rows, left_out, warnings)
+    if not person and (equal := num_equal_rows(path)):
+        whose.append(
+            f"{_rows(equal)} equal others; with differential privacy equal rows count as one person"
+            ': say "rows_are_independent": true if they are of different people'
+        )
+    return Draft(schema, num_rows, left_out, [*whose, *warnings])
 
 
 def _column(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
@@ -138,6 +158,18 @@ def _refuse_personal(facts: ColumnFacts) -> None:
     many = facts.has_more_texts or len(facts.texts) > max(FEW, facts.num_values / 20)
     if many and (found := words & _MAYBE_PERSONAL):
         raise _LeftOut(f"is called {min(found)} and has many different values")
+
+
+def _names_persons(facts: ColumnFacts) -> bool:
+    """Whether a column says whose rows these are: it is called so, and values come again."""
+    words = {word.lower() for word in _WORDS.findall(facts.name)}
+    is_key = words & _PERSONS and words & (_KEYS | _NUMBERS)
+    if not (is_key or (words and words <= _PERSONS | _KEYS)) or facts.missing:
+        return False
+    repeats = len(facts.texts) < facts.num_values and not facts.has_more_texts
+    # A key of a few groups has many rows each.
+    least = 2 if words & _PERSONS else max(FEW, facts.num_values / 50)
+    return repeats and len(facts.texts) >= least
 
 
 def _yes_no(facts: ColumnFacts) -> YesNoColumn | None:
@@ -188,12 +220,13 @@ def _of_moments(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
     if any(text.endswith("Z") or re.search(r"\d[+-]\d\d:?\d\d$", text) for text in facts.texts):
         raise _LeftOut("has moments with a time zone; write all in the same, and leave it out")
     seconds, counts = facts.moments()
+    days = seconds / 86_400
     if seconds[0] == seconds[-1]:
         raise _LeftOut("has the same moment in every row")
     first, last = (_EPOCH + timedelta(seconds=float(seconds[place])) for place in (0, -1))
     low = datetime(first.year, 1, 1)
     high = datetime(last.year, 12, 31, 23, 59, 59)
-    told = _words_as_missing(facts)
+    told = [*_words_as_missing(facts), *_early_or_late(days, counts)]
     values = seconds - (low - _EPOCH).total_seconds()
     if facts.has_times:
         bounds = (0.0, (high - low).total_seconds())
@@ -272,6 +305,18 @@ def _gaps(values: Floats, counts: Counts, low: float, high: float) -> Iterable[s
             f"the lower bound {low:.12g} tells of {_rows(int(counts[0]))}, far below the others "
             f"({values[1]:.12g}); write the bound that your protocol has"
         )
+
+
+def _early_or_late(days: Floats, counts: Counts) -> Iterable[str]:
+    """What the years of bounds tell of a single row that is far from the others."""
+    room = _GAP * (days[-1] - days[0])
+    for place, beside, which in ((-1, -2, "last"), (0, 1, "first")):
+        if len(days) > 2 and counts[place] < FEW and abs(days[place] - days[beside]) > room:
+            year = (_EPOCH + timedelta(days=float(days[place]))).year
+            yield (
+                f"the {which} year, {year}, tells of {_rows(int(counts[place]))}, far from the "
+                "others; write the bound that your protocol has"
+            )
 
 
 # Texts.

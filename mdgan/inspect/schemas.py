@@ -88,6 +88,8 @@ def schema_in_words(path: Path) -> str:
         (c.name, column_kind(c), _values_of(c), "may be missing" if c.may_be_missing else "")
         for c in schema.columns
     ]
+    if schema.person:
+        rows.append((schema.person, "person", "whose row it is; not generated", ""))
     table = text_table(rows, ("column", "kind", "values", ""))
     return "\n".join([*_about(schema), table, "", f"sha256 {schema.sha256}"])
 

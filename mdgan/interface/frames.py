@@ -37,7 +37,7 @@ class Frames:
         found = draft(self._files["train"])
         self.schema = folder / "schema.json"
         self.schema.write_text(schema_text(found.schema), encoding="utf-8")
-        names = list(found.schema.names)
+        names = [*found.schema.names, *([found.schema.person] if found.schema.person else [])]
         for what, part in parts.items():
             part[names].to_csv(self._files[what], index=False)
         left_out = [line.partition(":")[0] for line in found.left_out]

@@ -105,6 +105,7 @@ class Keywords(TypedDict, total=False):
     revoked: Text | None
     round_epochs: float | None
     round_iterations: int | None
+    rows_per_person: int | None
     sample_interval: int
     sampling: Literal["random", "balanced", "poisson"]
     schema: Text | None

@@ -11,10 +11,13 @@ from mdgan.data.client_shards import ClientShards
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.partition import partition
 from mdgan.data.partitioner import NoSamples, Partitioner
+from mdgan.data.shard import Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm
+from mdgan.gan.randomness import generator_for
 from mdgan.launch.ranks import LocalRanks
+from mdgan.privacy.contents import Contents
 
 Holdings = Mapping[int, tuple[Partitioner, Tensor]]
 """For each worker, the data that it draws from and which of it, int64 [m]."""
@@ -53,7 +56,8 @@ def _clients(
         )
     source = _open(settings, dataset, folder)
     seed = settings.training.seed
-    parts = partition(source.labels, settings.data.partition, number, seed, source.groups)
+    groups = _groups(settings, source)
+    parts = partition(source.labels, settings.data.partition, number, seed, groups)
     clients = ClientShards(source, parts, settings.training.seed)
     entry.build().check_holdings(settings, clients.class_counts())
     return clients
@@ -92,10 +96,17 @@ def _divide(settings: RunSettings, dataset: DatasetFile, workers: Sequence[int])
     holders = [worker for worker in range(1, settings.world_size) if settings.holds_data(worker)]
     seed = settings.training.seed
     scheme, number = settings.data.partition, len(holders)
-    parts = partition(source.labels, scheme, number, seed, source.groups)
+    parts = partition(source.labels, scheme, number, seed, _groups(settings, source))
     part_of = dict(zip(holders, parts, strict=True))
     everything = torch.arange(len(source))  # for newcomers: they have no part
     return {worker: (source, part_of.get(worker, everything)) for worker in workers}
+
+
+def _groups(settings: RunSettings, source: Partitioner) -> Tensor | None:
+    """Which samples go to one worker; where noise hides samples, those that count as one, too."""
+    if source.groups is not None or not settings.privacy.hides_samples:
+        return source.groups
+    return Contents.of(Shard(source, torch.arange(len(source)), generator_for(0))).unit_of_sample
 
 
 def _open(settings: RunSettings, dataset: DatasetFile, folder: Path) -> Partitioner:

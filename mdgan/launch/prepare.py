@@ -33,7 +33,7 @@ from mdgan.launch.holdings import Holdings, read_data
 from mdgan.launch.host_size import default_host_size
 from mdgan.launch.machine import resolve_device
 from mdgan.launch.models import models_of, settings_with_defaults, tried_models
-from mdgan.launch.privacy import check_budgets, read_contents
+from mdgan.launch.privacy import check_budgets, counted, read_contents
 from mdgan.launch.ranks import LocalRanks, local_ranks, ranks_elsewhere
 from mdgan.launch.requirements import check_delta, check_required
 from mdgan.launch.resolve import Resolved, resolve
@@ -218,12 +218,18 @@ def _with_budgets(prepared: Prepared) -> Prepared:
     if not prepared.settings.privacy.has_dp:
         return prepared
     shards = {rank: prepared.shard(rank) for rank in prepared.ranks.workers()}
-    sizes = {rank: len(shard) for rank, shard in shards.items()}
-    check_delta(prepared.launch.links.require, prepared.settings, sizes)
-    serves = prepared.ranks.serves
-    contents = read_contents(prepared.settings, shards, prepared.clients if serves else None)
-    goes_on = prepared.continues is not None
-    warnings = check_budgets(prepared.settings, shards, contents, serves=serves, goes_on=goes_on)
+    settings, serves = prepared.settings, prepared.ranks.serves
+    contents = read_contents(settings, shards, prepared.clients if serves else None)
+    sizes = {n: len(counted(settings, shard, contents.get(n))) for n, shard in shards.items()}
+    check_delta(prepared.launch.links.require, settings, sizes)
+    warnings = check_budgets(
+        settings,
+        shards,
+        contents,
+        prepared.dataset.kind,
+        serves=serves,
+        goes_on=prepared.continues is not None,
+    )
     return replace(prepared, warnings=(*prepared.warnings, *warnings), contents=contents)
 
 

@@ -1,6 +1,7 @@
 """What a machine checks and opens for differential privacy, before its workers train."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from mdgan.privacy import counts
 from mdgan.privacy.accountant import check_installed
 from mdgan.privacy.budget import Budget, ClientsAccount, open_budget
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import LedgerView, Plan, look_up
+from mdgan.privacy.ledger import LedgerView, Plan, look_up, remembered
 from mdgan.privacy.planning import (
     StepSchedule,
     check_alike,
@@ -27,7 +28,9 @@ from mdgan.privacy.planning import (
     plan_of,
     spent_before,
 )
+from mdgan.privacy.releases import once_more
 from mdgan.privacy.settings import DISCLOSABLE
+from mdgan.samples.contract import SampleKind
 
 CLASSES, FEATURES = DISCLOSABLE[:2]
 """What hosts tell outside of training."""
@@ -68,6 +71,14 @@ def why_untold(settings: RunSettings) -> str:
     if tells(settings, FEATURES):
         return ""
     return "it tells nothing of its samples that no noise covers (--dp-disclose features would)"
+
+
+def counted(settings: RunSettings, shard: Shard, held: Contents | None) -> Shard:
+    """The samples by which a worker says how many it holds: of each unit that noise hides one."""
+    if held is None or not settings.privacy.hides_samples:
+        return shard
+    units = held.units(len(shard))
+    return shard.of(units.first_samples) if units.num_repeats else shard
 
 
 def told_counts(settings: RunSettings, held: Sequence[int]) -> Sequence[int]:
@@ -127,27 +138,29 @@ def open_budgets(
     return budgets
 
 
-def spend_on_counts(
-    settings: RunSettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
-) -> dict[int, counts.CountsNoise]:
-    """What hides the samples of workers in their counts, by rank; empty without noise."""
-    folder, found = ledger_folder(settings.privacy), dict[int, counts.CountsNoise]()
-    for rank, shard in shards.items():
-        held = partial(_contents_of, shard, rank, contents)
-        noise = counts.spend_on_counts(rank, len(shard), settings, folder, held)
-        if noise is not None:
-            found[rank] = noise
-    return found
-
-
-def counts_of(
-    shards: Mapping[int, Shard], noise: Mapping[int, counts.CountsNoise], num_histograms: int
+def noisy_counts(
+    settings: RunSettings,
+    shards: Mapping[int, Shard],
+    contents: Mapping[int, Contents],
+    kind: SampleKind,
 ) -> dict[int, Tensor]:
-    """The counts of each worker, int64, with noise if there must be some."""
-    return {
-        rank: noise[rank].added(shard.counts(), num_histograms) if rank in noise else shard.counts()
-        for rank, shard in shards.items()
-    }
+    """The counts of each worker, int64, charged and with noise; empty where there is no noise."""
+    found: dict[int, Tensor] = {}
+    if not settings.privacy.hides_samples or settings.privacy.dp_noise == 0:
+        return found
+    for rank, shard in shards.items():
+        held = _contents_of(shard, rank, contents)
+        each = counted(settings, shard, held)
+        found[rank] = counts.noisy_counts(
+            each.counts(),
+            kind.num_histograms,
+            schedule=StepSchedule.of_samples(rank, len(each), settings),
+            settings=settings,
+            folder=ledger_folder(settings.privacy),
+            held=held,
+            meaning=kind.counts_meaning,
+        )
+    return found
 
 
 def check_covered(path: Path, settings: RunSettings, before: Mapping[str, Any]) -> None:
@@ -168,6 +181,7 @@ def check_budgets(
     settings: RunSettings,
     shards: Mapping[int, Shard],
     contents: Mapping[int, Contents],
+    kind: SampleKind,
     *,
     serves: bool,
     goes_on: bool = False,
@@ -175,6 +189,7 @@ def check_budgets(
     """Checks that those who spend on this machine may take a step; writes nothing.
 
     Args:
+        kind: of samples, whose counts may be charged before training.
         goes_on: whether an earlier run goes on; workers may have told all that they tell.
 
     Returns:
@@ -199,8 +214,9 @@ def check_budgets(
             f"--partition {settings.data.partition}: who holds a sample, and how many each worker "
             "holds, follows the classes of all samples, which no noise covers; for simulations"
         )
-    warnings += _better_told_once(settings, shards)
-    return warnings + _check_samples(settings, shards, contents, goes_on=goes_on)
+    each = {rank: counted(settings, shard, contents.get(rank)) for rank, shard in shards.items()}
+    warnings += _better_told_once(settings, each)
+    return warnings + _check_samples(settings, each, contents, kind, goes_on=goes_on)
 
 
 def planned_noise(
@@ -210,6 +226,7 @@ def planned_noise(
     privacy = settings.privacy
     if not (shards and privacy.hides_samples and privacy.dp_noise != 0):
         return None
+    shards = {rank: counted(settings, shard, contents.get(rank)) for rank, shard in shards.items()}
     rank, folder = min(shards, key=lambda n: len(shards[n])), ledger_folder(privacy)
     known = look_up(folder, contents[rank]) if rank in contents else LedgerView()
     schedule = StepSchedule.of_samples(rank, len(shards[rank]), settings)
@@ -229,7 +246,7 @@ def _better_told_once(settings: RunSettings, shards: Mapping[int, Shard]) -> lis
 
 
 def _check_distinct(settings: RunSettings, contents: Mapping[int, Contents]) -> list[str]:
-    """Checks that no two workers here hold the same samples; warns of samples that occur again."""
+    """Checks that no two workers here hold the same samples; says which count as one."""
     flag = settings.privacy.dp_flag
     if not settings.privacy.keeps_ledger or settings.num_placed is not None:
         return []
@@ -243,13 +260,14 @@ def _check_distinct(settings: RunSettings, contents: Mapping[int, Contents]) -> 
         shared = [holders.setdefault(digest, rank) for digest in held.digests]
         if others := [other for other in shared if other != rank]:
             raise BadInput(
-                f"{flag}: ranks {others[0]} and {rank} hold the same samples "
-                f"({others.count(others[0]):,} of them), which would spend in both accounts; give "
-                "each worker samples of its own"
+                f"{flag}: ranks {others[0]} and {rank} hold samples of the same persons, or equal "
+                f"ones ({others.count(others[0]):,} of them), which would spend in both accounts; "
+                'give each worker samples of its own, or say "rows_are_independent": true in the '
+                "schema of rows that are equal by chance"
             )
     return [
-        f"{flag}: {held.num_repeats:,} samples of rank {rank} are copies of others of it; a sample "
-        "with k copies loses k times as much, so keep one of each"
+        f"{flag}: all samples of a person, and equal ones, count as one: those of rank {rank} as "
+        f"{len(held.digests):,}, since {held.num_repeats:,} are further ones"
         for rank, held in contents.items()
         if held.num_repeats
     ]
@@ -259,10 +277,11 @@ def _check_samples(
     settings: RunSettings,
     shards: Mapping[int, Shard],
     contents: Mapping[int, Contents],
+    kind: SampleKind,
     *,
     goes_on: bool,
 ) -> list[str]:
-    privacy = settings.privacy
+    privacy, resumes = settings.privacy, goes_on
     warnings, folder = _large_delta(privacy.dp_delta or 0.0, shards), ledger_folder(privacy)
     for rank, shard in shards.items():
         if len(shard) > (said := privacy.public_samples(len(shard))):
@@ -271,15 +290,50 @@ def _check_samples(
                 "number that is at least as large for every worker here"
             )
         schedule = StepSchedule.of_samples(rank, len(shard), settings)
-        if not goes_on:
-            schedule = schedule._replace(may_be_over=False)
         known = look_up(folder, contents[rank]) if rank in contents else LedgerView()
+        repeats = False
+        if settings.tells_once and known.last is not None and not privacy.audit_canaries:
+            repeats = remembered(folder, once_more(known.last.plan, contents[rank])) is not None
+        if not (goes_on or repeats):
+            schedule = schedule._replace(may_be_over=False)
         plan = plan_of(privacy, schedule, known, folder)
-        if spent := _spent_before(settings, schedule, known):
+        if repeats and known.last is not None and known.last.plan == plan:
+            warnings.append(f"{schedule.whose} have told this before; they tell the same again")
+        elif spent := _spent_before(settings, schedule, known):
             goes_on = known.last is not None and known.last.plan == plan
             left = plan.until - (known.last.steps if goes_on and known.last else 0)
             warnings.append(f"{spent}; {left:,} steps with noise {plan.noise:.3g} are left")
+        if rank in contents and not resumes:
+            warnings += _new_questions(settings, schedule, contents[rank], known, kind, folder)
     return warnings
+
+
+def _new_questions(
+    settings: RunSettings,
+    schedule: StepSchedule,
+    held: Contents,
+    known: LedgerView,
+    kind: SampleKind,
+    folder: Path,
+) -> list[str]:
+    """What the user should know before known samples, or known files, are asked something new."""
+    flag = settings.privacy.dp_flag
+    if known.histories:
+        question = counts.counts_question(settings, held, kind.counts_meaning)
+        if not kind.num_counts or remembered(folder, question) is not None:
+            return []
+        return [
+            f"{flag}: {schedule.whose} were not counted by this schema and target yet; that "
+            "spends anew, and adds to what they have spent before"
+        ]
+    before = look_up(folder, replace(held, digests=held.sources, aliases=(), before=()))
+    if not (held.sources and before.histories):
+        return []
+    return [
+        f"{flag}: files of {schedule.whose} were trained on before, and the account knows none of "
+        "their rows: columns or values have changed since; rows of the same persons have spent "
+        f"{spent_before(settings.privacy, before):.3g} there, which this run does not count"
+    ]
 
 
 def _large_delta(delta: float, shards: Mapping[int, Shard]) -> list[str]:

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mdgan.engine.hello import make_hello
 from mdgan.engine.host.checkpoints import HostCheckpoints
@@ -42,11 +43,11 @@ from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import (
     CLASSES,
-    counts_of,
+    counted,
     flush_denormals,
+    noisy_counts,
     open_account,
     open_budgets,
-    spend_on_counts,
     tells,
     tells_times,
     told_counts,
@@ -144,11 +145,14 @@ def make_host(
     """
     settings, builder, fetcher = prepared.settings, prepared.builder, prepared.fetcher()
     shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
-    held = {rank: builder.class_counts(shards[rank], settings) for rank in workers}
+    held = {
+        rank: builder.class_counts(counted(settings, shard, prepared.contents.get(rank)), settings)
+        for rank, shard in shards.items()
+    }
     counts = {rank: told_counts(settings, counts) for rank, counts in held.items()}
-    kind, counts_noise = prepared.dataset.kind, {}
+    kind, noisy = prepared.dataset.kind, dict[int, Tensor]()
     if kind.num_counts and prepared.continues is None:
-        counts_noise = spend_on_counts(settings, shards, prepared.contents)
+        noisy = noisy_counts(settings, shards, prepared.contents, kind)
     budgets = open_budgets(settings, shards, prepared.contents)
     tracer = Tracer(
         _recorded_windows(prepared),
@@ -178,7 +182,7 @@ def make_host(
         Describer(shards, file, device, why_not, server_is_here=is_here),
         HostCheckpoints(partial(_checkpoints_of, prepared, workers, run), tracer),
         HostReports(tracer, fetcher, Spending(budgets), teller, prepared.own_identity),
-        HostEncoding(kind, lambda: counts_of(shards, counts_noise, kind.num_histograms)),
+        HostEncoding(kind, lambda: noisy or {n: shard.counts() for n, shard in shards.items()}),
     )
 
 

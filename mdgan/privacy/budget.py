@@ -31,7 +31,7 @@ from mdgan.privacy.accountant import (
     worst_of,
 )
 from mdgan.privacy.canaries import Canaries
-from mdgan.privacy.contents import Contents
+from mdgan.privacy.contents import Contents, Units
 from mdgan.privacy.ledger import CLIENT, Ledger, LedgerView, Plan, look_up, most_steps
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.planning import (
@@ -43,6 +43,7 @@ from mdgan.privacy.planning import (
 )
 from mdgan.privacy.random_stream import derived
 from mdgan.privacy.real_half import Owned, PoissonHalf, SeededSteps
+from mdgan.privacy.releases import answer_in, as_bytes, once_more
 from mdgan.privacy.settings import PrivacySettings, Private
 
 _PATIENCE = 50.0
@@ -74,10 +75,22 @@ class RoundNotice(msgspec.Struct, frozen=True):
 
 
 class Budget:
-    """Counts a worker's steps, and stops it before it spends more than it may."""
+    """Counts a worker's steps, and stops it before it spends more than it may.
 
-    def __init__(self, ledger: Ledger, settings: Private) -> None:
+    Attributes:
+        units: which of its samples belong together; None for clients as wholes.
+        held: what its samples are known by; None for clients as wholes.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        settings: Private,
+        units: Units | None = None,
+        held: Contents | None = None,
+    ) -> None:
         self._ledger = ledger
+        self.units, self.held = units, held
         self._settings = settings
         self._plan = plan = ledger.run.plan
         self._earlier = tuple(sorted({*ledger.earlier, *plan.disclosed}))
@@ -131,9 +144,29 @@ class Budget:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `Steps`."""
 
+    def told_before(self, question: bytes) -> Tensor | None:
+        """What the same question was answered by; see `releases.py`. None if it was not."""
+        kept = self._ledger.remembered(question)
+        return None if kept is None else answer_in(kept)
+
+    def remember(self, question: bytes, answer: Tensor) -> None:
+        """Keeps what was told once, so that a run with the same settings may tell it again."""
+        assert self.held is not None, "a worker's samples"
+        self._ledger.remember(question, as_bytes(answer))
+        self._ledger.remember(once_more(self._plan, self.held), b"")
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether all is spent, but what was told by the same plan may be told again."""
+        if not (self._settings.tells_once and self.over and self.held is not None):
+            return False
+        return self._ledger.remembered(once_more(self._plan, self.held)) is not None
+
     @property
     def iterations_left(self) -> int:
         """How many iterations of L steps the worker may still train."""
+        if self._may_repeat:
+            return 1
         each = 1 if self._settings.tells_once else self._settings.training.local_steps
         return (self._plan.until - self._ledger.taken) // each
 
@@ -185,10 +218,9 @@ def make_half(
         clip=settings.privacy.clip if settings.privacy.hides_samples else inf,
         noise=0.0 if budget is None else budget.noise,
         tells_loss=settings.privacy.discloses("losses"),
-        num_public=settings.privacy.public_samples(len(shard))
-        if settings.privacy.hides_samples
-        else None,
+        num_public=settings.privacy.dp_public_samples if settings.privacy.hides_samples else None,
         canaries=None if budget is None else budget.canaries,
+        units=None if budget is None else budget.units,
     )
 
 
@@ -203,12 +235,14 @@ def open_budget(
     """What the samples of a worker may spend in a run; None if there is no noise."""
     if not settings.privacy.hides_samples or settings.privacy.dp_noise == 0:
         return None
-    schedule = StepSchedule.of_samples(rank, num_samples, settings)
+    held = contents()
+    units = held.units(num_samples)
+    schedule = StepSchedule.of_samples(rank, len(units), settings)
 
     def make_plan(known: LedgerView) -> Plan:
         return plan_of(settings.privacy, schedule, known, folder)
 
-    return Budget(Ledger(folder, contents(), make_plan), settings)
+    return Budget(Ledger(folder, held, make_plan), settings, units, held)
 
 
 def open_clients_budget(

@@ -1,10 +1,19 @@
-"""What samples hold, so that an account can tell whether it has met them before."""
+"""By what an account of privacy knows samples again, and which of them count as one person.
+
+Samples of equal content are one unit: the rows of a person, copies of a picture. Noise hides a unit
+as a whole, whatever the number of its samples.
+"""
 
 import hashlib
-from collections.abc import Iterable
-from itertools import chain
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Protocol
 
+import torch
+from torch import Tensor
+
+from mdgan.data.partitioner import Known
 from mdgan.errors import BadInput, reason_of
 
 _FIRST = 8
@@ -14,48 +23,140 @@ _FIRST = 8
 class HasContents(Protocol):
     """Samples whose contents can be read."""
 
-    def contents(self) -> Iterable[bytes]:
-        """Of each sample, what tells it from others, whatever it is called and wherever it is."""
+    def known(self) -> Iterable[Known]:
+        """What each sample is known by."""
 
 
-class Contents(NamedTuple):
-    """What some samples hold: SHA-256 of each content once, in order; and how many repeat one."""
+@dataclass(frozen=True)
+class Contents:
+    """What some samples hold, as SHA-256, each once, in order; see `Known`.
+
+    Attributes:
+        digests: of the contents of all units.
+        aliases: of what else other runs may know them by.
+        before: of what ledgers of version 2 know them by.
+        sources: of the files that they lie in.
+        unit_of_sample: of each sample the number of its unit, int64 [n], in the order of the first
+            samples of units; None where each sample is a unit.
+    """
 
     digests: tuple[bytes, ...]
-    num_repeats: int = 0
+    aliases: tuple[bytes, ...] = ()
+    before: tuple[bytes, ...] = ()
+    sources: tuple[bytes, ...] = ()
+    unit_of_sample: Tensor | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, *shards: HasContents) -> "Contents":
         """Reads some shards' samples, each once."""
+        units: dict[bytes, int] = {}
+        others: list[set[bytes]] = [set(), set(), set()]
+        numbers: list[int] = []
         try:
-            found = _digests(shards)
-            again = [d for d, _ in zip(_digests(shards), range(_FIRST), strict=False)]
-            digests = list(found)
+            again = list(islice(_known(shards), _FIRST))
+            for place, known in enumerate(_known(shards)):
+                if place < _FIRST and known != again[place]:
+                    raise _unstable()
+                numbers.append(units.setdefault(_digest(known.content), len(units)))
+                for found, own in zip(others, _others(known), strict=True):
+                    found.update(map(_digest, own))
         except OSError as error:
             raise BadInput(
                 "differential privacy: a sample cannot be read to find out what it has spent "
                 f"({reason_of(error)}); repair or remove it"
             ) from error
-        if digests[: len(again)] != again:
-            raise BadInput(
-                "differential privacy: the data set gives another picture each time that the same "
-                "sample is read, so what it has spent cannot be told; let its Partitioner define "
-                "`contents`"
-            )
-        distinct = set(digests)
-        return cls(tuple(sorted(distinct)), len(digests) - len(distinct))
+        own, *rest = (tuple(sorted(each)) for each in (units, *others))
+        return cls(own, *rest, unit_of_sample=torch.tensor(numbers))
 
     @classmethod
     def of_name(cls, name: str) -> "Contents":
         """What has a name and no contents that could be read here."""
-        return cls((hashlib.sha256(name.encode()).digest(),))
+        return cls((_digest(name.encode()),))
 
     @classmethod
     def union(cls, several: Iterable["Contents"]) -> "Contents":
-        """All of several, each once."""
-        return cls(tuple(sorted({digest for each in several for digest in each.digests})))
+        """All of several, each once; nothing is said of single samples."""
+        parts = list(several)
+
+        def all_of(each: Callable[["Contents"], tuple[bytes, ...]]) -> tuple[bytes, ...]:
+            return tuple(sorted({digest for part in parts for digest in each(part)}))
+
+        return cls(
+            all_of(lambda part: part.digests),
+            all_of(lambda part: part.aliases),
+            all_of(lambda part: part.before),
+            all_of(lambda part: part.sources),
+        )
+
+    @property
+    def num_repeats(self) -> int:
+        """How many samples are of a unit that came before."""
+        each = self.unit_of_sample
+        return 0 if each is None else Units(each).num_repeats
+
+    def units(self, num_samples: int) -> "Units":
+        """Which of so many samples belong to which unit."""
+        each = self.unit_of_sample
+        return Units(torch.arange(num_samples) if each is None else each)
 
 
-def _digests(shards: Iterable[HasContents]) -> Iterable[bytes]:
-    contents = chain.from_iterable(shard.contents() for shard in shards)
-    return (hashlib.sha256(content).digest() for content in contents)
+class Units:
+    """Which samples of a shard belong to which unit.
+
+    Args:
+        unit_of_sample: numbers from 0, none left out, int64 [n].
+    """
+
+    def __init__(self, unit_of_sample: Tensor) -> None:
+        self._unit_of_sample = unit_of_sample
+        self._places = unit_of_sample.argsort(stable=True)
+        self._sizes = torch.bincount(unit_of_sample)
+        self._first = self._sizes.cumsum(0) - self._sizes
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    @property
+    def num_repeats(self) -> int:
+        """How many samples are of a unit that came before."""
+        return len(self._unit_of_sample) - len(self)
+
+    @property
+    def first_samples(self) -> Tensor:
+        """The position of the first sample of each unit, int64 [number of units], rising."""
+        return self._places[self._first].sort().values
+
+    def drawn(self, units: Tensor, uniform: Tensor) -> Tensor:
+        """The position of one sample of each of some units, int64 [k].
+
+        Args:
+            uniform: random numbers in ]0, 1], [k], which decide which one.
+        """
+        within = (uniform * self._sizes[units]).ceil().long() - 1
+        return self._places[self._first[units] + within]
+
+    @property
+    def weights(self) -> Tensor:
+        """The weight of each sample, float64 [n]: those of a unit share 1."""
+        return 1 / self._sizes[self._unit_of_sample].double()
+
+
+def _known(shards: Iterable[HasContents]) -> Iterator[Known]:
+    return chain.from_iterable(shard.known() for shard in shards)
+
+
+def _others(known: Known) -> tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]]:
+    """Its aliases, and what else there is besides its content."""
+    before, source = ((each,) if each else () for each in (known.before, known.source))
+    return known.aliases, before, source
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def _unstable() -> BadInput:
+    return BadInput(
+        "differential privacy: the data set gives another picture each time that the same sample "
+        "is read, so what it has spent cannot be told; let its Partitioner define `contents`"
+    )

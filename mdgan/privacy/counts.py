@@ -1,98 +1,123 @@
 """Noise on counts that a worker tells once, before it trains; see `SampleKind.num_counts`.
 
-The counts are the Gaussian mechanism with sampling rate 1: adding or removing a sample changes one
-count of each histogram by 1, so in Euclidean norm by the root of their number. They have a plan of
-their own in the ledger, before that of training, and the accountant adds the two up. The same
-samples get the same noise in a later run, and are not charged again.
+The counts are the Gaussian mechanism with sampling rate 1: a unit counts by its first sample, so
+adding or removing it changes one count of each histogram by 1, and all by the root of their number.
+They have a plan of their own in the ledger, before that of training, and the accountant adds the
+two up. See `releases.py` for what happens when counts are asked for again.
 """
 
-import hashlib
 import json
-from collections.abc import Callable
 from math import inf, sqrt
 from pathlib import Path
-from typing import NamedTuple
 
 from torch import Tensor
 
 from mdgan.errors import BadInput
-from mdgan.privacy.accountant import PrivacyCharge, best_order, noise_for
+from mdgan.privacy.accountant import (
+    PrivacyCharge,
+    best_order,
+    epsilon_of,
+    epsilon_of_histories,
+    noise_for,
+)
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import SAMPLE, Ledger, LedgerView, Plan
+from mdgan.privacy.ledger import SAMPLE, Ledger, LedgerView, Plan, remembered
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.planning import StepSchedule, check_alike
-from mdgan.privacy.settings import Private
+from mdgan.privacy.releases import answer_in, as_bytes, question_of
+from mdgan.privacy.settings import PrivacySettings, Private
 
 _EACH = 1.0
-"""The sampling rate: every sample is counted."""
+"""The sampling rate: every unit is counted."""
 
 
-class CountsNoise(NamedTuple):
-    """What hides a worker's samples in its counts: σ, in units of what one sample changes."""
+def counts_question(settings: Private, held: Contents, meaning: str) -> bytes:
+    """The digest of what is asked of a worker's samples.
 
-    noise: float
-    key: bytes
-
-    def added(self, counts: Tensor, num_histograms: int) -> Tensor:
-        """Counts, int64 [n], with noise, rounded: int64 [n], maybe below 0.
-
-        Args:
-            num_histograms: in how many counts a single sample is 1.
-        """
-        most = sqrt(num_histograms)
-        return with_noise(counts.double(), most, self.noise, self.key).round().long()
+    Args:
+        meaning: of the counts; see `SampleKind.counts_meaning`.
+    """
+    return question_of("counts", held, meaning=meaning, noise=counts_noise(settings))
 
 
-def spend_on_counts(
-    rank: int, num_samples: int, settings: Private, folder: Path, contents: Callable[[], Contents]
-) -> CountsNoise | None:
-    """Charges the samples of a worker for counts, once; None if there is no noise.
+def noisy_counts(
+    counts: Tensor,
+    num_histograms: int,
+    *,
+    schedule: StepSchedule,
+    settings: Private,
+    folder: Path,
+    held: Contents,
+    meaning: str,
+) -> Tensor:
+    """The counts of a worker with noise, rounded: int64 [n], maybe below 0.
+
+    Args:
+        counts: int64 [n], in which each unit counts once a histogram.
+        num_histograms: in how many counts a single unit is 1.
+        schedule: of the training that follows.
+        held: the samples that are counted.
+        meaning: see `counts_question`.
 
     Raises:
         BadInput: the ledger refuses.
     """
-    privacy = settings.privacy
-    if not privacy.hides_samples or privacy.dp_noise == 0:
-        return None
+    privacy, question = settings.privacy, counts_question(settings, held, meaning)
+    kept = remembered(folder, question)
+    if kept is not None and (answer := answer_in(kept)) is not None:
+        return answer
     if privacy.dp_accountant == "prv":
         raise BadInput(
             "--set dp_accountant=prv: cannot add up what counts and training spend; use rdp"
         )
-    noise, delta = _noise(settings), privacy.dp_delta or 0.0
-    schedule = StepSchedule.of_samples(rank, num_samples, settings)
+    noise, delta = counts_noise(settings), privacy.dp_delta or 0.0
     steps = schedule.num_units * schedule.unit
     charge = PrivacyCharge(noise, _EACH, 1)
 
     def make_plan(known: LedgerView) -> Plan:
         check_alike(privacy, schedule, known, folder)
-        is_charged = None not in known.rows and all(
-            any((c.noise, c.rate) == charge[:2] for c in history.charges)
-            for history in known.histories
-        )
-        if known.last is not None and is_charged and known.histories:
-            return known.last.plan
-        asked = json.dumps(["counts", noise])
+        _check_affordable(privacy, schedule, known, charge, folder)
         # The order of Rényi stays with the samples, and must suit training.
         whole = privacy.dp_noise or noise_for(
             privacy.dp_epsilon or inf, delta, schedule.rate, steps, (), "rdp"
         )
         order = best_order(PrivacyCharge(whole, schedule.rate, steps), delta)
-        return Plan(asked, SAMPLE, "rdp", noise, _EACH, 1, 1, order)
+        asked = json.dumps(["counts", question.hex()])
+        return Plan(asked, SAMPLE, "rdp", noise, _EACH, 1, 1, order, known.renamed)
 
-    held = contents()
     ledger = Ledger(folder, held, make_plan)
     try:
-        if ledger.run.plan.asked == json.dumps(["counts", noise]) and not ledger.taken:
-            ledger.key("counts")
-            ledger.taken += 1
-        about = hashlib.sha256(b"".join(held.digests)).hexdigest()
-        return CountsNoise(noise, ledger.lasting_key(f"counts of {about} with {noise!r}"))
+        key = ledger.key("counts")
+        most = sqrt(num_histograms)
+        answer = with_noise(counts.double(), most, noise, key).round().long()
+        ledger.taken += 1
+        ledger.remember(question, as_bytes(answer))
+        return answer
     finally:
         ledger.close()
 
 
-def _noise(settings: Private) -> float:
-    """σ of the counts: by their share of ε, or that of training."""
+def _check_affordable(
+    privacy: PrivacySettings,
+    schedule: StepSchedule,
+    known: LedgerView,
+    charge: PrivacyCharge,
+    folder: Path,
+) -> None:
+    """Refuses counts after which nothing would be left for training."""
+    delta, limit = privacy.dp_delta or 0.0, privacy.dp_epsilon
+    if limit is None or epsilon_of(charge, delta, "rdp", known.histories) < limit:
+        return
+    spent = epsilon_of_histories(known.histories, delta)
+    raise BadInput(
+        f"--dp-epsilon {limit:g}: {schedule.whose} have spent {spent:.3g} before (ledger {folder}),"
+        " and counts by a schema or a target that they were not counted by yet would spend the "
+        "rest; give more, or the schema and the target of before"
+    )
+
+
+def counts_noise(settings: Private) -> float:
+    """σ of the counts, in units of what one unit changes: by their share of ε, or of training."""
     privacy = settings.privacy
     if privacy.dp_noise is not None:
         return privacy.dp_noise

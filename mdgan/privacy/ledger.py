@@ -20,7 +20,14 @@ import msgspec
 from mdgan.errors import BadInput
 from mdgan.privacy.accountant import PrivacyCharge, PrivacyHistory, joined
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger_file import begun, damaged, opened, unwritable, written
+from mdgan.privacy.ledger_file import (
+    begun,
+    damaged,
+    knows_rows_as_before,
+    opened,
+    unwritable,
+    written,
+)
 from mdgan.privacy.random_stream import SECRET_BYTES, derived, step_key
 from mdgan.storage.whole_file import OWNER_ALONE
 
@@ -32,6 +39,8 @@ IN_USE = (
     "end, or give each worker samples of its own"
 )
 _KEY_BYTES = 16
+_OWN, _ALIAS, _SOURCE = range(3)
+"""What a key stands for: the content of a unit, another name of it, or the file that it lies in."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -43,7 +52,8 @@ class Plan(msgspec.Struct, frozen=True):
         until: the number of steps of the run at which the plan is used up.
         order: of Rényi, at which the planned steps cost least; it stays with samples that have no
             earlier plan.
-        disclosed: what hosts said of earlier runs of their clients, if they were asked.
+        disclosed: what hosts said of earlier runs of their clients, and what samples have been
+            through under other names; see `Known.aliases`.
     """
 
     asked: str
@@ -87,17 +97,22 @@ class LedgerView(NamedTuple):
     Attributes:
         last: the run in which exactly these samples took part last, if there is one.
         before_last: their distinct histories without that run.
-        histories: what they have been through in all runs, each history once.
+        histories: what they have been through in all runs, each history once, under other names,
+            too.
+        renamed: of these, what they have been through under other names.
         runs: the numbers of the last ones of all samples.
         rows: of all samples, the number of their history; None for those that are new.
+        other_rows: the same of their other names, and of the files that they lie in.
     """
 
     last: LedgerRun | None = None
     before_last: tuple[PrivacyHistory, ...] = ()
     histories: tuple[PrivacyHistory, ...] = ()
+    renamed: tuple[PrivacyHistory, ...] = ()
     units: frozenset[str] = frozenset()
     runs: frozenset[int] = frozenset()
     rows: tuple[int | None, ...] = ()
+    other_rows: tuple[int | None, ...] = ()
 
     @property
     def taken(self) -> int:
@@ -165,13 +180,14 @@ class Ledger:
         known = _known(db)
         plan = make_plan(known)  # may take seconds: others may write meanwhile
         with written(db):
-            if _known(db) != known:
+            now = _known(db)
+            if (now.last, now.rows) != (known.last, known.rows):
                 raise BadInput(in_use)
             last = known.last if known.last is not None and known.last.plan == plan else None
             (highest,) = db.execute("SELECT max(number) FROM runs").fetchone()
             number = (highest or 0) + 1 if last is None else last.number
             self._lock = _locked(self._folder, known.runs, number, in_use)
-            return known, last or _enter(db, known, plan, number, len(contents.digests))
+            return known, last or _enter(db, now, plan, number, len(contents.digests))
 
     def key(self, use: str) -> bytes:
         """The key of one use of random numbers in the next step; reserved on the disk before."""
@@ -183,12 +199,15 @@ class Ledger:
         secret = derived(self._secret, self.run.stream)
         return step_key(secret, self.run.first + self.taken, use)
 
-    def lasting_key(self, use: str) -> bytes:
-        """A key of these samples that is the same in all runs, for what is told once and for all.
+    def remember(self, question: bytes, answer: bytes) -> None:
+        """Keeps what was told, so that the same question is answered by the same."""
+        with opened(self._folder) as db, written(db):
+            row = derived(self._secret, question), answer
+            db.execute("INSERT OR REPLACE INTO releases VALUES (?, ?)", row)
 
-        Its user charges for it once.
-        """
-        return derived(self._secret, use.encode())
+    def remembered(self, question: bytes) -> bytes | None:
+        """See the function of that name."""
+        return remembered(self._folder, question)
 
     def close(self) -> None:
         """The process ends in order: the number of steps is exact."""
@@ -214,15 +233,37 @@ def look_up(folder: Path, contents: Contents) -> LedgerView:
         return _known(db)
 
 
-def _take_in(db: sqlite3.Connection, contents: Contents) -> bytes:
-    """Fills the temporary table `shard` with the samples' keys; returns the ledger's secret."""
+def remembered(folder: Path, question: bytes) -> bytes | None:
+    """What was told when the same question was asked before; None if it was not."""
+    if not begun(folder, only_looks=True):
+        return None
+    with opened(folder) as db:
+        query = "SELECT answer FROM releases WHERE question = ?"
+        row = db.execute(query, (derived(_secret(db), question),)).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def _secret(db: sqlite3.Connection) -> bytes:
     found = db.execute("SELECT secret FROM meta").fetchall()
     secret = found[0][0] if len(found) == 1 else None
     if not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
         raise sqlite3.DatabaseError("it has no secret")
-    keys = sorted(derived(secret, d)[:_KEY_BYTES] for d in contents.digests)
-    db.execute("CREATE TEMP TABLE shard (key BLOB PRIMARY KEY) WITHOUT ROWID")
-    db.executemany("INSERT INTO shard VALUES (?)", ((key,) for key in keys))
+    return secret
+
+
+def _take_in(db: sqlite3.Connection, contents: Contents) -> bytes:
+    """Fills the temporary table `shard` with the samples' keys; returns the ledger's secret."""
+    secret = _secret(db)
+    before = contents.before if knows_rows_as_before(db) else ()
+    parts = (
+        (_OWN, contents.digests),
+        (_ALIAS, contents.aliases + before),
+        (_SOURCE, contents.sources),
+    )
+    db.execute("CREATE TEMP TABLE shard (key BLOB PRIMARY KEY, what INTEGER) WITHOUT ROWID")
+    for what, digests in parts:
+        keys = sorted(derived(secret, d)[:_KEY_BYTES] for d in digests)
+        db.executemany("INSERT OR IGNORE INTO shard VALUES (?, ?)", ((key, what) for key in keys))
     return secret
 
 
@@ -235,12 +276,17 @@ def _known(db: sqlite3.Connection) -> LedgerView:
 
 
 def _read_known(db: sqlite3.Connection) -> LedgerView:
-    query = "SELECT history, count(*) FROM shard LEFT JOIN samples USING (key) GROUP BY history"
-    counts: dict[int | None, int] = dict(db.execute(query).fetchall())
+    query = (
+        "SELECT what, history, count(*) FROM shard LEFT JOIN samples USING (key) "
+        "GROUP BY what, history"
+    )
+    counts: dict[int, dict[int | None, int]] = {_OWN: {}, _ALIAS: {}, _SOURCE: {}}
+    for what, history, count in db.execute(query):
+        counts[what][history] = count
     parents = {h: (p, r) for h, p, r in db.execute("SELECT number, parent, run FROM histories")}
     runs: dict[int, LedgerRun] = {}
-    chains: list[list[LedgerRun]] = []
-    for history in counts:
+
+    def chain_of(history: int | None) -> list[LedgerRun]:
         chain: list[LedgerRun] = []
         while history is not None:
             parent, number = parents[history]
@@ -250,18 +296,23 @@ def _read_known(db: sqlite3.Connection) -> LedgerView:
                 runs[number] = _read_run(db, number)
             chain.append(runs[number])
             history = parent
-        chains.append(chain)
+        return chain
+
+    own = counts[_OWN]
+    chains, others = ([*map(chain_of, counts[what])] for what in (_OWN, _ALIAS))
     lasts = {chain[0].number for chain in chains if chain}
-    last = runs[min(lasts)] if len(lasts) == 1 and None not in counts else None
-    if last is not None and last.samples != sum(counts.values()):
+    last = runs[min(lasts)] if len(lasts) == 1 and None not in own else None
+    if last is not None and last.samples != sum(own.values()):
         last = None
     return LedgerView(
         last,
         () if last is None else _histories(chain[1:] for chain in chains),
-        _histories(chains),
+        _histories([*chains, *others]),
+        _histories(others),
         frozenset(run.plan.unit for run in runs.values() if run.steps),
         frozenset(lasts),
-        tuple(counts),
+        tuple(own),
+        tuple(set().union(*counts.values()) - own.keys()),
     )
 
 
@@ -296,7 +347,7 @@ def _enter(
     row = (number, msgspec.json.encode(plan).decode(), stream, first, 0, samples)
     db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", row)
     db.execute("CREATE TEMP TABLE next (before INTEGER PRIMARY KEY, after INTEGER)")
-    for history in known.rows:
+    for history in (*known.rows, *known.other_rows):
         new = db.execute("INSERT INTO histories (parent, run) VALUES (?, ?)", (history, number))
         db.execute("INSERT INTO next VALUES (?, ?)", (history or 0, new.lastrowid))
     db.execute(

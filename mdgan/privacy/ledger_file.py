@@ -16,13 +16,17 @@ from mdgan.privacy.random_stream import SECRET_BYTES
 from mdgan.storage.whole_file import OWNER_ALONE, make_folder, sync_folder
 
 FILE = "samples.sqlite"
-_VERSION = 2
-"""Version 1 was a JSON file for each shard."""
+_VERSION = 3
+_OLDEST = 2
+"""Version 1 was a JSON file for each shard; version 2 knew rows of tables by what a schema made of
+them, and goes on to know them so, too."""
 _PATIENCE_SECONDS = 120.0
 """How long a process waits while another one enters a shard; a million samples take seconds."""
 _OF_A_SHARD = re.compile(r"[0-9a-f]{64}\.json")
+_RELEASES = "CREATE TABLE IF NOT EXISTS releases (question BLOB PRIMARY KEY, answer BLOB NOT NULL)"
 _TABLES = f"""
     PRAGMA user_version = {_VERSION};
+    {_RELEASES};
     CREATE TABLE meta (secret BLOB NOT NULL);
     CREATE TABLE runs (
         number INTEGER PRIMARY KEY, plan TEXT NOT NULL, stream BLOB NOT NULL,
@@ -100,9 +104,17 @@ def opened(folder: Path) -> Iterator[sqlite3.Connection]:
                     f"--dp-ledger {path}: of version {version}, and this mdgan knows {_VERSION}; "
                     "use the newest one that was used with it"
                 )
-            if version != _VERSION:
+            if version < _OLDEST:
                 raise damaged(path, "it has no tables")
+            if version == _OLDEST:
+                db.execute(_RELEASES)
             yield db
+
+
+def knows_rows_as_before(db: sqlite3.Connection) -> bool:
+    """Whether a ledger of version 2 may know rows by what a schema made of them."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    return bool(version == _OLDEST)
 
 
 @contextlib.contextmanager

@@ -42,12 +42,12 @@ class StepSchedule(NamedTuple):
     may_be_over: bool = False
 
     @classmethod
-    def of_samples(cls, rank: int, num_samples: int, settings: Private) -> "StepSchedule":
-        """Of a worker's samples."""
+    def of_samples(cls, rank: int, num_units: int, settings: Private) -> "StepSchedule":
+        """Of a worker's samples, so many units of them."""
         whose = f"the samples of rank {rank}"
         if settings.tells_once:
             return cls(whose, 1.0, 1, may_be_over=True)
-        rate = rate_of(settings.training.batch_size, settings.privacy.public_samples(num_samples))
+        rate = rate_of(settings.training.batch_size, settings.privacy.public_samples(num_units))
         return cls(whose, rate, settings.training.iterations, settings.training.local_steps)
 
     @classmethod
@@ -91,6 +91,7 @@ def plan_of(
         return goes_on
     check_alike(settings, schedule, known, ledger)
     earlier = tuple(sorted({*known.histories, *disclosed}))
+    disclosed = tuple(sorted({*known.renamed, *disclosed}))
     noise, until = _noise_and_steps(settings, schedule, earlier, ledger)
     planned = min(schedule.num_units * schedule.unit, until)
     order = best_order(PrivacyCharge(noise, schedule.rate, planned), settings.dp_delta or 0.0)
@@ -118,7 +119,8 @@ def check_alike(
 def spent_before(settings: PrivacySettings, known: LedgerView) -> float:
     """ε of all earlier runs of some samples, for the run's δ."""
     delta, last = settings.dp_delta or 0.0, known.last
-    if last is not None and not known.before_last and last.steps <= last.plan.planned:
+    is_first = last is not None and not (known.before_last or last.plan.disclosed)
+    if last is not None and is_first and last.steps <= last.plan.planned:
         charge = PrivacyCharge(last.plan.noise, last.plan.rate, last.steps)
         return epsilon_of(charge, delta, last.plan.kind)
     return epsilon_of_histories(known.histories, delta)

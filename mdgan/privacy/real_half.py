@@ -20,6 +20,7 @@ from mdgan.gan.labels import Samples, call
 from mdgan.gan.losses import as_output
 from mdgan.gan.regularizers.contract import REAL, Regularizers
 from mdgan.privacy.canaries import Canaries, Planted
+from mdgan.privacy.contents import Units
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.per_sample import clipped_sum
 from mdgan.privacy.random_stream import random_state, step_key, uniform
@@ -97,10 +98,14 @@ class PoissonHalf:
     number is drawn again. That costs no privacy: whatever the other samples of a batch are, a
     sample is among them with probability q, or 0 where it would be one too many.
 
+    What is drawn are units, such as persons: one sample of each that is drawn, another one in each
+    step. So a unit adds one gradient to a sum, however many samples it has.
+
     Args:
         batch_size: b; the expected size of a batch is that, or all samples if there are fewer.
         clip: C; infinite for no bound.
-        num_public: n̂, how many samples there are said to be, at least as many; None: the number.
+        num_public: n̂, how many units there are said to be, at least as many; None: the number.
+        units: which samples belong together; None: none do.
     """
 
     def __init__(
@@ -114,10 +119,13 @@ class PoissonHalf:
         tells_loss: bool,
         num_public: int | None = None,
         canaries: Canaries | None = None,
+        units: Units | None = None,
     ) -> None:
         self._owned = owned
         self._steps = steps
-        self._size = num_public or len(owned)
+        self._units = units if units is not None and units.num_repeats else None
+        self._number = len(owned) if self._units is None else len(self._units)
+        self._size = num_public or self._number
         self._expected = min(batch_size, self._size)
         self._rate = rate_of(batch_size, self._size)
         self._clip = clip
@@ -131,18 +139,22 @@ class PoissonHalf:
     def next_batch(self, batch_size: int) -> Samples:
         """Each sample with probability q, whatever size is asked for; none of them, too."""
         del batch_size  # of the server's choice in some algorithms; q is what was accounted for
-        chosen = uniform(self._steps.key("batch"), len(self._owned)) <= self._rate
+        chosen = uniform(self._steps.key("batch"), self._number) <= self._rate
         return self._owned.taken(chosen.nonzero().squeeze(1))
 
     def _next_padded(self) -> tuple[Samples, int]:
         """A batch with other samples behind those that were drawn, and how many were drawn."""
         for attempt in count():
             use = f"batch {attempt}" if attempt else "batch"
-            drawn = uniform(self._steps.key(use), len(self._owned))
+            drawn = uniform(self._steps.key(use), self._number)
             number = int((drawn <= self._rate).sum())
             if number <= self._physical:
                 break
         order = drawn.topk(min(self._physical, len(drawn)), largest=False).indices
+        if self._units is not None:
+            order = self._units.drawn(
+                order, uniform(self._steps.key("samples"), self._number)[order]
+            )
         padded = self._owned.taken(order)
         if len(padded) < len(order):  # some could not be read
             padded = self._owned.taken(order[:number])
@@ -157,6 +169,11 @@ class PoissonHalf:
         discriminator.zero_grad()
         loss = learn(discriminator, rules, regularizers)
         return loss if self._tells_loss else torch.zeros_like(loss)
+
+    @property
+    def size(self) -> int:
+        """n̂, how many units there are said to be."""
+        return self._size
 
     def _ready(self, real: Samples, discriminator: Discriminator) -> Samples:
         """Samples as D takes them."""

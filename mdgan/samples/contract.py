@@ -130,6 +130,11 @@ class SampleKind(ABC):
         return 0
 
     @property
+    def counts_meaning(self) -> str:
+        """What is counted: it differs wherever the counts of the same samples would."""
+        return ""
+
+    @property
     def is_learnt(self) -> bool:
         """Whether samples can be encoded: `learn` was called, or there is nothing to learn."""
         return True

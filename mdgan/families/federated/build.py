@@ -247,8 +247,7 @@ def make_client(
         made=None if after is None else after.models,
         real_half=half,
     )
-    num_samples = settings.privacy.public_samples(len(shard)) if half else len(shard)
-    return Client(gan, num_samples, None if after is None else after.vector)
+    return Client(gan, half.size if half else len(shard), None if after is None else after.vector)
 
 
 def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> PlacedHost:

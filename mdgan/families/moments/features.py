@@ -98,10 +98,15 @@ class SampleFeatures:
 
     def sums(self, pieces: Iterable[Samples]) -> Tensor:
         """Σ φ(x) by class, float64 [K, 1 + D]; samples that are not finite add nothing."""
+        return self.weighted_sums((piece, torch.ones(len(piece))) for piece in pieces)
+
+    def weighted_sums(self, pieces: Iterable[tuple[Samples, Tensor]]) -> Tensor:
+        """Σ w φ(x) by class, float64 [K, 1 + D], of samples and their weights, [b]."""
         total = torch.zeros(self.shape, dtype=torch.float64)
-        for piece in pieces:
+        for piece, weights in pieces:
             found = self.of(piece.images.to(self.frequencies.device)).double().cpu()
             found[~found.isfinite().all(1)] = 0.0
+            found *= weights.double()[:, None]
             total.index_add_(0, self._rows(piece), found)
         return total
 

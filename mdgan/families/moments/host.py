@@ -20,6 +20,7 @@ from mdgan.gan.labels import Samples
 from mdgan.messages import Message
 from mdgan.privacy.budget import Budget
 from mdgan.privacy.noise import with_noise
+from mdgan.privacy.releases import question_of
 from mdgan.privacy.spending import Spending
 from mdgan.transport.host_end import HostTransport
 
@@ -48,10 +49,22 @@ class SumTeller(NothingKept):
 
         It is float32, or float64 with a part of the noise: that must stay on its lattice.
         """
-        sums = self.features.sums(self._pieces())
+        sums = self.features.weighted_sums(self._pieces())
         if self.budget is None:
             return sums.float()
         canaries, total = self.budget.canaries, sums.flatten().clone()
+        # Parts of the noise are never told again: sums of other workers would show them.
+        question = None
+        if canaries is None and self.num_sharers == 1 and self.budget.held is not None:
+            digest = sha256(sums.numpy().tobytes()).hexdigest()
+            question = question_of("moments", self.budget.held, sums=digest, noise=self.noise)
+            if (again := self.budget.told_before(question)) is not None:
+                return again
+        if self.budget.over:
+            raise BadInput(
+                "the samples here have told other sums with this epsilon before, by another seed "
+                "or other features; give more --dp-epsilon, or the settings of before"
+            )
         if canaries is not None:
             canaries.add_to(total, self.budget.key("canaries"))
         noisy = with_noise(total, 1.0, self.noise, self.budget.key("moments"))
@@ -60,11 +73,23 @@ class SumTeller(NothingKept):
             canaries.watch(told.double(), sums.flatten())
             canaries.taken()
         self.budget.advance()
-        return told.view_as(sums)
+        told = told.view_as(sums)
+        if question is not None:
+            self.budget.remember(question, told)
+        return told
 
-    def _pieces(self) -> Iterator[Samples]:
+    def _pieces(self) -> Iterator[tuple[Samples, Tensor]]:
+        """All samples that can be read, and their weights: under noise those of a unit share 1."""
+        units = None if self.budget is None else self.budget.units
+        weights = torch.ones(len(self.shard)) if units is None else units.weights
         for places in torch.split(torch.arange(len(self.shard)), _AT_ONCE):
-            yield self.shard.taken(places)
+            piece = self.shard.taken(places)
+            if len(piece) == len(places):
+                yield piece, weights[places]
+                continue
+            for place in torch.split(places, 1):  # some cannot be read, and it is not told which
+                one = self.shard.taken(place)
+                yield one, weights[place][: len(one)]
 
 
 class MomentsHost(HostPart):

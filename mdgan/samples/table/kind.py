@@ -107,6 +107,11 @@ class TableKind(SampleKind):
         return sum(of_columns) + (self.target is not None)
 
     @property
+    def counts_meaning(self) -> str:
+        """See `SampleKind`."""
+        return f"{self.schema.sha256} {self.target}"
+
+    @property
     def is_learnt(self) -> bool:
         """See `SampleKind`."""
         return bool(self._shared[0])

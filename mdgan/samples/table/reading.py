@@ -7,6 +7,7 @@ from datetime import date, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +64,8 @@ def read_rows(
     """
     files = files_of(path)
     parts = [_read_file(file, schema, target, on_problem) for file in files]
-    rows = Rows(schema, np.concatenate(parts))
+    values, persons = (np.concatenate(each) for each in zip(*parts, strict=True))
+    rows = Rows(schema, values, persons if schema.person else None)
     if not len(rows):
         raise BadInput(f"{path}: has no row; give a file with rows below its header")
     return rows
@@ -224,8 +226,9 @@ def _text_of(value: Any) -> str:
 
 def _read_file(
     path: Path, schema: Schema, target: str | None, on_problem: OnProblem
-) -> NDArray[np.float64]:
-    pieces, names = [], None
+) -> tuple[NDArray[np.float64], NDArray[np.object_]]:
+    """The values of a file's rows, and whose each is: empty texts if the schema does not say."""
+    pieces, persons, names = [], list[str](), None
     for texts in texts_of_file(path):
         if names is None:
             names = texts.names
@@ -238,7 +241,22 @@ def _read_file(
             reader = _ColumnReader(path, column, on_problem, texts.commas, column.name == target)
             values[:, place] = reader.read(given, texts.lines)
         pieces.append(values)
-    return np.concatenate(pieces)
+        persons += _persons(path, texts, schema, on_problem)
+    return np.concatenate(pieces), np.array(persons, dtype=object)
+
+
+def _persons(path: Path, texts: Texts, schema: Schema, on_problem: OnProblem) -> list[str]:
+    """Whose each row is; empty texts if that is not known."""
+    if not schema.person or schema.person not in texts.names:
+        return [""] * len(texts.lines)
+    given = texts.columns[texts.names.index(schema.person)]
+    # A program that has only floats for numbers with gaps writes 1 as 1.0.
+    persons = [" ".join(normalize("NFC", text).split()).removesuffix(".0") for text in given]
+    for line, person in zip(texts.lines, persons, strict=True):
+        if person in MISSING:
+            why = "is missing, and the schema names it as the person whose row it is"
+            on_problem(Problem(path, line, schema.person, why))
+    return persons
 
 
 def _check_header(path: Path, names: Sequence[str], schema: Schema, on_problem: OnProblem) -> None:
@@ -251,12 +269,15 @@ def _check_header(path: Path, names: Sequence[str], schema: Schema, on_problem: 
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
             on_problem(Problem(path, 0, _shown(name), "occurs twice in the header"))
-        if name not in schema.names:
+        if name not in schema.names and name != schema.person:
             on_problem(
                 Problem(
                     path, 0, _shown(name), "is not in the schema; leave it out, or add it there"
                 )
             )
+    if schema.person and schema.person not in names:
+        why = "is missing, and the schema names it as the person whose rows these are; add it"
+        on_problem(Problem(path, 0, schema.person, why))
     for column in schema.columns:
         if column.name not in names and not column.may_be_missing:
             on_problem(

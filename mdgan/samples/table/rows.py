@@ -16,17 +16,20 @@ class Rows:
         values: float64 [n, columns of the schema]: numbers as they are, dates in days and times in
             seconds since the column's `low`, categories as codes (yes / no: 1 / 0), and NaN where
             a value is missing.
+        persons: whose row each is, texts [n]; None if the schema names no person.
     """
 
     schema: Schema
     values: NDArray[np.float64]
+    persons: NDArray[np.object_] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
 
     def of(self, places: NDArray[np.int64]) -> "Rows":
         """The rows at some places, int64 [k]."""
-        return Rows(self.schema, self.values[places])
+        persons = None if self.persons is None else self.persons[places]
+        return Rows(self.schema, self.values[places], persons)
 
     def fits(self) -> NDArray[np.bool_]:
         """Which rows have nothing but what the schema allows, [n]."""

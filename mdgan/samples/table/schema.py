@@ -256,10 +256,20 @@ AnyColumn = Scaled | Chosen
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """The columns of a table, in order."""
+    """The columns of a table, in order.
+
+    Attributes:
+        person: a column of the files that says whose row it is. It is never generated: it is the
+            unit of privacy, and no two workers have rows of one person. Unset: there is none.
+        rows_are_independent: whether equal rows are of different people. Otherwise differential
+            privacy counts them as one.
+    """
 
     columns: tuple[AnyColumn, ...]
     about: str = ""
+    # Left out of the file where they are not set, so that the hashes of other schemas stay.
+    person: str | msgspec.UnsetType = msgspec.UNSET
+    rows_are_independent: bool | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def names(self) -> list[str]:
@@ -305,6 +315,14 @@ def read_schema(path: Path) -> Schema:
 
 def problems_of(schema: Schema) -> Iterator[str]:
     """What is wrong with a schema, one line each."""
+    if schema.person is not msgspec.UNSET:
+        if schema.person in schema.names:
+            shown = one_line(schema.person)
+            yield f"person {shown}: is among the columns that are generated; leave it out there"
+        if not schema.person.strip() or not schema.person.isprintable():
+            yield f"person {schema.person!r:.40}: must be the name of a column"
+        if schema.rows_are_independent:
+            yield '"rows_are_independent": rows of a person are not; leave out that, or "person"'
     if not 0 < len(schema.columns) <= _MOST_COLUMNS:
         yield f"has {len(schema.columns)} columns, must have 1 to {_MOST_COLUMNS:,}"
     seen = set[str]()

@@ -2,20 +2,29 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
 from mdgan.data.dataset_file import DatasetFile, load
+from mdgan.data.partition import partition
 from mdgan.data.partitioner import Partitioner
-from mdgan.data.settings import DataSettings
+from mdgan.data.settings import DataSettings, parse_partition
 from mdgan.errors import BadInput
-from mdgan.samples.table.schema import Schema, schema_text
+from mdgan.samples.table.schema import (
+    CategoryColumn,
+    DateColumn,
+    NumberColumn,
+    Schema,
+    WholeColumn,
+    schema_text,
+)
 from tests.unit.samples.table.tables import HEADER, ROW, STUDY, written
 
 
-def prepared(folder: Path, **settings: str | None) -> DatasetFile:
+def prepared(folder: Path, schema: Schema = STUDY, **settings: str | int | None) -> DatasetFile:
     path = folder / "study.json"
-    path.write_text(schema_text(STUDY), encoding="utf-8")
+    path.write_text(schema_text(schema), encoding="utf-8")
     given = {"schema": str(path), "target": "smoker", **settings}
     return load("table", None).prepared(DataSettings.read(given))
 
@@ -50,11 +59,83 @@ def test_counts_of_sites_add_up_to_those_of_all(tmp_path: Path) -> None:
     assert torch.equal(source.counts(torch.tensor([0])) + source.counts(torch.tensor([1])), both)
 
 
-def test_equal_rows_are_of_different_people(tmp_path: Path) -> None:
-    source = prepared(tmp_path).open(written(tmp_path, HEADER, ROW, OTHER, ROW))
-    assert len(set(source.contents(torch.arange(3)))) == 3
-    again = prepared(tmp_path).open(written(tmp_path, HEADER, OTHER, ROW, ROW))
+@pytest.mark.parametrize("independent", [False, True])
+def test_equal_rows_are_one_person_unless_the_schema_says_so(
+    tmp_path: Path, independent: bool
+) -> None:
+    schema = msgspec.structs.replace(STUDY, rows_are_independent=independent)
+    source = prepared(tmp_path, schema).open(written(tmp_path, HEADER, ROW, OTHER, ROW))
+    assert len(set(source.contents(torch.arange(3)))) == (3 if independent else 2)
+    again = prepared(tmp_path, schema).open(written(tmp_path, HEADER, OTHER, ROW, ROW))
     assert set(source.contents(torch.arange(3))) == set(again.contents(torch.arange(3)))
+
+
+def test_rows_are_known_again_whatever_the_schema_makes_of_them(tmp_path: Path) -> None:
+    others = [
+        CategoryColumn(name="site", categories=("Bonn", "Aachen", "Cologne")),
+        WholeColumn(name="age", low=0, high=200, may_be_missing=True),
+        NumberColumn(name="weight", low=-10, high=400, decimals=3, may_be_missing=True),
+        DateColumn(name="born", low="1850-01-01", high="2030-12-31"),
+    ]
+    kept = [c for c in STUDY.columns if c.name not in {each.name for each in others}]
+    path = written(tmp_path, HEADER, ROW, OTHER)
+    known = [
+        prepared(tmp_path, schema, target=None).open(path).contents(torch.arange(2))
+        for schema in (STUDY, Schema(columns=(*others, *kept)))
+    ]
+    assert known[0] == known[1]
+    spelt = ROW.replace("70.5", "70.500").replace("1980-02-03", "03.02.1980")
+    again = prepared(tmp_path).open(written(tmp_path, f"{HEADER}", spelt, name="site-2.csv"))
+    assert again.contents(torch.arange(1)) == known[0][:1]
+
+
+NAMED = msgspec.structs.replace(STUDY, person="patient")
+
+
+def test_rows_of_a_person_are_one_unit_and_known_by_their_texts_too(tmp_path: Path) -> None:
+    lines = [f"{ROW},7", f"{OTHER},8", f"{OTHER},7.0", f"{ROW},9"]
+    source = prepared(tmp_path, NAMED).open(written(tmp_path, f"{HEADER},patient", *lines))
+    known = source.known(torch.arange(4))
+    assert known[0].content == known[2].content
+    assert len({each.content for each in known}) == 3
+    assert source.groups is not None
+    assert source.groups[0] == source.groups[2]
+    parts = partition(source.labels, parse_partition("iid"), 2, 0, source.groups)
+    assert any({0, 2} <= set(part.tolist()) for part in parts)
+    unnamed = prepared(tmp_path).open(written(tmp_path, HEADER, ROW, OTHER, name="site-2.csv"))
+    assert {row.content for row in unnamed.known(torch.arange(2))} == {
+        alias for row in known for alias in row.aliases
+    }
+
+
+def test_of_a_person_so_many_rows_are_kept(tmp_path: Path) -> None:
+    lines = [f"{ROW.replace('44', str(40 + n))},{n % 2}" for n in range(10)]
+    path = written(tmp_path, f"{HEADER},patient", *lines)
+    dataset = prepared(tmp_path, NAMED, rows_per_person=3)
+    source = dataset.open(path)
+    assert source.groups is not None
+    assert torch.bincount((source.groups == source.groups[0]).long()).tolist() == [3, 3]
+    assert len(source.known(torch.arange(6))) == 6
+    assert len(prepared(tmp_path, NAMED).open(path)) == 10
+    with pytest.raises(
+        BadInput, match=r"^--rows-per-person 3: --schema .*study.json names no pers"
+    ):
+        prepared(tmp_path, rows_per_person=3)
+
+
+@pytest.mark.parametrize(
+    ("header", "lines", "says"),
+    [
+        (HEADER, [ROW], ", column patient: is missing, and the schema names it as the person"),
+        (f"{HEADER},patient", [f"{ROW},"], ", row 2, column patient: is missing, and the schema"),
+    ],
+)
+def test_rows_of_nobody_are_refused(
+    header: str, lines: list[str], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        prepared(tmp_path, NAMED).open(written(tmp_path, header, *lines))
+    assert says in str(refused.value)
 
 
 def test_without_a_target_it_is_one_class(tmp_path: Path) -> None:
@@ -90,7 +171,7 @@ def test_targets_that_cannot_be_one(target: str, says: str, tmp_path: Path) -> N
 
 def test_what_must_be_given(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as refused:
-        prepared(tmp_path, schema=None)
+        load("table", None).prepared(DataSettings.read({}))
     assert str(refused.value).startswith("--dataset table: needs --schema FILE")
     with pytest.raises(BadInput) as refused:
         prepared(tmp_path).open(tmp_path / "site-1.csv")

@@ -42,6 +42,11 @@ def drafted(folder: Path, given: Mapping[str, Sequence[object]], separator: str 
     return draft(path)
 
 
+def of_columns(found: Draft) -> list[str]:
+    """Warnings but that of equal rows, which a table of few columns has."""
+    return [line for line in found.warnings if "rows equal others" not in line]
+
+
 def column_of(folder: Path, values: Sequence[object], separator: str = ",") -> AnyColumn:
     found = drafted(folder, {"x": values}, separator)
     assert found.left_out == []
@@ -135,7 +140,7 @@ def different(begin: str) -> list[str]:
     ("name", "values", "says"),
     [
         ("patient_id", different("p"), "is called id and has many different values"),
-        ("patientID", AGES, "is called id and has many different values"),
+        ("patientID", different(7), "is called id and has many different values"),
         ("E-mail", some("a@b.c", "d@e.f"), "is called mail, which names a person"),
         ("surname", different("Miller "), "is called surname and has many different values"),
         ("who", different("Miller "), "has another text in nearly every row: names, keys or prose"),
@@ -207,13 +212,13 @@ def test_few_places_with_a_number_are_no_names(tmp_path: Path) -> None:
     ],
 )
 def test_warnings(values: Sequence[object], says: str, tmp_path: Path) -> None:
-    (told,) = drafted(tmp_path, {"x": values}).warnings
+    (told,) = of_columns(drafted(tmp_path, {"x": values}))
     bound = "9000.5" in says
     assert told.startswith(f"x: {says.replace('9000.5', '10000') if bound else says}")
 
 
 def test_one_warning_for_several_columns(tmp_path: Path) -> None:
-    (told,) = drafted(tmp_path, {"x": some(1, 2, 3), "y": some(3, 4)}).warnings
+    (told,) = of_columns(drafted(tmp_path, {"x": some(1, 2, 3), "y": some(3, 4)}))
     assert told == "x, y: few whole numbers; write the kind category where they stand for words"
 
 
@@ -250,3 +255,43 @@ def test_all_rows_fit_the_draft(rows: Rows, times: int) -> None:
         read_rows(path, found.schema, on_problem=lambda problem: problems.append(str(problem)))
         # "NA" as a category of the first schema is a missing value to the draft.
         assert [line for line in problems if "is not in the schema" not in line] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "is_person"),
+    [
+        ("patient_id", some(*range(40)), True),
+        ("Patient", some("a", "b", "c"), True),
+        ("MRN", some(*range(1000, 1040)), True),
+        ("id", some(*range(100)), True),
+        ("studyPatientNo", some(*range(40)), True),
+        ("clinic_id", some(1, 2, 3), False),
+        ("patient_age", AGES, False),
+        ("patient_id", some(1, 2, ""), False),
+        ("age", AGES, False),
+    ],
+)
+def test_ids_that_repeat_are_persons(
+    name: str, values: Sequence[object], is_person: bool, tmp_path: Path
+) -> None:
+    found = drafted(tmp_path, {name: values})
+    assert (found.schema.person == name) == is_person
+    assert (name in found.schema.names) != is_person or name == "patient_id"
+    said = [
+        line for line in found.warnings if line.startswith(f"{name}: ") and "rows are not" in line
+    ]
+    assert len(said) == is_person
+
+
+@pytest.mark.parametrize("day", ["1931-05-06", "2035-05-06"])
+def test_a_single_early_or_late_date_is_named(day: str, tmp_path: Path) -> None:
+    (told,) = of_columns(drafted(tmp_path, {"x": [day, *DAYS[1:]]}))
+    assert told.startswith(
+        f"x: the {'first' if day < '2' else 'last'} year, {day[:4]}, tells of 1 row"
+    )
+    assert not of_columns(drafted(tmp_path, {"x": DAYS}))
+
+
+def test_equal_rows_are_counted(tmp_path: Path) -> None:
+    (told,) = drafted(tmp_path, {"x": [*range(NUM_ROWS - 10), *[5] * 10]}).warnings
+    assert told.startswith("9 rows equal others; with differential privacy equal rows count as one")

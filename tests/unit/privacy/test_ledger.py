@@ -223,9 +223,9 @@ def test_a_damaged_ledger_is_no_new_one(tmp_path: Path) -> None:
 def test_a_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
     spend(tmp_path, range(5), 3)
     db = sqlite3.connect(tmp_path / FILE)
-    db.execute("PRAGMA user_version = 3")
+    db.execute("PRAGMA user_version = 4")
     db.close()
-    with pytest.raises(BadInput, match="of version 3, and this mdgan knows 2"):
+    with pytest.raises(BadInput, match="of version 4, and this mdgan knows 3"):
         begun(tmp_path)
     old = tmp_path / "old"
     old.mkdir()
