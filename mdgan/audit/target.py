@@ -53,10 +53,13 @@ class Target:
     checkpoint: int | None
 
     def samples_of(self, worker: int) -> Samples:
-        """At most so many samples of a worker, evenly chosen, that all workers can be attacked."""
+        """At most so many samples of a worker, evenly chosen, that all workers can be attacked.
+
+        Of each person, or patient, that is one.
+        """
         source, indices = self.holdings[worker]
         a_worker = max(_FEWEST, _MOST_IN_ALL // len(self.holdings))
-        return _some(source, indices, min(_MOST_OF_A_SHARD, a_worker))
+        return _some(source, _one_of_each(source, indices), min(_MOST_OF_A_SHARD, a_worker))
 
     def pieces(self) -> Iterator[Tensor]:
         """All samples that any worker trained on, a piece at a time."""
@@ -82,8 +85,8 @@ def load_target(path: Path, changes: Mapping[str, str]) -> Target:
     manifest, damaged = Checkpoints(path / "checkpoints", keep=1).newest()
     for line in damaged:
         _log.warning("warning: %s: %s", path, line)
-    held_out = _held_out(path, trained, settings)
     holdings = _holdings(trained, settings)
+    held_out = _held_out(path, trained, settings, holdings)
     states = {} if manifest is None else _states(path, manifest)
     model = trained.models.discriminator()
     found = {owner: discriminator_in(state, model) for owner, state in states.items()}
@@ -100,7 +103,9 @@ def load_target(path: Path, changes: Mapping[str, str]) -> Target:
     )
 
 
-def _held_out(path: Path, trained: TrainedRun, settings: RunSettings) -> Samples:
+def _held_out(
+    path: Path, trained: TrainedRun, settings: RunSettings, holdings: Holdings
+) -> Samples:
     source = trained.held_out(settings)
     if source is None:
         raise BadInput(
@@ -112,7 +117,30 @@ def _held_out(path: Path, trained: TrainedRun, settings: RunSettings) -> Samples
             f"{path}: {count(len(source), 'held-out sample')} cannot judge an attack; give at "
             f"least {FEWEST_HELD_OUT} with --held-out DIR"
         )
-    return _some(source, torch.arange(len(source)), _MOST_OF_A_SHARD)
+    everything = torch.arange(len(source))
+    trained_on = {group for own in holdings.values() for group in _groups(*own)}
+    if shared := len(trained_on & {*_groups(source, everything)}):
+        raise BadInput(
+            f"{path}: {count(shared, 'person')} of the held-out samples were trained on, too, so "
+            "no attack can be judged; give --held-out DIR with samples of other persons"
+        )
+    return _some(source, _one_of_each(source, everything), _MOST_OF_A_SHARD)
+
+
+def _groups(source: Partitioner, indices: Tensor) -> list[int]:
+    """Whose samples some are, one number a person; empty if each stands for itself."""
+    found: list[int] = [] if source.groups is None else source.groups[indices].tolist()
+    return found
+
+
+def _one_of_each(source: Partitioner, indices: Tensor) -> Tensor:
+    """The first sample of each person among some, int64 [m]; all where each stands for itself."""
+    if source.groups is None:
+        return indices
+    first: dict[int, int] = {}
+    for place, group in enumerate(_groups(source, indices)):
+        first.setdefault(group, place)
+    return indices[list(first.values())]
 
 
 def _holdings(trained: TrainedRun, settings: RunSettings) -> Holdings:

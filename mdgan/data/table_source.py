@@ -1,7 +1,6 @@
 """Rows of a table as a data set."""
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -77,17 +76,16 @@ class TablePartitioner(InMemoryPartitioner):
         """Of all rows. A row of a person is known by both, as another schema may not name it."""
         schema, persons = self.kind.schema, self.rows.persons
         source = b"" if self._file is None else b"file " + bytes(self._file.resolve())
-        found, numbers = [], Counter[bytes]()
+        found: list[Known] = []
         for place, row in enumerate(self._contents_of_rows()):
             before = self.rows.values[place].tobytes()
-            numbers[row] += 1
-            number = self._seen.get(before, 0)
-            self._seen[before] = number + 1
+            number, again = (self._seen.get(each, 0) for each in (before, row))
+            self._seen |= {before: number + 1, row: again + 1}
             content = row
             if persons is not None:
                 content = b"person " + persons[place].encode(errors="surrogatepass")
-            elif schema.rows_are_independent and numbers[row] > 1:
-                content += b" #%d" % numbers[row]
+            elif schema.rows_are_independent and again:
+                content += b" #%d" % (again + 1)
             aliases = () if content == row else (row,)
             found.append(Known(content, aliases, before + number.to_bytes(8, "little"), source))
         return found

@@ -27,13 +27,14 @@ from mdgan.gan.build import Models
 from mdgan.gan.randomness import generator_for
 from mdgan.launch.addresses import Sockets, check_interface
 from mdgan.launch.beginning import Beginning, read_beginning
+from mdgan.launch.budget_checks import check_budgets
 from mdgan.launch.faults import Planned, read_planned
 from mdgan.launch.folder import with_folder
 from mdgan.launch.holdings import Holdings, read_data
 from mdgan.launch.host_size import default_host_size
 from mdgan.launch.machine import resolve_device
 from mdgan.launch.models import models_of, settings_with_defaults, tried_models
-from mdgan.launch.privacy import check_budgets, counted, read_contents
+from mdgan.launch.privacy import counted, read_contents
 from mdgan.launch.ranks import LocalRanks, local_ranks, ranks_elsewhere
 from mdgan.launch.requirements import check_delta, check_required
 from mdgan.launch.resolve import Resolved, resolve

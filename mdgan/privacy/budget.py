@@ -43,7 +43,7 @@ from mdgan.privacy.planning import (
 )
 from mdgan.privacy.random_stream import derived
 from mdgan.privacy.real_half import Owned, PoissonHalf, SeededSteps
-from mdgan.privacy.releases import answer_in, as_bytes, once_more
+from mdgan.privacy.releases import Releases
 from mdgan.privacy.settings import PrivacySettings, Private
 
 _PATIENCE = 50.0
@@ -79,7 +79,7 @@ class Budget:
 
     Attributes:
         units: which of its samples belong together; None for clients as wholes.
-        held: what its samples are known by; None for clients as wholes.
+        releases: what its samples have told once; None where they tell in steps.
     """
 
     def __init__(
@@ -90,7 +90,10 @@ class Budget:
         held: Contents | None = None,
     ) -> None:
         self._ledger = ledger
-        self.units, self.held = units, held
+        self.units = units
+        self.releases = None
+        if settings.tells_once and held is not None:
+            self.releases = Releases(ledger.folder, held)
         self._settings = settings
         self._plan = plan = ledger.run.plan
         self._earlier = tuple(sorted({*ledger.earlier, *plan.disclosed}))
@@ -137,6 +140,11 @@ class Budget:
         """See `Steps`."""
         self._ledger.taken += 1
 
+    def keep(self, question: bytes, answer: Tensor) -> None:
+        """Keeps what was told once; see `Releases`."""
+        if self.releases is not None:
+            self.releases.keep(self._ledger, question, answer)
+
     def state(self) -> dict[str, Tensor]:
         """See `Steps`: nothing. What was spent is spent, whatever a run goes back to."""
         return {}
@@ -144,29 +152,11 @@ class Budget:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `Steps`."""
 
-    def told_before(self, question: bytes) -> Tensor | None:
-        """What the same question was answered by; see `releases.py`. None if it was not."""
-        kept = self._ledger.remembered(question)
-        return None if kept is None else answer_in(kept)
-
-    def remember(self, question: bytes, answer: Tensor) -> None:
-        """Keeps what was told once, so that a run with the same settings may tell it again."""
-        assert self.held is not None, "a worker's samples"
-        self._ledger.remember(question, as_bytes(answer))
-        self._ledger.remember(once_more(self._plan, self.held), b"")
-
-    @property
-    def _may_repeat(self) -> bool:
-        """Whether all is spent, but what was told by the same plan may be told again."""
-        if not (self._settings.tells_once and self.over and self.held is not None):
-            return False
-        return self._ledger.remembered(once_more(self._plan, self.held)) is not None
-
     @property
     def iterations_left(self) -> int:
         """How many iterations of L steps the worker may still train."""
-        if self._may_repeat:
-            return 1
+        if self.over and self.releases is not None and self.releases.has_told(self._plan.asked):
+            return 1  # the same, once more
         each = 1 if self._settings.tells_once else self._settings.training.local_steps
         return (self._plan.until - self._ledger.taken) // each
 

@@ -5,7 +5,7 @@ as a whole, whatever the number of its samples.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Protocol
@@ -33,40 +33,49 @@ class Contents:
 
     Attributes:
         digests: of the contents of all units.
-        aliases: of what else other runs may know them by.
+        aliases: of what else other runs may know a unit by, each with that of the unit.
         before: of what ledgers of version 2 know them by.
-        sources: of the files that they lie in.
+        sources: of the files that they lie in, each with that of one unit.
         unit_of_sample: of each sample the number of its unit, int64 [n], in the order of the first
             samples of units; None where each sample is a unit.
     """
 
     digests: tuple[bytes, ...]
-    aliases: tuple[bytes, ...] = ()
+    aliases: tuple[tuple[bytes, bytes], ...] = ()
     before: tuple[bytes, ...] = ()
-    sources: tuple[bytes, ...] = ()
+    sources: tuple[tuple[bytes, bytes], ...] = ()
     unit_of_sample: Tensor | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, *shards: HasContents) -> "Contents":
         """Reads some shards' samples, each once."""
         units: dict[bytes, int] = {}
-        others: list[set[bytes]] = [set(), set(), set()]
+        aliases, before, sources = set[tuple[bytes, bytes]](), set[bytes](), dict[bytes, bytes]()
         numbers: list[int] = []
         try:
             again = list(islice(_known(shards), _FIRST))
             for place, known in enumerate(_known(shards)):
                 if place < _FIRST and known != again[place]:
                     raise _unstable()
-                numbers.append(units.setdefault(_digest(known.content), len(units)))
-                for found, own in zip(others, _others(known), strict=True):
-                    found.update(map(_digest, own))
+                own = _digest(known.content)
+                numbers.append(units.setdefault(own, len(units)))
+                aliases.update((_digest(alias), own) for alias in known.aliases)
+                if known.before:
+                    before.add(_digest(known.before))
+                if known.source:
+                    sources.setdefault(_digest(known.source), own)
         except OSError as error:
             raise BadInput(
                 "differential privacy: a sample cannot be read to find out what it has spent "
                 f"({reason_of(error)}); repair or remove it"
             ) from error
-        own, *rest = (tuple(sorted(each)) for each in (units, *others))
-        return cls(own, *rest, unit_of_sample=torch.tensor(numbers))
+        return cls(
+            tuple(sorted(units)),
+            tuple(sorted(aliases)),
+            tuple(sorted(before)),
+            tuple(sorted(sources.items())),
+            torch.tensor(numbers),
+        )
 
     @classmethod
     def of_name(cls, name: str) -> "Contents":
@@ -77,16 +86,16 @@ class Contents:
     def union(cls, several: Iterable["Contents"]) -> "Contents":
         """All of several, each once; nothing is said of single samples."""
         parts = list(several)
-
-        def all_of(each: Callable[["Contents"], tuple[bytes, ...]]) -> tuple[bytes, ...]:
-            return tuple(sorted({digest for part in parts for digest in each(part)}))
-
         return cls(
-            all_of(lambda part: part.digests),
-            all_of(lambda part: part.aliases),
-            all_of(lambda part: part.before),
-            all_of(lambda part: part.sources),
+            tuple(sorted({digest for part in parts for digest in part.digests})),
+            tuple(sorted({alias for part in parts for alias in part.aliases})),
+            tuple(sorted({digest for part in parts for digest in part.before})),
+            tuple(sorted({source for part in parts for source in part.sources})),
         )
+
+    def as_files(self) -> "Contents":
+        """The files that they lie in, as what an account may have met before."""
+        return Contents(tuple(sorted({file for file, _ in self.sources})))
 
     @property
     def num_repeats(self) -> int:
@@ -143,12 +152,6 @@ class Units:
 
 def _known(shards: Iterable[HasContents]) -> Iterator[Known]:
     return chain.from_iterable(shard.known() for shard in shards)
-
-
-def _others(known: Known) -> tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]]:
-    """Its aliases, and what else there is besides its content."""
-    before, source = ((each,) if each else () for each in (known.before, known.source))
-    return known.aliases, before, source
 
 
 def _digest(content: bytes) -> bytes:

@@ -21,23 +21,27 @@ from mdgan.privacy.accountant import (
     noise_for,
 )
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import SAMPLE, Ledger, LedgerView, Plan, remembered
+from mdgan.privacy.ledger import SAMPLE, Ledger, LedgerView, Plan
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.planning import StepSchedule, check_alike
-from mdgan.privacy.releases import answer_in, as_bytes, question_of
+from mdgan.privacy.releases import Releases
 from mdgan.privacy.settings import PrivacySettings, Private
 
 _EACH = 1.0
 """The sampling rate: every unit is counted."""
 
 
-def counts_question(settings: Private, held: Contents, meaning: str) -> bytes:
-    """The digest of what is asked of a worker's samples.
+def are_told(settings: Private, releases: Releases, meaning: str) -> bool:
+    """Whether the same counts were told before, and are free.
 
     Args:
         meaning: of the counts; see `SampleKind.counts_meaning`.
     """
-    return question_of("counts", held, meaning=meaning, noise=counts_noise(settings))
+    return releases.told(_question(settings, releases, meaning)) is not None
+
+
+def _question(settings: Private, releases: Releases, meaning: str) -> bytes:
+    return releases.question("counts", meaning=meaning, noise=_noise(settings))
 
 
 def noisy_counts(
@@ -57,20 +61,20 @@ def noisy_counts(
         num_histograms: in how many counts a single unit is 1.
         schedule: of the training that follows.
         held: the samples that are counted.
-        meaning: see `counts_question`.
+        meaning: see `are_told`.
 
     Raises:
         BadInput: the ledger refuses.
     """
-    privacy, question = settings.privacy, counts_question(settings, held, meaning)
-    kept = remembered(folder, question)
-    if kept is not None and (answer := answer_in(kept)) is not None:
-        return answer
+    privacy, releases = settings.privacy, Releases(folder, held)
+    question = _question(settings, releases, meaning)
+    if (again := releases.told(question)) is not None:
+        return again
     if privacy.dp_accountant == "prv":
         raise BadInput(
             "--set dp_accountant=prv: cannot add up what counts and training spend; use rdp"
         )
-    noise, delta = counts_noise(settings), privacy.dp_delta or 0.0
+    noise, delta = _noise(settings), privacy.dp_delta or 0.0
     steps = schedule.num_units * schedule.unit
     charge = PrivacyCharge(noise, _EACH, 1)
 
@@ -83,7 +87,7 @@ def noisy_counts(
         )
         order = best_order(PrivacyCharge(whole, schedule.rate, steps), delta)
         asked = json.dumps(["counts", question.hex()])
-        return Plan(asked, SAMPLE, "rdp", noise, _EACH, 1, 1, order, known.renamed)
+        return Plan(asked, SAMPLE, "rdp", noise, _EACH, 1, 1, order)
 
     ledger = Ledger(folder, held, make_plan)
     try:
@@ -91,7 +95,7 @@ def noisy_counts(
         most = sqrt(num_histograms)
         answer = with_noise(counts.double(), most, noise, key).round().long()
         ledger.taken += 1
-        ledger.remember(question, as_bytes(answer))
+        releases.keep(ledger, question, answer)
         return answer
     finally:
         ledger.close()
@@ -116,7 +120,7 @@ def _check_affordable(
     )
 
 
-def counts_noise(settings: Private) -> float:
+def _noise(settings: Private) -> float:
     """σ of the counts, in units of what one unit changes: by their share of ε, or of training."""
     privacy = settings.privacy
     if privacy.dp_noise is not None:

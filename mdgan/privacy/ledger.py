@@ -39,8 +39,6 @@ IN_USE = (
     "end, or give each worker samples of its own"
 )
 _KEY_BYTES = 16
-_OWN, _ALIAS, _SOURCE = range(3)
-"""What a key stands for: the content of a unit, another name of it, or the file that it lies in."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -52,8 +50,7 @@ class Plan(msgspec.Struct, frozen=True):
         until: the number of steps of the run at which the plan is used up.
         order: of Rényi, at which the planned steps cost least; it stays with samples that have no
             earlier plan.
-        disclosed: what hosts said of earlier runs of their clients, and what samples have been
-            through under other names; see `Known.aliases`.
+        disclosed: what hosts said of earlier runs of their clients, if they were asked.
     """
 
     asked: str
@@ -97,22 +94,20 @@ class LedgerView(NamedTuple):
     Attributes:
         last: the run in which exactly these samples took part last, if there is one.
         before_last: their distinct histories without that run.
-        histories: what they have been through in all runs, each history once, under other names,
-            too.
-        renamed: of these, what they have been through under other names.
+        histories: what they have been through in all runs, each history once.
         runs: the numbers of the last ones of all samples.
         rows: of all samples, the number of their history; None for those that are new.
-        other_rows: the same of their other names, and of the files that they lie in.
+        unclear: numbers of runs that some samples took part in under other names; all samples
+            count as having been in them.
     """
 
     last: LedgerRun | None = None
     before_last: tuple[PrivacyHistory, ...] = ()
     histories: tuple[PrivacyHistory, ...] = ()
-    renamed: tuple[PrivacyHistory, ...] = ()
     units: frozenset[str] = frozenset()
     runs: frozenset[int] = frozenset()
     rows: tuple[int | None, ...] = ()
-    other_rows: tuple[int | None, ...] = ()
+    unclear: tuple[int, ...] = ()
 
     @property
     def taken(self) -> int:
@@ -136,6 +131,7 @@ class Ledger:
     """Some samples' account, held by one process at a time.
 
     Attributes:
+        folder: where the file lies.
         run: as it was when this process began.
         earlier: what the samples have been through before it.
         taken: how many steps of the run were taken, or may have been.
@@ -153,7 +149,7 @@ class Ledger:
         block: int = BLOCK,
         in_use: str = IN_USE,
     ) -> None:
-        self._folder, self._block = folder, block
+        self.folder, self._block = folder, block
         in_use = f"--dp-ledger {folder}: {in_use}"
         begun(folder)
         self._lock = -1
@@ -180,20 +176,19 @@ class Ledger:
         known = _known(db)
         plan = make_plan(known)  # may take seconds: others may write meanwhile
         with written(db):
-            now = _known(db)
-            if (now.last, now.rows) != (known.last, known.rows):
+            if _known(db) != known:
                 raise BadInput(in_use)
             last = known.last if known.last is not None and known.last.plan == plan else None
             (highest,) = db.execute("SELECT max(number) FROM runs").fetchone()
             number = (highest or 0) + 1 if last is None else last.number
-            self._lock = _locked(self._folder, known.runs, number, in_use)
-            return known, last or _enter(db, now, plan, number, len(contents.digests))
+            self._lock = _locked(self.folder, known.runs, number, in_use)
+            return known, last or _enter(db, known, plan, number, len(contents.digests))
 
     def key(self, use: str) -> bytes:
         """The key of one use of random numbers in the next step; reserved on the disk before."""
         if self.taken >= self._reserved:
             steps = max(self.taken + 1, min(self.taken + self._block, self.run.plan.until))
-            with opened(self._folder) as db, written(db):
+            with opened(self.folder) as db, written(db):
                 self._reserve(db, steps)
             self._reserved = steps
         secret = derived(self._secret, self.run.stream)
@@ -201,22 +196,18 @@ class Ledger:
 
     def remember(self, question: bytes, answer: bytes) -> None:
         """Keeps what was told, so that the same question is answered by the same."""
-        with opened(self._folder) as db, written(db):
+        with opened(self.folder) as db, written(db):
             row = derived(self._secret, question), answer
             db.execute("INSERT OR REPLACE INTO releases VALUES (?, ?)", row)
-
-    def remembered(self, question: bytes) -> bytes | None:
-        """See the function of that name."""
-        return remembered(self._folder, question)
 
     def close(self) -> None:
         """The process ends in order: the number of steps is exact."""
         if self._lock < 0:
             return
         # If that cannot be written, the whole block counts as spent.
-        with contextlib.suppress(BadInput), opened(self._folder) as db, written(db):
+        with contextlib.suppress(BadInput), opened(self.folder) as db, written(db):
             self._reserve(db, self.taken)
-            _lock_file(self._folder, self.run.number).unlink(missing_ok=True)
+            _lock_file(self.folder, self.run.number).unlink(missing_ok=True)
         os.close(self._lock)
         self._lock = -1
 
@@ -252,18 +243,25 @@ def _secret(db: sqlite3.Connection) -> bytes:
 
 
 def _take_in(db: sqlite3.Connection, contents: Contents) -> bytes:
-    """Fills the temporary table `shard` with the samples' keys; returns the ledger's secret."""
+    """Fills temporary tables with the samples' keys; returns the ledger's secret.
+
+    `shard` has those of units, `other` other names of them, with the unit's unless only old ledgers
+    know them.
+    """
     secret = _secret(db)
-    before = contents.before if knows_rows_as_before(db) else ()
-    parts = (
-        (_OWN, contents.digests),
-        (_ALIAS, contents.aliases + before),
-        (_SOURCE, contents.sources),
+
+    def key_of(digest: bytes) -> bytes:
+        return derived(secret, digest)[:_KEY_BYTES]
+
+    db.execute("CREATE TEMP TABLE shard (key BLOB PRIMARY KEY) WITHOUT ROWID")
+    db.executemany(
+        "INSERT INTO shard VALUES (?)", ((k,) for k in sorted(map(key_of, contents.digests)))
     )
-    db.execute("CREATE TEMP TABLE shard (key BLOB PRIMARY KEY, what INTEGER) WITHOUT ROWID")
-    for what, digests in parts:
-        keys = sorted(derived(secret, d)[:_KEY_BYTES] for d in digests)
-        db.executemany("INSERT OR IGNORE INTO shard VALUES (?, ?)", ((key, what) for key in keys))
+    names = [(key_of(name), key_of(unit)) for name, unit in (*contents.aliases, *contents.sources)]
+    before = contents.before if knows_rows_as_before(db) else ()
+    db.execute("CREATE TEMP TABLE other (name BLOB NOT NULL, key BLOB)")
+    db.executemany("INSERT INTO other VALUES (?, ?)", names)
+    db.executemany("INSERT INTO other VALUES (?, NULL)", ((key_of(each),) for each in before))
     return secret
 
 
@@ -276,17 +274,13 @@ def _known(db: sqlite3.Connection) -> LedgerView:
 
 
 def _read_known(db: sqlite3.Connection) -> LedgerView:
-    query = (
-        "SELECT what, history, count(*) FROM shard LEFT JOIN samples USING (key) "
-        "GROUP BY what, history"
-    )
-    counts: dict[int, dict[int | None, int]] = {_OWN: {}, _ALIAS: {}, _SOURCE: {}}
-    for what, history, count in db.execute(query):
-        counts[what][history] = count
+    query = "SELECT history, count(*) FROM shard LEFT JOIN samples USING (key) GROUP BY history"
+    counts: dict[int | None, int] = dict(db.execute(query).fetchall())
     parents = {h: (p, r) for h, p, r in db.execute("SELECT number, parent, run FROM histories")}
     runs: dict[int, LedgerRun] = {}
 
     def chain_of(history: int | None) -> list[LedgerRun]:
+        """Its runs, the newest one first."""
         chain: list[LedgerRun] = []
         while history is not None:
             parent, number = parents[history]
@@ -298,22 +292,36 @@ def _read_known(db: sqlite3.Connection) -> LedgerView:
             history = parent
         return chain
 
-    own = counts[_OWN]
-    chains, others = ([*map(chain_of, counts[what])] for what in (_OWN, _ALIAS))
+    chains = [*map(chain_of, counts)]
+    # Of what these samples are called elsewhere, and of what elsewhere is called as they are.
+    elsewhere = db.execute(
+        "SELECT history FROM samples WHERE key IN (SELECT name FROM other) UNION "
+        "SELECT history FROM samples WHERE key IN "
+        "(SELECT unit FROM names WHERE name IN (SELECT key FROM shard))"
+    )
+    others = {run.number: run for (history,) in elsewhere for run in chain_of(history) if run.steps}
     lasts = {chain[0].number for chain in chains if chain}
-    last = runs[min(lasts)] if len(lasts) == 1 and None not in own else None
-    if last is not None and last.samples != sum(own.values()):
+    last = runs[min(lasts)] if len(lasts) == 1 and None not in counts else None
+    if last is not None and (
+        last.samples != sum(counts.values()) or max(others, default=0) > last.number
+    ):
         last = None
+    whole = [_newest_first([*chain, *others.values()]) for chain in chains]
     return LedgerView(
         last,
-        () if last is None else _histories(chain[1:] for chain in chains),
-        _histories([*chains, *others]),
-        _histories(others),
+        () if last is None else _histories([r for r in chain if r != last] for chain in whole),
+        _histories(whole),
         frozenset(run.plan.unit for run in runs.values() if run.steps),
         frozenset(lasts),
-        tuple(own),
-        tuple(set().union(*counts.values()) - own.keys()),
+        tuple(counts),
+        tuple(sorted(others)),
     )
+
+
+def _newest_first(chain: Iterable[LedgerRun]) -> list[LedgerRun]:
+    """Each run once."""
+    by_number = {run.number: run for run in chain}
+    return [by_number[number] for number in sorted(by_number, reverse=True)]
 
 
 def _histories(chains: Iterable[list[LedgerRun]]) -> tuple[PrivacyHistory, ...]:
@@ -347,13 +355,17 @@ def _enter(
     row = (number, msgspec.json.encode(plan).decode(), stream, first, 0, samples)
     db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", row)
     db.execute("CREATE TEMP TABLE next (before INTEGER PRIMARY KEY, after INTEGER)")
-    for history in (*known.rows, *known.other_rows):
-        new = db.execute("INSERT INTO histories (parent, run) VALUES (?, ?)", (history, number))
-        db.execute("INSERT INTO next VALUES (?, ?)", (history or 0, new.lastrowid))
+    for history in known.rows:
+        after = history
+        for each in (*known.unclear, number):  # a run twice in a history counts once
+            new = db.execute("INSERT INTO histories (parent, run) VALUES (?, ?)", (after, each))
+            after = new.lastrowid
+        db.execute("INSERT INTO next VALUES (?, ?)", (history or 0, after))
     db.execute(
         "INSERT OR REPLACE INTO samples SELECT key, after FROM shard LEFT JOIN samples USING (key) "
         "JOIN next ON before = coalesce(history, 0) ORDER BY key"
     )
+    db.execute("INSERT OR IGNORE INTO names SELECT name, key FROM other WHERE key IS NOT NULL")
     return run
 
 

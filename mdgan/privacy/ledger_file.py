@@ -23,10 +23,14 @@ them, and goes on to know them so, too."""
 _PATIENCE_SECONDS = 120.0
 """How long a process waits while another one enters a shard; a million samples take seconds."""
 _OF_A_SHARD = re.compile(r"[0-9a-f]{64}\.json")
-_RELEASES = "CREATE TABLE IF NOT EXISTS releases (question BLOB PRIMARY KEY, answer BLOB NOT NULL)"
+_SINCE_3 = """
+    CREATE TABLE IF NOT EXISTS releases (question BLOB PRIMARY KEY, answer BLOB NOT NULL);
+    CREATE TABLE IF NOT EXISTS names (
+        name BLOB NOT NULL, unit BLOB NOT NULL, PRIMARY KEY (name, unit)) WITHOUT ROWID;
+"""
 _TABLES = f"""
     PRAGMA user_version = {_VERSION};
-    {_RELEASES};
+    {_SINCE_3}
     CREATE TABLE meta (secret BLOB NOT NULL);
     CREATE TABLE runs (
         number INTEGER PRIMARY KEY, plan TEXT NOT NULL, stream BLOB NOT NULL,
@@ -107,7 +111,7 @@ def opened(folder: Path) -> Iterator[sqlite3.Connection]:
             if version < _OLDEST:
                 raise damaged(path, "it has no tables")
             if version == _OLDEST:
-                db.execute(_RELEASES)
+                db.executescript(_SINCE_3)
             yield db
 
 

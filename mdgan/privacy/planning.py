@@ -91,7 +91,6 @@ def plan_of(
         return goes_on
     check_alike(settings, schedule, known, ledger)
     earlier = tuple(sorted({*known.histories, *disclosed}))
-    disclosed = tuple(sorted({*known.renamed, *disclosed}))
     noise, until = _noise_and_steps(settings, schedule, earlier, ledger)
     planned = min(schedule.num_units * schedule.unit, until)
     order = best_order(PrivacyCharge(noise, schedule.rate, planned), settings.dp_delta or 0.0)
@@ -119,8 +118,7 @@ def check_alike(
 def spent_before(settings: PrivacySettings, known: LedgerView) -> float:
     """ε of all earlier runs of some samples, for the run's δ."""
     delta, last = settings.dp_delta or 0.0, known.last
-    is_first = last is not None and not (known.before_last or last.plan.disclosed)
-    if last is not None and is_first and last.steps <= last.plan.planned:
+    if last is not None and not known.before_last and last.steps <= last.plan.planned:
         charge = PrivacyCharge(last.plan.noise, last.plan.rate, last.steps)
         return epsilon_of(charge, delta, last.plan.kind)
     return epsilon_of_histories(known.histories, delta)

@@ -8,42 +8,58 @@ which one was not charged, would tell more than the account says.
 
 import hashlib
 import json
+from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import Plan
+from mdgan.privacy.ledger import Ledger, remembered
 
 _ANSWER = "answer"
 
 
-def question_of(what: str, held: Contents, **about: object) -> bytes:
-    """The digest of a question.
+class Releases:
+    """What some samples have told once, by their ledger.
 
     Args:
-        what: kind of answer.
-        held: the samples that it is about.
-        about: all else that the answer follows from, as JSON values.
+        folder: of the ledger.
+        held: the samples.
     """
-    samples = hashlib.sha256(b"".join(held.digests)).hexdigest()
-    return hashlib.sha256(json.dumps([what, samples, about], sort_keys=True).encode()).digest()
 
+    def __init__(self, folder: Path, held: Contents) -> None:
+        self._folder = folder
+        self._samples = hashlib.sha256(b"".join(held.digests)).hexdigest()
 
-def once_more(plan: Plan, held: Contents) -> bytes:
-    """Under what a ledger notes that some samples have told once, by a plan, what it keeps."""
-    return question_of("once", held, plan=plan.asked)
+    def question(self, what: str, **about: object) -> bytes:
+        """The digest of a question.
 
+        Args:
+            what: kind of answer.
+            about: all else that the answer follows from, as JSON values.
+        """
+        text = json.dumps([what, self._samples, about], sort_keys=True)
+        return hashlib.sha256(text.encode()).digest()
 
-def as_bytes(answer: Tensor) -> bytes:
-    """An answer as a ledger keeps it."""
-    return save({_ANSWER: answer.contiguous()})
+    def told(self, question: bytes) -> Tensor | None:
+        """What a question was answered by; None if it was not."""
+        kept = remembered(self._folder, question)
+        try:
+            return None if kept is None else load(kept)[_ANSWER]
+        except (KeyError, SafetensorError):
+            return None
 
+    def has_told(self, asked: str) -> bool:
+        """Whether something was told by the plan of that `asked`, which may be told again."""
+        return self.told(self._by_plan(asked)) is not None
 
-def answer_in(kept: bytes) -> Tensor | None:
-    """An answer that a ledger has kept; None if it cannot be read."""
-    try:
-        return load(kept)[_ANSWER]
-    except (KeyError, SafetensorError):
-        return None
+    def keep(self, ledger: Ledger, question: bytes, answer: Tensor) -> None:
+        """Keeps what was told; comes before it leaves the worker."""
+        ledger.remember(question, save({_ANSWER: answer.contiguous()}))
+        by_plan = self._by_plan(ledger.run.plan.asked)
+        ledger.remember(by_plan, save({_ANSWER: torch.empty(0)}))
+
+    def _by_plan(self, asked: str) -> bytes:
+        return self.question("once", asked=asked)

@@ -30,7 +30,7 @@ from tests.processes import (
 SMALL = [
     *("train", "--algorithm", "moments", "--architecture", "md-gan-mlp", "--width", "32"),
     *("--batch-size", "20", "--iterations", "12", "--threads", "1", "--sample-interval", "0"),
-    *("--eval-interval", "0", "--set", "num_features=100"),
+    *("--eval-interval", "0", "--set", "num_features=50"),
 ]
 MEMORY = ["--transport", "memory"]
 PRIVATE = ["--dp-epsilon", "3", "--dp-delta", "1e-4"]
@@ -92,8 +92,18 @@ def test_workers_tell_once_and_go_home_and_training_goes_on(tmp_path: Path) -> N
     assert [(c.rate, c.steps) for c in charges_in(tmp_path / "ledger")] == [(1.0, 1)] * 3
     spent = read_events(tmp_path / "run", "epsilon")[-1]["epsilon"]
     assert all(2.9 < epsilon <= 3 for epsilon in spent.values())
+    before, sums = charges_in(tmp_path / "ledger"), told_in(tmp_path / "run")["sums"]
+    # What was asked for is told again, and nothing else is.
     again = here(tmp_path, *flags[:-1], "again")
-    check_refused(again, "have spent", "give more", lines=1)
+    ended_well(again, tmp_path / "again")
+    assert torch.equal(told_in(tmp_path / "again")["sums"], sums)
+    assert charges_in(tmp_path / "ledger") == before
+    other = here(tmp_path, *flags[:-1], "other", "--set", "num_features=50")
+    assert other.status, other
+    assert "have told other sums with this epsilon before" in other.errors
+    stronger = here(tmp_path, *flags[:-1], "other", "--dp-epsilon", "2.9")
+    check_refused(stronger, "have spent", "give more", lines=1)
+    assert charges_in(tmp_path / "ledger") == before
 
 
 def test_a_run_that_goes_on_asks_nobody_and_costs_nothing(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
 from mdgan.records.run_directory import ENCODING_FILE, FIGURES_FILE
 from mdgan.samples.table.reading import read_rows
-from mdgan.samples.table.schema import read_schema
+from mdgan.samples.table.schema import read_schema, schema_text
 from mdgan.storage.state_file import read_tensors
 from tests.processes import (
     MDGAN,
@@ -152,6 +153,8 @@ def test_counts_are_those_of_all_rows_together(sites: Path) -> None:
 
 def test_noise_covers_counts_and_is_charged(sites: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    schema = msgspec.structs.replace(read_schema(sites / "study.json"), rows_are_independent=True)
+    (sites / "study.json").write_text(schema_text(schema))
     flags = [*table(), *UNSCORED, "--transport", "memory"]
     private = [*flags, "--dp-epsilon", "8", "--dp-delta", "1e-3", "--out", "private"]
     ended = run_here(*private, cwd=sites)

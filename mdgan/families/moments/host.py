@@ -20,7 +20,6 @@ from mdgan.gan.labels import Samples
 from mdgan.messages import Message
 from mdgan.privacy.budget import Budget
 from mdgan.privacy.noise import with_noise
-from mdgan.privacy.releases import question_of
 from mdgan.privacy.spending import Spending
 from mdgan.transport.host_end import HostTransport
 
@@ -54,11 +53,12 @@ class SumTeller(NothingKept):
             return sums.float()
         canaries, total = self.budget.canaries, sums.flatten().clone()
         # Parts of the noise are never told again: sums of other workers would show them.
-        question = None
-        if canaries is None and self.num_sharers == 1 and self.budget.held is not None:
+        may_repeat = canaries is None and self.num_sharers == 1
+        question = b""
+        if may_repeat and (releases := self.budget.releases) is not None:
             digest = sha256(sums.numpy().tobytes()).hexdigest()
-            question = question_of("moments", self.budget.held, sums=digest, noise=self.noise)
-            if (again := self.budget.told_before(question)) is not None:
+            question = releases.question("moments", sums=digest, noise=self.noise)
+            if (again := releases.told(question)) is not None:
                 return again
         if self.budget.over:
             raise BadInput(
@@ -74,8 +74,8 @@ class SumTeller(NothingKept):
             canaries.taken()
         self.budget.advance()
         told = told.view_as(sums)
-        if question is not None:
-            self.budget.remember(question, told)
+        if question:
+            self.budget.keep(question, told)
         return told
 
     def _pieces(self) -> Iterator[tuple[Samples, Tensor]]:

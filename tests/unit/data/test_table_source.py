@@ -12,6 +12,7 @@ from mdgan.data.partitioner import Partitioner
 from mdgan.data.settings import DataSettings, parse_partition
 from mdgan.errors import BadInput
 from mdgan.samples.table.schema import (
+    AnyColumn,
     CategoryColumn,
     DateColumn,
     NumberColumn,
@@ -71,7 +72,7 @@ def test_equal_rows_are_one_person_unless_the_schema_says_so(
 
 
 def test_rows_are_known_again_whatever_the_schema_makes_of_them(tmp_path: Path) -> None:
-    others = [
+    others: list[AnyColumn] = [
         CategoryColumn(name="site", categories=("Bonn", "Aachen", "Cologne")),
         WholeColumn(name="age", low=0, high=200, may_be_missing=True),
         NumberColumn(name="weight", low=-10, high=400, decimals=3, may_be_missing=True),

@@ -140,7 +140,7 @@ def different(begin: str) -> list[str]:
     ("name", "values", "says"),
     [
         ("patient_id", different("p"), "is called id and has many different values"),
-        ("patientID", different(7), "is called id and has many different values"),
+        ("patientID", different("7"), "is called id and has many different values"),
         ("E-mail", some("a@b.c", "d@e.f"), "is called mail, which names a person"),
         ("surname", different("Miller "), "is called surname and has many different values"),
         ("who", different("Miller "), "has another text in nearly every row: names, keys or prose"),

@@ -138,5 +138,5 @@ def test_two_workers_with_a_picture_in_common_are_refused(ready: Callable[..., P
 def test_a_picture_that_a_worker_has_twice_is_told(ready: Callable[..., Prepared]) -> None:
     for name in ("again", "once-more"):
         Path(f"data/2/{name}.png").write_bytes(Path("data/2/20.png").read_bytes())
-    (line,) = [line for line in ready().warnings if "are copies of others" in line]
-    assert "2 samples of rank 2 are copies of others" in line
+    (line,) = [line for line in ready().warnings if "count as one" in line]
+    assert "those of rank 2 as 6, since 2 are further ones" in line

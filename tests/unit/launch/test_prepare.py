@@ -14,10 +14,11 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.build import build_model
+from mdgan.launch.budget_checks import check_budgets
 from mdgan.launch.guests import of_the_run
 from mdgan.launch.models import models_of, settings_with_defaults, tried_models
 from mdgan.launch.prepare import prepare
-from mdgan.launch.privacy import check_budgets, flush_denormals
+from mdgan.launch.privacy import flush_denormals
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings
 from tests.unit.data.bars import RECIPE, load_text

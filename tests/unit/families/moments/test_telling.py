@@ -25,7 +25,7 @@ EPSILON, DELTA, SIGMA_OF_3 = 3.0, 1e-4, 1.25
 class Allowance:
     """Stands for a `Budget` of one step."""
 
-    noise = SIGMA
+    noise, over, units, releases = SIGMA, False, None, None
 
     def __init__(self, secret: int, canaries: Canaries | None = None) -> None:
         self._secret = secret

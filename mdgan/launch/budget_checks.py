@@ -1,0 +1,238 @@
+"""What a machine checks before its workers spend, and what their owner hears; spends nothing."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from mdgan.data.partition import lets_workers_share
+from mdgan.data.shard import Shard
+from mdgan.engine.settings import RunSettings
+from mdgan.errors import BadInput
+from mdgan.families import registry
+from mdgan.launch.privacy import counted, schedule_of_clients
+from mdgan.privacy import counts
+from mdgan.privacy.accountant import check_installed
+from mdgan.privacy.contents import Contents
+from mdgan.privacy.ledger import LedgerView, look_up
+from mdgan.privacy.planning import (
+    StepSchedule,
+    check_alike,
+    leaves_something,
+    ledger_folder,
+    plan_of,
+    spent_before,
+)
+from mdgan.privacy.releases import Releases
+from mdgan.samples.contract import SampleKind
+
+_FEW_SAMPLES = 5_000
+"""With fewer samples a worker, noise in every step ruins what is learnt; see docs/quality.md."""
+_BLIND_SCHEMES = ("iid", "none")
+"""Divisions that do not depend on what samples are."""
+
+
+def check_budgets(
+    settings: RunSettings,
+    shards: Mapping[int, Shard],
+    contents: Mapping[int, Contents],
+    kind: SampleKind,
+    *,
+    serves: bool,
+    goes_on: bool = False,
+) -> list[str]:
+    """Checks that those who spend on this machine may take a step; writes nothing.
+
+    Args:
+        kind: of samples, whose counts may be charged before training.
+        goes_on: whether an earlier run goes on; workers may have told all that they tell.
+
+    Returns:
+        Warnings, one line each.
+    """
+    privacy = settings.privacy
+    warnings = _check_distinct(settings, contents, kind)
+    if serves and (given := settings.training.init_from) is not None:
+        warnings.append(
+            f"--init-from {given}: {privacy.dp_flag} does not cover what it has learnt; begin with "
+            "it only if that was from public data"
+        )
+    if not (shards or (serves and privacy.hides_clients)):
+        return warnings
+    if privacy.dp_noise == 0:
+        return [*warnings, "--dp-noise 0: without noise nothing is private"]
+    check_installed(privacy.dp_flag)
+    if privacy.hides_clients:
+        return warnings + _check_clients(settings, contents, serves=serves)
+    if settings.data.partition.name not in _BLIND_SCHEMES:
+        warnings.append(
+            f"--partition {settings.data.partition}: who holds a sample, and how many each worker "
+            "holds, follows the classes of all samples, which no noise covers; for simulations"
+        )
+    each = {rank: counted(settings, shard, contents.get(rank)) for rank, shard in shards.items()}
+    warnings += _better_told_once(settings, each)
+    return warnings + _check_samples(settings, each, contents, kind, goes_on=goes_on)
+
+
+def _better_told_once(settings: RunSettings, shards: Mapping[int, Shard]) -> list[str]:
+    """A hint at algorithms whose workers tell one noisy sum, where those here hold few samples."""
+    fewest = min(map(len, shards.values()))
+    others = [n for n in registry.names() if registry.algorithm(n).settings.tells_once]
+    if settings.tells_once or fewest >= _FEW_SAMPLES or not others:
+        return []
+    return [
+        f"{settings.privacy.dp_flag}: a worker here holds {fewest:,} samples, too few for noise in "
+        f"every step; --algorithm {others[0]} adds it once, and learns far more"
+    ]
+
+
+def _check_distinct(
+    settings: RunSettings, contents: Mapping[int, Contents], kind: SampleKind
+) -> list[str]:
+    """Checks that no two workers here hold the same samples; says which count as one."""
+    flag = settings.privacy.dp_flag
+    if not settings.privacy.keeps_ledger or settings.num_placed is not None:
+        return []
+    if lets_workers_share(settings.data.partition):
+        raise BadInput(
+            f"--partition {settings.data.partition}: with {flag} no two workers may hold the same "
+            "sample, which would lose what both spend; use another scheme"
+        )
+    by_chance = ""
+    if kind.num_counts:
+        by_chance = (
+            '; where rows are equal by chance, say "rows_are_independent": true in the schema'
+        )
+    holders: dict[bytes, int] = {}
+    for rank, held in contents.items():
+        shared = [holders.setdefault(digest, rank) for digest in held.digests]
+        if others := [other for other in shared if other != rank]:
+            raise BadInput(
+                f"{flag}: ranks {others[0]} and {rank} hold the same samples "
+                f"({others.count(others[0]):,} of them), or samples of the same persons, which "
+                f"would spend in both accounts; give each worker samples of its own{by_chance}"
+            )
+    return [
+        f"{flag}: all samples of a person, and equal ones, count as one: those of rank {rank} as "
+        f"{len(held.digests):,}, since {held.num_repeats:,} are further ones"
+        for rank, held in contents.items()
+        if held.num_repeats
+    ]
+
+
+def _check_samples(
+    settings: RunSettings,
+    shards: Mapping[int, Shard],
+    contents: Mapping[int, Contents],
+    kind: SampleKind,
+    *,
+    goes_on: bool,
+) -> list[str]:
+    privacy, resumes = settings.privacy, goes_on
+    warnings, folder = _large_delta(privacy.dp_delta or 0.0, shards), ledger_folder(privacy)
+    for rank, shard in shards.items():
+        if len(shard) > (said := privacy.public_samples(len(shard))):
+            raise BadInput(
+                f"--set dp_public_samples={said}: rank {rank} holds more, {len(shard):,}; say a "
+                "number that is at least as large for every worker here"
+            )
+        schedule = StepSchedule.of_samples(rank, len(shard), settings)
+        known = look_up(folder, contents[rank]) if rank in contents else LedgerView()
+        repeats = False
+        if settings.tells_once and known.last is not None and not privacy.audit_canaries:
+            repeats = Releases(folder, contents[rank]).has_told(known.last.plan.asked)
+        if not (goes_on or repeats):
+            schedule = schedule._replace(may_be_over=False)
+        plan = plan_of(privacy, schedule, known, folder)
+        if repeats and known.last is not None and known.last.plan == plan:
+            warnings.append(f"{schedule.whose} have told this before; they tell the same again")
+        elif spent := _spent_before(settings, schedule, known):
+            goes_on = known.last is not None and known.last.plan == plan
+            left = plan.until - (known.last.steps if goes_on and known.last else 0)
+            warnings.append(f"{spent}; {left:,} steps with noise {plan.noise:.3g} are left")
+        if rank in contents and not resumes:
+            warnings += _new_questions(settings, schedule, contents[rank], known, kind, folder)
+    return warnings
+
+
+def _new_questions(
+    settings: RunSettings,
+    schedule: StepSchedule,
+    held: Contents,
+    known: LedgerView,
+    kind: SampleKind,
+    folder: Path,
+) -> list[str]:
+    """What the user should know before known samples, or known files, are asked something new."""
+    flag = settings.privacy.dp_flag
+    if known.histories:
+        releases = Releases(folder, held)
+        if not kind.num_counts or counts.are_told(settings, releases, kind.counts_meaning):
+            return []
+        return [
+            f"{flag}: {schedule.whose} were not counted by this schema and target yet; that "
+            "spends anew, and adds to what they have spent before"
+        ]
+    before = look_up(folder, held.as_files())
+    if not (held.sources and before.histories):
+        return []
+    return [
+        f"{flag}: files of {schedule.whose} were trained on before, and the account knows none of "
+        "their rows: columns or values have changed since; rows of the same persons have spent "
+        f"{spent_before(settings.privacy, before):.3g} there, which this run does not count"
+    ]
+
+
+def _large_delta(delta: float, shards: Mapping[int, Shard]) -> list[str]:
+    """A warning if δ lets a worker give away whole samples; it names the one with most of them."""
+    many = {rank: len(shard) for rank, shard in shards.items() if delta * len(shard) >= 1}
+    if not many:
+        return []
+    rank = max(many, key=lambda n: many[n])
+    others = f" (and {len(many) - 1} more)" if len(many) > 1 else ""
+    return [
+        f"--dp-delta {delta:g}: with that, rank {rank}{others} may give away one of its "
+        f"{many[rank]:,} samples and still keep to it; below {0.1 / many[rank]:.1g} is usual"
+    ]
+
+
+def _check_clients(
+    settings: RunSettings, contents: Mapping[int, Contents], *, serves: bool
+) -> list[str]:
+    """As `_check_samples`: of the server's account of all clients, and of this host's own."""
+    privacy = settings.privacy
+    schedule, folder, warnings = schedule_of_clients(settings), ledger_folder(privacy), []
+    told = [(0.0, "")]
+
+    def look(whose: str, own: Contents) -> tuple[StepSchedule, LedgerView]:
+        one = schedule._replace(whose=whose)
+        known = look_up(folder, own)
+        told.append((spent_before(privacy, known), _spent_before(settings, one, known)))
+        return one, known
+
+    if serves:
+        _, known = look(schedule.whose, contents.get(0) or Contents.of_name(schedule.whose))
+        last = known.last
+        if last is None or last.plan.unit != schedule.hides or last.steps >= last.plan.until:
+            plan_of(privacy, schedule, known, folder)
+        number = settings.num_placed or settings.num_workers
+        if privacy.dp_delta is not None and privacy.dp_delta * number >= 1:
+            warnings.append(
+                f"--dp-delta {privacy.dp_delta:g}: with that, the run may give away one of "
+                f"{number:,} clients and still keep to it; below {0.1 / number:.1g} is usual"
+            )
+    for rank, own in contents.items():
+        if not rank:
+            continue
+        one, known = look(f"the samples of rank {rank}", own)
+        check_alike(privacy, one, known, folder)
+        # By PRV a run that goes on and another one differ, which the host's account finds out.
+        if privacy.dp_accountant == "rdp" and not leaves_something(known.histories, privacy):
+            plan_of(privacy, one, known, folder)
+    return warnings + [f"{spent}; ledger {folder}" for _, spent in [max(told)] if spent]
+
+
+def _spent_before(settings: RunSettings, schedule: StepSchedule, known: LedgerView) -> str:
+    """What the user should know of earlier runs; empty if there were none."""
+    if not known.histories:
+        return ""
+    spent = spent_before(settings.privacy, known)
+    return f"{settings.privacy.dp_flag}: {schedule.whose} have spent {spent:.3g} before"

@@ -1,0 +1,202 @@
+"""What rows of a table have spent, whatever schemas, targets and persons are asked of them."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from mdgan.data.dataset_file import DatasetFile, load
+from mdgan.data.settings import DataSettings
+from mdgan.data.shard import Shard
+from mdgan.errors import BadInput
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.gan.randomness import generator_for
+from mdgan.launch.budget_checks import check_budgets
+from mdgan.launch.privacy import noisy_counts, open_budgets
+from mdgan.privacy.contents import Contents
+from mdgan.samples.table.schema import (
+    AnyColumn,
+    CategoryColumn,
+    NumberColumn,
+    Schema,
+    WholeColumn,
+    YesNoColumn,
+    schema_text,
+)
+from tests.accounts import charges_in
+
+pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+
+COLUMNS: tuple[AnyColumn, ...] = (
+    WholeColumn(name="age", low=0, high=100),
+    NumberColumn(name="value", low=0, high=50, decimals=2),
+    CategoryColumn(name="sex", categories=("F", "M")),
+    YesNoColumn(name="ill"),
+)
+STUDY = Schema(columns=COLUMNS)
+VARIANTS = {
+    "order": Schema(columns=COLUMNS[::-1]),
+    "wider": Schema(columns=(WholeColumn(name="age", low=-5, high=130), *COLUMNS[1:])),
+    "finer": Schema(
+        columns=(COLUMNS[0], NumberColumn(name="value", low=0, high=50, decimals=4), *COLUMNS[2:])
+    ),
+    "codes": Schema(
+        columns=(*COLUMNS[:2], CategoryColumn(name="sex", categories=("M", "F", "X")), COLUMNS[3])
+    ),
+    "kind": Schema(columns=(NumberColumn(name="age", low=0, high=100, decimals=1), *COLUMNS[1:])),
+    "missing": Schema(
+        columns=(*COLUMNS[:3], YesNoColumn(name="ill", may_be_missing=True)), about="another one"
+    ),
+    "independent": msgspec.structs.replace(STUDY, rows_are_independent=True),
+}
+
+
+def write_site(folder: Path, persons: int = 40, visits: int = 1, *, names: bool = False) -> Path:
+    draw, lines = random.Random(0), ["age,value,sex,ill" + ",patient" * names]
+    for person in range(persons):
+        for _ in range(visits):
+            value, sex, ill = (
+                f"{draw.gauss(10, 3):.2f}",
+                "FM"[person % 2],
+                "yes" if person % 3 else "no",
+            )
+            lines.append(f"{20 + person},{value},{sex},{ill}" + f",{person}" * names)
+    path = folder / ("named.csv" if names else "site.csv")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def dataset_of(folder: Path, schema: Schema, target: str | None = None) -> DatasetFile:
+    path = folder / "study.json"
+    path.write_text(schema_text(schema))
+    given: dict[str, Any] = {"schema": str(path), "target": target}
+    return load("table", None).prepared(DataSettings.read({k: v for k, v in given.items() if v}))
+
+
+class Site:
+    """What a host of one worker does with a table before it trains."""
+
+    def __init__(self, folder: Path, data: Path, schema: Schema, **changes: Any) -> None:
+        target = changes.pop("target", None)
+        given = {"dp_epsilon": 3.0, "dp_delta": 1e-5, "dp_ledger": str(folder / "ledger")}
+        given |= {"iterations": 20, "batch_size": 10, "world_size": 2}
+        self.settings = MDGANSettings.read(given | changes)
+        self.dataset = dataset_of(folder, schema, target)
+        source = self.dataset.open(data)
+        self.shards = {1: Shard(source, torch.arange(len(source)), generator_for(0))}
+        self.contents = {1: Contents.of(self.shards[1])}
+
+    def warnings(self) -> list[str]:
+        of = self.settings, self.shards, self.contents, self.dataset.kind
+        return check_budgets(*of, serves=False)
+
+    def counts(self) -> torch.Tensor:
+        return noisy_counts(self.settings, self.shards, self.contents, self.dataset.kind)[1]
+
+    def spend_all(self) -> float:
+        """ε once all steps of training are taken."""
+        (budget,) = open_budgets(self.settings, self.shards, self.contents).values()
+        while not budget.over:
+            budget.key("noise")
+            budget.advance()
+        spent = budget.spent().epsilon
+        budget.close()
+        return spent
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_schema_begins_with_nothing_spent(variant: str, tmp_path: Path) -> None:
+    site = write_site(tmp_path)
+    first = Site(tmp_path, site, STUDY)
+    first.counts()
+    assert 2.9 < first.spend_all() <= 3
+    other = Site(tmp_path, site, VARIANTS[variant])
+    with pytest.raises(BadInput, match=r"the samples of rank 1 have spent .* before"):
+        other.counts()
+    later = Site(tmp_path, site, VARIANTS[variant], dp_epsilon=6.0)
+    (said,) = [line for line in later.warnings() if "not counted by this schema" in line]
+    assert "adds to what they have spent before" in said
+    later.counts()
+    assert 3 < later.spend_all() <= 6
+    assert len(charges_in(tmp_path / "ledger")) == 4  # two of counts, two of training
+
+
+def test_each_question_is_charged_and_only_the_same_one_is_free(tmp_path: Path) -> None:
+    site, ledger = write_site(tmp_path), tmp_path / "ledger"
+    told = Site(tmp_path, site, STUDY).counts()
+    assert len(charges_in(ledger)) == 1
+    assert torch.equal(Site(tmp_path, site, STUDY).counts(), told)
+    assert len(charges_in(ledger)) == 1
+    of_target = Site(tmp_path, site, STUDY, target="ill").counts()
+    assert len(charges_in(ledger)) == 2
+    assert len(of_target) == len(told)  # the target's own counts stand last
+    assert not torch.equal(of_target, told)
+    Site(tmp_path, site, VARIANTS["wider"]).counts()
+    assert len(charges_in(ledger)) == 3
+
+
+def test_so_many_questions_are_refused_before_they_are_told(tmp_path: Path) -> None:
+    site, asked = write_site(tmp_path), 0
+    refused = ""
+    while not refused:
+        wider = WholeColumn(name="age", low=0, high=100 + asked)
+        try:
+            Site(tmp_path, site, Schema(columns=(wider, *COLUMNS[1:]))).counts()
+            asked += 1
+        except BadInput as why:
+            refused = str(why)
+    assert "would spend the rest" in refused
+    assert 3 < asked < 40
+    assert len(charges_in(tmp_path / "ledger")) == asked
+
+
+def test_persons_are_units_and_know_what_their_rows_have_spent(tmp_path: Path) -> None:
+    named = msgspec.structs.replace(STUDY, person="patient")
+    site = Site(tmp_path, write_site(tmp_path, 20, 5, names=True), named)
+    assert len(site.contents[1].digests) == 20
+    (said,) = [line for line in site.warnings() if "count as one" in line]
+    assert "those of rank 1 as 20, since 80 are further ones" in said
+    site.counts()
+    assert 2.9 < site.spend_all() <= 3
+    # The same rows in a file without the column.
+    lines = (tmp_path / "named.csv").read_text().splitlines()
+    (tmp_path / "site.csv").write_text("\n".join(line.rpartition(",")[0] for line in lines))
+    unnamed = Site(tmp_path, tmp_path / "site.csv", STUDY)
+    with pytest.raises(BadInput, match="have spent"):
+        unnamed.counts()
+
+
+def test_rows_that_spent_without_a_person_have_spent_with_one(tmp_path: Path) -> None:
+    write_site(tmp_path, 20, 5, names=True)
+    lines = (tmp_path / "named.csv").read_text().splitlines()
+    (tmp_path / "site.csv").write_text("\n".join(line.rpartition(",")[0] for line in lines))
+    first = Site(tmp_path, tmp_path / "site.csv", STUDY)
+    first.counts()
+    assert 2.9 < first.spend_all() <= 3
+    named = msgspec.structs.replace(STUDY, person="patient")
+    with pytest.raises(BadInput, match="have spent"):
+        Site(tmp_path, tmp_path / "named.csv", named).counts()
+
+
+def test_a_file_whose_columns_changed_is_named(tmp_path: Path) -> None:
+    site = write_site(tmp_path)
+    first = Site(tmp_path, site, STUDY)
+    first.counts()
+    first.spend_all()
+    lines = site.read_text().splitlines()
+    site.write_text("\n".join(line.partition(",")[2] for line in lines))
+    fewer = Site(tmp_path, site, Schema(columns=COLUMNS[1:]))
+    (said,) = [line for line in fewer.warnings() if "knows none of their rows" in line]
+    assert "columns or values have changed" in said
+
+
+def test_a_person_counts_once_in_each_histogram(tmp_path: Path) -> None:
+    named = msgspec.structs.replace(STUDY, person="patient")
+    site = Site(tmp_path, write_site(tmp_path, 20, 5, names=True), named, dp_noise=0.001)
+    site.settings = MDGANSettings.read(
+        {"dp_noise": 0.001, "dp_delta": 1e-5, "dp_ledger": str(tmp_path / "ledger")}
+    )
+    assert site.counts().sum() == 20 * site.dataset.kind.num_histograms
