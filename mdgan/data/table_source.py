@@ -165,6 +165,9 @@ class _Tables:
                         f"person adds {self._rows_per_person} at most (--rows-per-person)"
                     )
                 rows = rows.of(kept)
+            for other, source in self._opened.items():
+                if np.array_equal(source.rows.values, rows.values, equal_nan=True):
+                    warn_once(f"{path} and {other} hold the same rows; give each site its own")
             known = TablePartitioner(kind, rows, self._seen, path, kept)
             self._opened[path.resolve()] = known
         return known

@@ -128,6 +128,11 @@ def _check_samples(
 ) -> list[str]:
     privacy, resumes = settings.privacy, goes_on
     warnings, folder = _large_delta(privacy.dp_delta or 0.0, shards), ledger_folder(privacy)
+    if (said := privacy.dp_public_samples) is not None:
+        warnings.append(
+            f"--set dp_public_samples={said}: the server is not told the exact number of samples, "
+            "and what it is told with noise still says about how many there are"
+        )
     for rank, shard in shards.items():
         if len(shard) > (said := privacy.public_samples(len(shard))):
             raise BadInput(

@@ -113,8 +113,9 @@ class PrivacySettings(Settings, group="privacy"):
     )
     dp_public_samples: int | None = own_setting(
         None,
-        "How many samples each worker here is said to hold, where the true number is to be kept "
-        "secret; at least the true one. Batches, noise and what the server is told follow from it.",
+        "How many samples each worker here is said to hold, at least as many as it has, so that "
+        "the exact number is not told. Noisy sums still tell about how many there are. Batches, "
+        "noise and what the server is told follow from it.",
         whole(1),
         metavar="N",
         symbol="n̂",

@@ -7,6 +7,7 @@ program that wrote it.
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import time
 from math import isfinite
 from pathlib import Path
@@ -28,14 +29,13 @@ def canonical(text: str, *, commas: bool = False) -> str:
     Returns:
         Empty for a missing value.
     """
+    with suppress(ValueError):  # most texts of large tables are numbers
+        number = float(number_text(text.strip(), commas))
+        if isfinite(number):
+            return f"{number:.15g}"
     text = " ".join(unicodedata.normalize("NFC", text).split())
     if text in MISSING:
         return ""
-    try:
-        number = float(number_text(text, commas))
-        return f"{number:.15g}" if isfinite(number) else text
-    except ValueError:
-        pass
     try:
         moment = moment_of(text)
         return (moment.date() if moment.time() == time() else moment).isoformat()

@@ -1,6 +1,9 @@
 """What rows of a table have spent, whatever schemas, targets and persons are asked of them."""
 
 import random
+import sqlite3
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ from mdgan.gan.randomness import generator_for
 from mdgan.launch.budget_checks import check_budgets
 from mdgan.launch.privacy import noisy_counts, open_budgets
 from mdgan.privacy.contents import Contents
+from mdgan.privacy.ledger import Ledger, Plan, look_up
+from mdgan.privacy.ledger_file import FILE, begun
 from mdgan.samples.table.schema import (
     AnyColumn,
     CategoryColumn,
@@ -200,3 +205,27 @@ def test_a_person_counts_once_in_each_histogram(tmp_path: Path) -> None:
         {"dp_noise": 0.001, "dp_delta": 1e-5, "dp_ledger": str(tmp_path / "ledger")}
     )
     assert site.counts().sum() == 20 * site.dataset.kind.num_histograms
+
+
+def test_a_ledger_of_version_2_knows_rows_as_it_did(tmp_path: Path) -> None:
+    site, folder = write_site(tmp_path), tmp_path / "ledger"
+    begun(folder)
+    with sqlite3.connect(folder / FILE) as db:
+        db.executescript("PRAGMA user_version = 2; DROP TABLE releases; DROP TABLE names;")
+    new = Site(tmp_path, site, STUDY)
+    rows = new.dataset.open(site)
+    as_before = Contents(
+        tuple(sorted({sha256(k.before).digest() for k in rows.known(torch.arange(40))}))
+    )
+    plan = Plan("of before", "sample", "rdp", 1.5, 1.0, 1, 1, 4.0)
+    ledger = Ledger(folder, as_before, lambda _: plan)
+    ledger.key("noise")
+    ledger.taken += 1
+    ledger.close()
+    with pytest.raises(BadInput, match="have spent"):
+        new.counts()
+    later = Site(tmp_path, site, STUDY, dp_epsilon=20.0)
+    later.counts()
+    # From then on the rows are known by what their file says.
+    (history,) = look_up(folder, replace(later.contents[1], before=())).histories
+    assert 1.5 in {charge.noise for charge in history.charges}
