@@ -30,7 +30,7 @@ from tests.processes import (
 SMALL = [
     *("train", "--algorithm", "moments", "--architecture", "md-gan-mlp", "--width", "32"),
     *("--batch-size", "20", "--iterations", "12", "--threads", "1", "--sample-interval", "0"),
-    *("--eval-interval", "0", "--set", "num_features=50"),
+    *("--eval-interval", "0", "--set", "num_features=100"),
 ]
 MEMORY = ["--transport", "memory"]
 PRIVATE = ["--dp-epsilon", "3", "--dp-delta", "1e-4"]
