@@ -3,12 +3,14 @@
 import csv
 import json
 import re
+import sqlite3
 from pathlib import Path
 
 import msgspec
 import pytest
 import torch
 
+from mdgan.privacy.ledger_file import FILE
 from mdgan.records.run_directory import ENCODING_FILE, FIGURES_FILE
 from mdgan.samples.table.reading import read_rows
 from mdgan.samples.table.schema import read_schema, schema_text
@@ -213,3 +215,54 @@ def test_a_row_that_does_not_fit_is_named(sites: Path) -> None:
     assert "site-3.csv" in refused.errors
     assert "age" in refused.errors
     assert "200" in refused.errors
+
+
+def visits(persons: range) -> str:
+    """Rows of some persons, six visits each."""
+    lines = ["patient_id,age,value,ill"]
+    for p in persons:
+        lines += [f"{p},{20 + p % 40},{p % 9}.{v},{('no', 'yes')[p % 2]}" for v in range(6)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def patients(tmp_path: Path) -> Path:
+    """A site's file of visits, with the schema that is drafted from it."""
+    (tmp_path / "all.csv").write_text(visits(range(40)))
+    drafted = run_here("schema", "draft", "all.csv", "-o", "study.json", cwd=tmp_path)
+    assert drafted.status == 0, drafted
+    assert "40 values in 240 rows, so rows are not people" in drafted.output + drafted.errors
+    return tmp_path
+
+
+def test_held_out_rows_of_persons_that_were_trained_on_judge_nothing(patients: Path) -> None:
+    (patients / "same.csv").write_text(visits(range(30, 60)))
+    (patients / "others.csv").write_text(visits(range(40, 70)))
+    flags = ["train", "--dataset", "table", "--schema", "study.json", "--target", "ill", *QUICK]
+    flags += ["--data-dir", "all.csv", "--partition", "iid", "--world-size", "5", *UNSCORED]
+    ended = run_here(*flags, "--transport", "memory", "--out", "run", cwd=patients)
+    ended_well(ended, patients / "run", 4)
+    # Forty persons of six rows each over four workers: whole persons.
+    looked = run_here(*flags, "--dry-run", cwd=patients)
+    assert re.findall(r"rank \d +(\d+) samples", looked.output) == ["60"] * 4
+    refused = run_here("audit", "run", "--held-out", "same.csv", "--steps", "0", cwd=patients)
+    check_refused(refused, "10 persons of the held-out samples were trained on", "of other persons")
+    released = run_here("release", "run", "--held-out", "same.csv", "--dry-run", cwd=patients)
+    assert released.status == 1, released
+    assert "not audited" in released.errors
+    judged = run_here("audit", "run", "--held-out", "others.csv", "--steps", "0", cwd=patients)
+    assert judged.status == 0, judged
+    assert "40 / 30" in judged.output  # members and others are persons, not rows
+
+
+def test_a_person_is_the_unit_of_a_private_run(patients: Path) -> None:
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    flags = ["train", "--dataset", "table", "--schema", "study.json", "--target", "ill", *QUICK]
+    flags += ["--data-dir", "all.csv", "--partition", "iid", "--world-size", "5", *UNSCORED]
+    private = ["--dp-epsilon", "8", "--dp-delta", "1e-3", "--dp-ledger", "ledger", "--out", "run"]
+    ended = run_here(*flags, *private, "--transport", "memory", cwd=patients)
+    ended_well(ended, patients / "run", 4)
+    assert "those of rank 1 as 10, since 50 are further ones" in ended.errors
+    known = sqlite3.connect(patients / "ledger" / FILE)
+    assert known.execute("SELECT count(*) FROM samples").fetchone() == (40,)
+    known.close()
