@@ -1,0 +1,23 @@
+"""Which pages make promises, and which of their phrases only look like promises."""
+
+PAGES = (
+    "README.md",
+    "docs/privacy.md",
+    "docs/release.md",
+    "docs/secure-aggregation.md",
+    "docs/security.md",
+)
+
+NOT_YET = PAGES
+"""Their anchors and quotes are checked; a promise in them may still be without an anchor."""
+
+PROMISE_WORDS = (
+    r"never|always|cannot|can neither|exactly|only|alone|nothing|nobody|neither|guarantee[sd]?",
+    r"whatever|whoever|bit for bit|the same bits|at most|refuse[sd]?|no more|no longer|any more",
+    r"no(?: other| single| honest| real)? (?:sample|host|worker|server|machine|user)s?",
+    r"no(?: other| single)? (?:name|file|port|trace)s?",
+    r"without (?:a|any) (?:certificate|trace)",
+)
+
+NO_PROMISES: dict[str, tuple[str, ...]] = {}
+"""By page: phrases that have a promise's word and promise nothing, with the reason beside each."""
