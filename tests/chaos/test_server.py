@@ -10,6 +10,7 @@ from mdgan.families.mdgan.settings import MDGAN as ENTRY
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.launch.faults import FAULTS
 from tests.chaos.staging import QUIET, check_left_whole, fault, stage
+from tests.claims.registry import claim
 from tests.processes import (
     MDGAN,
     Finished,
@@ -68,6 +69,10 @@ def test_server_is_killed_at_every_phase(tmp_path: Path) -> None:
     check_goes_on(tmp_path, [*ENTRY.phases(MDGANSettings())[0]])
 
 
+@claim(
+    "goes-on",
+    "a standby replaces a server that dies",
+)
 def test_a_standby_takes_over(tmp_path: Path) -> None:
     """At most the iterations since the last checkpoint are lost, and no worker starts again."""
     flags = ["--checkpoint-interval", "10", "--swap-interval", "0", "--liveness-timeout", "30"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.claims.check import problems, read_repository
+from tests.claims.check import problems, quotes_of, read_repository
 from tests.claims.pages import NO_PROMISES, NOT_YET, PAGES, PROMISE_WORDS
 from tests.processes import REPOSITORY
 
@@ -135,6 +135,26 @@ def test_several_tests_may_quote_one_anchor() -> None:
     assert found(page, first + second) == []
     (line,) = found(page, first)
     assert "quotes it: It never sleeps." in line
+
+
+SLOW = "@pytest.mark.slow\n"
+FEW = "@pytest.mark.parametrize('x', [1, pytest.param(2, marks=pytest.mark.slow)])\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "mark", "slow"),
+    [
+        ("", "", False),
+        ("", SLOW, True),
+        ("", FEW, False),
+        ("pytestmark = pytest.mark.slow\n", "", True),
+        ("pytestmark = [pytest.mark.slow, OTHER]\n", "", True),
+    ],
+)
+def test_slow_tests_are_known(before: str, mark: str, slow: bool) -> None:
+    source = f'{before}{mark}@claim("x", "It never sleeps.")\ndef test_x(): ...\n'
+    (quote,) = quotes_of("tests/test_x.py", source)
+    assert (quote.slow, quote.is_test) == (slow, True)
 
 
 def test_a_phrase_without_a_promise_is_taken_from_the_list_when_it_goes() -> None:

@@ -26,6 +26,7 @@ from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import Lost
+from tests.claims.registry import claim
 from tests.unit.engine.test_secure_sums import Masking
 from tests.unit.families.mdgan.played import FORM, IDENTITY
 from tests.unit.families.mdgan.played_server import FIRST, PlayedServer, answer, batches
@@ -79,6 +80,10 @@ def test_cut_off_in_a_swap_it_has_a_whole_copied(server: PlayedServer) -> None:
     assert same_state(workers[1].state(), reference.state())
 
 
+@claim(
+    "newcomer-copy",
+    "A newcomer gets a copy of a worker's weights and buffers, without the state of its optimizer",
+)
 def test_a_copy_tells_nothing_of_what_its_worker_has_just_learnt(server: PlayedServer) -> None:
     worker = make_worker(3)
     server.starts({3: worker})
@@ -104,6 +109,10 @@ def test_with_a_copy_the_optimizer_begins_anew(server: PlayedServer) -> None:
     assert not any("optimizer" in name for name in worker.state())
 
 
+@claim(
+    "discriminators-sealed",
+    "and give the server none.",
+)
 def test_a_host_that_masks_its_answers_gives_no_states_away(server: PlayedServer) -> None:
     server.welcome["wants_states"] = True
     server.starts({1: make_worker(1)}, masks=HostMask(HostKeys([1]), FORM))
@@ -146,6 +155,11 @@ def test_a_host_seals_the_copy_that_it_gives(server: PlayedServer) -> None:
     assert server.stop() is None
 
 
+@claim(
+    "sealed",
+    "Discriminators of swaps, and copies for newcomers, are encrypted between the two "
+    "hosts with keys from the same exchange",
+)
 def test_a_newcomer_takes_a_sealed_copy_and_no_altered_one(server: PlayedServer) -> None:
     server.welcome["iteration"] = 7
     worker = make_worker(1)
@@ -166,6 +180,10 @@ def test_a_newcomer_takes_a_sealed_copy_and_no_altered_one(server: PlayedServer)
 
 
 @pytest.mark.parametrize("lacked_once", [False, True])
+@claim(
+    "states-for-lacking",
+    "A host takes states only for workers that lack one.",
+)
 def test_a_host_that_masks_takes_no_state_that_it_does_not_lack(
     server: PlayedServer, lacked_once: bool
 ) -> None:
