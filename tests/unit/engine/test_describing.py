@@ -143,7 +143,7 @@ def test_a_host_uses_only_the_network_that_its_user_named(
 
 @claim(
     "no-file-name",
-    "No name of a file leaves a machine",
+    "No name of a file with samples leaves a machine",
 )
 def test_the_server_learns_no_name_of_a_picture(caplog: pytest.LogCaptureFixture) -> None:
     class Lost(Private):
