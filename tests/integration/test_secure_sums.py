@@ -195,13 +195,16 @@ def test_bad_input(tmp_path: Path, flags: list[str], why: str) -> None:
 )
 @claim(
     "too-few-left",
-    "after three times in a row (30, while a spoiler is searched for) the run ends, with "
-    "a checkpoint.",
+    "after three times in a row (30, while a spoiler is searched for) the run ends",
 )
 @claim(
     "ends-in-order",
-    "the run ends after three iterations without a sum, with a checkpoint. The same holds"
-    " for what workers tell once alone: the sums of moments",
+    "the run ends after three iterations without a sum",
+)
+@claim(
+    "ends-in-order",
+    "A spoiled sum of what workers tell once alone, the sums of moments and the counts of tables, "
+    "ends the run at once: begin anew.",
 )
 def test_sums_of_too_few_hosts_to_find_who_spoils_them_end_the_run_in_order(
     tmp_path: Path, algorithm: str, says: str
