@@ -85,7 +85,8 @@ def test_who_spoils_sums_of_four_is_found(tmp_path: Path, family: str) -> None:
 @pytest.mark.parametrize("flags", [SECURE, OF_EIGHT])
 @claim(
     "mean-alone",
-    "One that is far longer, or not masked as agreed, spoils its sum, and as a rule its host is found.",
+    "One that is far longer, or not masked as agreed, spoils its sum, and as a rule its host is "
+    "found.",
 )
 def test_who_begins_later_to_answer_absurdly_is_found(tmp_path: Path, flags: list[str]) -> None:
     """Also where there is one sum, and no other one of the same iteration to compare it with."""
