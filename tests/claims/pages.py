@@ -16,7 +16,8 @@ PROMISE_WORDS = (
     r"whatever|whoever|bit for bit|the same bits|at most|refuse[sd]?|no more|no longer|any more",
     r"no(?: other| single| honest| real)? (?:sample|host|worker|server|machine|user)s?",
     r"no(?: other| single)? (?:name|file|port|trace)s?",
-    r"without (?:a|any) (?:certificate|trace)",
+    r"without (?:a|any) (?:certificate|trace)|encrypted|ignored|no strike|shut out|change no",
+    r"keeps? (?:new ones )?out|close[sd]? that|bounds (?:it|them|what)",
 )
 
 NO_PROMISES: dict[str, tuple[str, ...]] = {
@@ -34,6 +35,10 @@ NO_PROMISES: dict[str, tuple[str, ...]] = {
         "gloo neither encrypts nor asks who it is",
         "the host's log shows nothing of it",
         "its gradient follows exactly",
+        "can have other hosts' ranks shut out",
+        "A host that was shut out and has a certificate for other ranks",
+        # Said, and tried, in privacy.md:
+        "Differential privacy bounds it.",
     ),
 }
 """By page: phrases that have a promise's word and promise nothing."""

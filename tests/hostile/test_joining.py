@@ -34,12 +34,19 @@ def test_invented_ranks_do_not_say_which_norm_is_usual(tmp_path: Path) -> None:
     assert set(range(10, 16)) <= ran.ranks("joined")
 
 
-def test_more_ranks_than_the_user_allows_are_refused(tmp_path: Path) -> None:
-    strangers = Stranger(range(5, 9))
-    flags = ["--set", "max_world_size=8"]
+@pytest.mark.parametrize(("most", "ranks"), [(8, range(5, 9)), (5, range(5, 6))])
+@claim(
+    "most-ranks",
+    "--set max_world_size bounds them, equal to --world-size it keeps new ones out",
+)
+def test_more_ranks_than_the_user_allows_are_refused(
+    tmp_path: Path, most: int, ranks: range
+) -> None:
+    strangers = Stranger(ranks)
+    flags = ["--set", f"max_world_size={most}"]
     ran = hostile_run(tmp_path, Hostile(FEEDBACK, from_iteration=2, brings=strangers), flags=flags)
     assert not ran.harm
-    assert "rank 8 is outside 1..7" in ran.refusals[0]
+    assert f"rank {ranks[-1]} is outside 1..{most - 1}" in ran.refusals[0]
     assert "--set max_world_size=N" in ran.refusals[0]
 
 

@@ -53,6 +53,10 @@ def told(ran: Any) -> list[Row]:
     "lie",
     ["NaN", *(pytest.param(lie, marks=pytest.mark.slow) for lie in LIES if lie != "NaN")],
 )
+@claim(
+    "losses-change-nothing",
+    "in what it does when, within the time of the run and in short printable names",
+)
 def test_odd_spans_reach_no_record(tmp_path: Path, lie: str) -> None:
     def change(message: Message) -> Message:
         rows = message.fields["rows"]

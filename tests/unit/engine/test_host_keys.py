@@ -60,6 +60,10 @@ def pair(one: Identity | None = None, two: Identity | None = None) -> tuple[Host
 
 
 @pytest.mark.parametrize(("one", "two"), [(None, None), (ALICE, BOB), (SHARED, SHARED)])
+@claim(
+    "masks",
+    "each encrypted for the host that is to keep it.",
+)
 def test_two_hosts_have_secrets_of_their_own(one: Identity | None, two: Identity | None) -> None:
     first, second = pair(one, two)
     assert first.derived(2, b"a use") == second.derived(1, b"a use") != first.derived(2, b"other")

@@ -117,6 +117,14 @@ def test_a_host_is_known_by_its_own_certificate_and_not_by_what_it_says(
     "ranks-by-certificate",
     "A rank can be claimed only with a certificate that names it, or that names none.",
 )
+@claim(
+    "named-ranks-close",
+    "certificates that name ranks close that.",
+)
+@claim(
+    "most-ranks",
+    "and certificates that name ranks bind them to machines.",
+)
 def test_a_rank_that_the_certificate_does_not_name(network: GrpcNetwork, folder: Path) -> None:
     says = r"its certificate \(three\) names ranks 3,4, not 5"
     with pytest.raises(BadInput, match=f"the server refused this host: {says}"):
