@@ -70,10 +70,7 @@ def test_server_is_killed_at_every_phase(tmp_path: Path) -> None:
     check_goes_on(tmp_path, [*ENTRY.phases(MDGANSettings())[0]])
 
 
-@claim(
-    "goes-on",
-    "a standby replaces a server that dies",
-)
+@claim("goes-on", "a standby replaces a server that dies")
 @claim(
     "audit-log",
     "Each line holds the SHA-256 of the line before, also when a run goes on with "

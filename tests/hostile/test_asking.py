@@ -35,10 +35,7 @@ def asks(peers: Peers, **known: Any) -> Mapping[str, Any] | str:
     return peers.admission.admit({"purpose": "ask", **known})
 
 
-@claim(
-    "one-promise",
-    "One certificate is promised one rank at a time",
-)
+@claim("one-promise", "One certificate is promised one rank at a time")
 def test_one_certificate_is_promised_one_rank_however_often_it_asks() -> None:
     peers = run_of_two()
     mallory = [welcomed(asks(peers, certificate="mallory's"))["rank"] for _ in RANKS]
@@ -52,10 +49,7 @@ def test_one_certificate_is_promised_one_rank_however_often_it_asks() -> None:
     "one-promise",
     "Without a certificate of its own, an address is promised eight ranks at a time.",
 )
-@claim(
-    "limit-promises",
-    "one for a certificate, eight for an address, for 60 s",
-)
+@claim("limit-promises", "one for a certificate, eight for an address, for 60 s")
 def test_one_address_is_promised_a_few() -> None:
     peers = run_of_two()
     got = [asks(peers, address="10.0.0.7") for _ in RANKS]

@@ -115,10 +115,7 @@ def test_a_server_with_the_certificate_of_a_worker_is_refused(tmp_path: Path) ->
     assert not (tmp_path / "runs").exists()
 
 
-@claim(
-    "ranks-by-certificate",
-    "checkpoints note certificate and address of each host",
-)
+@claim("ranks-by-certificate", "checkpoints note certificate and address of each host")
 def test_a_checkpoint_notes_who_had_which_rank(tmp_path: Path) -> None:
     assert run_here("credentials", "new", "run.cred", cwd=tmp_path).status == 0
     flags = ["--ranks", "0", "--world-size", "2", "--listen", "127.0.0.1:0", "--out", "run"]

@@ -104,10 +104,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, how: str)
     assert not list(own.resolve().iterdir())
 
 
-@claim(
-    "compiled",
-    "TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR stay as you have set them.",
-)
+@claim("compiled", "TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR stay as you have set them.")
 def test_what_the_user_says_stays(tmp_path: Path) -> None:
     mine = {name: str(tmp_path / name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
     assert folders_of_torch(tmp_path, **mine) == set(mine.values())
@@ -124,10 +121,7 @@ def test_without_any_private_folder_nothing_is_compiled(tmp_path: Path) -> None:
     assert run("train", *flags, "other", cwd=tmp_path, **own).status == 0, "without, all is well"
 
 
-@claim(
-    "host-settings",
-    "A server sets no setting of a host's machine",
-)
+@claim("host-settings", "A server sets no setting of a host's machine")
 def test_no_server_makes_a_host_compile() -> None:
     said: dict[str, Any] = {"world_size": 3, "iterations": 10}
     identity = prepare({**said, "compile": True}).identity

@@ -59,10 +59,7 @@ def test_many_invented_ranks_are_refused(tmp_path: Path, generation: int) -> Non
     assert "is outside 1.." in ran.refusals[0]
 
 
-@claim(
-    "rank-kept",
-    "kept for it, or for one with the same certificate of its own",
-)
+@claim("rank-kept", "kept for it, or for one with the same certificate of its own")
 def test_the_rank_of_a_host_that_was_lost_is_kept_for_it(tmp_path: Path) -> None:
     liar = Hostile(FEEDBACK, from_iteration=3, brings=Stranger([RANK]))
     ran = hostile_run(tmp_path, liar)
@@ -75,10 +72,7 @@ def test_the_rank_of_a_host_that_was_lost_is_kept_for_it(tmp_path: Path) -> None
     "A newcomer gets a copy of a worker's weights and buffers, without the state of its "
     "optimizer, and a rank gets 5 of them within 10 minutes at most.",
 )
-@claim(
-    "limit-copies",
-    "5 within 10 minutes for a rank; then its link ends",
-)
+@claim("limit-copies", "5 within 10 minutes for a rank; then its link ends")
 def test_a_newcomer_gets_few_copies_without_moments(tmp_path: Path) -> None:
     got: list[Message] = []
 

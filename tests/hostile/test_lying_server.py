@@ -101,10 +101,7 @@ class SpoilsKey(LyingServer):
         return [replace(message, fields={"keys": told})]
 
 
-@claim(
-    "bad-keys",
-    "Where most hosts refuse a key that the server accepts, its host has a strike",
-)
+@claim("bad-keys", "Where most hosts refuse a key that the server accepts, its host has a strike")
 def test_a_key_that_most_hosts_refuse_costs_its_host_alone(tmp_path: Path) -> None:
     result = lying_run(tmp_path, SpoilsKey())
     ended_well(result, tmp_path / "run", 4)
@@ -147,10 +144,7 @@ class FalselyGone(LyingServer):
     "opens-sums-alone",
     "With --secure-aggregation hosts mask their answers, so that the server opens sums alone",
 )
-@claim(
-    "drop-outs-confirmed",
-    "and never both of one host.",
-)
+@claim("drop-outs-confirmed", "and never both of one host.")
 def test_a_false_drop_out_tells_nothing_of_the_victim(
     tmp_path: Path, plain: tuple[Plain, bytes]
 ) -> None:
@@ -247,10 +241,7 @@ class Replays(LyingServer):
         (SWAP, "it orders the swap of iteration 2 a second time"),
     ],
 )
-@claim(
-    "opened-once",
-    "A host answers no question twice",
-)
+@claim("opened-once", "A host answers no question twice")
 def test_a_question_that_is_replayed(tmp_path: Path, kind: str, why: str) -> None:
     result = lying_run(tmp_path, Replays(kind), "--swap-interval", "2")
     assert result.errors.count(why) == len(ALL) + 1, "each host, and the last line"
@@ -274,14 +265,8 @@ class Relays(LyingServer):
         return replace(message, tensors=changed)
 
 
-@claim(
-    "discriminators-sealed",
-    "With --secure-aggregation hosts encrypt them for each other",
-)
-@claim(
-    "fetch",
-    "With --secure-aggregation the server cannot read them either.",
-)
+@claim("discriminators-sealed", "With --secure-aggregation hosts encrypt them for each other")
+@claim("fetch", "With --secure-aggregation the server cannot read them either.")
 @claim(
     "sealed",
     "Discriminators of swaps, and copies for newcomers, are encrypted between the two "
@@ -300,10 +285,7 @@ def test_a_relay_reads_no_discriminator(tmp_path: Path, plain: tuple[Plain, byte
             assert len(clear) < 16 or clear not in passed, name
 
 
-@claim(
-    "sealed",
-    "one that was altered on the way counts as one that did not come.",
-)
+@claim("sealed", "one that was altered on the way counts as one that did not come.")
 def test_a_parcel_that_was_altered_counts_as_one_that_did_not_come(tmp_path: Path) -> None:
     result = lying_run(tmp_path, Relays(alters=True), "--swap-interval", "2")
     ended_well(result, tmp_path / "run", 4)
@@ -326,10 +308,7 @@ class BringsNetworks(LyingServer):
         return [adopt(1, {host: self._state}), message]
 
 
-@claim(
-    "states-for-lacking",
-    "A host takes states only for workers that lack one.",
-)
+@claim("states-for-lacking", "A host takes states only for workers that lack one.")
 def test_networks_that_no_host_lacks(tmp_path: Path, plain: tuple[Plain, bytes]) -> None:
     given = {name.split("/", 1)[1]: t for name, t in plain[0].parcels[0].tensors.items()}
     zeros = {f"discriminator.{name}": torch.zeros_like(t) for name, t in given.items()}
@@ -364,10 +343,7 @@ class GivesWeights(LyingServer):
 
 
 @pytest.mark.parametrize("algorithm", ["mdgan", "fl-gan"])
-@claim(
-    "what-is-answered",
-    "Hosts that were asked different things cannot unmask each other.",
-)
+@claim("what-is-answered", "Hosts that were asked different things cannot unmask each other.")
 @claim(
     "what-is-answered",
     "Shares are bound to what a sum is about: the batch that is judged, or the models, "

@@ -63,10 +63,7 @@ SPOILS: dict[str, Change] = {
     "A host that was in three spoiled sums or more, in more than any other of the last "
     "one's hosts, and alone in all of these, has a strike, and its link ends",
 )
-@claim(
-    "spoiler-found",
-    "after --set strikes its ranks are shut out.",
-)
+@claim("spoiler-found", "after --set strikes its ranks are shut out.")
 def test_who_spoils_sums_is_found_and_the_others_go_on(tmp_path: Path, what: str) -> None:
     liar = Hostile(ANSWER["mdgan"], SPOILS[what])
     ran = hostile_run(tmp_path, liar, flags=OF_EIGHT)

@@ -53,10 +53,7 @@ def test_two_hosts_of_one_certificate_are_one_witness(
     assert ([1, 2] in lately) == may_give
 
 
-@claim(
-    "no-honest-host-guilty",
-    "Hosts are counted by certificate.",
-)
+@claim("no-honest-host-guilty", "Hosts are counted by certificate.")
 def test_a_server_without_a_role_tells_certificates_apart() -> None:
     """Each host does, so the server must not ask them for a sum of two with one certificate."""
     eve, server = issued(AUTHORITY, "worker", 4, 5), issued(AUTHORITY, None)

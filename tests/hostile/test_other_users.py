@@ -133,10 +133,7 @@ def test_nobody_joins_the_server_of_another_user(temporary: Path, how: str) -> N
             foreign.accept()
 
 
-@claim(
-    "private-folder",
-    "and asks the system whose process listens there.",
-)
+@claim("private-folder", "and asks the system whose process listens there.")
 def test_a_host_leaves_the_server_of_another_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,10 +150,7 @@ def test_a_host_leaves_the_server_of_another_user(
             assert connection.recv(1) == b""
 
 
-@claim(
-    "private-folder",
-    "it looks each time that it looks for the server",
-)
+@claim("private-folder", "it looks each time that it looks for the server")
 def test_a_host_does_not_return_to_a_name_that_another_user_has_taken(temporary: Path) -> None:
     """The server is gone with its folder; the host that joined it looks for it all the same."""
     flags = ["--set", "patience=4", "--threads", "1"]

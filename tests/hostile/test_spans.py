@@ -71,10 +71,7 @@ def test_odd_spans_reach_no_record(tmp_path: Path, lie: str) -> None:
     assert run_here("watch", "run", "--once", cwd=tmp_path).status == 0
 
 
-@claim(
-    "limit-spans-on-disk",
-    "further ones are left out, and that is said once",
-)
+@claim("limit-spans-on-disk", "further ones are left out, and that is said once")
 def test_what_one_host_tells_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timelines, "MOST_BYTES", 200_000)
 

@@ -100,10 +100,7 @@ def test_another_user_cannot_take_part(public: Path) -> None:
     assert not list((public / "tmp").glob("mdgan-*"))
 
 
-@claim(
-    "private-folder",
-    "The folder is new and has a name that cannot be foretold.",
-)
+@claim("private-folder", "The folder is new and has a name that cannot be foretold.")
 def test_a_folder_that_was_there_before_is_never_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,10 +42,7 @@ PRIVATE = ["--dp-noise", "1.5", "--dp-delta", "0.0001"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@claim(
-    "sums-alone",
-    "with the same bits",
-)
+@claim("sums-alone", "with the same bits")
 @claim(
     "secure-same-bits",
     "The generator is, bit for bit, that of the same run without, if κ is the same and no"
@@ -77,10 +74,7 @@ def test_the_generator_is_the_same_beside_differential_privacy(tmp_path: Path, f
     assert sorted(spent) == [str(n) for n in range(1, 8)]
 
 
-@claim(
-    "sums-alone",
-    "the server gets sums of three hosts or more instead of answers",
-)
+@claim("sums-alone", "the server gets sums of three hosts or more instead of answers")
 @claim(
     "opens-sums-alone",
     "With --secure-aggregation hosts mask their answers, so that the server opens sums alone",
@@ -197,10 +191,7 @@ def test_bad_input(tmp_path: Path, flags: list[str], why: str) -> None:
     "too-few-left",
     "after three times in a row (30, while a spoiler is searched for) the run ends",
 )
-@claim(
-    "ends-in-order",
-    "the run ends after three iterations without a sum",
-)
+@claim("ends-in-order", "the run ends after three iterations without a sum")
 @claim(
     "ends-in-order",
     "A spoiled sum of what workers tell once alone, the sums of moments and the counts of tables, "

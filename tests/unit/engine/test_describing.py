@@ -98,10 +98,7 @@ def test_sums_hide_samples_among_more_than_there_are_features_and_classes(
     assert bool(answer.fields["reason"]) != tells
 
 
-@claim(
-    "two-networks",
-    "a host describes its data by two networks at most",
-)
+@claim("two-networks", "a host describes its data by two networks at most")
 def test_a_host_describes_its_data_by_few_networks() -> None:
     describer = Describer({1: shard(MANY)}, None, CPU)
     for scale in (1.0, 2.0, 1.0):
@@ -117,10 +114,7 @@ def test_a_host_describes_its_data_by_few_networks() -> None:
     "a host whose user names another network, with --extractor FILE or Inception, uses "
     "that file alone, whatever the server sends",
 )
-@claim(
-    "no-program-comes",
-    "None ever comes from another machine.",
-)
+@claim("no-program-comes", "None ever comes from another machine.")
 def test_a_host_uses_only_the_network_that_its_user_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -141,10 +135,7 @@ def test_a_host_uses_only_the_network_that_its_user_named(
     assert "does not travel; copy its file to this machine" in caplog.text
 
 
-@claim(
-    "no-file-name",
-    "No name of a file with samples leaves a machine",
-)
+@claim("no-file-name", "No name of a file with samples leaves a machine")
 def test_the_server_learns_no_name_of_a_picture(caplog: pytest.LogCaptureFixture) -> None:
     class Lost(Private):
         def images(self, indices: Tensor) -> Tensor:
@@ -155,10 +146,7 @@ def test_the_server_learns_no_name_of_a_picture(caplog: pytest.LogCaptureFixture
     assert "nothing of the data here: scans/ward/p0.png: cannot read" in caplog.text
 
 
-@claim(
-    "own-network",
-    "and needs 64 samples",
-)
+@claim("own-network", "and needs 64 samples")
 def test_few_samples_are_not_told_by_a_network_that_the_user_named(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     named = Path(f"{tmp_path}/mine.py:Net")

@@ -28,10 +28,7 @@ from tests.unit.engine.stage import Stage, begun
 MakeStage = Callable[..., Stage]
 
 
-@claim(
-    "goes-on",
-    "A worker that dies, hangs or leaves does not stop the others",
-)
+@claim("goes-on", "A worker that dies, hangs or leaves does not stop the others")
 def test_before_its_answer_from_many_hosts_to_one(stage: MakeStage) -> None:
     made, hosts = begun(stage, (1,), (2,), (3,), (4, 5), num_workers=5, iterations=4)
     for i in (1, 2, 3):
@@ -242,10 +239,7 @@ def leave(made: Stage, host: Played, state: Mapping[str, Tensor]) -> None:
     made.wait_for_event("left")
 
 
-@claim(
-    "goes-on",
-    "A worker that dies, hangs or leaves does not stop the others",
-)
+@claim("goes-on", "A worker that dies, hangs or leaves does not stop the others")
 def test_leaving_is_no_loss(stage: MakeStage) -> None:
     made, (one, two) = begun(stage, (1,), (2,), iterations=2)
     two.answer(1)

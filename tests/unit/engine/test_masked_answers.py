@@ -50,10 +50,7 @@ def test_the_sum_is_that_of_plain_answers_bit_for_bit() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-@claim(
-    "two-thirds",
-    "A sum is of t = ⌊2n/3⌋ + 1 of its n hosts or more, at least three",
-)
+@claim("two-thirds", "A sum is of t = ⌊2n/3⌋ + 1 of its n hosts or more, at least three")
 def test_whoever_drops_out_and_when_the_sum_is_that_of_the_survivors(data: st.DataObject) -> None:
     """Or there is none, where fewer than t are left."""
     number = data.draw(st.integers(3, 7))
@@ -111,10 +108,7 @@ def test_a_question_that_would_tell_more_than_a_sum_is_not_answered(
         hosts.answer(1, ZEROS, hosts.question(**changed))
 
 
-@claim(
-    "opened-once",
-    "A host answers no question twice",
-)
+@claim("opened-once", "A host answers no question twice")
 def test_no_question_is_answered_twice_and_a_new_link_has_a_new_key() -> None:
     hosts = Hosts(4)
     hosts.answer(1, ZEROS)
@@ -124,10 +118,7 @@ def test_no_question_is_answered_twice_and_a_new_link_has_a_new_key() -> None:
     assert hosts.masks[1].begin(RUN)["key"] != before
 
 
-@claim(
-    "no-same-answer-twice",
-    "Clients that would answer exactly the same refuse",
-)
+@claim("no-same-answer-twice", "Clients that would answer exactly the same refuse")
 def test_an_answer_that_would_be_the_same_is_not_given_for_a_second_sum() -> None:
     """The server leaves a host out the second time; the difference would be what it answers."""
     hosts = Hosts(5, repeats=True)
@@ -149,10 +140,7 @@ def test_an_answer_that_would_be_the_same_is_not_given_for_a_second_sum() -> Non
     "at least three, or N with --require 'secure-aggregation>=N'. Otherwise it ends with "
     "a line that says why.",
 )
-@claim(
-    "no-difference-of-sums",
-    "never of fewer than three, or than each of their hosts insists on",
-)
+@claim("no-difference-of-sums", "never of fewer than three, or than each of their hosts insists on")
 def test_a_host_that_insists_on_five_takes_part_in_no_sum_of_four() -> None:
     with pytest.raises(NotMasked, match=r"sum of 4 hosts' answers, and .* of 5 or more"):
         all_answer(4, least=5)
@@ -272,10 +260,7 @@ def test_what_too_few_hosts_confirm_is_not_unmasked_and_no_host_ends(
 @pytest.mark.parametrize(
     ("parties", "about"), [([5, 4, 3, 2, 1], b""), ([1, 2, 3, 4, 5], b"another batch")]
 )
-@claim(
-    "what-is-answered",
-    "Hosts that were asked different things cannot unmask each other.",
-)
+@claim("what-is-answered", "Hosts that were asked different things cannot unmask each other.")
 def test_hosts_that_were_asked_something_else_do_not_unmask_each_other(
     parties: list[int], about: bytes
 ) -> None:
@@ -286,10 +271,7 @@ def test_hosts_that_were_asked_something_else_do_not_unmask_each_other(
         assert [bool((row < PRIME).all()) for row in revealed] == [n != 2 for n in hosts.parties]
 
 
-@claim(
-    "opened-once",
-    "so no earlier or later sum opens.",
-)
+@claim("opened-once", "so no earlier or later sum opens.")
 def test_shares_of_an_earlier_sum_are_of_no_use_in_another() -> None:
     hosts = all_answer(4)
     earlier = dict(hosts.sent)

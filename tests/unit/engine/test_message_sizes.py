@@ -208,10 +208,7 @@ def test_spans_fit_as_many_as_a_host_tells_at_once() -> None:
     assert fits(told, message_sizes.from_host(SIZES, 1)[Kind.SPANS])
 
 
-@claim(
-    "limit-size",
-    "nothing else that a host says counts",
-)
+@claim("limit-size", "nothing else that a host says counts")
 def test_no_host_decides_how_much_json_the_server_reads() -> None:
     for kind, most in message_sizes.from_host(SIZES, 4).items():
         assert most.head_bytes <= 1 << 20, kind

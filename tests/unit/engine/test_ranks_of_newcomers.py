@@ -80,10 +80,7 @@ def test_a_rank_that_was_lost_is_kept_for_its_host() -> None:
     welcomed(peers.admission.admit(said[2]))
 
 
-@claim(
-    "rank-kept",
-    "kept for it, or for one with the same certificate of its own",
-)
+@claim("rank-kept", "kept for it, or for one with the same certificate of its own")
 def test_with_its_own_certificate_a_host_gets_its_rank_back_at_once() -> None:
     peers = make_peers()
     join(peers, 1)
@@ -99,10 +96,7 @@ def test_with_its_own_certificate_a_host_gets_its_rank_back_at_once() -> None:
     welcomed(peers.admission.admit({**hello(2), "certificate": "alice's"}))
 
 
-@claim(
-    "rank-kept",
-    "unless training waits for that rank or no host is left",
-)
+@claim("rank-kept", "unless training waits for that rank or no host is left")
 def test_a_rank_that_training_waits_for_is_not_kept() -> None:
     peers, _ = joined(4, 1, 2, 3)
     for host in (1, 2):

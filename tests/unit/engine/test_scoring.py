@@ -273,10 +273,7 @@ def test_the_scorer_gets_the_sum_when_all_hosts_have_told(bench: MakeBench) -> N
     assert all(torch.equal(found.tensors()[name], tensor) for name, tensor in wanted.items())
 
 
-@claim(
-    "silent-on-real-data",
-    "One that tells nothing of them is left out of scores.",
-)
+@claim("silent-on-real-data", "One that tells nothing of them is left out of scores.")
 def test_a_host_without_words_does_not_cost_the_others_their_scores(
     bench: MakeBench, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -118,10 +118,7 @@ def test_a_host_and_a_server_find_each_other_with_credentials(linked: Linked, sh
     assert "a FEEDBACK message of" in lost.reason
 
 
-@claim(
-    "one-machine",
-    "No port is open",
-)
+@claim("one-machine", "No port is open")
 def test_on_one_machine_no_port_is_open(linked: Linked, sockets: Sockets) -> None:
     made = prepared()
     assert place_for_others(made) is None
@@ -195,10 +192,7 @@ def other_address() -> str:
     pytest.skip("this machine has no address but its own")
 
 
-@claim(
-    "guarded",
-    "no machine takes part without a certificate, unless you say --insecure.",
-)
+@claim("guarded", "no machine takes part without a certificate, unless you say --insecure.")
 @claim(
     "no-certificate-no-part",
     "Where others could reach a port, mdgan refuses to start without certificates, unless"

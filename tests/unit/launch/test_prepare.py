@@ -57,10 +57,7 @@ def test_threads_that_have_nothing_to_read_are_told() -> None:
     assert prepare(SMALL).warnings == ()
 
 
-@claim(
-    "host-settings",
-    "A server sets no setting of a host's machine",
-)
+@claim("host-settings", "A server sets no setting of a host's machine")
 def test_a_server_says_nothing_to_a_newcomer_of_what_is_the_users_own() -> None:
     own = {
         **{"datasets_dir": "/tmp", "data_dir": "/", "log_file": "/etc/motd", "insecure": True},

@@ -266,10 +266,7 @@ def test_a_giver_that_has_nothing_for_this_taker(network: Network, pair: Pair) -
     "revoked-tickets",
     "Without that it can fetch those of the last two swaps alone, for which it has tickets.",
 )
-@claim(
-    "limit-relayed",
-    "the last two of each giver",
-)
+@claim("limit-relayed", "the last two of each giver")
 def test_parcels_stay_for_one_more_exchange(network: Network, pair: Pair) -> None:
     giver, taker, addresses = pair
     takes = {}

@@ -123,10 +123,7 @@ def test_a_host_that_stands_still_does_not_hold_up_the_server(network: GrpcNetwo
         echo(network, hosts[1], 1)
 
 
-@claim(
-    "limit-unsent",
-    "then the peer counts as gone",
-)
+@claim("limit-unsent", "then the peer counts as gone")
 def test_what_waits_for_a_peer_that_takes_nothing_in_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -141,10 +138,7 @@ def test_what_waits_for_a_peer_that_takes_nothing_in_is_bounded(
     assert len(list(coming)) == 1
 
 
-@claim(
-    "limit-unsent",
-    "then the peer counts as gone",
-)
+@claim("limit-unsent", "then the peer counts as gone")
 def test_a_host_that_takes_nothing_in_is_lost(
     network: GrpcNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,10 +152,7 @@ def test_a_host_that_takes_nothing_in_is_lost(
     assert event.peer == 4
 
 
-@claim(
-    "limit-memory",
-    "then it reads no further.",
-)
+@claim("limit-memory", "then it reads no further.")
 @claim(
     "host-fills-memory",
     "Messages from one host take at most some 70 MiB of the server's memory",

@@ -49,10 +49,7 @@ def fetched(place: str, order: Order) -> list[Piece]:
     "for each discriminator the ticket that the server has drawn for its giver and its "
     "taker, and told to those two alone",
 )
-@claim(
-    "fetch",
-    "A host can fetch only the discriminators that the server has it take in a swap.",
-)
+@claim("fetch", "A host can fetch only the discriminators that the server has it take in a swap.")
 def test_a_host_without_the_ticket_gets_nothing_and_removes_nothing(
     relay: bool, ticket: str
 ) -> None:
@@ -101,10 +98,7 @@ SOCKET, NEAR, FAR, FAR_6 = "unix:", "ipv4:127.0.0.1:4", "ipv4:10.0.0.7:4", "ipv6
         ("9" * 400, FAR, False),
     ],
 )
-@claim(
-    "no-other-place",
-    "Loopback, link-local and multicast addresses are not even tried.",
-)
+@claim("no-other-place", "Loopback, link-local and multicast addresses are not even tried.")
 def test_only_an_address_that_means_one_machine_may_be_tried(
     place: str, peer: str, tries: bool
 ) -> None:
@@ -116,10 +110,7 @@ def test_only_an_address_that_means_one_machine_may_be_tried(
     "A host cannot send others where it likes. Where it says that it listens must be an "
     "address and a port.",
 )
-@claim(
-    "no-other-place",
-    "If no host is there, the server relays.",
-)
+@claim("no-other-place", "If no host is there, the server relays.")
 def test_other_hosts_are_sent_only_where_the_server_found_a_host(
     network: GrpcNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,10 +221,7 @@ def test_an_address_that_leads_nowhere(network: GrpcNetwork) -> None:
         assert isinstance(taker.exchange(4, {}, [9], {9: address}, TAKES)[9], Lost)
 
 
-@claim(
-    "host-fills-memory",
-    "and where the server relays three times the state of its workers.",
-)
+@claim("host-fills-memory", "and where the server relays three times the state of its workers.")
 def test_a_host_cannot_fill_the_servers_memory_with_parcels() -> None:
     network = GrpcNetwork(relay=True)
     host = joined(network, 1)[1]

@@ -171,10 +171,7 @@ def test_an_answer_comes_as_often_as_its_question() -> None:
     assert heard.allows("UPDATE")
 
 
-@claim(
-    "limit-spans",
-    "then the link ends",
-)
+@claim("limit-spans", "then the link ends")
 def test_a_flood_of_spans_ends_the_link_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas, "MOST_IN_A_ROW", 5)
     accepts = {**ACCEPTS, Kind.SPANS: Most(1 << 20, 1 << 20, a_second=0.001)}

@@ -60,10 +60,7 @@ def serial_in(path: Path) -> int:
     return own.serial_number
 
 
-@claim(
-    "link-ends",
-    "A link ends with its certificate, and the host comes back with a renewed one",
-)
+@claim("link-ends", "A link ends with its certificate, and the host comes back with a renewed one")
 def test_a_link_ends_when_its_certificate_expires_and_a_renewed_one_comes_in(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
