@@ -57,7 +57,8 @@ test-all: $(DEV_STAMP) ## run every test, the slow ones too
 gpu-check: $(DEV_STAMP) ## on a machine with a CUDA GPU: its tests, and iterations/s beside the CPU (8 minutes)
 	@$(BIN)/python -m benchmarks.gpu
 
-check: $(DEV_STAMP) docs ## format, lint, types and documentation
+check: $(DEV_STAMP) docs ## format, lint, types, documentation, and a test for each promise
+	$(BIN)/python -m tests.claims
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -9,7 +9,9 @@ import pytest
 from mdgan.families.mdgan.settings import MDGAN as ENTRY
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.launch.faults import FAULTS
+from mdgan.records.audit_log import verify
 from tests.chaos.staging import QUIET, check_left_whole, fault, stage
+from tests.claims.registry import claim
 from tests.processes import (
     MDGAN,
     Finished,
@@ -68,6 +70,12 @@ def test_server_is_killed_at_every_phase(tmp_path: Path) -> None:
     check_goes_on(tmp_path, [*ENTRY.phases(MDGANSettings())[0]])
 
 
+@claim("goes-on", "a standby replaces a server that dies")
+@claim(
+    "audit-log",
+    "Each line holds the SHA-256 of the line before, also when a run goes on with "
+    "--resume or at a standby.",
+)
 def test_a_standby_takes_over(tmp_path: Path) -> None:
     """At most the iterations since the last checkpoint are lost, and no worker starts again."""
     flags = ["--checkpoint-interval", "10", "--swap-interval", "0", "--liveness-timeout", "30"]
@@ -81,6 +89,8 @@ def test_a_standby_takes_over(tmp_path: Path) -> None:
     # Long before it would have been taken for dead because of its silence.
     assert row.noticed_seconds is not None
     assert row.noticed_seconds < 15
+    log = verify(staged.run)
+    assert (log.trouble, log.entries >= 4) == ("", True)
     # Its own count of steps shows that no discriminator began anew, nor from the checkpoint.
     for worker in (1, 2, 3):
         assert staged.steps(worker) == 160 + row.lost

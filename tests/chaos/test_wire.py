@@ -16,6 +16,7 @@ import pytest
 from mdgan import messages
 from mdgan.transport.frames import encode
 from tests.chaos.staging import QUIET, check_left_whole
+from tests.claims.registry import claim
 from tests.processes import (
     MDGAN,
     Process,
@@ -208,6 +209,15 @@ class Replaced:
         pytest.param(Replaced(), as_they_are, id="a feedback by an earlier one"),
         pytest.param(as_they_are, once(with_a_stop), id="a stop put in"),
     ],
+)
+@claim(
+    "machine-in-the-path",
+    "A machine in the path can neither read nor change what passes, nor go on with a "
+    "connection; it can only cut it.",
+)
+@claim(
+    "path-sees-no-more",
+    "Everything else is encrypted. Bytes that were changed end the connection.",
 )
 def test_a_machine_in_the_path_can_neither_read_nor_change_nor_go_on(
     tmp_path: Path, change: Change, answer: Change

@@ -12,6 +12,7 @@ from mdgan.families.mdgan.settings import MDGAN as ENTRY
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.launch.faults import FAULTS
 from tests.chaos.staging import QUIET, check_left_whole, fault, free_port, stage, steps
+from tests.claims.registry import claim
 from tests.processes import MDGAN, Training, finish, read_events, start, wait_until
 
 
@@ -48,6 +49,7 @@ def check_killed(folder: Path, phases: Sequence[str]) -> None:
     assert steps(folder / "run", 1) == last
 
 
+@claim("goes-on", "A worker that dies, hangs or leaves does not stop the others")
 def test_workers_are_killed_at_different_phases(tmp_path: Path) -> None:
     check_killed(tmp_path, ["swap", "local-step", "swapped", "report"])
 
@@ -73,6 +75,7 @@ def test_all_workers_but_one_are_killed_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@claim("goes-on", "A worker that dies, hangs or leaves does not stop the others")
 def test_halts_shorter_than_the_deadline_longer_and_longer_than_liveness(tmp_path: Path) -> None:
     """Without swaps, each discriminator's own count of steps tells whose it is."""
     events = [

@@ -10,6 +10,7 @@ import pytest
 
 from mdgan.launch.guests import of_the_run
 from mdgan.launch.prepare import prepare
+from tests.claims.registry import claim
 from tests.processes import QUICK, check_refused, ended_well, run
 
 TELLS = """
@@ -60,6 +61,11 @@ def folders_of_torch(folder: Path, **variables: Any) -> set[str]:
     return {place for places in told for place in places}
 
 
+@claim(
+    "compiled",
+    "mdgan has it in $XDG_CACHE_HOME/mdgan/compiled or ~/.cache/mdgan/compiled, a folder of "
+    "mode 0700.",
+)
 def test_torch_looks_into_a_folder_of_this_user_alone(tmp_path: Path) -> None:
     own = tmp_path / "cache" / "mdgan" / "compiled"
     assert folders_of_torch(tmp_path) == {str(own / "torch"), str(own / "triton")}
@@ -68,6 +74,11 @@ def test_torch_looks_into_a_folder_of_this_user_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["open to all", "of another user", "a link", "below an open one"])
+@claim(
+    "compiled",
+    "Where another user could write to that folder or exchange it, each command has a new"
+    " private folder, which goes with it.",
+)
 def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, how: str) -> None:
     own = tmp_path / "cache" / "mdgan" / "compiled"
     own.parent.mkdir(parents=True)
@@ -93,6 +104,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, how: str)
     assert not list(own.resolve().iterdir())
 
 
+@claim("compiled", "TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR stay as you have set them.")
 def test_what_the_user_says_stays(tmp_path: Path) -> None:
     mine = {name: str(tmp_path / name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
     assert folders_of_torch(tmp_path, **mine) == set(mine.values())
@@ -109,6 +121,7 @@ def test_without_any_private_folder_nothing_is_compiled(tmp_path: Path) -> None:
     assert run("train", *flags, "other", cwd=tmp_path, **own).status == 0, "without, all is well"
 
 
+@claim("host-settings", "A server sets no setting of a host's machine")
 def test_no_server_makes_a_host_compile() -> None:
     said: dict[str, Any] = {"world_size": 3, "iterations": 10}
     identity = prepare({**said, "compile": True}).identity

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mdgan.families.mdgan.messages import DISCRIMINATORS, SWAPPED
 from mdgan.messages import Kind, Message
+from tests.claims.registry import claim
 from tests.hostile.bench import ANSWER, RANK, Hostile, hostile_run
 from tests.hostile.lies import Lie
 
@@ -80,6 +81,11 @@ many = settings(max_examples=120)
 
 @few
 @given(changing_hosts())
+@claim(
+    "broken-message",
+    "A message that breaks a rule ends its sender's link, which is a strike for each of "
+    "its ranks, or is ignored, and ends no other host's link",
+)
 def test_whatever_a_host_changes_the_others_lose_nothing(found: tuple[str, Hostile]) -> None:
     check(found)
 

@@ -13,6 +13,7 @@ import pytest
 from mdgan.credentials.identity import read_credentials
 from mdgan.timeouts import Timeouts
 from mdgan.transport.until import Until
+from tests.claims.registry import claim
 from tests.processes import (
     MDGAN,
     finish,
@@ -42,6 +43,7 @@ def train_on(folder: Path, iterations: int) -> float:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@claim("flood", "A flood of knocks can cost all speed, and no host its link")
 def test_honest_hosts_come_in_and_train_while_strangers_knock(tmp_path: Path) -> None:
     from mdgan.transport.visit import ask
 

@@ -9,6 +9,7 @@ import pytest
 
 from mdgan.records.rows import json_object
 from mdgan.records.run_directory import RunDirectory
+from tests.claims.registry import claim
 from tests.processes import Finished, run, run_here
 from tests.unit.observe.fake_run import FakeRun
 
@@ -39,6 +40,7 @@ def looked_at(folder: Path, *command: str) -> Finished:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@claim("foreign-folder", "they read regular files of bounded size alone")
 def test_what_is_no_file_is_left_out(tmp_path: Path, kind: str) -> None:
     folder = FakeRun(workers=2).write(tmp_path / "run")
     for name in LEFT_OUT:
@@ -62,6 +64,7 @@ def test_what_is_needed_and_no_file_is_refused(tmp_path: Path, name: str, kind: 
         assert ended.errors.count("mdgan: ") == 1, ended
 
 
+@claim("foreign-folder", "they read regular files of bounded size alone, run nothing of it")
 def test_a_file_without_end_is_left_out(tmp_path: Path) -> None:
     """It takes no room on the disk, and would fill the reader's memory."""
     folder = FakeRun(workers=2).write(tmp_path / "run")
@@ -85,6 +88,7 @@ def test_no_control_passes(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("control", ["\b", "\f", "\x1b[2J", "\x9b2J"])
+@claim("foreign-folder", "and replace control characters.")
 def test_controls_in_records_harm_no_reader(tmp_path: Path, control: str) -> None:
     folder = FakeRun(workers=2, lost={2: 30}).write(tmp_path / "run")
     marked = f"a{control}b"

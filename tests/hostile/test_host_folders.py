@@ -15,6 +15,7 @@ from mdgan.errors import BadInput
 from mdgan.launch.host_folder import host_folder, run_key
 from mdgan.storage.checkpoints import Checkpoints, worker_file
 from mdgan.storage.state_file import write_state
+from tests.claims.registry import claim
 from tests.processes import (
     MDGAN,
     QUICK,
@@ -53,6 +54,7 @@ def content(folder: Path) -> Mapping[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
+@claim("folder-of-another-run", "So no server reaches the folder of another run")
 def test_a_server_touches_no_folder_of_another_run(tmp_path: Path) -> None:
     """The host finds its own states again, also where versions before this one wrote them."""
     server, host = tmp_path / "server", tmp_path / "host"
@@ -93,6 +95,7 @@ def welcome(name: object, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "../victim", "/etc", "a/..", "a\0", "a\nb", "\x1b[2J", "\ud800"]
 )
+@claim("folder-of-another-run", "So no server reaches the folder of another run")
 def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
     with pytest.raises(BadInput, match="give --out DIR") as caught:
         host_folder(welcome(name), (1,), None, None)
@@ -117,6 +120,11 @@ def test_a_server_of_another_authority_gets_another_folder(tmp_path: Path) -> No
     assert len(found) == 2
 
 
+@claim(
+    "folder-of-another-run",
+    "only where run.json in runs/NAME has the same digest, on a disk that both share, the"
+    " host uses the server's own folder.",
+)
 def test_on_a_shared_disk_it_is_the_folder_of_the_server(tmp_path: Path) -> None:
     run = Path("runs", "victim")
     run.mkdir(parents=True)

@@ -10,6 +10,7 @@ from mdgan.engine.answers import pack_answers
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK, feedback_form
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.messages import Kind, Message
+from tests.claims.registry import claim
 from tests.hostile.bench import RANK, Hostile, Stranger, hostile_run
 
 FORM = feedback_form(MDGANSettings.read({"world_size": 5, "batch_size": 4}), (1, 8, 8))
@@ -33,12 +34,19 @@ def test_invented_ranks_do_not_say_which_norm_is_usual(tmp_path: Path) -> None:
     assert set(range(10, 16)) <= ran.ranks("joined")
 
 
-def test_more_ranks_than_the_user_allows_are_refused(tmp_path: Path) -> None:
-    strangers = Stranger(range(5, 9))
-    flags = ["--set", "max_world_size=8"]
+@pytest.mark.parametrize(("most", "ranks"), [(8, range(5, 9)), (5, range(5, 6))])
+@claim(
+    "most-ranks",
+    "--set max_world_size bounds them, equal to --world-size it keeps new ones out",
+)
+def test_more_ranks_than_the_user_allows_are_refused(
+    tmp_path: Path, most: int, ranks: range
+) -> None:
+    strangers = Stranger(ranks)
+    flags = ["--set", f"max_world_size={most}"]
     ran = hostile_run(tmp_path, Hostile(FEEDBACK, from_iteration=2, brings=strangers), flags=flags)
     assert not ran.harm
-    assert "rank 8 is outside 1..7" in ran.refusals[0]
+    assert f"rank {ranks[-1]} is outside 1..{most - 1}" in ran.refusals[0]
     assert "--set max_world_size=N" in ran.refusals[0]
 
 
@@ -51,6 +59,7 @@ def test_many_invented_ranks_are_refused(tmp_path: Path, generation: int) -> Non
     assert "is outside 1.." in ran.refusals[0]
 
 
+@claim("rank-kept", "kept for it, or for one with the same certificate of its own")
 def test_the_rank_of_a_host_that_was_lost_is_kept_for_it(tmp_path: Path) -> None:
     liar = Hostile(FEEDBACK, from_iteration=3, brings=Stranger([RANK]))
     ran = hostile_run(tmp_path, liar)
@@ -58,6 +67,12 @@ def test_the_rank_of_a_host_that_was_lost_is_kept_for_it(tmp_path: Path) -> None
     assert f"rank {RANK} is kept for the host that was lost with it" in ran.refusals[0]
 
 
+@claim(
+    "newcomer-copy",
+    "A newcomer gets a copy of a worker's weights and buffers, without the state of its "
+    "optimizer, and a rank gets 5 of them within 10 minutes at most.",
+)
+@claim("limit-copies", "5 within 10 minutes for a rank; then its link ends")
 def test_a_newcomer_gets_few_copies_without_moments(tmp_path: Path) -> None:
     got: list[Message] = []
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mdgan.gan.exact_sum import STEPS_PER_UNIT
 from mdgan.messages import Kind, Message
+from tests.claims.registry import claim
 from tests.hostile.bench import ANSWER, RANK, Change, Hostile, hostile_run, with_fields
 from tests.processes import read_metrics
 
@@ -57,6 +58,12 @@ SPOILS: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("what", SPOILS)
+@claim(
+    "spoiler-found",
+    "A host that was in three spoiled sums or more, in more than any other of the last "
+    "one's hosts, and alone in all of these, has a strike, and its link ends",
+)
+@claim("spoiler-found", "after --set strikes its ranks are shut out.")
 def test_who_spoils_sums_is_found_and_the_others_go_on(tmp_path: Path, what: str) -> None:
     liar = Hostile(ANSWER["mdgan"], SPOILS[what])
     ran = hostile_run(tmp_path, liar, flags=OF_EIGHT)
@@ -77,6 +84,11 @@ def test_who_spoils_sums_of_four_is_found(tmp_path: Path, family: str) -> None:
 
 
 @pytest.mark.parametrize("flags", [SECURE, OF_EIGHT])
+@claim(
+    "mean-alone",
+    "One that is far longer, or not masked as agreed, spoils its sum, and as a rule its host is "
+    "found.",
+)
 def test_who_begins_later_to_answer_absurdly_is_found(tmp_path: Path, flags: list[str]) -> None:
     """Also where there is one sum, and no other one of the same iteration to compare it with."""
     liar = Hostile(ANSWER["mdgan"], SPOILS["7 more"], from_iteration=4)
@@ -85,6 +97,11 @@ def test_who_begins_later_to_answer_absurdly_is_found(tmp_path: Path, flags: lis
     assert ran.out == {RANK}
 
 
+@claim(
+    "no-round-twice",
+    "Clients that begin each round anew (--set client_state=fresh) are asked for no round"
+    " twice: a spoiled one is lost.",
+)
 def test_clients_that_begin_each_round_anew_are_asked_for_no_round_twice(tmp_path: Path) -> None:
     """They would answer the same, and end rather than tell it in two sums."""
     liar = Hostile(ANSWER["fl-gan"], SPOILS["masks"])
@@ -118,6 +135,10 @@ def test_a_host_that_no_sum_can_have_is_not_waited_for(tmp_path: Path, lie: Chan
     assert f"host(s) {RANK} take part in no sum for now" in ran.result.errors
 
 
+@claim(
+    "bad-keys",
+    "a host that refuses a key alone is left out of sums itself until it joins again.",
+)
 def test_a_host_that_refuses_the_key_of_another_one_is_left_out_itself(tmp_path: Path) -> None:
     liar = Hostile(ANSWER["mdgan"], lambda m: replace(with_fields(m, refuses=[1]), tensors={}))
     ran = hostile_run(tmp_path, liar, flags=OF_EIGHT, may_be_believed=True)

@@ -9,6 +9,7 @@ import pytest
 
 from mdgan.messages import Message
 from mdgan.transport.memory import MemoryHostTransport, MemoryNetwork
+from tests.claims.registry import claim
 from tests.hostile.bench import TINY
 from tests.processes import run_here
 
@@ -37,6 +38,7 @@ class Discriminator(nn.Sequential):
 
 
 @pytest.mark.slow
+@claim("no-file-name", "No name of a file with samples leaves a machine")
 def test_hosts_name_no_file_of_theirs(tmp_path: Path) -> None:
     """Some pictures cannot be read at the start, others no longer as soon as training is on."""
     (tmp_path / "pictures.py").write_text(DATASET)

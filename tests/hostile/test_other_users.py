@@ -18,6 +18,7 @@ from mdgan.launch.find import NoServerYet, check_ours
 from mdgan.launch.private_folders import make_private_folder
 from mdgan.transport import plain_socket
 from mdgan.transport.frames import WireError
+from tests.claims.registry import claim
 from tests.processes import (
     MDGAN,
     Training,
@@ -49,6 +50,11 @@ def temporary() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
+@claim(
+    "private-folder",
+    "mdgan refuses a $TMPDIR that is of another user, or to which others, a group among "
+    "them, may write without the sticky bit; the same holds for each folder above it.",
+)
 def test_a_folder_that_a_group_may_write_to_is_refused(tmp_path: Path, temporary: Path) -> None:
     """Another member of the group could rename the folder of a run's sockets."""
     flags = ["train", "--world-size", "2", "--iterations", "2", "--out", "run"]
@@ -88,6 +94,15 @@ def test_the_group_of_one_user_is_no_other_user(
 @pytest.mark.parametrize(
     "how", ["the folder", "the socket", "a folder that all may write to", "a link"]
 )
+@claim(
+    "private-folder",
+    "A host connects only to a socket of its own user, in a folder of that user to which "
+    "nobody else may write",
+)
+@claim(
+    "private-folder",
+    "So mdgan join RUN cannot add workers to another user's run, not even as root.",
+)
 def test_nobody_joins_the_server_of_another_user(temporary: Path, how: str) -> None:
     """The name is that which the run's own server had, and any user may read it."""
     run_json = temporary / "run" / "run.json"
@@ -118,6 +133,7 @@ def test_nobody_joins_the_server_of_another_user(temporary: Path, how: str) -> N
             foreign.accept()
 
 
+@claim("private-folder", "and asks the system whose process listens there.")
 def test_a_host_leaves_the_server_of_another_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +150,7 @@ def test_a_host_leaves_the_server_of_another_user(
             assert connection.recv(1) == b""
 
 
+@claim("private-folder", "it looks each time that it looks for the server")
 def test_a_host_does_not_return_to_a_name_that_another_user_has_taken(temporary: Path) -> None:
     """The server is gone with its folder; the host that joined it looks for it all the same."""
     flags = ["--set", "patience=4", "--threads", "1"]

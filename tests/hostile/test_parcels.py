@@ -11,6 +11,7 @@ from mdgan.transport.base import Lost
 from mdgan.transport.frames import Frame, encode
 from mdgan.transport.links_pb2 import Order, Piece
 from mdgan.transport.streams import FETCH, open_channel
+from tests.claims.registry import claim
 from tests.hostile.bench import Hostile, hostile_run
 from tests.unit.transport.networks import (
     LONG,
@@ -28,6 +29,7 @@ from tests.unit.transport.networks import (
 
 
 @pytest.mark.parametrize("relay", [False, True])
+@claim("fetch", "A host can fetch only the discriminators that the server has it take in a swap.")
 def test_a_host_takes_no_parcel_of_others_away(relay: bool) -> None:
     network = GrpcNetwork(relay=relay)
     giver, taker, addresses = giver_and_taker(network)
@@ -46,6 +48,7 @@ def test_a_host_takes_no_parcel_of_others_away(relay: bool) -> None:
 
 
 @pytest.mark.parametrize("takers", [range(100, 150), [2, 2, 2]], ids=["invented", "repeated"])
+@claim("limit-relayed", "those of swaps that it has ordered, the last two of each giver")
 def test_a_host_cannot_lay_out_what_no_swap_needs(takers: list[int]) -> None:
     network = GrpcNetwork(relay=True)
     hosts = joined(network, 1, 2)

@@ -25,6 +25,7 @@ from mdgan.messages import Kind, Message
 from mdgan.transport.base import Joined, Lost, Received, Visited
 from mdgan.transport.links_pb2 import Nothing, Order, Welcome
 from mdgan.transport.streams import ASK, CLOCK, FETCH, TAKE_PART, WATCH, open_channel
+from tests.claims.registry import claim
 from tests.processes import REPOSITORY
 from tests.unit.transport.networks import (
     LONG,
@@ -84,6 +85,7 @@ METHODS = {
 
 
 @pytest.mark.parametrize("method", [ASK, WATCH, CLOCK, FETCH, TAKE_PART, HEALTH])
+@claim("limit-calls", "8, and 2 for each rank; further ones are refused")
 def test_calls_in_which_nothing_is_asked_keep_no_other_caller_out(
     folder: Path, method: str
 ) -> None:
@@ -115,6 +117,8 @@ def test_calls_in_which_nothing_is_asked_keep_no_other_caller_out(
     network.close()
 
 
+@claim("limit-rate", "20 a second on average, and 20 at once for itself and for each rank")
+@claim("limit-lines", "lines about callers that are refused the 1st, 2nd, 4th, 8th, … of each")
 def test_a_caller_asks_so_often_and_its_refusals_are_few_lines(folder: Path) -> None:
     network = GrpcNetwork(identity=identity(folder, "server"))
     with channel_of(identity(folder, "bad"), network.place) as channel:
@@ -134,6 +138,7 @@ def test_a_caller_asks_so_often_and_its_refusals_are_few_lines(folder: Path) -> 
 
 
 @pytest.mark.parametrize("method", METHODS)
+@claim("limit-question", "a question has at most 4 KiB, and nothing of it is kept")
 def test_what_is_asked_is_short(method: str) -> None:
     network = GrpcNetwork()
     channel: Any = open_channel(network.place, None, "", QUICK)
@@ -145,6 +150,10 @@ def test_what_is_asked_is_short(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
+@claim(
+    "revoked",
+    "ends all calls of that machine within a second or so, and takes no call of it any more.",
+)
 def test_a_revoked_certificate_gets_no_answer_at_all(folder: Path, method: str) -> None:
     served = identity(folder, "server")
     revocations = Revocations(folder / "revoked.pem", served.authorities)
@@ -162,6 +171,7 @@ def test_a_revoked_certificate_gets_no_answer_at_all(folder: Path, method: str) 
     network.close()
 
 
+@claim("revoked", "their hosts then hand it no discriminators.")
 def test_a_host_hands_nothing_out_to_a_revoked_certificate(folder: Path) -> None:
     network = GrpcNetwork(identity=identity(folder, "server"))
     shown = identity(folder, "good")
@@ -178,6 +188,7 @@ def test_a_host_hands_nothing_out_to_a_revoked_certificate(folder: Path) -> None
 
 
 @pytest.mark.parametrize("kind", [Kind.REAL, Kind.CHECKPOINTED, Kind.COUNTS, "FEEDBACK"])
+@claim("limit-answers", "as many of each kind as it was asked for")
 def test_answers_that_no_host_was_asked_for_end_the_link(kind: str) -> None:
     sizes = MessageSizes(1 << 20, lambda _: {"FEEDBACK": 1 << 20}, lambda _: {})
     network = GrpcNetwork(accepts_from=lambda _: from_host(sizes, 1))
@@ -205,6 +216,7 @@ print("opened", len(kept), flush=True)
 """
 
 
+@claim("limit-connections", "further ones are closed")
 def test_silent_connections_leave_files_to_open() -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen(

@@ -10,6 +10,7 @@ import torch
 
 from mdgan.families.mdgan.messages import DISCRIMINATORS, SWAPPED
 from mdgan.messages import Message
+from tests.claims.registry import claim
 from tests.hostile.bench import RANK, Hostile, hostile_run, with_fields, with_tensors
 from tests.processes import read_events, run_here
 
@@ -54,6 +55,10 @@ def test_who_takes_an_absurd_discriminator_is_not_blamed(tmp_path: Path) -> None
     assert 0 < sum(refused.values()) <= 7, refused  # until the next swap, of one or two workers
 
 
+@claim(
+    "slow-givers",
+    "a host that took more than 30 of 60 s gives nothing any more to the one that waited",
+)
 def test_a_host_that_others_wait_for_gives_no_more(tmp_path: Path) -> None:
     liar = Hostile(DISCRIMINATORS, stalls=True)
     flags = ["--iterations", "12", "--swap-interval", "1"]

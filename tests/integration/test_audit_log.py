@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from mdgan.records.audit_log import AUDIT_LOG_FILE, verify
+from tests.claims.registry import claim
 from tests.processes import run_here
 
 TRAIN = (
@@ -12,6 +13,11 @@ TRAIN = (
 )
 
 
+@claim(
+    "audit-log",
+    "Each line holds the SHA-256 of the line before, also when a run goes on with "
+    "--resume or at a standby.",
+)
 def test_it_goes_on_when_a_run_goes_on(tmp_path: Path) -> None:
     assert run_here(*TRAIN, "--iterations", "2", cwd=tmp_path).status == 0
     run = tmp_path / "run"

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import mdgan
+from tests.claims.registry import claim
 from tests.processes import QUICK_SETTINGS, run_here, wait_until
 
 pytestmark = pytest.mark.usefixtures("quick_start")
@@ -50,6 +51,7 @@ def partials(sizes: Sizes) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [closures, lambdas, partials])
+@claim("no-pickle", "nothing pickled is stored in a run, or crosses machines")
 def test_models_of_a_notebook_train(
     here: Path, kind: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,6 +79,7 @@ def test_without_its_program_a_run_says_what_is_missing(
     assert again.iteration == 14
 
 
+@claim("no-pickle", "No pickle that comes in a file or over a socket can run code.")
 def test_pickles_are_read_from_pipes_alone(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mdgan.data import handed
 

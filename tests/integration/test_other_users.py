@@ -15,6 +15,7 @@ import pytest
 
 from mdgan.errors import BadInput
 from mdgan.launch import guests, private_folders
+from tests.claims.registry import claim
 from tests.processes import MDGAN, Training, finish, start, wait_until
 
 NOBODY = 65534
@@ -74,6 +75,11 @@ def public() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
+@claim(
+    "one-machine",
+    "On one machine, ranks talk over sockets in a private folder. No port is open, and no"
+    " other user of the machine but root can take part",
+)
 def test_another_user_cannot_take_part(public: Path) -> None:
     flags = ["train", "--world-size", "3", "--iterations", "100000", "--log-interval", "5"]
     command = [*MDGAN, *flags, "--threads", "1", "--out", "run"]
@@ -94,6 +100,7 @@ def test_another_user_cannot_take_part(public: Path) -> None:
     assert not list((public / "tmp").glob("mdgan-*"))
 
 
+@claim("private-folder", "The folder is new and has a name that cannot be foretold.")
 def test_a_folder_that_was_there_before_is_never_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

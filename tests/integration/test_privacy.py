@@ -9,6 +9,7 @@ import pytest
 
 from mdgan.privacy.ledger_file import FILE
 from tests.accounts import all_charges_in, charges_in
+from tests.claims.registry import claim
 from tests.known_noise import run_with_known_noise
 from tests.processes import (
     Finished,
@@ -175,6 +176,7 @@ def test_what_a_run_begins_with_is_not_covered_and_it_is_said(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@claim("counts-under-dp", "with --dp-epsilon the number alone, and no sums")
 def test_what_is_not_covered_is_not_told(tmp_path: Path) -> None:
     scored = ["--iterations", "6", "--eval-interval", "6", "--set", "eval_samples=64"]
     result = here(tmp_path, *BARE, *NOISE, *MEMORY, *scored, "--out", "run")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.claims.registry import claim
 from tests.processes import (
     QUICK,
     ended_well,
@@ -49,6 +50,11 @@ DERANGEMENT = [
         pytest.param(ASYNC, id="async", marks=pytest.mark.slow),
         pytest.param([*PAIRS, "--merge-halves"], id="merged", marks=pytest.mark.slow),
     ],
+)
+@claim(
+    "same-bits",
+    "One process with all workers, a process for each, and several machines with equal "
+    "processors give the same generator, bit for bit, unless a flag gives that up.",
 )
 def test_any_spread_gives_the_same_generator(tmp_path: Path, settings: list[str]) -> None:
     generators: dict[str, bytes] = {}

@@ -10,6 +10,7 @@ import torch
 
 from mdgan.messages import Kind, Message
 from mdgan.transport.memory import MemoryHostTransport
+from tests.claims.registry import claim
 from tests.known_noise import run_with_known_noise
 from tests.processes import (
     MDGAN,
@@ -41,6 +42,12 @@ PRIVATE = ["--dp-noise", "1.5", "--dp-delta", "0.0001"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@claim("sums-alone", "with the same bits")
+@claim(
+    "secure-same-bits",
+    "The generator is, bit for bit, that of the same run without, if κ is the same and no"
+    " host or sum is left out.",
+)
 def test_the_generator_is_the_same(tmp_path: Path, family: str) -> None:
     found = []
     for name, secure in (("plain", []), ("secure", ["--secure-aggregation"])):
@@ -67,6 +74,11 @@ def test_the_generator_is_the_same_beside_differential_privacy(tmp_path: Path, f
     assert sorted(spent) == [str(n) for n in range(1, 8)]
 
 
+@claim("sums-alone", "the server gets sums of three hosts or more instead of answers")
+@claim(
+    "opens-sums-alone",
+    "With --secure-aggregation hosts mask their answers, so that the server opens sums alone",
+)
 def test_all_that_the_server_gets_of_an_answer_is_masked(tmp_path: Path) -> None:
     """What hosts answer without masks, in the same run, occurs nowhere in what they send with."""
     answers: dict[bool, dict[tuple[int, int], Message]] = {False: {}, True: {}}
@@ -133,6 +145,10 @@ def test_a_host_drops_out_that_waits_for_a_question(tmp_path: Path, phase: str) 
         (["--world-size", "3"], "a sum of 2 worker(s) at a time"),
         (["--aggregation", "median"], "--aggregation median: with --secure-aggregation"),
         (["--wire", "feedback=topk:0.1"], "--wire feedback=topk:0.1: with --secure-aggregation"),
+        (
+            ["--algorithm", "fl-gan", "--wire", "models=bf16"],
+            "--wire models=bf16: with --secure-aggregation",
+        ),
         (["--deadline", "3x"], "--deadline 3x: with --secure-aggregation"),
         (["--updates", "arrival"], "--updates arrival: with --secure-aggregation"),
         (
@@ -150,6 +166,15 @@ def test_a_host_drops_out_that_waits_for_a_question(tmp_path: Path, phase: str) 
         (["--workers-per-host", "4"], "2 host(s)"),
     ],
 )
+@claim(
+    "mean-alone",
+    "The server cannot refuse a single answer, so --aggregation other than mean is refused",
+)
+@claim(
+    "refused-with",
+    "It is refused with --set checkpoint_to_server=true, --deadline, --stale, --updates "
+    "arrival, --clients, and codecs that lose something (--wire feedback, --wire models)",
+)
 def test_bad_input(tmp_path: Path, flags: list[str], why: str) -> None:
     given = [*SMALL, "--transport", "memory", "--secure-aggregation", *flags, "--out", "run"]
     result = run_here(*given, cwd=tmp_path)
@@ -161,6 +186,16 @@ def test_bad_input(tmp_path: Path, flags: list[str], why: str) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "says"),
     [("mdgan", "3 times in a row there was no sum"), ("moments", "it tells once alone")],
+)
+@claim(
+    "too-few-left",
+    "after three times in a row (30, while a spoiler is searched for) the run ends",
+)
+@claim("ends-in-order", "the run ends after three iterations without a sum")
+@claim(
+    "ends-in-order",
+    "A spoiled sum of what workers tell once alone, the sums of moments and the counts of tables, "
+    "ends the run at once: begin anew.",
 )
 def test_sums_of_too_few_hosts_to_find_who_spoils_them_end_the_run_in_order(
     tmp_path: Path, algorithm: str, says: str
@@ -265,6 +300,10 @@ def test_a_servers_certificate_does_not_stand_for_workers(tmp_path: Path) -> Non
     assert "the certificate here is that of a server, which cannot stand for" in result.errors
 
 
+@claim(
+    "shared-file-warned",
+    "With a shared file the server can pass for hosts, which a warning says.",
+)
 def test_a_shared_certificate_is_warned_of(tmp_path: Path) -> None:
     assert run_here("credentials", "new", "run.cred", cwd=tmp_path).status == 0
     given = [*SMALL, *FAMILIES["mdgan"], "--transport", "memory", "--out", "run"]

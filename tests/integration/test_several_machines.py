@@ -9,6 +9,7 @@ import pytest
 
 from mdgan.records.recorded_run import RecordedRun
 from tests import namespaces
+from tests.claims.registry import claim
 from tests.processes import (
     MDGAN,
     QUICK,
@@ -44,6 +45,7 @@ def arguments(world_size: str, first: namespaces.Machine) -> dict[str, str]:
 
 
 @pytest.mark.slow
+@claim("same-bits", "several machines with equal processors give the same generator, bit for bit")
 def test_three_machines_give_the_generator_of_one(tmp_path: Path) -> None:
     with namespaces.machines(3) as (first, second, third):
         rank_0 = arguments("6", first)
@@ -73,6 +75,7 @@ def test_three_machines_give_the_generator_of_one(tmp_path: Path) -> None:
     assert all(event["exact"] for event in swaps)
 
 
+@claim("no-other-port", "mdgan opens no other port")
 def test_ports_listen_only_on_the_given_address_and_a_lost_machine_is_survived(
     tmp_path: Path,
 ) -> None:

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from mdgan.credentials.identity import read_credentials
 from mdgan.credentials.permit import Permit, permit_of
 from mdgan.credentials.revocations import Revocations
+from tests.claims.registry import claim
 from tests.processes import run_here
 
 
@@ -44,6 +45,8 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
+@claim("key-file", "readable by you alone")
+@claim("signing-key-gone", "The key that signed it is thrown away.")
 def test_one_file_for_all_machines(tmp_path: Path) -> None:
     said = answer(tmp_path, "new", "run.cred", "--days", "2")
     path = tmp_path / "run.cred"
@@ -154,6 +157,7 @@ def test_who_is_revoked_stands_in_the_list(tmp_path: Path) -> None:
     ],
     ids=lambda value: " ".join(value)[:40],
 )
+@claim("key-file", "never overwrites a file")
 def test_what_cannot_work_is_refused(tmp_path: Path, arguments: list[str], says: list[str]) -> None:
     answer(tmp_path, "init", "au")
     answer(tmp_path, "issue", "au", "alice")
@@ -164,6 +168,7 @@ def test_what_cannot_work_is_refused(tmp_path: Path, arguments: list[str], says:
     assert contents(tmp_path) == before
 
 
+@claim("readable-keys", "Keys that other users can read are refused.")
 def test_a_key_of_an_authority_that_others_can_read(tmp_path: Path) -> None:
     answer(tmp_path, "init", "au")
     (tmp_path / "au" / "ca.key").chmod(0o644)

@@ -21,6 +21,7 @@ from mdgan.credentials.identity import Identity, read_credentials, read_own_pki
 from mdgan.credentials.pem import key_pem, now, pem_of
 from mdgan.credentials.permit import permit_of
 from mdgan.errors import BadInput
+from tests.claims.registry import claim
 
 DAY = timedelta(days=1)
 AUTHORITY, OTHER = make_authority(DAY, now()), make_authority(DAY, now())
@@ -44,6 +45,7 @@ def written(path: Path, content: bytes) -> Path:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+@claim("readable-keys", "Keys that other users can read are refused.")
 def test_a_key_that_others_can_read_or_write(tmp_path: Path, mode: int) -> None:
     path = written(tmp_path / "run.cred", WHOLE)
     path.chmod(mode)

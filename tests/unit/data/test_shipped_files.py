@@ -14,6 +14,7 @@ from mdgan.data.dataset_file import load
 from mdgan.errors import BadInput
 from mdgan.gan.build import build_model, num_parameters
 from mdgan.models.check import check_models
+from tests.claims.registry import claim
 from tests.unit.dataset_formats import (
     CIFAR10_CLASSES,
     Written,
@@ -181,6 +182,11 @@ def test_cifar10_batch_of_wrong_content(
     assert str(path) in refusal("cifar10", tmp_path)
 
 
+@claim(
+    "no-pickle",
+    "No pickle that comes in a file or over a socket can run code. mdgan reads none but "
+    "those of CIFAR-10 and Inception, of which it takes arrays.",
+)
 def test_cifar10_pickle_cannot_run_code(tmp_path: Path) -> None:
     marker = tmp_path / "ran"
 

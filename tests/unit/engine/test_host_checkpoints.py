@@ -14,6 +14,7 @@ from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.state_file import StoredFile, write_state
+from tests.claims.registry import claim
 from tests.processes import wait_until
 from tests.unit.engine.learners import Learner, make_worker, same_state
 from tests.unit.engine.played import LONG, state_of
@@ -134,6 +135,7 @@ def test_a_disk_that_is_full_is_told_of_and_training_goes_on(
 
 
 @pytest.mark.parametrize("error", [OSError("p0.png is in the way"), OSError(errno.EIO, None)])
+@claim("no-file-name", "No name of a file with samples leaves a machine")
 def test_the_server_learns_no_path_but_some_reason(
     keeper: Keeper, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:

@@ -11,6 +11,7 @@ from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.messages import Kind
 from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.state_file import write_state
+from tests.claims.registry import claim
 from tests.processes import wait_until
 from tests.toy_family import ANSWER, ASK
 from tests.unit.engine.learners import same_state
@@ -27,6 +28,7 @@ from tests.unit.engine.stage import Stage, begun
 MakeStage = Callable[..., Stage]
 
 
+@claim("goes-on", "A worker that dies, hangs or leaves does not stop the others")
 def test_before_its_answer_from_many_hosts_to_one(stage: MakeStage) -> None:
     made, hosts = begun(stage, (1,), (2,), (3,), (4, 5), num_workers=5, iterations=4)
     for i in (1, 2, 3):
@@ -199,6 +201,10 @@ def saved_and_lost(made: Stage) -> Played:
     return one
 
 
+@claim(
+    "whole-states",
+    "Whole states that the server keeps go back to the host that they came from alone",
+)
 def test_and_another_host_gets_no_more_than_a_copy(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=3, checkpoints=2, to_server=True)
     saved_and_lost(made)
@@ -233,6 +239,7 @@ def leave(made: Stage, host: Played, state: Mapping[str, Tensor]) -> None:
     made.wait_for_event("left")
 
 
+@claim("goes-on", "A worker that dies, hangs or leaves does not stop the others")
 def test_leaving_is_no_loss(stage: MakeStage) -> None:
     made, (one, two) = begun(stage, (1,), (2,), iterations=2)
     two.answer(1)
@@ -270,6 +277,10 @@ def test_who_left_gets_back_what_it_left_and_its_other_worker_a_copy(
     assert "COPY" not in one.told()
 
 
+@claim(
+    "whole-states",
+    "Whole states that the server keeps go back to the host that they came from alone",
+)
 def test_another_host_with_its_rank_gets_a_copy_instead(stage: MakeStage) -> None:
     """A whole state tells which samples its worker has seen, and what it has learnt from them."""
     made, (one, two) = begun(stage, (1,), (2,), iterations=2, to_server=True)

@@ -26,6 +26,7 @@ from mdgan.timeouts import Timeouts
 from mdgan.transport.base import RELAY, Joined, Lost, Received
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.server_end import ServerTransport
+from tests.claims.registry import claim
 from tests.unit.transport.networks import expect
 
 LIMITS = Timeouts(connect=10.0, farewell=1.0, link=5.0, swap=10.0, answer=20.0)
@@ -117,6 +118,7 @@ def test_a_host_and_a_server_find_each_other_with_credentials(linked: Linked, sh
     assert "a FEEDBACK message of" in lost.reason
 
 
+@claim("one-machine", "No port is open")
 def test_on_one_machine_no_port_is_open(linked: Linked, sockets: Sockets) -> None:
     made = prepared()
     assert place_for_others(made) is None
@@ -190,6 +192,12 @@ def other_address() -> str:
     pytest.skip("this machine has no address but its own")
 
 
+@claim("guarded", "no machine takes part without a certificate, unless you say --insecure.")
+@claim(
+    "no-certificate-no-part",
+    "Where others could reach a port, mdgan refuses to start without certificates, unless"
+    " you say --insecure",
+)
 def test_nothing_that_others_can_reach_is_opened_without_credentials() -> None:
     address = other_address()
     with pytest.raises(BadInput, match="--insecure"):
@@ -213,6 +221,11 @@ def cred(authority: Path, name: str, **settings: Any) -> Prepared:
     return prepared(credentials=str(authority / f"{name}.cred"), **here, **settings)
 
 
+@claim(
+    "revoked",
+    "rank 0 reads the list again whenever the file changes, ends all calls of that "
+    "machine within a second or so",
+)
 def test_who_is_revoked_is_shut_out_and_stays_out(linked: Linked, authority: Path) -> None:
     made = cred(authority, "main", revoked=str(authority / "revoked.pem"))
     server = linked.serve(made, "127.0.0.1:0")

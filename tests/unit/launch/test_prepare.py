@@ -21,6 +21,7 @@ from mdgan.launch.prepare import prepare
 from mdgan.launch.privacy import flush_denormals
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings
+from tests.claims.registry import claim
 from tests.unit.data.bars import RECIPE, load_text
 from tests.unit.privacy.halves import make_shard
 
@@ -57,6 +58,7 @@ def test_threads_that_have_nothing_to_read_are_told() -> None:
     assert prepare(SMALL).warnings == ()
 
 
+@claim("host-settings", "A server sets no setting of a host's machine")
 def test_a_server_says_nothing_to_a_newcomer_of_what_is_the_users_own() -> None:
     own = {
         **{"datasets_dir": "/tmp", "data_dir": "/", "log_file": "/etc/motd", "insecure": True},
@@ -152,6 +154,10 @@ def test_defaults_may_name_an_architecture_and_then_win_over_its_own(tmp_path: P
 SWAPS = 'DEFAULTS = {"swap": "means", "swap_interval": 7, "participation": 0.5}\n'
 
 
+@claim(
+    "riders-refuse-means",
+    "--shut-out-free-riders refuses means, and with it these data sets have exchanges.",
+)
 def test_a_data_set_may_say_how_to_swap_its_discriminators(tmp_path: Path) -> None:
     bars = load_text(RECIPE + SWAPS, tmp_path)
     for given, expected in (

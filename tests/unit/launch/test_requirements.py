@@ -8,6 +8,7 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.requirements import check_delta, check_required, least_parties, parse_requirements
 from mdgan.launch.settings import LaunchSettings, check_exposed, read_identity, without_other_guards
+from tests.claims.registry import claim
 
 DP = {"dp_epsilon": 8.0, "dp_delta": 1e-5}
 SECURE = {"secure_aggregation": True, "world_size": 7}
@@ -136,6 +137,11 @@ def test_flags_that_guard_links_replace_all_those_of_a_file() -> None:
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "192.168.7.3", "0.0.0.0", "::", "fe80::1%eth0"])
+@claim(
+    "no-certificate-no-part",
+    "Where others could reach a port, mdgan refuses to start without certificates, unless"
+    " you say --insecure",
+)
 def test_an_address_that_others_can_reach_needs_credentials(address: str) -> None:
     with pytest.raises(BadInput) as caught:
         check_exposed(address, LaunchSettings(master_addr="somewhere").links)

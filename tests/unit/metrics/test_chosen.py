@@ -23,6 +23,7 @@ from mdgan.metrics.classifier import Classifier, random_network, train_classifie
 from mdgan.metrics.distances import Moments, frechet_distance
 from mdgan.metrics.extractor import Extractor
 from mdgan.metrics.network_files import from_file
+from tests.claims.registry import claim
 from tests.unit.metrics.small import SHAPE, MoreStripes, OneClass, Stripes
 
 OPEN = MDGANSettings()
@@ -240,6 +241,7 @@ def test_weights_that_are_not_the_servers_are_refused(classifier: Extractor) -> 
         unpack(fields, tensors, Path("mine.pt"))
 
 
+@claim("no-program-comes", "None ever comes from another machine.")
 def test_a_users_file_stays_where_it_is(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(NETWORKS)

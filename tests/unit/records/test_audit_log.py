@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mdgan.errors import BadInput
 from mdgan.records.audit_log import AUDIT_LOG_FILE, AuditLog, Verified, verify
+from tests.claims.registry import claim
 from tests.processes import check_refused, run_here
 
 
@@ -26,6 +27,7 @@ def entries(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@claim("audit-log", "Only the server's user can read it.")
 def test_it_says_who_did_what_and_only_its_owner_reads_it(tmp_path: Path) -> None:
     path = log_of(tmp_path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -40,6 +42,7 @@ def test_it_says_who_did_what_and_only_its_owner_reads_it(tmp_path: Path) -> Non
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
+@claim("audit-log-chain", "The exit status is 1 if a line does not follow from those before.")
 def test_whatever_is_changed_is_seen(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     run = tmp_path_factory.mktemp("run")
     path = log_of(run, 6)
@@ -113,6 +116,7 @@ def test_nothing_else_is_taken_for_it(tmp_path: Path, kind: str) -> None:
     assert not (tmp_path / "victim").exists()
 
 
+@claim("audit-log-chain", "The exit status is 1 if a line does not follow from those before.")
 def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
     path = log_of(tmp_path / "run")
     done = run_here("log", "verify", "run", cwd=tmp_path)

@@ -13,6 +13,7 @@ from mdgan.transport.base import SERVER, Asked, Joined, Lost, Received, Tickets,
 from mdgan.transport.frames import encode
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.server_end import ServerTransport
+from tests.claims.registry import claim
 from tests.unit.transport.networks import (
     LONG,
     QUICK,
@@ -261,6 +262,11 @@ def test_a_giver_that_has_nothing_for_this_taker(network: Network, pair: Pair) -
     assert lost == Lost(1, "it has nothing for this host")
 
 
+@claim(
+    "revoked-tickets",
+    "Without that it can fetch those of the last two swaps alone, for which it has tickets.",
+)
+@claim("limit-relayed", "the last two of each giver")
 def test_parcels_stay_for_one_more_exchange(network: Network, pair: Pair) -> None:
     giver, taker, addresses = pair
     takes = {}

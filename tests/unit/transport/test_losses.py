@@ -14,6 +14,7 @@ from mdgan.transport.frames import PIECE_BYTES, Frame, Most, encode
 from mdgan.transport.grpc_host import GrpcHostTransport
 from mdgan.transport.links_pb2 import Piece
 from mdgan.transport.streams import Outbox
+from tests.claims.registry import claim
 from tests.processes import wait_until
 from tests.unit.transport.networks import (
     LONG,
@@ -60,6 +61,11 @@ def handmade(*pieces: bytes) -> Frame:
         (handmade(b"\xff" * 100), ""),
         (handmade(bytes(2 * PIECE_BYTES)), ""),
     ],
+)
+@claim(
+    "broken-message",
+    "A message that breaks a rule ends its sender's link, which is a strike for each of "
+    "its ranks, or is ignored, and ends no other host's link",
 )
 def test_a_host_that_breaks_the_rules_is_lost_and_nobody_else(frame: Frame, says: str) -> None:
     expected = dict.fromkeys(("FEEDBACK", "DISCRIMINATORS"), Most(1 << 20, 1 << 16))
@@ -117,6 +123,7 @@ def test_a_host_that_stands_still_does_not_hold_up_the_server(network: GrpcNetwo
         echo(network, hosts[1], 1)
 
 
+@claim("limit-unsent", "then the peer counts as gone")
 def test_what_waits_for_a_peer_that_takes_nothing_in_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -131,6 +138,7 @@ def test_what_waits_for_a_peer_that_takes_nothing_in_is_bounded(
     assert len(list(coming)) == 1
 
 
+@claim("limit-unsent", "then the peer counts as gone")
 def test_a_host_that_takes_nothing_in_is_lost(
     network: GrpcNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +152,11 @@ def test_a_host_that_takes_nothing_in_is_lost(
     assert event.peer == 4
 
 
+@claim("limit-memory", "then it reads no further.")
+@claim(
+    "host-fills-memory",
+    "Messages from one host take at most some 70 MiB of the server's memory",
+)
 def test_a_host_cannot_fill_the_servers_memory(
     network: GrpcNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from mdgan.errors import BadInput
 from mdgan.transport import guard
 from mdgan.transport.base import Joined, Lost
 from mdgan.transport.grpc_server import GrpcServerTransport
+from tests.claims.registry import claim
 from tests.unit.transport.networks import LONG, GrpcNetwork, echo, expect, host_of, refusal
 
 DAY = timedelta(days=1)
@@ -59,6 +60,7 @@ def serial_in(path: Path) -> int:
     return own.serial_number
 
 
+@claim("link-ends", "A link ends with its certificate, and the host comes back with a renewed one")
 def test_a_link_ends_when_its_certificate_expires_and_a_renewed_one_comes_in(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +84,11 @@ def test_a_link_ends_when_its_certificate_expires_and_a_renewed_one_comes_in(
     network.close()
 
 
+@claim(
+    "link-ends",
+    "Files are read again for each new link, the server's and the standbys' too, and "
+    "nothing need be started anew.",
+)
 def test_a_server_shows_its_renewed_certificate_and_keeps_its_links(folder: Path) -> None:
     own = folder / "own.cred"
     shutil.copy(folder / "server.cred", own)

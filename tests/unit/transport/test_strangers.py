@@ -17,6 +17,7 @@ from mdgan.transport.base import Joined, Lost
 from mdgan.transport.frames import Frame, encode
 from mdgan.transport.links_pb2 import Nothing, Piece, Welcome
 from mdgan.transport.streams import ASK, TAKE_PART, WATCH, open_channel
+from tests.claims.registry import claim
 from tests.processes import wait_until
 from tests.unit.transport.networks import (
     LONG,
@@ -79,6 +80,7 @@ def test_random_bytes_end_their_connection_and_disturb_no_host(is_tls: bool) -> 
 
 
 @TLS
+@claim("limit-handshake", "a connection that does not end its TLS handshake")
 def test_who_says_nothing_is_turned_away(is_tls: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdgan.transport.streams._HANDSHAKE_MS", 300)
     network = GrpcNetwork(identity=GOOD if is_tls else None, place="127.0.0.1:0")
@@ -88,6 +90,7 @@ def test_who_says_nothing_is_turned_away(is_tls: bool, monkeypatch: pytest.Monke
 
 
 @TLS
+@claim("flood", "A flood of knocks can cost all speed, and no host its link")
 def test_a_flood_of_half_open_connections_disturbs_no_host(is_tls: bool) -> None:
     network = GrpcNetwork(identity=GOOD if is_tls else None, place="127.0.0.1:0")
     hosts = joined(network, 1)
@@ -212,6 +215,7 @@ def test_nobody_says_for_what_it_comes_but_by_the_way_it_comes(
     assert isinstance(network.server.receive(LONG), Lost)
 
 
+@claim("limit-question", "time until a call says what it wants")
 def test_a_stranger_that_says_no_hello_is_not_waited_for(
     network: GrpcNetwork, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +226,7 @@ def test_a_stranger_that_says_no_hello_is_not_waited_for(
 
 
 @pytest.mark.parametrize("fields", ["", "{", "[]", "7", "[" * 50_000, "9" * 5000, '{"host": 1}'])
+@claim("limit-question", "a question has at most 4 KiB, and nothing of it is kept")
 def test_what_a_stranger_says_as_it_asks_is_not_read_and_is_short(
     network: GrpcNetwork, stranger: Stranger, fields: str
 ) -> None:
@@ -242,6 +247,7 @@ def test_an_error_of_who_decides_is_a_refusal_and_told_in_one_printable_line() -
     network.close()
 
 
+@claim("limit-calls", "further ones are refused")
 def test_more_calls_than_there_may_be_are_refused_and_hosts_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -12,6 +12,7 @@ from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan.messages import BATCHES
 from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Message
+from tests.claims.registry import claim
 from tests.processes import read_events
 from tests.unit.families.mdgan.played import answers_of, feedback_of
 from tests.unit.families.mdgan.stage import Stage, as_after, make_worker, same_state
@@ -238,6 +239,10 @@ def test_a_successor_goes_on_without_those_who_do_not_come(
     assert successor.events("resumed")[0]["workers"].keys() == {"1", "3"}
 
 
+@claim(
+    "standby-keeps-out",
+    "A standby that takes over keeps out the ranks that were shut out by the last checkpoint",
+)
 def test_a_successor_lets_no_worker_in_that_was_shut_out(stage: MakeStage, tmp_path: Path) -> None:
     settings = {"num_workers": 3, "iterations": 6, "checkpoints": 3, "strikes": 1}
     made = stage(keep=10, **settings)

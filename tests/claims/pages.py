@@ -1,0 +1,44 @@
+"""Which pages make promises, and which of their phrases only look like promises."""
+
+PAGES = (
+    "README.md",
+    "docs/privacy.md",
+    "docs/release.md",
+    "docs/secure-aggregation.md",
+    "docs/security.md",
+)
+
+NOT_YET = ("docs/privacy.md", "docs/release.md")
+"""Their anchors and quotes are checked; a promise in them may still be without an anchor."""
+
+PROMISE_WORDS = (
+    r"never|always|cannot|can neither|exactly|only|alone|nothing|nobody|neither|guarantee[sd]?",
+    r"whatever|whoever|bit for bit|the same bits|at most|refuse[sd]?|no more|no longer|any more",
+    r"no(?: other| single| honest| real)? (?:sample|host|worker|server|machine|user)s?",
+    r"no(?: other| single)? (?:name|file|port|trace)s?",
+    r"without (?:a|any) (?:certificate|trace)|encrypted|ignored|no strike|shut out|change no",
+    r"keeps? (?:new ones )?out|close[sd]? that|bounds (?:it|them|what)",
+)
+
+NO_PROMISES: dict[str, tuple[str, ...]] = {
+    "README.md": ("data that cannot be moved",),
+    "docs/security.md": (
+        # Advice, and cases of a table:
+        "so use one that signs for this run alone",
+        "each host beside the server, if no other machine takes part",
+        "Strangers, without a certificate:",
+        "hosts that it cannot reach",
+        "which pictures cannot be read",
+        "an answer that cannot be used",
+        "(mdgan alone)",
+        # What is not protected:
+        "gloo neither encrypts nor asks who it is",
+        "the host's log shows nothing of it",
+        "its gradient follows exactly",
+        "can have other hosts' ranks shut out",
+        "A host that was shut out and has a certificate for other ranks",
+        # Said, and tried, in privacy.md:
+        "Differential privacy bounds it.",
+    ),
+}
+"""By page: phrases that have a promise's word and promise nothing."""
