@@ -248,13 +248,15 @@ class RunObserver:
             f"({rate:.1f} it/s), {duration(time.monotonic() - self._launched.at)} with start-up"
         ]
         if has_generator:
+            epsilon, replaced = self._state.epsilon, self._state.replaced
+            spent = spent_in_words(epsilon, replaced) if epsilon else ()
             pictures = f"{self._run.path / 'samples'}  (last: {iteration:07d}.png)"
             facts = {
                 "pictures": pictures if self._snapshots.are_seen else "",
                 "samples": "" if self._snapshots.are_seen else f"mdgan sample {self._run.path}",
                 "generator": self._snapshots.file,
                 "scores": self._scores_in_words(),
-                "privacy": self._epsilon_in_words(),
+                "privacy": "ε {} {}".format(*spent) if spent else "",
                 "looks as": "" if self._finding is None else f"if {self._finding}",
                 "report": f"mdgan report {self._run.path}",
                 "go on": self._way_on(state, iteration, saved),
@@ -298,11 +300,6 @@ class RunObserver:
         else:
             how = f", {count(int(covered), 'class', 'classes')} covered"
         return f"FID {fid:.1f}{beside}{how} at iteration {row.iteration}"
-
-    def _epsilon_in_words(self) -> str:
-        if not self._state.epsilon:
-            return ""
-        return "ε {} {}".format(*spent_in_words(self._state.epsilon, self._state.replaced))
 
     def _log(
         self,

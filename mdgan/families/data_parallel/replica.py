@@ -165,7 +165,7 @@ class Replica:
         """The share of a worker that trains G alone: gradients, J_gen, and its images."""
         self._gan.use_batch_size(num_images)
         if label_counts is not None:
-            self._gan.use_label_counts(label_counts)
+            self._gan.trained.label_counts = label_counts.cpu()
         made = self._gan.generate(stage)
         loss = self._gan.learn_generator(made.judged, stage)
         return self._read(ALONE[GENERATOR]), loss, made.judged.detach()
