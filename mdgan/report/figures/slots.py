@@ -234,7 +234,7 @@ def idle_shares(run: RecordedRun) -> Idle:
 
 @each_run("slot", "kind", "rounds", "idle, mean", "idle, most")
 def idle_slots(subject: Subject, slots: Idle) -> OfRun:
-    """When slots trained nobody; of each strategy the mean over its rounds."""
+    """When slots trained no client; of each strategy the mean over its rounds."""
     rows = [
         (name_of(place), short(place.kind), f"{len(rounds):,}",
          percent(fmean(rounds.values())), percent(max(rounds.values())))
