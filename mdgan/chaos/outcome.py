@@ -1,6 +1,5 @@
 """Finds out what followed from every fault, and whether the run survived."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -12,7 +11,6 @@ from mdgan.chaos.schedule import ChaosEvent
 from mdgan.errors import BadInput
 from mdgan.launch.faults import SERVER, Strike
 from mdgan.records.happenings import BACK, JOINED, LATE, LEFT, LOST, REFUSED, RESUMED, SHUT_OUT
-from mdgan.records.rows import Swap
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import Checkpoints
 
@@ -160,20 +158,15 @@ def troubles(run: ChaosRun, folder: Path, iterations: int, *, serves: bool) -> l
         # What a swap has just brought may make an answer unusable; that is no strike.
         if worker in run.hosts and row.strikes
     ]
-    lines += _torn_swaps(run.history.swaps)
-    return lines + _troubles_on_disk(folder, iterations)
-
-
-def _torn_swaps(swaps: Sequence[Swap]) -> list[str]:
-    """Workers that took another discriminator than, bit for bit, the one that was given."""
-    return [
+    lines += [  # bit for bit
         f"swap at iteration {swap.iteration}: rank {taker} holds something else than {giver} gave"
-        for swap in swaps
+        for swap in run.history.swaps
         for giver, taker in swap.moves.items()
         if swap.taken is not None
         and taker in swap.taken
         and swap.given.get(giver) not in (None, swap.taken[taker])
     ]
+    return lines + _troubles_on_disk(folder, iterations)
 
 
 def _troubles_on_disk(folder: Path, iterations: int) -> list[str]:

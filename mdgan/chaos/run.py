@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from mdgan.chaos.outcome import HEADINGS, consequences, troubles
@@ -50,7 +49,7 @@ def run_chaos(
         _say("%9d | %s", event.iteration, event)
     folder = Path(settings["out"])
     # As Ctrl-C, so that `play` ends every process that it has started.
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if not ranks.serves:  # only the server's machine sees how far the run is
         limits = replace(limits, stall_seconds=inf)
     run = play(commands, events, limits, folder)
@@ -85,7 +84,3 @@ def _setting(given: Mapping[str, Any], kinds: Sequence[str]) -> tuple[LocalRanks
     return ranks, ChaosSetting(
         settings.training.iterations, hosts, launch.links.liveness_timeout, *phases
     )
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

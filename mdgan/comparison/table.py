@@ -4,7 +4,7 @@ Scores compare only with scores of the same yardstick: the same network, real an
 and number of generated ones. Where there are several, a letter stands for each.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from statistics import fmean, stdev
 from string import ascii_lowercase
@@ -183,16 +183,15 @@ def _cells(found: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]], 
         cells = [_said(entry["summary"][name], say) for entry in found.values()]
         if letters and (name, heading, say) in _SCORES:
             of = [{letters.get(run["yardstick"], "") for run in runs} for runs in finished.values()]
-            cells = [_lettered(cell, used) for cell, used in zip(cells, of, strict=True)]
+            cells = [
+                cell if cell == _NOTHING else f"{cell} {''.join(sorted(used))}"
+                for cell, used in zip(cells, of, strict=True)
+            ]
         if set(cells) != {_NOTHING}:
             columns[heading] = cells
     counts = [f"{len(finished[name])}/{len(entry['runs'])}" for name, entry in found.items()]
     rows = list(zip(found, counts, *columns.values(), strict=True))
     return ["", "runs", *columns], rows, _notes(of_real, letters)
-
-
-def _lettered(cell: str, used: Collection[str]) -> str:
-    return cell if cell == _NOTHING else f"{cell} {''.join(sorted(used))}"
 
 
 def _notes(of_real: Mapping[str, Sequence[float]], letters: Mapping[str, str]) -> list[str]:

@@ -19,10 +19,10 @@ from mdgan.settings.declare import (
     section,
     setting,
     shortest,
+    switch,
     text,
     whole,
 )
-from mdgan.storage.settings import CheckpointSettings
 
 _MOST_RANKS = 100_000
 _DEADLINE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(x?)")
@@ -81,6 +81,26 @@ class FaultSettings(Settings, group="faults"):
         "Unusable answers, or messages without sense, after which a worker is shut out.",
         whole(1),
         metavar="N",
+        has_flag=False,
+    )
+
+
+class CheckpointSettings(Settings, group="faults"):
+    """How often the state of a run is saved, and where."""
+
+    checkpoint_interval: int = own_setting(
+        500,
+        "Iterations between two checkpoints; there is one at the end, too. 0 for none at all.",
+        whole(0, otherwise="must be 0 or more"),
+        metavar="N",
+    )
+    checkpoint_keep: int = own_setting(
+        2, "Number of checkpoints to keep.", whole(1), metavar="K", has_flag=False
+    )
+    checkpoint_to_server: bool = own_setting(
+        False,
+        "Workers send their state to rank 0 instead of writing it themselves.",
+        switch(),
         has_flag=False,
     )
 

@@ -131,7 +131,9 @@ def read_settings(
     if dataset_defaults is None:
         layers = [_without_names_to_come(layer) for layer in layers]
     beside = entry.settings.defaults_beside(merged(layers, declared_settings().values()))
-    fitting = _without_foreign(entry, dataset_defaults or {})
+    # A dataset file may also speak of other algorithms, but not promise.
+    foreign = declared_settings().keys() - entry.settings.names() - _PROMISES
+    fitting = {n: value for n, value in (dataset_defaults or {}).items() if n not in foreign}
     all_layers = (*layers, own, beside, entry.defaults, fitting)
     _refuse_foreign(entry, all_layers)
     settings: RunSettings = entry.settings.read(*all_layers)
@@ -153,12 +155,6 @@ def _without_names_to_come(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _PROMISES = {"dp_epsilon", "dp_noise"}
-
-
-def _without_foreign(entry: Algorithm[Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """What a dataset file says for an algorithm; it may also speak of others, but not promise."""
-    foreign = declared_settings().keys() - entry.settings.names() - _PROMISES
-    return {name: value for name, value in defaults.items() if name not in foreign}
 
 
 def _refuse_foreign(entry: Algorithm[Any], layers: Sequence[Mapping[str, Any]]) -> None:

@@ -97,10 +97,6 @@ class LocalGAN:
         self.learner.rules = replace(self.learner.rules, batch_size=batch_size)
         self._judged_size = judged_size
 
-    def use_label_counts(self, counts: Tensor) -> None:
-        """Goes on with classes generated in proportion to counts, int64 [K]."""
-        self.trained.label_counts = counts.cpu()
-
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the next iteration depends on; the learner's is `worker.…`."""
         return {**self.trained.state(), **under("worker.", self.learner.state())}

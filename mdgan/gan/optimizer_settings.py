@@ -169,17 +169,15 @@ def _value(key: str, text: str) -> Any:
         raise ValueError(f"{key}={text} {error}") from error
 
 
-def _unused(name: str) -> set[str]:
-    return _OF_SQUARES if name.removeprefix(LOOKAHEAD) in _WITH_MOMENTUM_ALONE else set()
-
-
 OPTIMIZER = ValueKind(
     str,
     OptimizerForm.parse,
     known=lambda _others: OPTIMIZER_NAMES.all,
     grows=True,
     is_keyed=True,
-    unused=_unused,
+    unused=lambda name: (
+        _OF_SQUARES if name.removeprefix(LOOKAHEAD) in _WITH_MOMENTUM_ALONE else set()
+    ),
     several=True,
 )
 

@@ -1,16 +1,21 @@
-"""Writes samples of a run's newest generator."""
+"""Writes samples of a run's newest generator, all of them or those that fulfil conditions."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from mdgan.errors import BadInput
+from mdgan.gan.randomness import derive_seed
 from mdgan.gan.sampling import draw_samples
-from mdgan.inspect.trained import load_trained
-from mdgan.inspect.where import draw_where
+from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.samples.shown import usual_picture
 from mdgan.storage.whole_file import write_output
 
 _NUM_SAMPLES = 64
+_AT_ONCE = 4096
+_MOST_DRAWN = 1_000_000
 
 
 def sample_run(
@@ -48,7 +53,7 @@ def sample_run(
         return output, trained.iteration, num_samples
     num_samples = num_samples or _NUM_SAMPLES
     if where:
-        samples, labels = draw_where(trained, num_samples, seed, label, where)
+        samples, labels = _draw_where(trained, num_samples, seed, label, where)
     else:
         labels = trained.labels(num_samples, label)
         if labels is not None and ending == ".png":
@@ -56,3 +61,37 @@ def sample_run(
         samples = draw_samples(trained.generator, num_samples, z_dim, seed, labels)
     write_output("-o", output, writers[ending](samples, labels))
     return output, trained.iteration, num_samples
+
+
+def _draw_where(
+    trained: TrainedRun, num_samples: int, seed: int, label: int | None, conditions: Sequence[str]
+) -> tuple[Tensor, Tensor | None]:
+    """Samples that fulfil all conditions, float32 [n, *shape], and their classes, int64 [n].
+
+    Args:
+        label: of all of them; None for the class that conditions name, or else for all.
+
+    Raises:
+        BadInput: of a million samples, or of 100 times as many as are asked for, too few fulfil
+            them.
+    """
+    where = trained.dataset.kind.where(conditions)
+    wanted = where.label if label is None else label
+    found: list[tuple[Tensor, Tensor | None]] = []
+    drawn = kept = 0
+    while kept < num_samples:
+        if drawn >= max(_MOST_DRAWN, 100 * num_samples):
+            raise BadInput(
+                f"--where {' --where '.join(conditions)}: holds for {kept:,} of {drawn:,} samples; "
+                "ask for fewer with -n, or for less"
+            )
+        labels = trained.labels(_AT_ONCE, wanted)
+        of_piece = derive_seed(seed, "where", drawn)
+        samples = draw_samples(trained.generator, _AT_ONCE, trained.models.z_dim, of_piece, labels)
+        places = where.keeps(samples, labels).nonzero().flatten()
+        found.append((samples[places], None if labels is None else labels[places]))
+        drawn += _AT_ONCE
+        kept += len(places)
+    labels_kept = [own for _, own in found if own is not None]
+    classes = torch.cat(labels_kept)[:num_samples] if labels_kept else None
+    return torch.cat([samples for samples, _ in found])[:num_samples], classes

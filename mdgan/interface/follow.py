@@ -158,7 +158,8 @@ def shown_to_user(quiet: bool, follower: Follower, own: str) -> Iterator[Audienc
 
 def _bar() -> Any:
     """A progress bar of tqdm; None where there is none, or output goes to a file."""
-    if not (sys.stdout.isatty() or _in_notebook()):
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if not (sys.stdout.isatty() or type(shell).__name__ == "ZMQInteractiveShell"):
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # without ipywidgets it is a bar of text
@@ -166,8 +167,3 @@ def _bar() -> Any:
             return import_module("tqdm.auto").tqdm(unit="it", leave=True)
         except ImportError:
             return None
-
-
-def _in_notebook() -> bool:
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return type(shell).__name__ == "ZMQInteractiveShell"

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import IO
@@ -80,7 +80,9 @@ class Minder:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "mdgan", "train", "--config", name, *arguments],
             cwd=folder if Path(folder).is_dir() else None,
-            env=_environment(os.environ),
+            # Without what another launcher may have told the cluster's daemons.
+            env={n: v for n, v in os.environ.items() if n != "OMP_NUM_THREADS"}
+            | {ENDS_WITH_INPUT: "1"},
             stdin=subprocess.PIPE,  # closed when this process ends, and then so does mdgan
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -150,12 +152,6 @@ class Minder:
         with stream:
             for line in stream:
                 lines.put((kind, line.rstrip("\n")))
-
-
-def _environment(own: Mapping[str, str]) -> dict[str, str]:
-    """An actor's environment, without what another launcher may have told the cluster's daemons."""
-    kept = {name: value for name, value in own.items() if name != "OMP_NUM_THREADS"}
-    return {**kept, ENDS_WITH_INPUT: "1"}
 
 
 def _wait_or_kill(process: "subprocess.Popen[str]") -> None:

@@ -7,6 +7,7 @@ import signal
 import traceback
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from multiprocessing import Pipe
 from typing import NoReturn
 
@@ -85,10 +86,7 @@ def _be_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> NoRet
 
 def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Scorer:
     settings, dataset = prepared.settings, prepared.dataset
-    folder = settings.data.data_folder(dataset.name, 1)
-
-    def held_out() -> Partitioner | None:
-        return open_held_out(settings, dataset, folder)
+    held_out = partial(open_held_out, settings, dataset, settings.data.data_folder(dataset.name, 1))
 
     def extractor() -> Extractor:
         made = make_extractor(settings, dataset, lambda: _data_here(prepared), held_out)

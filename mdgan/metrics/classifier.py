@@ -161,22 +161,9 @@ def random_network(shape: Shape) -> Extractor:
         num_features=NUM_FEATURES,
         num_classes=0,
         accuracy=None,
-        network=_FeaturesAlone(model),
+        network=model.features,
         num_at_once=affordable_at_once(shape),
     )
-
-
-class _FeaturesAlone(nn.Module):
-    """A classifier's features without its logits."""
-
-    def __init__(self, classifier: Classifier) -> None:
-        super().__init__()
-        self.classifier = classifier
-
-    def forward(self, samples: Tensor) -> Tensor:
-        """Features [n, 64]."""
-        features: Tensor = self.classifier.features(samples)
-        return features
 
 
 def _train(model: Classifier, source: Partitioner, train: Tensor) -> None:

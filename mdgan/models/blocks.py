@@ -8,12 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
 
 NUM_KERNELS, KERNEL_SIZE = 100, 5
 """B and C of mini-batch discrimination, of the authors' code; the paper leaves them open."""
 _KEY_SHARE, _VALUE_SHARE = 8, 2
 """Of the channels of self-attention."""
 _MOST_GROUPS, _LEAST_IN_A_GROUP = 32, 4
+_DEVIATION = 0.02
 SMALLEST = (4, 7)
 """Sides of the squares that pictures grow from."""
 
@@ -164,6 +166,16 @@ class MinibatchDiscrimination(nn.Module):
         rows = self.tensor(features).float().unflatten(1, (self._num_kernels, KERNEL_SIZE))
         distances = (rows[:, None] - rows[None]).abs().sum(3)
         return torch.cat([features, distances.neg().exp().sum(1).to(features.dtype)], 1)
+
+
+def with_normal_weights(model: nn.Sequential) -> nn.Sequential:
+    """Draws convolutions and scales with a deviation of 0.02 (Radford et al. 2016, section 4)."""
+    for layer in model:
+        if isinstance(layer, _ConvNd):
+            nn.init.normal_(layer.weight, 0.0, _DEVIATION)
+        elif isinstance(layer, _BatchNorm):
+            nn.init.normal_(layer.weight, 1.0, _DEVIATION)
+    return model
 
 
 def with_group_norm(build: Callable[[], nn.Module]) -> nn.Module:

@@ -9,14 +9,13 @@ from functools import partial
 from torch import nn
 
 from mdgan.gan.build import Parts
-from mdgan.models.blocks import growth_of
+from mdgan.models.blocks import growth_of, with_normal_weights
 
 Z_DIM = 100
 _TIMES_WIDTH = 8, 4
 """Channels of G's first maps, and of its last ones; D has 1, 2, 4 and 8 times its width."""
 _HALVINGS = 4
 _SLOPE, _DROPPED = 0.2, 0.25
-_DEVIATION = 0.02
 
 
 def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
@@ -31,7 +30,7 @@ def _generator(shape: tuple[int, int, int], width: int) -> nn.Module:
     half = _half(shape[1])
     side = _half(half)
     first, last = (times * width for times in _TIMES_WIDTH)
-    return _with_weights(
+    return with_normal_weights(
         nn.Sequential(
             nn.Linear(Z_DIM, first * side * side),
             nn.Unflatten(1, (first, side, side)),
@@ -70,14 +69,5 @@ def _discriminator(shape: tuple[int, int, int], width: int) -> nn.Module:
             *([nn.BatchNorm2d(after)] if number in (1, 2) else []),
         ]
         before = after
-    return _with_weights(nn.Sequential(*layers, nn.Flatten(), nn.Linear(before * side * side, 1)))
-
-
-def _with_weights(model: nn.Sequential) -> nn.Sequential:
-    """Draws convolutions with a deviation of 0.02."""
-    for layer in model:
-        if isinstance(layer, nn.Conv2d):
-            nn.init.normal_(layer.weight, 0.0, _DEVIATION)
-        elif isinstance(layer, nn.BatchNorm2d):
-            nn.init.normal_(layer.weight, 1.0, _DEVIATION)
-    return model
+    last = nn.Linear(before * side * side, 1)
+    return with_normal_weights(nn.Sequential(*layers, nn.Flatten(), last))

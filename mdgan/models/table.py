@@ -31,23 +31,12 @@ def make(kind: SampleKind, num_classes: int, width: int) -> Parts:
     if not isinstance(kind, TableKind):
         raise ValueError(f"makes rows of tables, not {kind.name}")
     layout = kind.layout
-    generator = partial(_generator, layout, num_classes, width)
-    discriminator = partial(_discriminator, layout.width, num_classes, width)
-    return generator, discriminator, _NOISE_SIZE + sum(map(len, layout.choices))
-
-
-def _generator(layout: RowLayout, num_classes: int, width: int) -> nn.Module:
-    return (
-        TableGenerator(layout, width)
-        if not num_classes
-        else _ConditionalGenerator(layout, width, num_classes)
-    )
-
-
-def _discriminator(size: int, num_classes: int, width: int) -> nn.Module:
+    z_dim = _NOISE_SIZE + sum(map(len, layout.choices))
     if not num_classes:
-        return TableDiscriminator(size, width)
-    return _ProjectionDiscriminator(size, width, num_classes)
+        discriminator = partial(TableDiscriminator, layout.width, width)
+        return partial(TableGenerator, layout, width), discriminator, z_dim
+    conditional = partial(_ProjectionDiscriminator, layout.width, width, num_classes)
+    return partial(_ConditionalGenerator, layout, width, num_classes), conditional, z_dim
 
 
 class TableGenerator(nn.Module):

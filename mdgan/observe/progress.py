@@ -15,12 +15,6 @@ _WINDOW = 20
 _BETWEEN = " | "
 
 
-def redrawn() -> bool:
-    """Whether live lines are overwritten, as the handler of the command line does on a terminal."""
-    handlers = logging.getLogger("mdgan").handlers
-    return any(getattr(handler, "redraws", False) for handler in handlers)
-
-
 class Progress:
     """Logs how far training is."""
 
@@ -28,7 +22,9 @@ class Progress:
         self.remark = ""
         self._total = total
         self._prefix = prefix
-        self._every_seconds = _REDRAWN_SECONDS if redrawn() else LOG_SECONDS
+        handlers = logging.getLogger("mdgan").handlers
+        redraws = any(getattr(handler, "redraws", False) for handler in handlers)
+        self._every_seconds = _REDRAWN_SECONDS if redraws else LOG_SECONDS
         self._marks: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
         self._last_shown = -float("inf")
         self.begin(0)

@@ -52,7 +52,10 @@ class RecordWriter:
             self.trouble = cannot_write(error.filename or self._run, error)
             if self.is_strict:
                 raise NotSaved(self.trouble) from error
-            self._warn(error)
+            if not self._is_known:
+                name = error.filename or self._run
+                _log.info("warning: cannot write %s: %s; training goes on", name, error.strerror)
+            self._is_known = True
             return False
         return True
 
@@ -72,9 +75,3 @@ class RecordWriter:
         if self._is_known:
             _log.info("%s can be written again", self._run)
         self._is_known = False
-
-    def _warn(self, error: OSError) -> None:
-        if not self._is_known:
-            name = error.filename or self._run
-            _log.info("warning: cannot write %s: %s; training goes on", name, error.strerror)
-        self._is_known = True

@@ -111,7 +111,7 @@ class RunObserver:
         self._write.is_strict = not iteration
         name = "resumed" if iteration else "holdings"
         self.event(name, iteration, time=round(time.time(), 3), workers=holdings)
-        self._write_status("running", iteration)
+        self.write_status("running", iteration)
         self._snapshots.save(iteration)
         self._write.is_strict = False
 
@@ -141,7 +141,7 @@ class RunObserver:
             self._log(number, losses, workers, measures)
         if passed(self._rhythm.sample_interval, before, number):
             self._snapshots.save(number)
-            self._write_status("running", number)
+            self.write_status("running", number)
 
     def event(self, name: str, iteration: int, **details: Any) -> None:
         """Records something that happens now and then, such as a swap, in `metrics.jsonl`."""
@@ -230,10 +230,6 @@ class RunObserver:
         self.event("epsilon", iteration, **rounded)
         self._remark()
 
-    def gave_up(self, state: str, iteration: int) -> None:
-        """Training failed or was stopped before it began; `iteration` was done already."""
-        self._write_status(state, iteration)
-
     def end(self, state: str, iteration: int, saved: int | None) -> None:
         """Saves the generator and a last grid, and says where everything is.
 
@@ -244,7 +240,7 @@ class RunObserver:
         try:
             has_generator = self._snapshots.save(iteration)
         finally:  # the generator is the user's code, which may be why training has failed
-            self._write_status(state, iteration)
+            self.write_status(state, iteration)
         rate = (iteration - self._first) / seconds if seconds > 0 else 0.0
         how = {"finished": "done", "stopped": "stopped when asked to", "failed": "failed"}[state]
         lines = [
@@ -252,13 +248,15 @@ class RunObserver:
             f"({rate:.1f} it/s), {duration(time.monotonic() - self._launched.at)} with start-up"
         ]
         if has_generator:
+            epsilon, replaced = self._state.epsilon, self._state.replaced
+            spent = spent_in_words(epsilon, replaced) if epsilon else ()
             pictures = f"{self._run.path / 'samples'}  (last: {iteration:07d}.png)"
             facts = {
                 "pictures": pictures if self._snapshots.are_seen else "",
                 "samples": "" if self._snapshots.are_seen else f"mdgan sample {self._run.path}",
                 "generator": self._snapshots.file,
                 "scores": self._scores_in_words(),
-                "privacy": self._epsilon_in_words(),
+                "privacy": "ε {} {}".format(*spent) if spent else "",
                 "looks as": "" if self._finding is None else f"if {self._finding}",
                 "report": f"mdgan report {self._run.path}",
                 "go on": self._way_on(state, iteration, saved),
@@ -302,11 +300,6 @@ class RunObserver:
         else:
             how = f", {count(int(covered), 'class', 'classes')} covered"
         return f"FID {fid:.1f}{beside}{how} at iteration {row.iteration}"
-
-    def _epsilon_in_words(self) -> str:
-        if not self._state.epsilon:
-            return ""
-        return "ε {} {}".format(*spent_in_words(self._state.epsilon, self._state.replaced))
 
     def _log(
         self,
@@ -353,7 +346,8 @@ class RunObserver:
             filter(None, [*remarks, *([self._finding.name] if self._finding else [])])
         )
 
-    def _write_status(self, state: str, iteration: int) -> None:
+    def write_status(self, state: str, iteration: int) -> None:
+        """Records how far the run is."""
         far = {"state": state, "iteration": iteration}
 
         def write() -> None:

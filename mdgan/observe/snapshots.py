@@ -1,6 +1,7 @@
 """The generator and its samples in a run's folder, renewed while it trains."""
 
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,22 +27,15 @@ class Sampled(NamedTuple):
     kind: SampleKind = PICTURES
 
 
+@dataclass(frozen=True)
 class Snapshots:
     """Saves a generator and grids of its samples."""
 
-    def __init__(
-        self,
-        run: RunDirectory,
-        sampled: Sampled,
-        write: RecordWriter,
-        tracer: Tracer,
-        trackers: Trackers,
-    ) -> None:
-        self._run = run
-        self._sampled = sampled
-        self._write = write
-        self._tracer = tracer
-        self._trackers = trackers
+    _run: RunDirectory
+    _sampled: Sampled
+    _write: RecordWriter
+    _tracer: Tracer
+    _trackers: Trackers
 
     @property
     def file(self) -> Path:
@@ -61,13 +55,9 @@ class Snapshots:
             png, _ = usual_picture(kind, average or generator, z_dim, seed)
             if png is not None:
                 self._trackers.grid(iteration, png)
-            if self._write(lambda: self._show(iteration, png)) and saved:
+            if self._write(lambda: png and self._run.write_samples(iteration, png)) and saved:
                 self._write.recovered()
         return saved
-
-    def _show(self, iteration: int, png: bytes | None) -> None:
-        if png is not None:
-            self._run.write_samples(iteration, png)
 
     def rescue(self, iteration: int) -> str:
         """Saves the generator where the system keeps temporary files, and says where that is."""

@@ -224,11 +224,6 @@ class Fetching(RecordedRow, frozen=True):
     threads: Count
     buffer: Count
 
-    @property
-    def mean_seconds(self) -> float:
-        """How long a batch was waited for, on average."""
-        return self.waited_seconds / self.batches
-
 
 Operators = Literal[
     "convolution",

@@ -117,6 +117,12 @@ def said_list(items: Sequence[Any], most: int = 12) -> str:
     return ", ".join(map(str, items[:most])) + more
 
 
+def said_range(numbers: Sequence[int]) -> str:
+    """The least and the greatest of some whole numbers: `3 to 1,200`, or `3` if they are equal."""
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
 def count(amount: int, one: str, many: str | None = None) -> str:
     """`1 swap`, `2,000 swaps`."""
     return f"{amount:,} {one if amount == 1 else many or one + 's'}"

@@ -1,7 +1,6 @@
 """Reads runs, draws every figure, writes the page."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
@@ -10,7 +9,7 @@ from pathlib import Path
 from mdgan.errors import BadInput, cannot_write
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import runs_in
-from mdgan.storage.whole_file import write_whole
+from mdgan.storage.whole_file import write_output
 
 PAGE_NAME = "report.html"
 
@@ -57,12 +56,13 @@ def write_report(
     runs, damage = _read(paths)
     output = output or (paths[0] / PAGE_NAME if len(paths) == 1 else Path(PAGE_NAME))
     written = datetime.now().astimezone()
-    with _writing(f"--figures {figures}"):
+    try:
         if figures is not None:
             figures.mkdir(parents=True, exist_ok=True)
         html, num_figures, missing = compose(runs, written, figures, refresh_seconds)
-    with _writing(f"-o {output}"):
-        write_whole(output, html.encode(errors="replace"))
+    except OSError as error:
+        raise BadInput(cannot_write(f"--figures {figures}", error)) from error
+    write_output("-o", output, html.encode(errors="replace"))
     damage += [line for run in runs for line in run.damage]
     running = any(run.under_way for run in runs)
     return Report(output, num_figures, missing, tuple(damage), running)
@@ -85,12 +85,3 @@ def _read(paths: Sequence[Path]) -> tuple[list[RecordedRun], list[str]]:
     if not runs:
         raise BadInput(damage[0].removeprefix("left out: "))
     return list(runs.values()), damage
-
-
-@contextmanager
-def _writing(what: str) -> Iterator[None]:
-    """Names what cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise BadInput(cannot_write(what, error)) from error

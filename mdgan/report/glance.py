@@ -4,7 +4,6 @@ from statistics import fmean
 
 from mdgan.observe.progress import duration
 from mdgan.records.happenings import LOST, SHUT_OUT
-from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import Losses, Swap, spent_in_words
 from mdgan.records.run_state import UNSAVED
 from mdgan.records.score_names import OF_ROWS, SCORE_NAMES
@@ -52,15 +51,13 @@ def _quality(subject: Subject) -> list[Fact]:
         ("inception_score", "inception score", f"real data {said(real)}" if real else ""),
         ("coverage", "coverage", ""),
         ("classes_covered", "classes covered", f"of {classes:.0f}" if classes else ""),
-        *((name, SCORE_NAMES[name], _of_real(run, name)) for name in OF_ROWS),
+        *(
+            (name, SCORE_NAMES[name], "" if value is None else f"real rows {said(value)}")
+            for name, value in ((name, reference(run, name)) for name in OF_ROWS)
+        ),
     )
     last = [(last_score(run, metric), name, more) for metric, name, more in named]
     return [(name, said(score.value), more) for score, name, more in last if score is not None]
-
-
-def _of_real(run: RecordedRun, name: str) -> str:
-    value = reference(run, name)
-    return "" if value is None else f"real rows {said(value)}"
 
 
 def _disclosed(subject: Subject) -> str:

@@ -88,7 +88,7 @@ class Server:
         except BaseException as error:
             self._dismiss(self._why(error))
             state = "stopped" if isinstance(error, Interrupted) else "failed"
-            self.observer.gave_up(state, self.engine.done)
+            self.observer.write_status(state, self.engine.done)
             raise
 
     def _await_workers(self) -> None:

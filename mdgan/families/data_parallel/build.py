@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 import torch
+from torch import nn
 
 from mdgan.engine.answers import LEAST_TO_SUM
 from mdgan.engine.message_sizes import MessageSizes, small_bytes
@@ -93,20 +94,14 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             return None
         if is_left_behind or not can_be_shared(policies):
             return None
-        networks = {
-            GENERATOR: build_model(models.generator, 0),
-            DISCRIMINATOR: build_model(models.discriminator, 0),
-        }
+        networks = _networks(models)
         if any(p.dtype != torch.float32 for own in networks.values() for p in own.parameters()):
             return None
         return CommonMemory(SharedTraining(networks, policies, hosts).num_bytes, hosts)
 
     def message_sizes(self, settings: DataParallelSettings, models: Models) -> MessageSizes:
         """Weights on the way out, gradients on the way back."""
-        networks = {
-            GENERATOR: build_model(models.generator, 0),
-            DISCRIMINATOR: build_model(models.discriminator, 0),
-        }
+        networks = _networks(models)
         weights = sum(4 * prod(vector.shape) for vector in weight_vectors(networks).values())
         image_bytes = {name: _images_bytes(settings, models, name) for name in networks}
         if settings.asynchrony.generator_ranks is not None:
@@ -134,9 +129,20 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
     def planning(
         self, settings: DataParallelSettings, models: Models, class_counts: ClassCounts | None
     ) -> Planning[DataParallelSettings]:
-        """What moves, in the terms of the other papers' tables."""
+        """See `Builder`; a short run has the updates that most iterations have."""
         del class_counts
-        return planning(settings, models)
+        weights = [_FLOAT_BYTES * num_parameters(network) for network in _networks(models).values()]
+        is_async = settings.asynchrony.lag_at(settings.training.iterations // 2 + 1) > 0
+        short = settings.but(sync_after=None, all_reduce=STAR)
+        if not is_async:
+            short = short.but(updates="sync", image_buffer=None)
+        return Planning(
+            short,
+            questions=len(reductions(int(is_async), settings.training.local_steps)),
+            enough_in_a_host=LEAST_TO_SUM,
+            worker_bytes=_COPIES * sum(weights),
+            in_groups=settings.asynchrony.generator_ranks is not None,
+        )
 
     def describe(
         self, settings: DataParallelSettings, models: Models, class_counts: ClassCounts
@@ -157,6 +163,14 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
 
 def _policies(settings: DataParallelSettings) -> dict[str, Policy]:
     return {name: settings.training.policy(name) for name in (GENERATOR, DISCRIMINATOR)}
+
+
+def _networks(models: Models) -> dict[str, nn.Module]:
+    """Both, to be measured."""
+    return {
+        GENERATOR: build_model(models.generator, 0),
+        DISCRIMINATOR: build_model(models.discriminator, 0),
+    }
 
 
 def _sharing(
@@ -197,26 +211,6 @@ def make_replica(rank: int, needs: HostNeeds[DataParallelSettings]) -> Replica:
         class_counts=() if keeps_classes else shard.class_counts(),
     )
     return Replica(gan, needs.models.shape)
-
-
-# What `mdgan plan` must know.
-
-
-def planning(settings: DataParallelSettings, models: Models) -> Planning[DataParallelSettings]:
-    """See `Builder.planning`; a short run has the updates that most iterations have."""
-    networks = [build_model(make, 0) for make in (models.generator, models.discriminator)]
-    weights = [_FLOAT_BYTES * num_parameters(network) for network in networks]
-    is_async = settings.asynchrony.lag_at(settings.training.iterations // 2 + 1) > 0
-    short = settings.but(sync_after=None, all_reduce=STAR)
-    if not is_async:
-        short = short.but(updates="sync", image_buffer=None)
-    return Planning(
-        short,
-        questions=len(reductions(int(is_async), settings.training.local_steps)),
-        enough_in_a_host=LEAST_TO_SUM,
-        worker_bytes=_COPIES * sum(weights),
-        in_groups=settings.asynchrony.generator_ranks is not None,
-    )
 
 
 BUILDER = _ParaGANBuilder()

@@ -1,16 +1,12 @@
 """A replica of both networks with optimizers: the server's, or one that takes the same steps."""
 
 from collections.abc import Mapping
+from functools import cache, partial
 
 import torch
 from torch import Tensor, nn
 
-from mdgan.families.data_parallel.replica import (
-    GENERATOR,
-    GradientVector,
-    Reduction,
-    weight_vectors,
-)
+from mdgan.families.data_parallel.replica import GENERATOR, Reduction, weight_vectors
 from mdgan.gan.model_state import (
     check_names,
     load_model,
@@ -28,6 +24,7 @@ class ReferenceReplica:
 
     Attributes:
         models: both networks, by name; `networks`: the same, with their optimizers.
+        vector: what a reduction averages.
     """
 
     def __init__(self, models: Mapping[str, nn.Module], policies: Mapping[str, Policy]) -> None:
@@ -37,18 +34,12 @@ class ReferenceReplica:
             for name, model in models.items()
         }
         self._weights = weight_vectors(models)
-        self._answers: dict[Reduction, GradientVector] = {}
+        self.vector = cache(partial(Reduction.vector, models=models))
 
     @property
     def device(self) -> torch.device:
         """Where it lives."""
         return next(self.models[GENERATOR].parameters()).device
-
-    def vector(self, reduction: Reduction) -> GradientVector:
-        """What a reduction averages."""
-        if reduction not in self._answers:
-            self._answers[reduction] = reduction.vector(self.models)
-        return self._answers[reduction]
 
     def weights(self, name: str) -> Tensor:
         """The present weights of a network, or the buffers of both, as they travel."""

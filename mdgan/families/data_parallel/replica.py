@@ -15,6 +15,7 @@ reads, and all other buffers are averaged when an iteration ends.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -123,7 +124,7 @@ class Replica:
         self._images = self._no_images()
         self.models = {GENERATOR: gan.generator, DISCRIMINATOR: gan.discriminator}
         self._vectors = weight_vectors(self.models)
-        self._answers: dict[Reduction, GradientVector] = {}
+        self._vector = cache(partial(Reduction.vector, models=self.models))
         self._generated: Generated | None = None
         self._discriminator_loss = torch.zeros((), device=gan.trained.device)
 
@@ -139,7 +140,7 @@ class Replica:
     ) -> tuple[Tensor, Tensor]:
         """A worker's share of a reduction, and what `learn` returns."""
         losses = self.learn(reduction, batch_sizes, lag, stage)
-        return self._read(reduction), losses
+        return self._vector(reduction).read(), losses
 
     def learn(
         self, reduction: Reduction, batch_sizes: BatchSizes, lag: int = 0, stage: Stage = unobserved
@@ -165,21 +166,16 @@ class Replica:
         """The share of a worker that trains G alone: gradients, J_gen, and its images."""
         self._gan.use_batch_size(num_images)
         if label_counts is not None:
-            self._gan.use_label_counts(label_counts)
+            self._gan.trained.label_counts = label_counts.cpu()
         made = self._gan.generate(stage)
         loss = self._gan.learn_generator(made.judged, stage)
-        return self._read(ALONE[GENERATOR]), loss, made.judged.detach()
+        return self._vector(ALONE[GENERATOR]).read(), loss, made.judged.detach()
 
     def discriminator_alone(self, fake: Samples, stage: Stage) -> tuple[Tensor, Tensor]:
         """The share of a worker that trains D alone on others' images: the gradient, and J_disc."""
         self._gan.use_batch_size(len(fake))
         loss = self._gan.learner.learn_both_halves(fake, stage)
-        return self._read(ALONE[DISCRIMINATOR]), loss
-
-    def _read(self, reduction: Reduction) -> Tensor:
-        if reduction not in self._answers:
-            self._answers[reduction] = reduction.vector(self.models)
-        return self._answers[reduction].read()
+        return self._vector(ALONE[DISCRIMINATOR]).read(), loss
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the worker's next answer depends on, besides the networks."""

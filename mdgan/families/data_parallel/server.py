@@ -159,7 +159,7 @@ class DataParallelServer(ReplicaServer):
         together, i = self._together, done + 1
         if together is None or not together.meets:
             hosts = engine.await_hosts()
-            if together is None or not together.can_meet(hosts, engine):
+            if together is None or not all(together.knows(host, engine) for host in hosts):
                 return self._advance(i, hosts, engine)
             together.convene(i, self._num_reduced, hosts, engine)
             self.sent.keep_only(())

@@ -62,17 +62,15 @@ class SharedTraining:
         count = BuffersInOne(*models.values()).count
         self.buffers = {worker: room.tensor(count) for worker in workers}
         self.mean_buffers = room.tensor(count, torch.float64)
-        largest = max(map(_journal_size, self.networks.values()))
+        largest = max(
+            (1 + len(network.moments)) * max((piece.count for piece in network.pieces), default=0)
+            for network in self.networks.values()
+        )
         num_noted = max(network.num_noted for network in self.networks.values())
         self.journals = {
             host: Journal(room.tensor(largest), room.array(np.float64, num_noted)) for host in hosts
         }
         self.num_bytes = room.num_bytes
-
-
-def _journal_size(network: SharedNetwork) -> int:
-    largest = max((piece.count for piece in network.pieces), default=0)
-    return largest * (1 + len(network.moments))
 
 
 class _PieceSteps:

@@ -73,10 +73,6 @@ class TogetherServer:
         """Whether hosts train together now."""
         return bool(self._asked)
 
-    def can_meet(self, hosts: Hosts, engine: Engine) -> bool:
-        """Whether some hosts, who stand still, have the memory."""
-        return all(self._knows(host, engine) for host in hosts)
-
     def convene(self, iteration: int, num_reduced: int, hosts: Hosts, engine: Engine) -> None:
         """Asks hosts to train together from an iteration on, of which a part may be done."""
         self._take_in()
@@ -226,7 +222,7 @@ class TogetherServer:
                 self._orders[i] = self._ordered(order.before, order.first, engine)
                 self._meeting.write_order(i, self._orders[i])
 
-    def _knows(self, host: int, engine: Engine) -> bool:
+    def knows(self, host: int, engine: Engine) -> bool:
         """Whether a host has the memory; from here on its process can be ended."""
         told = engine.peers.told().get(host, {})
         token, process = told.get("memory"), told.get("process")

@@ -136,7 +136,35 @@ class MDGANBuilder(Builder[MDGANSettings]):
         self, settings: MDGANSettings, models: Models, class_counts: ClassCounts | None
     ) -> Planning[MDGANSettings]:
         """How few workers stand for all of them, and the paper's tables."""
-        return planning(settings, models, class_counts)
+        discriminator = build_model(models.discriminator, 0)
+        num_judges, num_sharing = settings.num_judges, settings.num_sharing
+        kappa = settings.num_judged(num_sharing)
+        least = settings.least_samples
+        short = settings.but(
+            kappa=kappa, step_samples=least, stale=0, swap_interval=0, swap_epochs=None
+        )
+        weights = num_parameters(discriminator)
+        worker_bytes = training_bytes((discriminator, settings.training.policy("discriminator")))
+        thing = worker_bytes - _FLOAT_BYTES * weights  # it goes without its gradients
+        share = num_judges / settings.num_workers
+        swap = Exchange(
+            "swap",
+            "discriminator",
+            thing,
+            _planned_interval(settings, class_counts, weights),
+            "--shard-size or --swap-interval",
+            lambda hosts: thing * share * mean_moved(settings.swaps.swap, hosts),
+        )
+        return Planning(
+            short,
+            enough_workers=max(min(kappa, num_sharing), settings.aggregation.needs_answers),
+            enough_in_a_host=LEAST_TO_SUM * kappa,  # then feedback on any batch is added up
+            worker_bytes=worker_bytes,
+            overlaps=settings.stale > 0,
+            by_arrival=settings.by_arrival,
+            exchange=swap if settings.num_workers > 1 else None,
+            notes=_notes(settings, models, num_judges, weights),
+        )
 
     def describe(
         self, settings: MDGANSettings, models: Models, class_counts: ClassCounts
@@ -219,44 +247,6 @@ def make_worker(
     )
     worker.rules = replace(worker.rules, batch_size=settings.num_reals)
     return worker
-
-
-# What `mdgan plan` must know.
-
-
-def planning(
-    settings: MDGANSettings, models: Models, class_counts: ClassCounts | None
-) -> Planning[MDGANSettings]:
-    """See `Builder.planning`."""
-    discriminator = build_model(models.discriminator, 0)
-    num_judges, num_sharing = settings.num_judges, settings.num_sharing
-    kappa = settings.num_judged(num_sharing)
-    least = settings.least_samples
-    short = settings.but(
-        kappa=kappa, step_samples=least, stale=0, swap_interval=0, swap_epochs=None
-    )
-    weights = num_parameters(discriminator)
-    worker_bytes = training_bytes((discriminator, settings.training.policy("discriminator")))
-    thing = worker_bytes - _FLOAT_BYTES * weights  # it goes without its gradients
-    share = num_judges / settings.num_workers
-    swap = Exchange(
-        "swap",
-        "discriminator",
-        thing,
-        _planned_interval(settings, class_counts, weights),
-        "--shard-size or --swap-interval",
-        lambda hosts: thing * share * mean_moved(settings.swaps.swap, hosts),
-    )
-    return Planning(
-        short,
-        enough_workers=max(min(kappa, num_sharing), settings.aggregation.needs_answers),
-        enough_in_a_host=LEAST_TO_SUM * kappa,  # then feedback on any batch is added up
-        worker_bytes=worker_bytes,
-        overlaps=settings.stale > 0,
-        by_arrival=settings.by_arrival,
-        exchange=swap if settings.num_workers > 1 else None,
-        notes=_notes(settings, models, num_judges, weights),
-    )
 
 
 def _planned_interval(

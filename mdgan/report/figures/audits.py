@@ -1,9 +1,7 @@
 """What `mdgan audit` found: ROC curves, samples that look copied, single answers, a bound on ε."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
-
-from matplotlib.figure import Figure
 
 from mdgan.records.audit import (
     FOUND_AT,
@@ -17,7 +15,7 @@ from mdgan.records.audit import (
 )
 from mdgan.records.values import said
 from mdgan.report.figures.charts import COLOURS, DASHED, SOFT, legend, new_axes
-from mdgan.report.figures.picture import PictureFile, Row, Stills, each_run
+from mdgan.report.figures.picture import OfRun, PictureFile, each_run
 from mdgan.report.figures.samples import read_picture
 from mdgan.report.numbers.subject import Subject
 
@@ -51,29 +49,22 @@ def by_generator(subject: Subject) -> list[Attack]:
     return [Attack(f"by {one.space}", "all workers", one.membership) for one in copying]
 
 
-def _rows_of_attacks(_subject: Subject, attacks: Sequence[Attack]) -> Iterable[Row]:
-    return [
+@each_run("attack", "against samples of", "trained on", "others", "AUC", "±", *FOUND_AT)
+def roc(subject: Subject, attacks: Sequence[Attack]) -> OfRun:
+    """How well the attacks work, and what the run promises of its own."""
+    rows = [
         (*(name, against, f"{found.members:,}", f"{found.others:,}"),
          *(f"{found.auc:.3f}", f"{found.error:.3f}", *found.found_in_words()))
         for name, against, found, _ in attacks
     ]  # fmt: skip
-
-
-def _said_auc(subject: Subject, attacks: Sequence[Attack]) -> str:
-    """How well the attacks work, and what the run promises of its own."""
-    areas = [attack.found.auc for attack in attacks if attack.drawn]
+    drawn = [attack for attack in attacks if attack.drawn]
+    areas = [attack.found.auc for attack in drawn]
     low, high = f"{min(areas):.2f}", f"{max(areas):.2f}"
     told = f"AUC {low}" if low == high else f"AUC {low} to {high}"
-    audit = subject.run.audit
-    if audit is None or not audit.epsilon:
-        return told
-    spent = said(max(audit.epsilon.values()))
-    return f"{told}; of differential privacy at most ε = {spent} is spent"
-
-
-def _roc(_subject: Subject, attacks: Sequence[Attack]) -> Figure:
+    if (audit := subject.run.audit) is not None and audit.epsilon:
+        spent = said(max(audit.epsilon.values()))
+        told += f"; of differential privacy at most ε = {spent} is spent"
     figure, axes = new_axes(_INCHES)
-    drawn = [attack for attack in attacks if attack.drawn]
     few = len(drawn) <= len(COLOURS)
     for place, attack in enumerate(drawn):
         label, alpha = (attack.name, 1.0) if few else (None, 0.5)
@@ -84,13 +75,7 @@ def _roc(_subject: Subject, attacks: Sequence[Attack]) -> Figure:
     axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.set(xlabel="held-out samples taken for members", ylabel="members found")
     legend(figure)
-    return figure
-
-
-roc = each_run(
-    ("attack", "against samples of", "trained on", "others", "AUC", "±", *FOUND_AT),
-    rows=_rows_of_attacks, told=_said_auc, draw=_roc,
-)  # fmt: skip
+    return OfRun(rows, told, figure)
 
 
 class Copied(NamedTuple):
@@ -107,28 +92,20 @@ def of_copies(subject: Subject) -> Copied | None:
     return Copied(file, audit.generator) if file and audit else None
 
 
-def _rows_of_copies(_subject: Subject, copied: Copied) -> Iterable[Row]:
-    return [(one.space, said(one.ratio), one.nearer_in_words()) for one in copied.distances]
-
-
-def _said_copies(_subject: Subject, copied: Copied) -> str:
+@each_run("distances in", "to trained on by to held out", "nearer to one trained on")
+def copies(subject: Subject, copied: Copied) -> OfRun:
+    """What looks copied."""
+    rows = [(one.space, said(one.ratio), one.nearer_in_words()) for one in copied.distances]
     ratios = [f"{said(one.ratio)} in {one.space}" for one in copied.distances]
-    return (
+    told = (
         "The distance of a generated sample to the nearest sample trained on, by that to the "
         f"nearest of as many held-out ones, is {' and '.join(ratios)} (medians; 1 copies "
         "nothing)"
     )
-
-
-def _show_copies(subject: Subject, copied: Copied) -> tuple[str, Stills]:
     still = (copied.file, subject.label, f"iteration {copied.file.iteration:,}")
-    return f"Samples of {subject.label} that look copied", [still]
+    what = f"Samples of {subject.label} that look copied"
+    return OfRun(rows, told, pictures=(what, [still]))
 
-
-copies = each_run(
-    ("distances in", "to trained on by to held out", "nearer to one trained on"),
-    rows=_rows_of_copies, told=_said_copies, show=_show_copies,
-)  # fmt: skip
 
 Inverted = Sequence[tuple[Inversion, PictureFile]]
 """The attacks on one kind of answer, one for each batch size, and their pictures."""
@@ -145,8 +122,13 @@ def of_answers(kind: str) -> Callable[[Subject], Inverted]:
     return find
 
 
-def _rows_of_answers(_subject: Subject, inverted: Inverted) -> Iterable[Row]:
-    return [
+@each_run(
+    *("batch of", "AUC of its samples", "AUC of the shard, blind", "PSNR [dB]"),
+    *("PSNR of others [dB]", "SSIM", "best PSNR [dB]"),
+)
+def answers(subject: Subject, inverted: Inverted) -> OfRun:
+    """What single answers told of their batches."""
+    rows = [
         (
             *(f"{each.batch_size:,}", f"{each.found.auc:.3f}"),
             "–" if each.blind is None else f"{each.blind.auc:.3f}",
@@ -154,23 +136,10 @@ def _rows_of_answers(_subject: Subject, inverted: Inverted) -> Iterable[Row]:
         )
         for each, _ in inverted
     ]
-
-
-def _said_answers(_subject: Subject, inverted: Inverted) -> str:
-    each = [f"{said(one.psnr)} dB of a batch of {one.batch_size:,}" for one, _ in inverted]
-    return f"PSNR {', '.join(each)}"
-
-
-def _show_answers(subject: Subject, inverted: Inverted) -> tuple[str, Stills]:
+    told = [f"{said(one.psnr)} dB of a batch of {one.batch_size:,}" for one, _ in inverted]
     stills = [(file, subject.label, f"batch of {one.batch_size:,}") for one, file in inverted]
-    return f"Real samples of {subject.label}, and what was made of answers", stills
-
-
-answers = each_run(
-    ("batch of", "AUC of its samples", "AUC of the shard, blind", "PSNR [dB]",
-     "PSNR of others [dB]", "SSIM", "best PSNR [dB]"),
-    rows=_rows_of_answers, told=_said_answers, show=_show_answers,
-)  # fmt: skip
+    what = f"Real samples of {subject.label}, and what was made of answers"
+    return OfRun(rows, f"PSNR {', '.join(told)}", pictures=(what, stills))
 
 
 def _picture(subject: Subject, name: str, audit: Audit | None) -> PictureFile | None:
@@ -183,17 +152,11 @@ def of_bound(subject: Subject) -> Bound | None:
     return subject.run.audit.bound if subject.run.audit else None
 
 
-def _row_of_bound(_subject: Subject, bound: Bound) -> Iterable[Row]:
+@each_run("canaries", "kind", "guesses", "right", "ε at least", "with confidence", "ε stated")
+def from_below(_subject: Subject, bound: Bound) -> OfRun:
+    """What the ε of a run is at least."""
     counts = (f"{bound.canaries:,}", bound.kind, f"{bound.guesses:,}", f"{bound.right:,}")
     confidence = f"{100 * bound.confidence:.0f} %"
-    return [(*counts, f"{bound.epsilon:.2f}", confidence, f"{bound.stated:.3g}")]
-
-
-def _said_bound(_subject: Subject, bound: Bound) -> str:
-    return f"lower bound: {bound}{'; the stated ε is wrong' if bound.contradicts else ''}"
-
-
-from_below = each_run(
-    ("canaries", "kind", "guesses", "right", "ε at least", "with confidence", "ε stated"),
-    rows=_row_of_bound, told=_said_bound,
-)  # fmt: skip
+    row = (*counts, f"{bound.epsilon:.2f}", confidence, f"{bound.stated:.3g}")
+    wrong = "; the stated ε is wrong" if bound.contradicts else ""
+    return OfRun([row], f"lower bound: {bound}{wrong}")

@@ -131,11 +131,6 @@ def dot_style(subject: Subject) -> dict[str, Any]:
     return {**run_style(subject), "linestyle": "none"}
 
 
-def line_style(subject: Subject, num_points: int) -> dict[str, Any]:
-    """`run_style` for a line of so many points, with markers that do not hide it."""
-    return {**run_style(subject), "markevery": max(1, -(-num_points // _MOST_MARKERS))}
-
-
 def operation_style(name: str) -> dict[str, Any]:
     """The fill of an operation: its colour, hatched if it is spent on the network."""
     colour = OPERATIONS.get(name, OTHER).light
@@ -161,9 +156,9 @@ def new_axes(height: float = 2.75, width: float = INCHES) -> tuple[Figure, Axes]
     return figure, figure.add_subplot()
 
 
-def legend(figure: Figure, axes: Axes | None = None) -> None:
+def legend(figure: Figure) -> None:
     """Puts the legend above the axes, where it covers no data; the figure grows with it."""
-    handles, labels = (axes or figure.axes[0]).get_legend_handles_labels()
+    handles, labels = figure.axes[0].get_legend_handles_labels()
     if not handles:
         return
     room = figure.get_figwidth() * _LETTERS_AN_INCH
@@ -214,7 +209,8 @@ def draw_line(
         colour = run_colour(subject)
         look: dict[str, Any] = {"color": colour, "alpha": 0.2, "linewidth": 0}
         axes.fill_between(x, line.low, line.high, label=f"_{label}", **look)
-    axes.plot(x, line.middle, **line_style(subject, len(x)), label=label, **style)
+    every = max(1, -(-len(x) // _MOST_MARKERS))  # so that markers do not hide the line
+    axes.plot(x, line.middle, **run_style(subject), markevery=every, label=label, **style)
 
 
 def draw_each(axes: Axes, series: Mapping[str, Mapping[int, float]]) -> None:

@@ -1,12 +1,10 @@
 """Which classes the generator makes, and which the workers hold."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
-from matplotlib.figure import Figure
-
-from mdgan.records.values import count, said
+from mdgan.records.values import count, said, said_range
 from mdgan.report.figures.charts import (
     AXIS,
     IDLE,
@@ -18,7 +16,7 @@ from mdgan.report.figures.charts import (
     run_colour,
     some_names,
 )
-from mdgan.report.figures.picture import Picture, Row, each_run, together
+from mdgan.report.figures.picture import OfRun, Picture, Row, each_run, together
 from mdgan.report.numbers.attendance import holdings
 from mdgan.report.numbers.subject import Subject
 
@@ -66,22 +64,16 @@ def _percent(shares: Sequence[float]) -> Row:
     return tuple(f"{100 * share:.1f} %" for share in shares)
 
 
-def _rows_of_classes(_subject: Subject, classwise: Classwise) -> Iterable[Row]:
+@each_run("iteration", "class", "predicted to be of it", "FID")
+def class_by_class(_subject: Subject, classwise: Classwise) -> OfRun:
+    """How many samples asked for of a class are of it, and how good they are."""
     iteration, right, distances = classwise
+    rows = []
     for number, (share, distance) in enumerate(zip_longest(right, distances)):
         if share is not None or distance is not None:
             predicted = "–" if share is None else f"{100 * share:.1f} %"
-            yield f"{iteration:,}", f"class {number}", predicted, said(distance)
-
-
-def _said_classes(_subject: Subject, classwise: Classwise) -> str:
-    return f"after iteration {classwise[0]:,}"
-
-
-class_by_class = each_run(
-    ("iteration", "class", "predicted to be of it", "FID"),
-    rows=_rows_of_classes, told=_said_classes,
-)  # fmt: skip
+            rows.append((f"{iteration:,}", f"class {number}", predicted, said(distance)))
+    return OfRun(rows, f"after iteration {iteration:,}")
 
 
 def held(subject: Subject) -> Holdings | None:
@@ -90,20 +82,14 @@ def held(subject: Subject) -> Holdings | None:
     return found if any(found.values()) else None
 
 
-def _rows_of_holdings(_subject: Subject, of_workers: Holdings) -> Iterable[Row]:
-    return [
+@each_run("worker", "samples", "of class 0, 1, …")
+def worker_holdings(_subject: Subject, of_workers: Holdings) -> OfRun:
+    """Samples by class and worker."""
+    rows = [
         (f"worker {n}", f"{sum(counts):,}", " ".join(map(str, counts)))
         for n, counts in of_workers.items()
     ]
-
-
-def _said_holdings(_subject: Subject, of_workers: Holdings) -> str:
-    sizes = [sum(counts) for counts in of_workers.values()]
-    size = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
-    return f"{count(len(sizes), 'worker')} with {size} samples each"
-
-
-def _draw_holdings(_subject: Subject, of_workers: Holdings) -> Figure:
+    size = said_range([sum(counts) for counts in of_workers.values()])
     workers = list(of_workers)[:_MOST_WORKERS]
     num_classes = min(_MOST_CLASSES, max(map(len, of_workers.values())))
     matrix = [(of_workers[n] + [0] * num_classes)[:num_classes] for n in workers]
@@ -113,10 +99,4 @@ def _draw_holdings(_subject: Subject, of_workers: Holdings) -> Figure:
     axes.set(xlabel="class", ylabel="worker")
     some_names(axes.set_xticks, range(num_classes))
     some_names(axes.set_yticks, workers, 2 * MOST_TICKS)
-    return figure
-
-
-worker_holdings = each_run(
-    ("worker", "samples", "of class 0, 1, …"),
-    rows=_rows_of_holdings, told=_said_holdings, draw=_draw_holdings,
-)  # fmt: skip
+    return OfRun(rows, f"{count(len(of_workers), 'worker')} with {size} samples each", figure)

@@ -1,11 +1,9 @@
 """Columns of a table, real beside synthetic; real rows are seen as sums alone."""
 
-from collections.abc import Iterable
 from itertools import zip_longest
 from typing import Annotated, Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from msgspec import Meta, Struct
 
@@ -22,7 +20,7 @@ from mdgan.report.figures.charts import (
     run_colour,
     some_names,
 )
-from mdgan.report.figures.picture import Row, each_run
+from mdgan.report.figures.picture import OfRun, Row, each_run
 from mdgan.report.numbers.subject import Subject
 from mdgan.storage.foreign_file import read_whole
 
@@ -83,19 +81,23 @@ def correlations(run: RecordedRun) -> TableFigures | None:
     return found if size > 1 else None
 
 
-def _draw_columns(subject: Subject, found: TableFigures) -> Figure:
+@each_run("column", "kind", "most usual", "of real rows", "of synthetic", "differing")
+def table_columns(subject: Subject, found: TableFigures) -> OfRun:
+    """How the values of each column spread."""
     shown = found.columns[:_MOST_DRAWN]
     across = min(_ACROSS, len(shown))
-    rows = -(-len(shown) // across)
-    figure = new_figure(0.5 + 1.35 * rows, WIDE_INCHES)
-    grid = list(figure.subplots(rows, across, squeeze=False).flat)
+    down = -(-len(shown) // across)
+    figure = new_figure(0.5 + 1.35 * down, WIDE_INCHES)
+    grid = list(figure.subplots(down, across, squeeze=False).flat)
     for axes, column in zip_longest(grid, shown):
         if column is None:
             axes.set_visible(False)
         else:
             _draw_column(axes, column, run_colour(subject))
     legend(figure)
-    return figure
+    left_out = len(found.columns) - _MOST_DRAWN
+    told = f"{left_out} more columns stand in the table" if left_out > 0 else ""
+    return OfRun(map(_row_of_column, found.columns), told, figure)
 
 
 def _draw_column(axes: Axes, column: ColumnShape, colour: str) -> None:
@@ -121,30 +123,19 @@ def _brief(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
 
 
-def _rows_of_columns(_subject: Subject, found: TableFigures) -> Iterable[Row]:
-    for column in found.columns:
-        differ = sum(abs(a - b) for a, b in zip(column.real, column.made, strict=True)) / 2
-        most = max(range(len(column.real)), key=column.real.__getitem__)
-        usual = column.ticks[most]
-        if column.kind in _NUMBERS:
-            usual = f"{usual} to {column.ticks[most + 1]}"
-        real, made = column.real[most], column.made[most]
-        share = f"{100 * differ:.1f} %"
-        yield column.name, column.kind, usual, f"{100 * real:.1f} %", f"{100 * made:.1f} %", share
+def _row_of_column(column: ColumnShape) -> Row:
+    differ = sum(abs(a - b) for a, b in zip(column.real, column.made, strict=True)) / 2
+    most = max(range(len(column.real)), key=column.real.__getitem__)
+    usual = column.ticks[most]
+    if column.kind in _NUMBERS:
+        usual = f"{usual} to {column.ticks[most + 1]}"
+    shares = (column.real[most], column.made[most], differ)
+    return column.name, column.kind, usual, *(f"{100 * share:.1f} %" for share in shares)
 
 
-def _told_columns(_subject: Subject, found: TableFigures) -> str:
-    left_out = len(found.columns) - _MOST_DRAWN
-    return f"{left_out} more columns stand in the table" if left_out > 0 else ""
-
-
-table_columns = each_run(
-    ("column", "kind", "most usual", "of real rows", "of synthetic", "differing"),
-    rows=_rows_of_columns, told=_told_columns, draw=_draw_columns,
-)  # fmt: skip
-
-
-def _draw_correlations(_subject: Subject, found: TableFigures) -> Figure:
+@each_run("columns", "real rows", "synthetic rows")
+def table_correlations(_subject: Subject, found: TableFigures) -> OfRun:
+    """Correlations, as pictures; the rows are the pairs that differ most."""
     matrices = [("synthetic rows", found.made)]
     if found.real is not None:
         matrices.insert(0, ("held-out real rows", found.real))
@@ -160,11 +151,6 @@ def _draw_correlations(_subject: Subject, found: TableFigures) -> Figure:
         some_names(axes.set_xticks, names, 30)
         axes.tick_params(axis="x", rotation=90)
     figure.colorbar(drawn, ax=list(grid), shrink=0.8)
-    return figure
-
-
-def _rows_of_correlations(_subject: Subject, found: TableFigures) -> Iterable[Row]:
-    """The pairs that differ most."""
     size = len(found.correlated)
     real = found.real or [[None] * size] * size
     pairs = [
@@ -173,12 +159,8 @@ def _rows_of_correlations(_subject: Subject, found: TableFigures) -> Iterable[Ro
         for b in range(a)
         if (there := real[a][b]) is not None and (here := found.made[a][b]) is not None
     ]
-    for _, a, b, there, here in sorted(pairs, reverse=True)[:20]:
-        names = f"{found.correlated[b]} and {found.correlated[a]}"
-        yield names, f"{there:.2f}", f"{here:.2f}"
-
-
-table_correlations = each_run(
-    ("columns", "real rows", "synthetic rows"),
-    rows=_rows_of_correlations, told=lambda _subject, _found: "", draw=_draw_correlations,
-)  # fmt: skip
+    rows = [
+        (f"{found.correlated[b]} and {found.correlated[a]}", f"{there:.2f}", f"{here:.2f}")
+        for _, a, b, there, here in sorted(pairs, reverse=True)[:20]
+    ]
+    return OfRun(rows, figure=figure)

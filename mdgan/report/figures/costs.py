@@ -1,6 +1,6 @@
 """What iterations, or rounds, are spent on: operations, bytes, memory, waiting for data."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -17,7 +17,7 @@ from mdgan.records.values import (
     time_unit,
 )
 from mdgan.report.figures.charts import COLOURED, bar_chart, kind_style, operation_style
-from mdgan.report.figures.picture import Panel, Picture, Row, Table, each_run, only
+from mdgan.report.figures.picture import OfRun, Panel, Picture, Row, Table, each_run, only
 from mdgan.report.numbers import durations as numbers
 from mdgan.report.numbers.subject import Subject, a
 from mdgan.report.numbers.traffic import KIND_ORDER, Rate, server_rate, worker_rate
@@ -175,18 +175,14 @@ def memory(subject: Subject) -> Memory:
     return {role: traces[role].memory for role in sorted(traces, key=place) if traces[role].memory}
 
 
-def _rows_of_memory(_subject: Subject, roles: Memory) -> Iterable[Row]:
-    for role, sizes in roles.items():
-        yield role, said_bytes(sizes[0]), said_bytes(max(sizes)), said_bytes(sizes[-1])
+@each_run("process", "at first", "most", "at the end")
+def memory_by_process(_subject: Subject, roles: Memory) -> OfRun:
+    """What each process held, in words."""
+    rows = [
+        (role, *map(said_bytes, (sizes[0], max(sizes), sizes[-1]))) for role, sizes in roles.items()
+    ]
+    return OfRun(rows, f"{said_bytes(sum(map(max, roles.values())))} in all")
 
-
-def _said_memory(_subject: Subject, roles: Memory) -> str:
-    return f"{said_bytes(sum(map(max, roles.values())))} in all"
-
-
-memory_by_process = each_run(
-    ("process", "at first", "most", "at the end"), rows=_rows_of_memory, told=_said_memory
-)
 
 Fetched: TypeAlias = Mapping[str, Sequence[Fetching]]
 """Role → what it told of its data, in order; empty if no data are read ahead."""
@@ -200,25 +196,21 @@ def fetching(subject: Subject) -> Fetched:
     return found
 
 
-def _rows_of_waits(_subject: Subject, roles: Fetched) -> Iterable[Row]:
-    for role, every in roles.items():
-        for row in chosen_evenly(every, max(2, _MOST_ROWS // len(roles))):
-            seconds = said_seconds(row.mean_seconds), said_seconds(row.longest_seconds)
-            yield role, f"{row.iteration:,}", *seconds, f"{row.threads:,}", f"{row.buffer:,}"
-
-
-def _said_waits(_subject: Subject, roles: Fetched) -> str:
+@each_run("process", "iteration", "mean wait", "longest", "threads", "pictures ahead")
+def waits(_subject: Subject, roles: Fetched) -> OfRun:
+    """How long training waited for data."""
+    table = [
+        (role, f"{row.iteration:,}", said_seconds(row.waited_seconds / row.batches),
+         said_seconds(row.longest_seconds), f"{row.threads:,}", f"{row.buffer:,}")
+        for role, every in roles.items()
+        for row in chosen_evenly(every, max(2, _MOST_ROWS // len(roles)))
+    ]  # fmt: skip
     rows = [row for every in roles.values() for row in every]
     mean = sum(row.waited_seconds for row in rows) / sum(row.batches for row in rows)
     longest = max(row.longest_seconds for row in rows)
     threads = count(max(row.threads for row in rows), "thread")
-    return f"{said_seconds(mean)} a batch, {said_seconds(longest)} at most, with up to {threads}"
-
-
-waits = each_run(
-    ("process", "iteration", "mean wait", "longest", "threads", "pictures ahead"),
-    rows=_rows_of_waits, told=_said_waits,
-)  # fmt: skip
+    told = f"{said_seconds(mean)} a batch, {said_seconds(longest)} at most, with up to {threads}"
+    return OfRun(table, told)
 
 
 class Profiled(NamedTuple):
@@ -252,24 +244,16 @@ def _mean(rows: Sequence[Profile]) -> Profiled:
     return Profiled(shares, busy, rows[0].cores, fmean(known) if known else None, iterations)
 
 
-def _rows_of_operators(_subject: Subject, roles: Mapping[str, Profiled]) -> Iterable[Row]:
+@each_run("role", "iterations", *OPERATORS, "cores busy", "GPU busy")
+def profiled(_subject: Subject, roles: Mapping[str, Profiled]) -> OfRun:
+    """Shares of the time of processes by kind of operator."""
+    rows, told = [], []
     for role, one in roles.items():
         shares = (f"{100 * one.shares.get(kind, 0.0):.1f} %" for kind in OPERATORS)
         gpu = "–" if one.gpu is None else f"{100 * one.gpu:.0f} %"
-        yield role, one.iterations, *shares, f"{one.busy_cores:.2f} of {one.cores}", gpu
-
-
-def _said_operators(_subject: Subject, roles: Mapping[str, Profiled]) -> str:
-    told = []
-    for role, one in roles.items():
+        busy = f"{one.busy_cores:.2f} of {one.cores}"
+        rows.append((role, one.iterations, *shares, busy, gpu))
         kind = max(one.shares, key=one.shares.__getitem__)
-        gpu = "" if one.gpu is None else f" and its GPU {100 * one.gpu:.0f} % of the time"
-        cores = f"{one.busy_cores:.2f} of {one.cores} cores busy{gpu}"
-        told.append(f"{role}: {100 * one.shares[kind]:.0f} % {kind}, {cores}")
-    return "; ".join(told)
-
-
-profiled = each_run(
-    ("role", "iterations", *OPERATORS, "cores busy", "GPU busy"),
-    rows=_rows_of_operators, told=_said_operators,
-)  # fmt: skip
+        more = "" if one.gpu is None else f" and its GPU {gpu} of the time"
+        told.append(f"{role}: {100 * one.shares[kind]:.0f} % {kind}, {busy} cores busy{more}")
+    return OfRun(rows, "; ".join(told))

@@ -1,6 +1,6 @@
 """The losses of both players, and what families record of workers beside them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from statistics import fmean
 from typing import TypeAlias
@@ -21,7 +21,7 @@ from mdgan.report.figures.charts import (
     new_axes,
     new_figure,
 )
-from mdgan.report.figures.picture import Picture, Row, each_run, together
+from mdgan.report.figures.picture import OfRun, Picture, each_run, together
 from mdgan.report.numbers.durations import MOST_STRETCHES, envelope
 from mdgan.report.numbers.subject import Subject
 
@@ -80,28 +80,18 @@ def by_worker(subject: Subject) -> dict[int, Series]:
     return dict(sorted(found.items()))
 
 
-def _rows_of_workers(_subject: Subject, workers: Mapping[int, Series]) -> Iterable[Row]:
-    for worker, series in workers.items():
-        last = (said(values.get(max(values, default=0))) for values in series)
-        yield f"worker {worker}", *last
-
-
-def _said_workers(_subject: Subject, workers: Mapping[int, Series]) -> str:
-    return count(len(workers), "worker")
-
-
-def _draw_workers(_subject: Subject, workers: Mapping[int, Series]) -> Figure:
+@each_run("worker", *(f"{name}, last" for name in _OF_ONE))
+def losses_by_worker(_subject: Subject, workers: Mapping[int, Series]) -> OfRun:
+    """A line for each worker."""
+    rows = [
+        (f"worker {n}", *(said(values.get(max(values, default=0))) for values in series))
+        for n, series in workers.items()
+    ]
     figure, both = _axes_of(_OF_ONE)
     for place, axes in enumerate(both):
         draw_each(axes, {f"worker {n}": series[place] for n, series in workers.items()})
     legend(figure)
-    return figure
-
-
-losses_by_worker = each_run(
-    ("worker", *(f"{name}, last" for name in _OF_ONE)),
-    rows=_rows_of_workers, told=_said_workers, draw=_draw_workers,
-)  # fmt: skip
+    return OfRun(rows, count(len(workers), "worker"), figure)
 
 
 def _axes_of(titles: Sequence[str]) -> tuple[Figure, Sequence[Axes]]:
@@ -134,39 +124,34 @@ def numbers_of(numbers: WorkerNumbers) -> Callable[[Subject], OfWorkers]:
 
 def drawn(numbers: WorkerNumbers) -> Callable[[Sequence[tuple[Subject, OfWorkers]]], Picture]:
     """Draws a line for each worker, a drawing each run."""
+    has_alarm = isfinite(numbers.alarm)
+    alarm = [f"{numbers.alarming} since iteration"] if has_alarm else []
 
-    def draw(_subject: Subject, workers: OfWorkers) -> Figure:
+    @each_run("worker", f"{numbers.label}, mean", "most", *alarm)
+    def draw(_subject: Subject, workers: OfWorkers) -> OfRun:
         figure, axes = new_axes(2.6)
         first = {
             f"worker {worker}": {i: values[0] for i, values in series.items()}
             for worker, series in workers.items()
         }
         draw_each(axes, first)
-        if isfinite(numbers.alarm):
+        if has_alarm:
             axes.axhline(numbers.alarm, color=INK, linestyle="dashed", linewidth=1)
         axes.set(ylabel=numbers.label, ylim=(0, None))
         iteration_axis(axes)
         legend(figure)
-        return figure
-
-    def told(_subject: Subject, workers: OfWorkers) -> str:
-        if isfinite(numbers.alarm):
-            alarming = [str(n) for n, series in workers.items() if since(series) is not None]
-            found = f"found: {', '.join(alarming)}" if alarming else "none found"
-            return f"{len(workers)} workers, {numbers.alarming}: {found}"
-        means = [values[0] for series in workers.values() for values in series.values()]
-        most = max(max(values) for series in workers.values() for values in series.values())
-        return f"{said(fmean(means))} {numbers.label} in the mean, {said(most)} at most"
-
-    def since(series: Mapping[int, tuple[float, ...]]) -> int | None:
-        return min((i for i, values in series.items() if values[0] >= numbers.alarm), default=None)
-
-    def rows(_subject: Subject, workers: OfWorkers) -> Iterable[Row]:
+        rows, alarming = [], []
         for worker, series in workers.items():
             mean = said(fmean(values[0] for values in series.values()))
-            most = said(max(max(values) for values in series.values()))
-            alarmed = [said(since(series), 9)] if isfinite(numbers.alarm) else []
-            yield f"worker {worker}", mean, most, *alarmed
+            most = said(max(map(max, series.values())))
+            since = min((i for i, (x, *_) in series.items() if x >= numbers.alarm), default=None)
+            alarming += [str(worker)] * (since is not None)
+            rows.append((f"worker {worker}", mean, most, *([said(since, 9)] * has_alarm)))
+        if has_alarm:
+            which = f"found: {', '.join(alarming)}" if alarming else "none found"
+            return OfRun(rows, f"{len(workers)} workers, {numbers.alarming}: {which}", figure)
+        every = [values for series in workers.values() for values in series.values()]
+        mean, most = said(fmean(x for x, *_ in every)), said(max(map(max, every)))
+        return OfRun(rows, f"{mean} {numbers.label} in the mean, {most} at most", figure)
 
-    alarm = [f"{numbers.alarming} since iteration"] if isfinite(numbers.alarm) else []
-    return each_run(("worker", f"{numbers.label}, mean", "most", *alarm), rows, told, draw)
+    return draw

@@ -81,34 +81,48 @@ def together(figure: Figure, seen: str, header: Row, rows: Sequence[Row]) -> Pic
     return Picture([Panel("", figure)], seen.strip(), Table(header, rows))
 
 
-def each_run(
-    header: Row,
-    rows: Callable[[Subject, Numbers], Iterable[Row]],
-    told: Callable[[Subject, Numbers], str],
-    draw: Callable[[Subject, Numbers], Figure] | None = None,
-    show: Callable[[Subject, Numbers], tuple[str, Stills]] | None = None,
-) -> Callable[[Sequence[tuple[Subject, Numbers]]], Picture]:
-    """Makes what is drawn or shown of every run for itself; without either a table alone.
+class OfRun(NamedTuple):
+    """What is drawn or shown of one run for itself; without either a table alone.
 
-    Args:
-        rows: of one run, without its name.
-        told: says in a few words what is to be seen of a run.
-        show: what the pictures of a run are of, and these.
+    Attributes:
+        rows: of the table, without the run's name.
+        told: what is to be seen, in a few words.
+        pictures: what they are of, and these.
     """
 
-    def picture(found: Sequence[tuple[Subject, Numbers]]) -> Picture:
-        words = [told(*pair) for pair in found]
-        panels = [Panel("", draw(*pair)) for pair in found] if draw else []
-        if len(found) > 1:
-            panels = [
-                Panel(subject.label, panel.figure, note)
-                for (subject, _), panel, note in zip(found, panels, words, strict=False)
-            ]
-        lines = [(pair[0].label, *row) for pair in found for row in rows(*pair)]
-        strips = [Strip(pair[0], *show(*pair)) for pair in found] if show else []
-        return Picture(panels, only(words), Table(("run", *header), lines), strips)
+    rows: Iterable[Row]
+    told: str = ""
+    figure: Figure | None = None
+    pictures: tuple[str, Stills] | None = None
 
-    return picture
+
+def each_run(
+    *header: str,
+) -> Callable[
+    [Callable[[Subject, Numbers], OfRun]], Callable[[Sequence[tuple[Subject, Numbers]]], Picture]
+]:
+    """Lets a function that draws or shows one run do so for each run; heads the columns of rows."""
+
+    def decorate(
+        of: Callable[[Subject, Numbers], OfRun],
+    ) -> Callable[[Sequence[tuple[Subject, Numbers]]], Picture]:
+        def picture(found: Sequence[tuple[Subject, Numbers]]) -> Picture:
+            each = [(subject, of(subject, numbers)) for subject, numbers in found]
+            panels = [
+                Panel(subject.label, one.figure, one.told)
+                if len(found) > 1
+                else Panel("", one.figure)
+                for subject, one in each
+                if one.figure
+            ]
+            lines = [(subject.label, *row) for subject, one in each for row in one.rows]
+            strips = [Strip(subject, *one.pictures) for subject, one in each if one.pictures]
+            told = only([one.told for _, one in each])
+            return Picture(panels, told, Table(("run", *header), lines), strips)
+
+        return picture
+
+    return decorate
 
 
 def recorded(numbers: Callable[[RecordedRun], Numbers]) -> Callable[[Subject], Numbers]:

@@ -1,7 +1,7 @@
 """What the generators made, as strips of pictures."""
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from PIL import Image
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import Neighbours, ScoresRow
 from mdgan.records.values import chosen_evenly, count, said
-from mdgan.report.figures.picture import PictureFile, Row, Stills, each_run
+from mdgan.report.figures.picture import OfRun, PictureFile, each_run
 from mdgan.report.numbers.subject import Subject
 from mdgan.storage.foreign_file import read_whole
 
@@ -40,23 +40,14 @@ def read_picture(path: Path, iteration: int) -> PictureFile | None:
     return PictureFile(iteration, png, *picture.size)
 
 
-def _rows_of_film(_subject: Subject, files: Sequence[PictureFile]) -> Iterable[Row]:
-    return [(f"{file.iteration:,}", f"{file.width} × {file.height} pixels") for file in files]
-
-
-def _said_film(subject: Subject, files: Sequence[PictureFile]) -> str:
+@each_run("iteration", "size")
+def samples_over_time(subject: Subject, files: Sequence[PictureFile]) -> OfRun:
+    """Grids of the same noise, one after another."""
+    rows = [(f"{file.iteration:,}", f"{file.width} × {file.height} pixels") for file in files]
     grids = count(len(subject.run.samples), "grid")
-    return f"{grids}, the last after iteration {files[-1].iteration:,}"
-
-
-def _show_film(subject: Subject, files: Sequence[PictureFile]) -> tuple[str, Stills]:
+    told = f"{grids}, the last after iteration {files[-1].iteration:,}"
     stills = [(file, subject.label, f"iteration {file.iteration:,}") for file in files]
-    return f"Samples of {subject.label}", stills
-
-
-samples_over_time = each_run(
-    ("iteration", "size"), rows=_rows_of_film, told=_said_film, show=_show_film
-)
+    return OfRun(rows, told, pictures=(f"Samples of {subject.label}", stills))
 
 
 class NearestReal(NamedTuple):
@@ -76,25 +67,16 @@ def neighbours(run: RecordedRun) -> NearestReal | None:
     return NearestReal(file, distances) if file else None
 
 
-def _row_of_nearest(_subject: Subject, nearest: NearestReal) -> Iterable[Row]:
+@each_run("iteration", "held out", "distance, generated to real", "real to real")
+def nearest_real(subject: Subject, nearest: NearestReal) -> OfRun:
+    """Samples and their nearest real neighbours."""
     file, near = nearest
     held_out = f"{near.n:,} samples" if near.n else "no sample"
-    return [(f"{file.iteration:,}", held_out, said(near.generated), said(near.real))]
-
-
-def _said_nearest(_subject: Subject, nearest: NearestReal) -> str:
-    return (
-        f"In the features of the extractor a sample lies {said(nearest.distances.generated)} "
-        f"from its nearest neighbour, a real one {said(nearest.distances.real)} (medians)"
+    row = (f"{file.iteration:,}", held_out, said(near.generated), said(near.real))
+    told = (
+        f"In the features of the extractor a sample lies {said(near.generated)} "
+        f"from its nearest neighbour, a real one {said(near.real)} (medians)"
     )
-
-
-def _show_nearest(subject: Subject, nearest: NearestReal) -> tuple[str, Stills]:
     what = f"Samples of {subject.label} and their nearest real neighbours"
-    return what, [(nearest.file, what, f"{subject.label}, iteration {nearest.file.iteration:,}")]
-
-
-nearest_real = each_run(
-    ("iteration", "held out", "distance, generated to real", "real to real"),
-    rows=_row_of_nearest, told=_said_nearest, show=_show_nearest,
-)  # fmt: skip
+    still = (file, what, f"{subject.label}, iteration {file.iteration:,}")
+    return OfRun([row], told, pictures=(what, [still]))

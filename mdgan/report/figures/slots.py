@@ -1,7 +1,7 @@
 """Where the clients of a round trained, and how long they took beside what was predicted."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from math import log
 from statistics import fmean, median
@@ -14,7 +14,7 @@ from mdgan.records.placements import InSlot, Place, Placed, Trained
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.values import chosen_evenly, count, said, said_seconds, time_unit
 from mdgan.report.figures import charts
-from mdgan.report.figures.picture import Row, each_run
+from mdgan.report.figures.picture import OfRun, Row, each_run
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.palette import HEAT, SURFACES
 
@@ -75,28 +75,28 @@ def _predicted(slot: InSlot) -> float | None:
     return sum(known) if known and len(known) == len(slot.clients) else None
 
 
-def _rows_of_round(_subject: Subject, row: Placed) -> Iterable[Row]:
-    return [
+@each_run("slot", "kind", "clients", "batches", "trained", "predicted", "idle")
+def by_batches(_subject: Subject, row: Placed) -> OfRun:
+    """The clients that each slot trained in a round."""
+    slots = _lanes(row)
+    rows = [
         (name_of(slot.place), short(slot.kind), f"{len(slot.clients):,}", f"{slot.work:,}",
          said_seconds(slot.busy), said_seconds(_predicted(slot)), percent(idle_share(slot, row)))
-        for slot in _lanes(row)
+        for slot in slots
     ]  # fmt: skip
-
-
-def _said_round(_subject: Subject, row: Placed) -> str:
     idle = fmean(idle_share(slot, row) for slot in row.slots)
     num_clients = sum(len(slot.clients) for slot in row.slots)
     left_out = count(len(row.slots) - MOST_LANES, "more slot is", "more slots are")
     more = f"; only {MOST_LANES} fit, {left_out} left out" if len(row.slots) > MOST_LANES else ""
-    return (
+    told = (
         f"round {row.number + 1:,}, placed by {short(row.strategy)}: "
         f"{count(num_clients, 'client')} in {count(len(row.slots), 'slot')}, "
         f"{said_seconds(row.makespan)}, {percent(idle)} of the slots' time idle{more}"
     )
+    return OfRun(rows, told, _draw_round(row, slots))
 
 
-def _draw_round(_subject: Subject, row: Placed) -> Figure:
-    slots = _lanes(row)
+def _draw_round(row: Placed, slots: Sequence[InSlot]) -> Figure:
     ends = [one.begin + one.seconds for slot in row.slots for one in slot.trained]
     seconds = max([row.makespan, _LEAST_SECONDS, *ends])
     factor, unit = time_unit([seconds])
@@ -154,12 +154,6 @@ def _new_lanes(places: Sequence[Place], length: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-by_batches = each_run(
-    ("slot", "kind", "clients", "batches", "trained", "predicted", "idle"),
-    rows=_rows_of_round, told=_said_round, draw=_draw_round,
-)  # fmt: skip
-
-
 # ----- predicted seconds
 
 
@@ -199,31 +193,28 @@ def predicted_by_kind(run: RecordedRun) -> dict[str, Predicted]:
     return found
 
 
-def _rows_of_predicted(_subject: Subject, kinds: Mapping[str, Predicted]) -> Iterable[Row]:
+@each_run(
+    *("kind", "clients predicted", "error, median", "within 10 %", "measured / predicted"),
+    *("a [s]", "b [s]", "d [s]", "residual, median"),
+)
+def predictions(_subject: Subject, kinds: Mapping[str, Predicted]) -> OfRun:
+    """How long clients took against what was predicted."""
+    rows: list[Row] = []
     for kind, (curve, residuals, pairs) in kinds.items():
         fitted = (*map(said, curve), said_seconds(median(map(abs, residuals)))) if curve else "––––"
         ratios = [seconds / predicted for predicted, seconds in pairs]
         near = percent(fmean(1 / 1.1 <= ratio <= 1.1 for ratio in ratios)) if ratios else "–"
         error, ratio = (_error(pairs), f"{median(ratios):.2f}") if ratios else "––"
-        yield short(kind), f"{len(pairs):,}", error, near, ratio, *fitted
+        rows.append((short(kind), f"{len(pairs):,}", error, near, ratio, *fitted))
+    every = [pair for predicted in kinds.values() for pair in predicted.pairs]
+    if not every:
+        return OfRun(rows)
+    half = f"of half of the {len(every):,} clients"
+    return OfRun(rows, f"{half} the prediction was less than {_error(every)} off")
 
 
 def _error(pairs: Sequence[tuple[float, float]]) -> str:
     return percent(median(abs(s - predicted) / s for predicted, s in pairs))
-
-
-def _said_predicted(_subject: Subject, kinds: Mapping[str, Predicted]) -> str:
-    every = [pair for predicted in kinds.values() for pair in predicted.pairs]
-    if not every:
-        return ""
-    return f"of half of the {len(every):,} clients the prediction was less than {_error(every)} off"
-
-
-predictions = each_run(
-    ("kind", "clients predicted", "error, median", "within 10 %", "measured / predicted",
-     "a [s]", "b [s]", "d [s]", "residual, median"),
-    rows=_rows_of_predicted, told=_said_predicted,
-)  # fmt: skip
 
 
 # ----- idle slots, and how many there are
@@ -241,16 +232,14 @@ def idle_shares(run: RecordedRun) -> Idle:
     return dict(sorted(found.items()))
 
 
-def _rows_of_idle(_subject: Subject, slots: Idle) -> Iterable[Row]:
-    return [
+@each_run("slot", "kind", "rounds", "idle, mean", "idle, most")
+def idle_slots(subject: Subject, slots: Idle) -> OfRun:
+    """When slots trained no client; of each strategy the mean over its rounds."""
+    rows = [
         (name_of(place), short(place.kind), f"{len(rounds):,}",
          percent(fmean(rounds.values())), percent(max(rounds.values())))
         for place, rounds in slots.items()
     ]  # fmt: skip
-
-
-def _said_idle(subject: Subject, _slots: Idle) -> str:
-    """Of each strategy the mean over its rounds."""
     found: defaultdict[str, list[float]] = defaultdict(list)
     for row in subject.run.of(Placed):
         if row.slots:
@@ -259,12 +248,7 @@ def _said_idle(subject: Subject, _slots: Idle) -> str:
         f"{percent(fmean(shares))} in {count(len(shares), 'round')} of {short(strategy)}"
         for strategy, shares in chosen_evenly(sorted(found.items()), _MOST_STRATEGIES)
     ]
-    return f"idle in the mean: {', '.join(each)}"
-
-
-idle_slots = each_run(
-    ("slot", "kind", "rounds", "idle, mean", "idle, most"), rows=_rows_of_idle, told=_said_idle
-)
+    return OfRun(rows, f"idle in the mean: {', '.join(each)}")
 
 
 class Tried(NamedTuple):
@@ -303,25 +287,18 @@ def _stretches(told: Sequence[tuple[int, int, float]]) -> list[Tried]:
     return every
 
 
-def _rows_of_climbs(_subject: Subject, hosts: Climbs) -> Iterable[Row]:
-    return [
+@each_run("host", "slots", "rounds", "batches a second, median")
+def numbers_of_slots(_subject: Subject, hosts: Climbs) -> OfRun:
+    """The numbers of slots that hosts tried, and how fast each was."""
+    rows = [
         (f"host {host}", f"{one.num_slots:,}", f"{one.rounds[0]:,} to {one.rounds[-1]:,}",
          said(median(one.rates)))
         for host, tried in hosts.items()
         for one in tried
     ]  # fmt: skip
-
-
-def _said_climbs(_subject: Subject, hosts: Climbs) -> str:
     gains = []
     for host, tried in list(hosts.items())[:8]:
         gain = median(tried[-1].rates) / median(tried[0].rates)
         numbers = f"{tried[0].num_slots} to {tried[-1].num_slots}"
         gains.append(f"host {host} went from {numbers} ({gain:.2f} ×)")
-    return f"slots, and batches a second: {', '.join(gains)}"
-
-
-numbers_of_slots = each_run(
-    ("host", "slots", "rounds", "batches a second, median"),
-    rows=_rows_of_climbs, told=_said_climbs,
-)  # fmt: skip
+    return OfRun(rows, f"slots, and batches a second: {', '.join(gains)}")

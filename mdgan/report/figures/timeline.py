@@ -19,7 +19,7 @@ from mdgan.records.roles import SCORER, first_worker
 from mdgan.records.values import count, said_list, said_seconds, time_unit
 from mdgan.report.figures import charts
 from mdgan.report.figures.costs import ORDER
-from mdgan.report.figures.picture import Picture, Row, each_run, only, together
+from mdgan.report.figures.picture import OfRun, Picture, Row, each_run, only, together
 from mdgan.report.numbers.durations import NOT_TRAINING, envelope, in_order, summed
 from mdgan.report.numbers.subject import Subject
 
@@ -149,25 +149,25 @@ def one(subject: Subject) -> Timeline | None:
     return timeline(subject, chosen, chosen)
 
 
-def _rows_of_lanes(_subject: Subject, lines: Timeline) -> Iterable[Row]:
+@each_run("lane", "recorded as doing something", "mostly", "for")
+def timelines(subject: Subject, lines: Timeline) -> OfRun:
+    """What every role did when."""
+    rows = []
     for lane in lines.lanes:
         totals = summed((name, seconds) for name, _, seconds in lane.spans)
         mostly = max(totals, key=totals.__getitem__, default="–")
         busy = f"{100 * lane.busy(lines.seconds):.0f} %"
-        yield lane.label, busy, mostly, said_seconds(totals.get(mostly))
-
-
-def _said_lines(subject: Subject, lines: Timeline) -> str:
+        rows.append((lane.label, busy, mostly, said_seconds(totals.get(mostly))))
     if lines.first == lines.last:
         which = f"{subject.unit} {lines.first:,}"
     else:
         which = f"{subject.unit}s {lines.first:,} to {lines.last:,}"
     left_out = count(lines.num_left_out, "more lane is", "more lanes are")
     more = f"; only {MOST_LANES} lanes fit, {left_out} left out" if lines.num_left_out else ""
-    return f"{which}, {said_seconds(lines.seconds)}{more}"
+    return OfRun(rows, f"{which}, {said_seconds(lines.seconds)}{more}", _draw_lines(lines))
 
 
-def _draw_lines(_subject: Subject, lines: Timeline) -> Figure:
+def _draw_lines(lines: Timeline) -> Figure:
     factor, unit = time_unit([lines.seconds])
     by_operation: dict[str, list[charts.Rectangle]] = {}
     for y, lane in enumerate(lines.lanes):
@@ -186,11 +186,6 @@ def _draw_lines(_subject: Subject, lines: Timeline) -> Figure:
     charts.legend(figure)
     return figure
 
-
-timelines = each_run(
-    ("lane", "recorded as doing something", "mostly", "for"),
-    rows=_rows_of_lanes, told=_said_lines, draw=_draw_lines,
-)  # fmt: skip
 
 _MOST_STRETCHES = 400
 _LOG_FROM_RATIO = 12

@@ -1,7 +1,7 @@
 """Who took part when, what the server has seen, and who gave a discriminator to whom."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import isfinite
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -13,10 +13,10 @@ from matplotlib.ticker import FuncFormatter
 from mdgan.records.happenings import JOINED, LATE, LEFT, LOST, REFUSED, RESUMED, SHUT_OUT
 from mdgan.records.rows import RoundRow, Swap
 from mdgan.records.run_state import COUNTED
-from mdgan.records.values import chosen_evenly, count, said, said_list
+from mdgan.records.values import chosen_evenly, count, said, said_list, said_range
 from mdgan.report.figures import charts
 from mdgan.report.figures.charts import DASHED, INK, SOFT, run_colour
-from mdgan.report.figures.picture import Picture, Row, each_run, together
+from mdgan.report.figures.picture import OfRun, Picture, Row, each_run, together
 from mdgan.report.numbers import attendance as numbers
 from mdgan.report.numbers.attendance import SEEN_OFTEN, Presence
 from mdgan.report.numbers.durations import BandedLine
@@ -40,26 +40,23 @@ def of_run(subject: Subject) -> Sequence[Presence]:
     return workers if workers and numbers.eventful(subject.run, workers) else []
 
 
-def _rows_of_workers(_subject: Subject, workers: Sequence[Presence]) -> Iterable[Row]:
+@each_run("worker", *COUNTED, "what happened")
+def who_took_part(subject: Subject, workers: Sequence[Presence]) -> OfRun:
+    """When each worker was there, and what it missed."""
+    last = max((end for worker in workers for _, end in worker.stays), default=1)
+    rows = []
     for worker in workers:
         counts = (f"{worker.counts[what]:,}" for what in COUNTED)
-        story = numbers.said_story(worker, _last(workers)) or "–"
-        yield f"worker {worker.worker}", *counts, story
-
-
-def _said(subject: Subject, workers: Sequence[Presence]) -> str:
+        story = numbers.said_story(worker, last) or "–"
+        rows.append((f"worker {worker.worker}", *counts, story))
     left_out = len(workers) - _MOST_LANES
     more = count(left_out, "more worker is", "more workers are")
     room = f"; {more} left out of the drawing" if left_out > 0 else ""
-    return numbers.said_in_all(subject.run, workers) + room
+    told = numbers.said_in_all(subject.run, workers) + room
+    return OfRun(rows, told, _draw(subject, workers, last))
 
 
-def _last(workers: Sequence[Presence]) -> int:
-    return max((end for worker in workers for _, end in worker.stays), default=1)
-
-
-def _draw(subject: Subject, every: Sequence[Presence]) -> Figure:
-    last = _last(every)
+def _draw(subject: Subject, every: Sequence[Presence], last: int) -> Figure:
     workers = numbers.most_eventful(every, _MOST_LANES)
     names = [str(worker.worker) for worker in workers]
     figure, axes = charts.lane_chart(0.62 + 0.25 * len(workers), names, last)
@@ -111,37 +108,26 @@ def _draw_marks(axes: Axes, workers: Sequence[Presence], last: int) -> None:
             axes.plot(x, y_values, marker, label=kind, **style)
 
 
-who_took_part = each_run(
-    ("worker", *COUNTED, "what happened"), rows=_rows_of_workers, told=_said, draw=_draw
-)
-
-
 def asked_rounds(subject: Subject) -> list[RoundRow]:
     """The rounds of a run, if they say who was asked: under differential privacy they do not."""
     rounds = subject.run.of(RoundRow)
     return rounds if any(one.asked or one.took_part for one in rounds) else []
 
 
-def _rows_of_rounds(subject: Subject, rounds: Sequence[RoundRow]) -> Iterable[Row]:
+@each_run("worker", "asked", "took part", "weight, mean", "weight, in all")
+def who_was_asked(subject: Subject, rounds: Sequence[RoundRow]) -> OfRun:
+    """How often each worker was asked, and took part."""
+    rows: list[Row] = []
     asked = Counter(worker for one in rounds for worker in one.asked)
     for n in sorted({*subject.workers, *asked}):
         weights = [one.weights[n] for one in rounds if n in one.counted]
         mean = said(fmean(weights)) if weights else "–"
-        yield f"worker {n}", f"{asked[n]:,}", f"{len(weights):,}", mean, said(sum(weights))
-
-
-def _said_rounds(_subject: Subject, rounds: Sequence[RoundRow]) -> str:
-    sizes = [len(one.counted) for one in rounds]
-    size = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
+        counts = (f"{asked[n]:,}", f"{len(weights):,}")
+        rows.append((f"worker {n}", *counts, mean, said(sum(weights))))
+    size = said_range([len(one.counted) for one in rounds])
     aborted = sum(one.aborted for one in rounds)
     more = f", {aborted:,} of them aborted" if aborted else ""
-    return f"{count(len(rounds), 'round')} of {size} workers{more}"
-
-
-who_was_asked = each_run(
-    ("worker", "asked", "took part", "weight, mean", "weight, in all"),
-    rows=_rows_of_rounds, told=_said_rounds,
-)  # fmt: skip
+    return OfRun(rows, f"{count(len(rounds), 'round')} of {size} workers{more}")
 
 
 _EVERY_CLASS = f"Rounds until every class was seen {SEEN_OFTEN} times"
@@ -237,21 +223,16 @@ def exactness(swaps: Sequence[Swap]) -> str:
     return f"all discriminators of {every} arrived bit for bit"
 
 
-def _rows_of_swaps(_subject: Subject, found: Swaps) -> Iterable[Row]:
-    return [
+@each_run("discriminator of", "went to", "times")
+def who_gave_to_whom(_subject: Subject, found: Swaps) -> OfRun:
+    """How often each worker's discriminator went to each other one."""
+    workers, counts = found.workers[:_MOST_SWAPPING], swap_counts(found.swaps)
+    rows = [
         (f"worker {giver}", f"worker {taker}", f"{times:,}")
-        for (giver, taker), times in sorted(swap_counts(found.swaps).items())
+        for (giver, taker), times in sorted(counts.items())
     ]
-
-
-def _said_swaps(_subject: Subject, found: Swaps) -> str:
     left_out = len(found.workers) - _MOST_SWAPPING
     more = f"; only {_MOST_SWAPPING} workers are drawn" if left_out > 0 else ""
-    return exactness(found.swaps) + more
-
-
-def _draw_swaps(_subject: Subject, found: Swaps) -> Figure:
-    workers, counts = found.workers[:_MOST_SWAPPING], swap_counts(found.swaps)
     matrix = [[counts[giver, taker] for taker in workers] for giver in workers]
     figure, axes = charts.new_axes(min(4.3, 0.75 + 0.4 * len(workers)))
     charts.heat_map(axes, matrix, written=len(workers) <= charts.MOST_TICKS)
@@ -260,10 +241,4 @@ def _draw_swaps(_subject: Subject, found: Swaps) -> Figure:
     ends = [-0.5, len(workers) - 0.5]
     axes.plot(ends, ends, color=charts.IDLE, linewidth=1)
     axes.set(xlabel="to worker", ylabel="discriminator of worker", aspect="equal", anchor="W")
-    return figure
-
-
-who_gave_to_whom = each_run(
-    ("discriminator of", "went to", "times"),
-    rows=_rows_of_swaps, told=_said_swaps, draw=_draw_swaps,
-)  # fmt: skip
+    return OfRun(rows, exactness(found.swaps) + more, figure)

@@ -126,18 +126,16 @@ def holdings(run: RecordedRun) -> dict[int, list[int]]:
 
 def said_story(worker: Presence, last: int) -> str:
     """What happened to a worker, in words."""
-    told = [(mark.iteration, _said_mark(mark)) for mark in worker.marks]
+    told = [
+        (i, f"{kind} in {i:,}{f' ({reason})' if reason else ''}")
+        for kind, i, reason in worker.marks
+    ]
     for begin, end in worker.missed:
         if end - begin > max(1.0, _LONG_SHARE * last):
             told.append((begin + 1, f"no answer from {begin + 1:,} to {end:,}"))
     words = [text for _, text in sorted(told, key=lambda item: item[0])]
     more = f"; {len(words) - _MOST_TOLD} more" if len(words) > _MOST_TOLD else ""
     return "; ".join(words[:_MOST_TOLD]) + more
-
-
-def _said_mark(mark: Mark) -> str:
-    reason = f" ({mark.reason})" if mark.reason else ""
-    return f"{mark.kind} in {mark.iteration:,}{reason}"
 
 
 def said_in_all(run: RecordedRun, workers: Sequence[Presence]) -> str:

@@ -8,12 +8,12 @@ import pytest
 from mdgan.data import dataset_file
 from mdgan.errors import BadInput
 from mdgan.families.contract import ClassCounts, Placing, PlannedHost, Planning
-from mdgan.families.data_parallel.build import planning as plan_paragan
+from mdgan.families.data_parallel.build import BUILDER as PARAGAN_BUILDER
 from mdgan.families.data_parallel.settings import PARAGAN, DataParallelSettings
 from mdgan.families.federated.planning import planning as plan_rounds
 from mdgan.families.federated.settings import FederatedSettings
+from mdgan.families.mdgan.build import BUILDER as MDGAN_BUILDER
 from mdgan.families.mdgan.build import mean_moved
-from mdgan.families.mdgan.build import planning as plan_mdgan
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.build import build_model, num_parameters
 from mdgan.launch.models import models_of
@@ -28,7 +28,7 @@ CIFAR10 = dataset_file.load("cifar10", None).models
 
 def planned(shard_size: int | None = None, /, **changes: object) -> Planning[MDGANSettings]:
     settings = MDGANSettings(world_size=11, batch_size=10, **changes)
-    return plan_mdgan(settings, CIFAR10, None if shard_size is None else [[shard_size]])
+    return MDGAN_BUILDER.planning(settings, CIFAR10, None if shard_size is None else [[shard_size]])
 
 
 def test_table_iii() -> None:
@@ -214,6 +214,6 @@ def test_it_plays_the_updates_that_most_iterations_have(
     changes: dict[str, Any], questions: int, updates: str
 ) -> None:
     settings = DataParallelSettings(**changes)
-    planned = plan_paragan(settings, models_of(settings, DATASET))
+    planned = PARAGAN_BUILDER.planning(settings, models_of(settings, DATASET), None)
     assert (planned.questions, planned.settings.asynchrony.updates) == (questions, updates)
     assert ("local-step" in PARAGAN.phases(planned.settings)[0]) == (updates == "sync")

@@ -108,7 +108,7 @@ def test_a_hosts_words_forge_no_line_and_move_no_terminal(
 
 
 def test_a_run_that_did_not_begin_has_failed_where_it_was(tmp_path: Path, clock: Clock) -> None:
-    make_observer(tmp_path / "run").gave_up("failed", 30)
+    make_observer(tmp_path / "run").write_status("failed", 30)
     status = processes.read_status(tmp_path / "run")
     assert (status["state"], status["iteration"]) == ("failed", 30)
 
@@ -126,7 +126,7 @@ TELLING: dict[str, Callable[[RunObserver], object]] = {
     "event": lambda observer: observer.event("lost", 5, workers=[1]),
     "scores": lambda observer: observer.scores(10, SCORES),
     "spans": lambda observer: observer.spans("server", 5, [], {}, {}),
-    "gave up": lambda observer: observer.gave_up("failed", 0),
+    "gave up": lambda observer: observer.write_status("failed", 0),
     "end": lambda observer: observer.end("stopped", 5, None),
 }
 

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 from mdgan.samples.kinds import kind_of
-from mdgan.samples.tensors.series import curves
-from mdgan.samples.tensors.volumes import middle_slices
+from mdgan.samples.tensors.series import SERIES
+from mdgan.samples.tensors.volumes import VOLUMES
 
 
 @pytest.mark.parametrize(
@@ -42,15 +42,15 @@ def test_shapes_speak_of_kinds(shape: tuple[int, ...], name: str) -> None:
 def test_middle_slices_are_seen_from_three_sides() -> None:
     volume = torch.full((1, 1, 4, 6, 8), -1.0)
     volume[0, 0, 2, 3, 4] = 1.0
-    (picture,) = middle_slices(volume)
+    (picture,) = VOLUMES.pictures(volume)
     assert picture.shape == (1, 6, 8 + 8 + 6)
     bright = (picture[0] == 1).nonzero().tolist()
     assert bright == [[2, 12], [2, 19], [3, 4]]
-    assert middle_slices(torch.zeros(2, 5, 4, 4, 4)).shape == (2, 1, 4, 12)
+    assert VOLUMES.pictures(torch.zeros(2, 5, 4, 4, 4)).shape == (2, 1, 4, 12)
 
 
 def test_curves_rise_with_values() -> None:
-    low, high = curves(torch.stack([torch.full((1, 40), -0.8), torch.full((1, 40), 0.8)]))
+    low, high = SERIES.pictures(torch.stack([torch.full((1, 40), -0.8), torch.full((1, 40), 0.8)]))
     assert low.shape == (3, 80, 160)
 
     def inked(picture: torch.Tensor) -> float:
