@@ -27,6 +27,7 @@ from mdgan.privacy.accountant import (
     best_order,
     epsilon_of,
     epsilon_of_histories,
+    noise_for,
     replaced,
     worst_of,
 )
@@ -95,6 +96,16 @@ class Budget:
     def noise(self) -> float:
         """σ."""
         return self._plan.noise
+
+    @property
+    def least_noise(self) -> float:
+        """σ that samples without earlier runs have, at most: no worker of the run has less."""
+        plan, privacy = self._plan, self._settings.privacy
+        epsilon, delta = privacy.dp_epsilon, privacy.dp_delta or 0.0
+        if not self._earlier or privacy.dp_noise is not None or epsilon is None:
+            return self.noise
+        fresh = noise_for(epsilon, delta, plan.rate, plan.planned, (), plan.kind)
+        return min(self.noise, fresh)
 
     @property
     def round(self) -> RoundNotice:
@@ -287,7 +298,7 @@ class ClientsAccount:
     def with_part_of_noise(
         self, updates: Mapping[int, Tensor], clip: float, sharers: int
     ) -> dict[int, Tensor]:
-        """Adds to clients' updates their parts of the noise that M clients share; once a round.
+        """Adds to updates the noise that one of M sharers adds, all together; once a round.
 
         Args:
             updates: by client, of a norm of at most `clip`; they stay as they are.
@@ -303,7 +314,7 @@ class ClientsAccount:
             raise BadInput(
                 f"{self._settings.dp_flag}: the server asks for a round that it has not charged for"
             )
-        noise = self._last.noise / sqrt(sharers)
+        noise = self._last.noise / sqrt(sharers * len(updates))
         return {
             client: with_noise(
                 given.double().flatten(), clip, noise, derived(key, b"%d" % client)

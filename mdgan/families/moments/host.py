@@ -1,7 +1,7 @@
 """The hosts' share of DP-MERF: each worker adds up its samples' features, once."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import sqrt
 from typing import Any
@@ -20,6 +20,7 @@ from mdgan.gan.labels import Samples
 from mdgan.messages import Message
 from mdgan.privacy.budget import Budget
 from mdgan.privacy.noise import with_noise
+from mdgan.privacy.shared_noise import variance_of_part
 from mdgan.privacy.spending import Spending
 from mdgan.transport.host_end import HostTransport
 
@@ -36,12 +37,8 @@ class SumTeller(NothingKept):
     shard: Shard
     features: SampleFeatures
     budget: Budget | None
-    num_sharers: int
-
-    @property
-    def noise(self) -> float:
-        """The standard deviation of the noise in each value that it tells."""
-        return 0.0 if self.budget is None else self.budget.noise / sqrt(self.num_sharers)
+    part: float = 1.0
+    """By what its noise is multiplied, where others add the rest."""
 
     def tell(self) -> Tensor:
         """Σ φ(x) by class with noise, [K, 1 + D].
@@ -54,8 +51,9 @@ class SumTeller(NothingKept):
         canaries, total = self.budget.canaries, sums.flatten().clone()
         if canaries is not None:
             canaries.add_to(total, self.budget.key("canaries"))
-        noisy = with_noise(total, 1.0, self.noise, self.budget.key("moments"))
-        told = noisy if self.num_sharers > 1 else noisy.float()
+        noise = self.budget.noise * self.part
+        noisy = with_noise(total, 1.0, noise, self.budget.key("moments"))
+        told = noisy if self.part != 1 else noisy.float()
         if canaries is not None:
             canaries.watch(told.double(), sums.flatten())
             canaries.taken()
@@ -80,9 +78,9 @@ class MomentsHost(HostPart):
         self._identity = features.identity
         self._spending = Spending(needs.budgets)
         # A part of the noise is enough in a sum alone: what the server can see has all of it.
-        self._num_sharers = needs.settings.num_sharers if path.hides_answers else 1
+        self._is_shared = needs.settings.shares_noise and path.hides_answers
         self._tellers = {
-            rank: SumTeller(shard, features, needs.budgets.get(rank), self._num_sharers)
+            rank: SumTeller(shard, features, needs.budgets.get(rank))
             for rank, shard in needs.shards.items()
         }
 
@@ -96,8 +94,11 @@ class MomentsHost(HostPart):
         return {ASK: self._tell_sums}
 
     def tell(self) -> dict[str, Any]:
-        """How much noise each worker adds."""
-        return {"noise": {str(rank): teller.noise for rank, teller in self._tellers.items()}}
+        """σ of each worker, and the least that any other one adds where noise is shared."""
+        budgets = self._needs.budgets
+        noise = {str(rank): budget.noise for rank, budget in budgets.items()}
+        least = min((budget.least_noise for budget in budgets.values()), default=0.0)
+        return {"noise": noise, **({"least_noise": least} if self._is_shared else {})}
 
     def _tell_sums(self, question: Message, transport: HostTransport) -> None:
         if question.fields.get("features") != self._identity:
@@ -105,14 +106,14 @@ class MomentsHost(HostPart):
         ranks = [rank for rank in self._tellers if self._spending.lets(rank)]
         if not ranks:  # asked before the server knew
             return
-        if self._num_sharers > 1 and len(ranks) < len(self._tellers):  # others count on its noise
+        if self._is_shared and len(ranks) < len(self._tellers):  # others count on its noise
             spent = ",".join(str(rank) for rank in self._tellers if rank not in ranks)
             raise BadInput(f"rank(s) {spent} cannot tell any more; start this host without")
         ending = self._spending.ending(dict.fromkeys(ranks, 1))
-        sums = {}
+        sums, parts = {}, self._parts_of_noise(question)
         for rank in ranks:
             with self._needs.tracer.of_worker(rank)("embed"):
-                sums[rank] = self._tellers[rank].tell()
+                sums[rank] = replace(self._tellers[rank], part=parts.get(rank, 1.0)).tell()
         with self._needs.tracer.span("send") as span:
             answer = self.path.pack(
                 Leaving(
@@ -125,3 +126,13 @@ class MomentsHost(HostPart):
             )
             ending.tell(question.iteration, transport.send)
             span.num_bytes = transport.send(answer)
+
+    def _parts_of_noise(self, question: Message) -> dict[int, float]:
+        """By rank; all of this host together add what one of M sharers adds."""
+        budgets = self._needs.budgets
+        if not self._is_shared or not budgets:
+            return {}
+        most = max(budget.noise for budget in budgets.values())
+        least = min(budget.least_noise for budget in budgets.values())
+        variance = variance_of_part(most, least, self.path.num_sharers(question)) / len(budgets)
+        return {rank: sqrt(variance) / budget.noise for rank, budget in budgets.items()}

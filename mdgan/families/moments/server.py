@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mdgan.engine.answers import Answers
 from mdgan.engine.parts import Advance, ServerPart
 from mdgan.engine.server.engine import Engine
-from mdgan.engine.stages.contract import ServerPath
+from mdgan.engine.stages.contract import AskedHosts, ServerPath
 from mdgan.errors import BadInput
 from mdgan.families.moments.features import SUMS, Embedding, SampleFeatures
 from mdgan.families.moments.host import ASK
@@ -21,7 +21,7 @@ from mdgan.gan.labels import even_labels
 from mdgan.gan.model_state import part_of, under
 from mdgan.messages import Message
 from mdgan.privacy.accountant import MOST_NOISE
-from mdgan.privacy.shared_noise import lacking
+from mdgan.privacy.shared_noise import variance_of_part
 
 _TOLD = "told."
 """Before the names of what workers have told in a checkpoint."""
@@ -50,14 +50,12 @@ class MomentsServer(ServerPart):
         features: SampleFeatures,
         path: ServerPath,
         batch_size: int,
-        num_sharers: int = 1,
     ) -> None:
         self.form, self.path = path.form, path
         self.device = learner.device
         self._learner = learner
         self._features = features
         self._batch_size = batch_size
-        self._num_sharers = num_sharers
         self._workers: list[int] | None = None
         self._is_unsaved = False
         self._told: dict[str, Tensor] = {}
@@ -68,9 +66,9 @@ class MomentsServer(ServerPart):
         """G."""
         return self._learner.model
 
-    def lacking(self, workers: Collection[int]) -> str:
-        """All that share the noise must tell together."""
-        return lacking(len(workers), self._num_sharers)
+    def begin(self, engine: Engine) -> None:
+        """See `ServerPart`."""
+        self.path.begin(engine.peers)
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
         """What those workers hold that have told, though they went home since."""
@@ -120,11 +118,23 @@ class MomentsServer(ServerPart):
         told = {
             "sums": self._total(answers),
             "samples": torch.tensor(sum(int(own["samples"]) for own in held.values())),
-            "variance": torch.tensor(_variance(engine, workers), dtype=torch.float64),
+            "variance": torch.tensor(self._variance(asked, workers, engine), dtype=torch.float64),
         }
         self._learn_of(told)
         self._is_unsaved = True
         return True
+
+    def _variance(self, asked: AskedHosts, workers: Collection[int], engine: Engine) -> float:
+        """Of the noise in a value of the sum, by what hosts say of their workers; 0 without."""
+        total, sharers = 0.0, self.path.num_sharers(asked.hosts, engine.peers)
+        for host, told in engine.peers.told().items():
+            own, noise = set(engine.peers.carried(host)) & set(workers), read_noise(told)
+            found = [noise.get(worker, 0.0) for worker in own]
+            if own and "least_noise" in told:
+                total += variance_of_part(max(found), read_least(told, max(found)), sharers)
+            else:
+                total += sum(each**2 for each in found)
+        return total
 
     def _total(self, answers: Answers) -> Tensor:
         """Σ over all workers, float64 [K, 1 + D], in whatever layout they are."""
@@ -162,15 +172,6 @@ class MomentsServer(ServerPart):
             self._learn_of(told)
 
 
-def _variance(engine: Engine, workers: list[int]) -> float:
-    """Of the noise in a value of the sum, by what hosts say of their workers; 0 without noise."""
-    said: dict[int, float] = {}
-    for host, told in engine.peers.told().items():
-        own = engine.peers.carried(host)
-        said |= {n: noise for n, noise in read_noise(told).items() if n in own}
-    return sum(said.get(worker, 0.0) ** 2 for worker in workers)
-
-
 def read_noise(told: Mapping[str, Any]) -> dict[int, float]:
     """The standard deviation of each worker's noise, as a host says; 0 where it makes no sense."""
     try:
@@ -178,3 +179,9 @@ def read_noise(told: Mapping[str, Any]) -> dict[int, float]:
     except msgspec.ValidationError:
         return {}
     return {n: noise if 0 <= noise <= MOST_NOISE else 0.0 for n, noise in given.items()}
+
+
+def read_least(told: Mapping[str, Any], noise: float) -> float:
+    """What a host says of the least noise of others; 0 where it makes no sense."""
+    least = told["least_noise"]
+    return float(least) if isinstance(least, int | float) and 0 <= least <= noise else 0.0
