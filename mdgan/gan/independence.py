@@ -55,8 +55,8 @@ def why_dependent(network: nn.Module, judge: Judge, shape: Sequence[int]) -> str
         strange = torch.stack([torch.full(tuple(shape), value) for value in _STRANGE])
         kept = {name: value.clone() for name, value in network.state_dict().items()}
         before = _said(judge, five), dict(layers)
-        others = [([0], five[:1]), ([4], five[4:]), ([4, 3, 2, 1, 0], five.flip(0))]
-        others += [([2], torch.cat([five[2:3], far[2:]])), ([1], torch.cat([five[1:2], strange]))]
+        others = [([2], torch.cat([five[2:3], far[2:]])), ([4, 3, 2, 1, 0], five.flip(0))]
+        others += [([1], torch.cat([five[1:2], strange])), ([0], five[:1]), ([4], five[4:])]
         others += [([0, 1, 2, 3, 4], torch.cat([five, strange[:1]])), ([0, 1, 2, 3, 4], five)]
         for places, batch in others:
             layers.clear()
