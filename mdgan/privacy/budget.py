@@ -27,7 +27,6 @@ from mdgan.privacy.accountant import (
     best_order,
     epsilon_of,
     epsilon_of_histories,
-    noise_for,
     replaced,
     worst_of,
 )
@@ -96,16 +95,6 @@ class Budget:
     def noise(self) -> float:
         """σ."""
         return self._plan.noise
-
-    @property
-    def least_noise(self) -> float:
-        """σ that samples without earlier runs have, at most: no worker of the run has less."""
-        plan, privacy = self._plan, self._settings.privacy
-        epsilon, delta = privacy.dp_epsilon, privacy.dp_delta or 0.0
-        if not self._earlier or privacy.dp_noise is not None or epsilon is None:
-            return self.noise
-        fresh = noise_for(epsilon, delta, plan.rate, plan.planned, (), plan.kind)
-        return min(self.noise, fresh)
 
     @property
     def round(self) -> RoundNotice:

@@ -99,6 +99,6 @@ def variance_of_part(noise: float, least: float, sharers: int) -> float:
 
     Args:
         noise: σ, the most that one of its workers' accounts takes after earlier runs.
-        least: what the accounts of samples without earlier runs take, and so all others at least.
+        least: the least that the accounts of any other host in the sum take.
     """
     return noise**2 - least**2 * (sharers - 1) / sharers

@@ -120,8 +120,9 @@ class ServerMask(ServerPath):
         """A sum takes several hosts."""
         host_of = members.host_of()
         hosts = {host_of.get(worker, worker) for worker in workers}
-        if len(able_hosts(members, hosts)) < LEAST_PARTIES:
-            return f"all but {len(hosts)} host(s)"
+        if len(able := able_hosts(members, hosts)) < LEAST_PARTIES:
+            number, least = len(able) or len(hosts), least_of(hosts, members)
+            return f"all but {number} of the {least} hosts that a sum takes"
         sharing = self._sharing
         return sharing.lacking(len(workers), members.num_sharers(hosts)) if sharing else ""
 

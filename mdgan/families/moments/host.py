@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mdgan.data.shard import Shard
+from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.errors import BadInput
@@ -94,11 +95,9 @@ class MomentsHost(HostPart):
         return {ASK: self._tell_sums}
 
     def tell(self) -> dict[str, Any]:
-        """σ of each worker, and the least that any other one adds where noise is shared."""
+        """How much noise the account of each worker takes."""
         budgets = self._needs.budgets
-        noise = {str(rank): budget.noise for rank, budget in budgets.items()}
-        least = min((budget.least_noise for budget in budgets.values()), default=0.0)
-        return {"noise": noise, **({"least_noise": least} if self._is_shared else {})}
+        return {"noise": {str(rank): budget.noise for rank, budget in budgets.items()}}
 
     def _tell_sums(self, question: Message, transport: HostTransport) -> None:
         if question.fields.get("features") != self._identity:
@@ -121,18 +120,33 @@ class MomentsHost(HostPart):
                     sums,
                     dict.fromkeys(sums, _NO_LOSSES),
                     dict.fromkeys(sums, 0),
-                    about=lambda: {0: sha256(f"moments {self._identity}".encode()).digest()},
+                    about=lambda: {0: self._digest(question)},
                 )
             )
             ending.tell(question.iteration, transport.send)
             span.num_bytes = transport.send(answer)
 
+    def _digest(self, question: Message) -> bytes:
+        said = f"moments {self._identity} {_least_noise(question)!r}"
+        return sha256(said.encode()).digest()
+
     def _parts_of_noise(self, question: Message) -> dict[int, float]:
-        """By rank; all of this host together add what one of M sharers adds."""
+        """By rank; all of this host together add what one of M sharers adds.
+
+        All hosts of a sum are told the same least noise of others, and each has as much itself.
+        """
         budgets = self._needs.budgets
         if not self._is_shared or not budgets:
             return {}
-        most = max(budget.noise for budget in budgets.values())
-        least = min(budget.least_noise for budget in budgets.values())
+        most, least = max(budget.noise for budget in budgets.values()), _least_noise(question)
+        if not 0 <= least <= most:
+            raise NotMasked(
+                f"it says that others add noise of {least:g} at least, and not {most:g}"
+            )
         variance = variance_of_part(most, least, self.path.num_sharers(question)) / len(budgets)
         return {rank: sqrt(variance) / budget.noise for rank, budget in budgets.items()}
+
+
+def _least_noise(question: Message) -> float:
+    least = question.fields.get("least_noise")
+    return float(least) if isinstance(least, int | float) else 0.0

@@ -108,7 +108,10 @@ class MomentsServer(ServerPart):
         engine.at(i)
         groups = {worker: 0 for workers in hosts.values() for worker in workers}
         asked = self.path.ask(hosts, groups, engine)
-        question = Message(ASK, i, {**asked.fields, "features": self._features.identity})
+        noises = _noises(asked, engine)
+        about = {"features": self._features.identity, "least_noise": _least(noises)}
+        variances = self._variances(asked, noises, engine)
+        question = Message(ASK, i, {**asked.fields, **about})
         engine.ask(i, asked.hosts, lambda _: question)
         answers = self.path.collect(i, asked, engine)
         workers = sorted(answers.losses)
@@ -118,23 +121,24 @@ class MomentsServer(ServerPart):
         told = {
             "sums": self._total(answers),
             "samples": torch.tensor(sum(int(own["samples"]) for own in held.values())),
-            "variance": torch.tensor(self._variance(asked, workers, engine), dtype=torch.float64),
+            "variance": torch.tensor(sum(variances[n] for n in workers), dtype=torch.float64),
         }
         self._learn_of(told)
         self._is_unsaved = True
         return True
 
-    def _variance(self, asked: AskedHosts, workers: Collection[int], engine: Engine) -> float:
-        """Of the noise in a value of the sum, by what hosts say of their workers; 0 without."""
-        total, sharers = 0.0, self.path.num_sharers(asked.hosts, engine.peers)
-        for host, told in engine.peers.told().items():
-            own, noise = set(engine.peers.carried(host)) & set(workers), read_noise(told)
-            found = [noise.get(worker, 0.0) for worker in own]
-            if own and "least_noise" in told:
-                total += variance_of_part(max(found), read_least(told, max(found)), sharers)
-            else:
-                total += sum(each**2 for each in found)
-        return total
+    def _variances(
+        self, asked: AskedHosts, noises: Mapping[int, Mapping[int, float]], engine: Engine
+    ) -> dict[int, float]:
+        """By worker, of the noise in each value that it tells."""
+        if not self.path.hides_answers:
+            return {n: noise**2 for own in noises.values() for n, noise in own.items()}
+        sharers, least = self.path.num_sharers(asked.hosts, engine.peers), _least(noises)
+        return {
+            n: variance_of_part(max(own.values()), least, sharers) / len(own)
+            for own in noises.values()
+            for n in own
+        }
 
     def _total(self, answers: Answers) -> Tensor:
         """Σ over all workers, float64 [K, 1 + D], in whatever layout they are."""
@@ -172,6 +176,18 @@ class MomentsServer(ServerPart):
             self._learn_of(told)
 
 
+def _noises(asked: AskedHosts, engine: Engine) -> dict[int, dict[int, float]]:
+    """By host and worker, σ that the accounts take, as hosts say; 0 without noise."""
+    told = engine.peers.told()
+    said = {host: read_noise(told.get(host, {})) for host in asked.hosts}
+    return {h: {n: said[h].get(n, 0.0) for n in own} for h, own in asked.hosts.items() if own}
+
+
+def _least(noises: Mapping[int, Mapping[int, float]]) -> float:
+    """What the accounts of every host that is asked take at least."""
+    return min((max(own.values()) for own in noises.values()), default=0.0)
+
+
 def read_noise(told: Mapping[str, Any]) -> dict[int, float]:
     """The standard deviation of each worker's noise, as a host says; 0 where it makes no sense."""
     try:
@@ -179,9 +195,3 @@ def read_noise(told: Mapping[str, Any]) -> dict[int, float]:
     except msgspec.ValidationError:
         return {}
     return {n: noise if 0 <= noise <= MOST_NOISE else 0.0 for n, noise in given.items()}
-
-
-def read_least(told: Mapping[str, Any], noise: float) -> float:
-    """What a host says of the least noise of others; 0 where it makes no sense."""
-    least = told["least_noise"]
-    return float(least) if isinstance(least, int | float) and 0 <= least <= noise else 0.0

@@ -37,7 +37,7 @@ SIGMA = 3.0
 class Allowance:
     """Stands for a `Budget` of some steps; its samples may have been in earlier runs."""
 
-    canaries, least_noise, limit = None, SIGMA, 1.0
+    canaries, limit = None, 1.0
 
     def __init__(self, left: int, noise: float = SIGMA) -> None:
         self.iterations_left, self.noise = left, noise
@@ -103,7 +103,7 @@ def in_a_sum(
     sharing = NoiseSharing(4, None, least)
     hosts = Hosts(4, sharing=sharing, carried={1: [1, 2]}, certificates=certificates)
     del hosts.masks[2]
-    parties = {"sums": {"number": 1, "parties": {"0": [1, 3, 4]}}}
+    parties = {"sums": {"number": 1, "parties": {"0": [1, 3, 4]}}, "least_noise": SIGMA}
     mask = HostMask(hosts.masks[1].keys, FORM, sharing=sharing)
     return mask, parties
 
@@ -136,11 +136,32 @@ def test_workers_of_a_host_add_one_part_together(
 def test_samples_of_earlier_runs_have_the_noise_that_they_are_charged_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others may add no more than samples without earlier runs take: 3 instead of 5."""
+    """The others may add no more than their own accounts take: 3 instead of 5."""
     mask, question = in_a_sum()
     of = host(mask, tmp_path, {1: Allowance(1, 5.0), 2: Allowance(1)})
     found = noises(of, monkeypatch, question)
     assert sum(noise**2 for noise in found) + 2 * SIGMA**2 / 3 == pytest.approx(25.0)
+
+
+@pytest.mark.parametrize("least", [SIGMA + 1e-9, float("nan"), float("inf"), -1.0])
+def test_a_host_does_not_count_on_more_noise_than_it_adds_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: float
+) -> None:
+    """The others of the sum are told the same number, and each checks it."""
+    mask, question = in_a_sum()
+    of = host(mask, tmp_path, {1: Allowance(1), 2: Allowance(1)})
+    with pytest.raises(NotMasked, match="it says that others add noise of"):
+        noises(of, monkeypatch, {**question, "least_noise": least})
+
+
+@pytest.mark.parametrize("least", [None, "much", 0.0, []])
+def test_a_host_that_is_told_nothing_of_others_adds_all_of_the_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: object
+) -> None:
+    mask, question = in_a_sum()
+    of = host(mask, tmp_path, {1: Allowance(1), 2: Allowance(1)})
+    found = noises(of, monkeypatch, {**question, "least_noise": least})
+    assert sum(noise**2 for noise in found) == pytest.approx(SIGMA**2)
 
 
 def test_a_host_that_wants_more_sharers_takes_no_part(
