@@ -3,11 +3,13 @@
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import sqrt
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -17,6 +19,7 @@ from mdgan.families.moments.host import MomentsHost
 from mdgan.launch import prepare, processes
 from mdgan.launch.ranks import LocalRanks
 from mdgan.messages import Message
+from mdgan.privacy.budget import ClientsAccount
 from mdgan.privacy.noise import with_noise
 from mdgan.transport.host_end import HostTransport
 from tests.accounts import charges_in
@@ -85,6 +88,32 @@ def test_the_noise_of_all_other_certificates_is_left(
     noise = sums_in(tmp_path / "noisy") - sums_in(tmp_path / "plain")
     assert float(noise.square().mean()) / SIGMA**2 == pytest.approx(left, rel=0.15)
     assert float(noise.std()) / SIGMA > 0.75
+
+
+def test_clients_of_other_certificates_leave_their_noise_in_a_round(tmp_path: Path) -> None:
+    """Updates are cut to next to nothing: what is left is the noise, divided by ten clients."""
+    flags = ["train", "--algorithm", "fl-gan", "--dp-unit", "client", "--transport", "memory"]
+    flags += ["--world-size", "11", "--workers-per-host", "1", "--threads", "1", "--batch-size"]
+    flags += ["4", "--iterations", "1", "--round-iterations", "1", "--sample-interval", "0"]
+    noisy = [*NOISY[:2], "--dp-delta", "0.01", *NOISY[4:], "--dp-clip", "1e-3"]
+    add = ClientsAccount.with_part_of_noise
+
+    def nothing(account: ClientsAccount, updates: Mapping[int, Tensor], *more: Any) -> Any:
+        if updates.keys() & set(LIAR):
+            return {client: update.double() for client, update in updates.items()}
+        return add(account, updates, *more)
+
+    with one_carries_seven(), patch.object(ClientsAccount, "with_part_of_noise", nothing):
+        still = [*flags, "--dp-noise", "0", "--dp-clip", "1e-9", "--out", "still"]
+        ended_well(run_here(*still, cwd=tmp_path), tmp_path / "still", 1)
+        result = run_here(*flags, *noisy, "--secure-aggregation", "--out", "noisy", cwd=tmp_path)
+    ended_well(result, tmp_path / "noisy", 1)
+    before, after = (
+        load_file(tmp_path / name / "generator.safetensors") for name in ("still", "noisy")
+    )
+    weights = [name for name in after if name.endswith("weight")]
+    noise = torch.cat([(after[name] - before[name]).flatten() for name in weights])
+    assert float(noise.std()) == pytest.approx(SIGMA * 1e-3 / 10 * sqrt(3 / 4), rel=0.05)
 
 
 def in_vain(folder: Path, *flags: str) -> Finished:
