@@ -17,7 +17,7 @@ from mdgan.engine.parts import HostHandler
 from mdgan.families.moments import host as moments_host
 from mdgan.families.moments.host import MomentsHost
 from mdgan.launch import prepare, processes
-from mdgan.launch.ranks import LocalRanks
+from mdgan.launch.ranks import LocalRanks, local_ranks
 from mdgan.messages import Message
 from mdgan.privacy.budget import ClientsAccount
 from mdgan.privacy.noise import with_noise
@@ -42,10 +42,10 @@ NOISY = ["--dp-noise", str(SIGMA), "--dp-delta", "1e-4", "--dp-ledger", "ledger"
 @contextmanager
 def one_carries_seven() -> Iterator[None]:
     """Host 1 has seven of the ten workers, and adds nothing to what they tell."""
-    ranks, here, handlers = prepare.local_ranks, threading.local(), MomentsHost.handlers
+    here, handlers = threading.local(), MomentsHost.handlers
 
     def divided(*asked: Any) -> LocalRanks:
-        found = ranks(*asked)
+        found = local_ranks(*asked)
         return LocalRanks(found.serves, (LIAR, *HONEST), found.complete)
 
     def noted(part: MomentsHost) -> Mapping[str, HostHandler]:

@@ -116,14 +116,14 @@ def cut(found: Tensor) -> Tensor:
     """What each sample adds, float64 [b, n] on the CPU: of length 1 at most, whatever φ gives.
 
     Longer ones are cut, but by the rounding of float32, for which noise pays
-    (`noise.SENSITIVITY`). Those that are not finite are 0.
+    (`noise.SENSITIVITY`). Those whose length is not finite are 0.
     """
     rows = found.detach().double().cpu()
-    rows[~rows.isfinite().all(1)] = 0.0
-    largest = rows.abs().amax(1, keepdim=True).clamp(min=1)  # squares of large ones are infinite
-    rows /= largest
-    lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True) * largest
-    return rows.mul_(torch.where(lengths > _ROUNDED, largest / lengths, largest))
+    lengths = torch.linalg.vector_norm(rows, dim=1)
+    is_long = lengths > _ROUNDED
+    rows[is_long] /= lengths[is_long, None]
+    rows[~lengths.isfinite()] = 0.0
+    return rows
 
 
 @dataclass(frozen=True)

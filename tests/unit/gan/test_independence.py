@@ -25,6 +25,8 @@ class Flat(nn.Module):
 class Counts(nn.Module):
     """A buffer tells how many samples have been seen."""
 
+    seen: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("seen", torch.zeros(1))

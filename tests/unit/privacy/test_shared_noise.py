@@ -1,6 +1,7 @@
 """What a sum must have if each certificate adds a part of its noise."""
 
 from math import fsum
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -58,13 +59,14 @@ def test_more_sharers_than_have_come_are_refused() -> None:
 
 def test_only_algorithms_with_such_sums_share_noise() -> None:
     private = {"dp_noise": 1.0, "dp_delta": 1e-5, "world_size": 9, "secure_aggregation": True}
+    asked: dict[str, dict[str, Any]] = {
+        "mdgan": {},
+        "moments": {"noise_sharers": 5},
+        "fl-gan": {"dp_unit": "client"},
+    }
     shares = {
         name: registry.read_settings([{**private, "algorithm": name, **more}]).noise_sharing(7)
-        for name, more in {
-            "mdgan": {},
-            "moments": {"noise_sharers": 5},
-            "fl-gan": {"dp_unit": "client"},
-        }.items()
+        for name, more in asked.items()
     }
     assert shares == {
         "mdgan": None,
