@@ -346,3 +346,21 @@ def test_another_network_than_the_servers_is_noticed(tmp_path: Path, port: int) 
 def test_a_network_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     result = here(tmp_path, *SMALL, *MEMORY, "--set", "feature_network=none.pt")
     check_refused(result, "--set feature_network none.pt", "cannot be read", lines=1)
+
+
+@pytest.mark.parametrize(
+    ("layer", "says"),
+    [
+        ("nn.BatchNorm1d(30, track_running_stats=False)", "(layer layers.2, BatchNorm1d)"),
+        ("nn.Softmax(0)", "(layer layers.2, Softmax)"),
+    ],
+)
+def test_a_network_that_judges_samples_by_each_other_is_refused(
+    tmp_path: Path, layer: str, says: str
+) -> None:
+    """One sample would change what all others add."""
+    mixing = NETWORK.replace("SEED", "1").replace("nn.Tanh()", layer)
+    (tmp_path / "net.py").write_text(mixing)
+    asked = ["--set", "feature_network=net.py:Small", "--world-size", "4"]
+    result = here(tmp_path, *SMALL, *MEMORY, *asked, "--out", "run")
+    check_refused(result, "--set feature_network net.py:Small: ", says, lines=1)
