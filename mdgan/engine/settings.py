@@ -11,6 +11,7 @@ from mdgan.models.settings import ModelSettings
 from mdgan.observe.settings import RecordSettings
 from mdgan.privacy.secure_settings import LEAST_PARTIES, SecureSumSettings, summed
 from mdgan.privacy.settings import BESIDE_PRIVACY, PrivacySettings
+from mdgan.privacy.shared_noise import NoiseSharing, SharedNoiseSettings
 from mdgan.settings.declare import (
     Settings,
     number,
@@ -125,6 +126,8 @@ class RunSettings(Settings):
     """Offered by algorithms whose workers can keep samples private."""
     secure = section(SecureSumSettings, is_offered=False)
     """Offered by algorithms that can do with sums of answers."""
+    noise = section(SharedNoiseSettings, is_offered=False)
+    """Offered by algorithms whose workers' noise may be in their sum alone."""
 
     algorithm: str = setting("", "What trains.", text(), is_usual=True)
     world_size: int = setting(
@@ -163,6 +166,7 @@ class RunSettings(Settings):
             raise BadInput(
                 f"--profile {profile}: training ends with iteration {iterations}; give earlier ones"
             )
+        self.noise.check_enough(self.num_workers)
         at_a_time = num_participants(self.participation, self.num_workers)
         if self.secure.secure_aggregation and at_a_time < LEAST_PARTIES:
             raise BadInput(
@@ -175,6 +179,17 @@ class RunSettings(Settings):
     def num_workers(self) -> int:
         """N, the number of workers at the start."""
         return self.world_size - 1
+
+    @property
+    def shares_noise(self) -> bool:
+        """Whether each worker adds only a part of the noise, as the server sees sums alone."""
+        return False
+
+    def noise_sharing(self, least: int = 1) -> NoiseSharing | None:
+        """What sums must have, for a host that wants so many sharers; None if none is shared."""
+        if not self.shares_noise:
+            return None
+        return NoiseSharing(self.num_workers, self.noise.noise_sharers, least)
 
     @property
     def num_placed(self) -> int | None:

@@ -118,6 +118,7 @@ class HostNeeds(Generic[S]):
         budgets: what the samples of the workers may spend, by rank; empty without noise.
         account: of the workers' samples, where the server adds the noise.
         least_parties: how many hosts' answers a sum must have, as the user of this machine says.
+        least_sharers: and how many certificates must share the noise of one.
         memory: what this host shares with others; see `Builder.common_memory`.
     """
 
@@ -134,6 +135,7 @@ class HostNeeds(Generic[S]):
     account: "ClientsAccount | None" = None
     keys: "HostKeys | None" = None
     least_parties: int = 0
+    least_sharers: int = 1
     memory: Any = None
 
 

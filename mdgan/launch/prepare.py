@@ -36,7 +36,7 @@ from mdgan.launch.machine import resolve_device
 from mdgan.launch.models import models_of, settings_with_defaults, tried_models
 from mdgan.launch.privacy import counted, read_contents
 from mdgan.launch.ranks import LocalRanks, local_ranks, ranks_elsewhere
-from mdgan.launch.requirements import check_delta, check_required
+from mdgan.launch.requirements import check_certificates, check_delta, check_required
 from mdgan.launch.resolve import Resolved, resolve
 from mdgan.launch.settings import LaunchSettings, read_guards
 from mdgan.launch.task import LaunchedTask, Launcher, RayCluster
@@ -262,6 +262,8 @@ def _credentials(
             f"for the workers here; start ranks {','.join(map(str, ranks.workers()))} by themselves"
             ", with a certificate of their own (mdgan credentials issue … --role worker)"
         )
+    if credentials is not None and credentials.by_name and not _role(credentials):
+        check_certificates(launch.links.require, settings)
     return own_identity
 
 
@@ -329,8 +331,9 @@ def _warnings(
     if is_secure and credentials is not None and not _role(credentials):
         warnings.append(
             "--secure-aggregation: the certificate here names no role, as in a file that all "
-            "machines share, so a server that lies could pass for workers; against that, give each "
-            "host a certificate of its own (mdgan credentials issue)"
+            "machines share, so a server that lies could pass for workers"
+            f"{', and each host adds all of the noise' if settings.shares_noise else ''}; against "
+            "that, give each host a certificate of its own (mdgan credentials issue)"
         )
     warnings += _same_data(settings, sorted(holdings))
     reads_ahead = any(source.read_one_by_one for source, _ in holdings.values())

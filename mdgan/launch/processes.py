@@ -53,7 +53,7 @@ from mdgan.launch.privacy import (
     told_counts,
     why_untold,
 )
-from mdgan.launch.requirements import least_parties
+from mdgan.launch.requirements import least_parties, least_sharers
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.metrics.chosen import own_file
 from mdgan.observe.profiler import Profiler
@@ -169,6 +169,7 @@ def make_host(
         account=open_account(settings, shards, prepared.contents),
         keys=HostKeys(workers, prepared.own_identity),
         least_parties=least_parties(prepared.launch.links.require),
+        least_sharers=least_sharers(prepared.launch.links.require),
         memory=memory,
     )
     # A standby that takes over may be on another machine.

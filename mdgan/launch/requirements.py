@@ -10,9 +10,14 @@ from mdgan.errors import BadInput
 from mdgan.privacy.secure_settings import LEAST_PARTIES
 from mdgan.settings.declare import shortest
 
-FORMS = "dp, epsilon<=E, delta<=D, secure-aggregation, secure-aggregation>=N"
-_SECURE = "secure-aggregation"
-_FORM = re.compile(rf"dp|{_SECURE}(>=[0-9]{{1,9}})?|(epsilon|delta)<=([0-9.eE+-]+)")
+FORMS = (
+    "dp, epsilon<=E, delta<=D, secure-aggregation, secure-aggregation>=N, noise-sharers>=N "
+    "(so many certificates that share the noise of a sum)"
+)
+_SECURE, _SHARERS = "secure-aggregation", "noise-sharers"
+_FORM = re.compile(
+    rf"dp|{_SECURE}(>=[0-9]{{1,9}})?|{_SHARERS}>=[0-9]{{1,9}}|(epsilon|delta)<=([0-9.eE+-]+)"
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,20 @@ def check_required(
         )
 
 
+def check_certificates(required: Requirements | None, settings: RunSettings) -> None:
+    """Checks that one certificate is enough, since all machines share the file with it."""
+    asked = {
+        f"--require {_SHARERS}>={least_sharers(required)}": least_sharers(required),
+        f"--set noise_sharers={settings.noise.noise_sharers}": settings.noise.noise_sharers or 1,
+    }
+    for flag, number in asked.items():
+        if number > 1 and settings.shares_noise:
+            raise BadInput(
+                f"{flag}: certificates share the noise, and the one here is in a file for all "
+                "machines; give each host a certificate of its own (mdgan credentials issue)"
+            )
+
+
 def check_delta(
     required: Requirements | None, settings: RunSettings, num_samples: Mapping[int, int]
 ) -> None:
@@ -68,13 +87,18 @@ def check_delta(
 
 def least_parties(required: Requirements | None) -> int:
     """How many hosts' answers a sum must have at least, which each host checks itself."""
+    return max(LEAST_PARTIES, _least(_SECURE, required))
+
+
+def least_sharers(required: Requirements | None) -> int:
+    """How many certificates must share the noise of a sum, which each host checks itself."""
+    return max(1, _least(_SHARERS, required))
+
+
+def _least(name: str, required: Requirements | None) -> int:
     given = () if required is None else required.given
-    return max([LEAST_PARTIES, *map(_parties, given)])
-
-
-def _parties(requirement: str) -> int:
-    name, _, least = requirement.partition(">=")
-    return int(least) if name == _SECURE and least else LEAST_PARTIES
+    parts = (each.partition(">=") for each in given)
+    return max((int(least) for asked, _, least in parts if asked == name and least), default=0)
 
 
 def parse_requirements(text: str) -> Requirements:
@@ -92,7 +116,8 @@ def parse_requirements(text: str) -> Requirements:
 
 
 def _asks_for_dp(required: Requirements | None) -> TypeGuard[Requirements]:
-    return required is not None and any(not each.startswith(_SECURE) for each in required.given)
+    others = (_SECURE, _SHARERS)
+    return required is not None and any(not each.startswith(others) for each in required.given)
 
 
 def _lacks(requirement: str, settings: RunSettings) -> str:
@@ -102,7 +127,13 @@ def _lacks(requirement: str, settings: RunSettings) -> str:
             return "the run has no --secure-aggregation"
         at_a_time = num_participants(settings.participation, settings.num_workers)
         few = f"a sum has the answers of {at_a_time} worker(s) at most"
-        return "" if at_a_time >= _parties(requirement) else few
+        return "" if at_a_time >= _least(_SECURE, Requirements((requirement,))) else few
+    if requirement.startswith(_SHARERS):
+        if not settings.shares_noise:
+            return "the run's workers share no noise (--secure-aggregation with --dp-epsilon)"
+        few = f"{settings.num_workers} worker(s) share the noise"
+        is_met = settings.num_workers >= _least(_SHARERS, Requirements((requirement,)))
+        return "" if is_met else few
     if not settings.privacy.keeps_ledger:
         return "the run has no differential privacy (--dp-epsilon)"
     if settings.privacy.hides_clients and not settings.secure.secure_aggregation:

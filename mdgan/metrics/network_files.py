@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from mdgan.data.dataset_file import import_file
 from mdgan.errors import BadInput, reason_of
+from mdgan.gan.independence import why_dependent
 from mdgan.gan.randomness import RandomState
 from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once, run_network
 from mdgan.metrics.settings import INCEPTION_URL
@@ -127,7 +128,7 @@ def _build(kind: Any, weights: Path, content: bytes) -> nn.Module:
 
 
 def from_file(path: Path, shape: Shape, flag: str = "--extractor") -> Extractor:
-    """The user's network, tried on two images.
+    """The user's network, tried on some images; it must judge each of them by itself.
 
     It takes float32 [n, *shape] in [−1, 1] and gives features [n, d], or features and logits
     [n, K]. It runs in evaluation mode. Either kind of file is run like any of the user's programs.
@@ -147,6 +148,7 @@ def from_file(path: Path, shape: Shape, flag: str = "--extractor") -> Extractor:
             parameter.requires_grad_(False)
         with torch.no_grad():
             values, logits = run_network(f"{flag} {path}", network, torch.zeros(2, *shape))
+            _check_independence(f"{flag} {path}", network, shape)
     return Extractor(
         kind="file",
         name=f"{file.name}:{name}" if name else file.name,
@@ -158,6 +160,20 @@ def from_file(path: Path, shape: Shape, flag: str = "--extractor") -> Extractor:
         network=network,
         num_at_once=affordable_at_once(shape),
     )
+
+
+def _check_independence(asked: str, network: nn.Module, shape: Shape) -> None:
+    """Checks that the features of a sample are its own: sums of them tell of each sample alone."""
+
+    def judge(samples: Tensor) -> list[Tensor]:
+        features, logits = run_network(asked, network, samples)
+        return [features] if logits is None else [features, logits]
+
+    if why := why_dependent(network, judge, shape):
+        raise BadInput(
+            f"{asked}: the features of a sample depend {why}; a network must judge each sample by "
+            "itself, so replace the layer (BatchNorm needs track_running_stats=True)"
+        )
 
 
 def _split(path: Path, flag: str) -> tuple[Path, str]:

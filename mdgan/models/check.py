@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from mdgan.data.readable import warn_once
 from mdgan.errors import BadInput, users_code
+from mdgan.gan import independence
 from mdgan.gan.build import Build, Models, build_model
 from mdgan.gan.labels import call, num_classes_of
 from mdgan.gan.losses import as_output
@@ -96,25 +97,18 @@ def tells_classes(models: Models) -> bool:
 
 
 def compares_samples(models: Models) -> bool:
-    """Whether D's verdict on a sample depends on the others of its batch.
-
-    So it does with BatchNorm and mini-batch discrimination: the gradient of a sample's logits with
-    respect to another sample is not zero. Dropout and spectral norm keep samples apart.
-    """
+    """Whether D's verdict on a sample depends on the others of its batch, as it trains."""
     discriminator, num_samples = build_model(models.discriminator, 0), 4
     num_classes = num_classes_of(discriminator)
     labels = None if num_classes is None else torch.arange(num_samples) % num_classes
+
+    def judge(samples: Tensor) -> list[Tensor]:
+        verdict = as_output(call(discriminator, samples, labels))
+        return [part for part in verdict if part is not None]
+
     with RandomState(0, torch.device("cpu")).in_place():
-        # Near each other: mini-batch discrimination does not see samples that are far apart.
-        samples = torch.rand(1, *models.shape) + 1e-2 * torch.rand(num_samples, *models.shape)
-        verdict = as_output(call(discriminator, samples.requires_grad_(), labels))
-        parts = [part for part in verdict if part is not None]
-        for sample, row in enumerate(zip(*parts, strict=True)):
-            judged = torch.stack([part.sum() for part in row]).sum()
-            (gradient,) = torch.autograd.grad(judged, samples, retain_graph=True)
-            if gradient.count_nonzero() > gradient[sample].count_nonzero():
-                return True
-    return False
+        samples = independence.near_samples(num_samples, models.shape)
+        return independence.compares_samples(judge, samples, range(num_samples))
 
 
 @torch.no_grad()

@@ -311,7 +311,7 @@ class ClientsAccount:
     def with_part_of_noise(
         self, updates: Mapping[int, Tensor], clip: float, sharers: int
     ) -> dict[int, Tensor]:
-        """Adds to clients' updates their parts of the noise that M clients share; once a round.
+        """Adds to updates the noise that one of M sharers adds, all together; once a round.
 
         Args:
             updates: by client, of a norm of at most `clip`; they stay as they are.
@@ -327,7 +327,7 @@ class ClientsAccount:
             raise BadInput(
                 f"{self._settings.dp_flag}: the server asks for a round that it has not charged for"
             )
-        noise = self._last.noise / sqrt(sharers)
+        noise = self._last.noise / sqrt(sharers * len(updates))
         return {
             client: with_noise(
                 given.double().flatten(), clip, noise, derived(key, b"%d" % client)

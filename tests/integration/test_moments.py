@@ -173,6 +173,88 @@ def test_with_secure_sums_all_workers_share_the_noise(tmp_path: Path) -> None:
     assert variances["plain"] == pytest.approx(5 * variances["secure"])
 
 
+def apart(folder: Path, port: int, *flags: str) -> list[Finished]:
+    """Four machines and a server's; the first machine carries three of six workers in one host."""
+    assert run_here("credentials", "init", "authority", cwd=folder).status == 0
+    ranks = {"main": "0", "three": "1,2,3", "four": "4", "five": "5", "six": "6"}
+    same = [*MDGAN, *SMALL, *PRIVATE, "--world-size", "7", "--master-port", str(port)]
+    same += ["--secure-aggregation", "--workers-per-host", "3", "--set", "patience=1", *flags]
+    processes = []
+    for name, own in ranks.items():
+        may = ["--role", "server"] if name == "main" else ["--ranks", own]
+        issued = run_here("credentials", "issue", "authority", name, *may, cwd=folder)
+        assert issued.status == 0, issued
+        shows = ["--credentials", f"authority/{name}.cred", "--dp-ledger", f"ledger-{name}"]
+        processes.append(start([*same, "--ranks", own, *shows, "--out", name], folder))
+    return [finish(process) for process in processes]
+
+
+@pytest.mark.slow
+def test_machines_with_certificates_of_their_own_share_the_noise(tmp_path: Path, port: int) -> None:
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    results = apart(tmp_path, port, "--require", "noise-sharers>=4,dp,epsilon<=3")
+    assert [result.status for result in results] == [0] * 5, results
+    ended_well(results[0], tmp_path / "main")
+    charged = {c.noise for n in ("three", "four") for c in charges_in(tmp_path / f"ledger-{n}")}
+    (noise,) = charged
+    told = told_in(tmp_path / "main")
+    assert float(told["variance"]) == pytest.approx(noise**2)
+    plain = [*SMALL, *MEMORY, "--world-size", "7", "--out", "plain"]
+    ended_well(here(tmp_path, *plain), tmp_path / "plain")
+    added = told["sums"].double() - told_in(tmp_path / "plain")["sums"].double()
+    assert float(added.std()) == pytest.approx(noise, rel=0.12)
+
+
+@pytest.mark.slow
+def test_machines_that_want_more_certificates_than_there_are_tell_nothing(
+    tmp_path: Path, port: int
+) -> None:
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    results = apart(tmp_path, port, "--require", "noise-sharers>=5")
+    assert all(result.status for result in results), results
+    assert "all but 4 of the 5 hosts that a sum takes" in results[0].errors
+    for name in ("three", "four", "five", "six"):
+        assert not any(charge.steps for charge in charges_in(tmp_path / f"ledger-{name}"))
+
+
+def test_a_file_that_all_share_shares_no_noise(tmp_path: Path) -> None:
+    """Each host adds all of it, which a warning says."""
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    assert run_here("credentials", "new", "run.cred", cwd=tmp_path).status == 0
+    flags = [*SMALL, *PRIVATE, *MEMORY, "--world-size", "5", "--workers-per-host", "1"]
+    flags += ["--secure-aggregation", "--credentials", "run.cred", "--dp-ledger", "ledger"]
+    result = here(tmp_path, *flags, "--out", "run")
+    ended_well(result, tmp_path / "run")
+    assert "and each host adds all of the noise; against that" in result.errors
+    (noise,) = {charge.noise for charge in charges_in(tmp_path / "ledger")}
+    assert float(told_in(tmp_path / "run")["variance"]) == pytest.approx(4 * noise**2)
+    many = ["--set", "noise_sharers=4"], ["--require", "noise-sharers>=2"]
+    for asked in many:
+        check_refused(here(tmp_path, *flags, *asked), " ".join(asked), "issue", lines=1)
+
+
+def test_samples_with_a_past_have_all_the_noise_that_they_are_charged_for(tmp_path: Path) -> None:
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    shared = [*SMALL, *MEMORY, "--workers-per-host", "1", "--secure-aggregation", *PRIVATE[2:]]
+    shared += ["--dp-ledger", "ledger", "--partition", "iid", "--world-size", "5"]
+    first = [
+        *SMALL,
+        *PRIVATE[2:],
+        "--dp-epsilon",
+        "2",
+        "--dp-ledger",
+        "ledger",
+        "--world-size",
+        "5",
+    ]
+    ranks = [*first, "--transport", "memory"]
+    ended_well(here(tmp_path, *ranks, "--out", "first"), tmp_path / "first")
+    later = here(tmp_path, *shared, "--dp-epsilon", "4", "--out", "later")
+    ended_well(later, tmp_path / "later")
+    noise = charges_in(tmp_path / "ledger")[-1].noise
+    assert float(told_in(tmp_path / "later")["variance"]) == pytest.approx(noise**2)
+
+
 def test_more_workers_than_there_are_cannot_share_noise(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     flags = [*SMALL, *PRIVATE, *MEMORY, "--world-size", "5", "--workers-per-host", "1"]
@@ -274,3 +356,21 @@ def test_another_network_than_the_servers_is_noticed(tmp_path: Path, port: int) 
 def test_a_network_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     result = here(tmp_path, *SMALL, *MEMORY, "--set", "feature_network=none.pt")
     check_refused(result, "--set feature_network none.pt", "cannot be read", lines=1)
+
+
+@pytest.mark.parametrize(
+    ("layer", "says"),
+    [
+        ("nn.BatchNorm1d(30, track_running_stats=False)", "(layer layers.2, BatchNorm1d)"),
+        ("nn.Softmax(0)", "(layer layers.2, Softmax)"),
+    ],
+)
+def test_a_network_that_judges_samples_by_each_other_is_refused(
+    tmp_path: Path, layer: str, says: str
+) -> None:
+    """One sample would change what all others add."""
+    mixing = NETWORK.replace("SEED", "1").replace("nn.Tanh()", layer)
+    (tmp_path / "net.py").write_text(mixing)
+    asked = ["--set", "feature_network=net.py:Small", "--world-size", "4"]
+    result = here(tmp_path, *SMALL, *MEMORY, *asked, "--out", "run")
+    check_refused(result, "--set feature_network net.py:Small: ", says, lines=1)

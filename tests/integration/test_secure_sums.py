@@ -302,7 +302,7 @@ def test_a_servers_certificate_does_not_stand_for_workers(tmp_path: Path) -> Non
 
 @claim(
     "shared-file-warned",
-    "With a shared file the server can pass for hosts, which a warning says.",
+    "With a shared file the server can pass for hosts, which a warning says",
 )
 def test_a_shared_certificate_is_warned_of(tmp_path: Path) -> None:
     assert run_here("credentials", "new", "run.cred", cwd=tmp_path).status == 0

@@ -164,6 +164,13 @@ class Peers:
         signed_by = "" if member is None else member.fingerprint
         return signed_by or ("" if owner is None else owner.certificate) or f"host {host}"
 
+    def num_sharers(self, hosts: Iterable[int]) -> int:
+        """How many different certificates some hosts have that told a key; hosts without any."""
+        told = (member.key for host in hosts if (member := self._members.get(host)) is not None)
+        keys = [msgspec.convert(key, SignedKey) for key in told if key]
+        certified = self.admission.trusts is not None
+        return len({key.sharer(certified=certified) for key in keys})
+
     def statement(self, iteration: int, generator: nn.Module | None = None) -> str:
         """What hosts with certificates sign as they leave; empty without certificates.
 

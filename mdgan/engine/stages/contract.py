@@ -68,6 +68,11 @@ class HostPath:
         del tracer
         return {}
 
+    def num_sharers(self, question: Message) -> int:
+        """By how many hosts' parts the noise in what the server sees of the answers is enough."""
+        del question
+        return 1
+
     def pack(self, leaving: Leaving) -> Message:
         """Host → server: the answers of all the host's workers."""
         given = leaving.answers, leaving.losses, leaving.groups
@@ -133,6 +138,11 @@ class ServerPath:
         """As `ServerPart.lacking`."""
         del members, workers
         return ""
+
+    def num_sharers(self, hosts: Collection[int], members: "Peers") -> int:
+        """By how many hosts' parts the noise of some hosts' answers is enough."""
+        del hosts, members
+        return 1
 
     def able(self, hosts: "Hosts", members: "Peers") -> "Hosts":
         """Those of some hosts that the next question can be for."""

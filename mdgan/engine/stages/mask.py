@@ -10,6 +10,8 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.host_keys import NotMasked
+from mdgan.engine.stages.contract import Leaving
+from mdgan.gan.exact_sum import FixedPoint
 from mdgan.messages import Message
 from mdgan.privacy.masks import SECRET_BYTES
 
@@ -19,6 +21,7 @@ NUM_LOSSES = 2
 SEAL_BYTES = 28
 """What a sealed share has beside the share."""
 CODE_BYTES = 32
+_MOST_LOSS = 2.0**30
 
 _Small = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 48)]
@@ -60,6 +63,17 @@ _Order = TypeVar("_Order", SumQuestion, Survivors)
 def as_fields(asked: SumQuestion | Survivors) -> dict[str, Any]:
     """The field of a message that holds it, as JSON values."""
     return {"sums": msgspec.to_builtins(asked, str_keys=True)}
+
+
+def added_up(leaving: Leaving, group: int, arithmetic: FixedPoint) -> Tensor | None:
+    """One sum's share of a host in steps, int64; None if it cannot be added up."""
+    own = {n: leaving.answers[n] for n, its in leaving.groups.items() if its == group}
+    losses = torch.stack([leaving.losses[n] for n in own]).double().sum(0)
+    usable = all(float(answer.abs().max()) < arithmetic.largest for answer in own.values())
+    if not usable or not float(losses.abs().max()) < _MOST_LOSS:  # NaN is not below anything
+        return None
+    total = arithmetic.in_steps(own, leaving.weights).cpu().reshape(-1)
+    return torch.cat([total, (losses * LOSS_STEPS).round().long().cpu()])
 
 
 def read_tensors(
@@ -112,3 +126,11 @@ def read_sums(message: Message, kind: type[_Order], otherwise: str) -> _Order:
         return msgspec.convert(message.fields.get("sums"), kind, str_keys=True)
     except msgspec.ValidationError as error:
         raise NotMasked(f"{otherwise} ({error})") from error
+
+
+def read_rows(order: Message, name: str, group: int, *shape: int) -> Tensor | None:
+    """What the server passes on of a sum, uint8; None if it does not, or malformed."""
+    try:
+        return read_tensors(order, name, {group: shape}, torch.uint8).get(group)
+    except ValueError:
+        return None

@@ -50,17 +50,17 @@ import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
-from mdgan.engine.host_keys import SEALED, HostKeys, NotMasked
+from mdgan.engine.host_keys import SEALED, HostKeys, NotMasked, SignedKey
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.engine.stages.mask import (
     CODE_BYTES,
-    LOSS_STEPS,
     SEAL_BYTES,
     MaskedSum,
     SumQuestion,
     Survivors,
+    added_up,
+    read_rows,
     read_sums,
-    read_tensors,
 )
 from mdgan.messages import Kind, Message, by_worker
 from mdgan.observe.tracer import Tracer
@@ -76,6 +76,7 @@ from mdgan.privacy.masks import (
     threshold,
 )
 from mdgan.privacy.secure_settings import LEAST_PARTIES
+from mdgan.privacy.shared_noise import NoiseSharing
 from mdgan.transport.host_end import HostTransport
 
 if TYPE_CHECKING:
@@ -83,15 +84,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_MOST_LOSS = 2.0**30
+_NO_SUMS = "its question does not say whose sums it wants"
 
 
 @dataclass
 class _AnsweredSum:
-    """A sum that this host has answered, until it reveals its shares."""
+    """A sum that this host has answered, until it reveals its shares.
+
+    What its hosts had signed then counts: the server may tell other keys since.
+    """
 
     context: bytes
     parties: tuple[int, ...]
+    signed: Mapping[int, SignedKey]
     own: Limbs
     confirmed: tuple[int, ...] | None = None
 
@@ -100,12 +105,12 @@ class HostMask(HostPath):
     """Masks what one host answers, and helps to unmask sums; what it refuses is `NotMasked`.
 
     Args:
-        least: how many hosts' answers a sum must have, 3 or more; `least_workers`: how many
-            workers'.
+        least: how many hosts' answers a sum must have, 3 or more.
         repeats: whether the host would answer the same if it were asked for an iteration again.
             Then it does so only until it has helped to unmask that one's sum: of two sums, the
             second without one of the hosts, the difference would be that host's answer. That the
             server names another run, or itself another server, changes nothing.
+        sharing: what a sum must have if answers have a part of the noise only.
     """
 
     hides_answers = True
@@ -117,12 +122,12 @@ class HostMask(HostPath):
         least: int = LEAST_PARTIES,
         *,
         repeats: bool = False,
-        least_workers: int = 0,
+        sharing: NoiseSharing | None = None,
     ) -> None:
         super().__init__(form)
         self.keys = keys
-        self.least = max(least, LEAST_PARTIES)
-        self._repeats, self._least_workers = repeats, least_workers
+        self.least = max(least, LEAST_PARTIES, 0 if sharing is None else sharing.least_hosts)
+        self._repeats, self._sharing = repeats, sharing
         self._host = keys.host
         self._newest_revealed = 0
         self._asked_form = form
@@ -154,6 +159,14 @@ class HostMask(HostPath):
             Kind.UNMASK: unmask,
         }
 
+    def num_sharers(self, question: Message) -> int:
+        """See `HostPath`: hosts count whose keys were checked here."""
+        if self._sharing is None:
+            return 1
+        parties = read_sums(question, SumQuestion, _NO_SUMS).parties.values()
+        known = [self.keys.signed(hosts).values() for hosts in parties]
+        return self._sharing.among(min(map(self.keys.num_sharers, known), default=1))
+
     def pack(self, leaving: Leaving) -> Message:
         """Host → server: the sums of what the host's workers answer, masked (rounds 1 and 2).
 
@@ -172,7 +185,8 @@ class HostMask(HostPath):
         all_asked = {host for group in groups for host in asked.parties.get(group, ())}
         refuses = sorted(self.keys.refused & all_asked)
         self._number, self._answered, self._iteration = asked.number, {}, question.iteration
-        totals = [self._added_up(leaving, group) for group in groups]
+        arithmetic = self._asked_form.arithmetic
+        totals = [added_up(leaving, group, arithmetic) for group in groups]
         abstains = any(total is None for total in totals)
         tensors = {}
         for group, total in zip(groups, totals, strict=True):
@@ -222,7 +236,7 @@ class HostMask(HostPath):
             del self._answered[group]  # whatever happens now, never again
             if len(survivors) < len(sum_.parties):
                 needed = threshold(len(sum_.parties))
-                codes = _rows(order, "codes", group, len(survivors) - 1, CODE_BYTES)
+                codes = read_rows(order, "codes", group, len(survivors) - 1, CODE_BYTES)
                 confirm = self._num_confirming(sum_, survivors, codes)
                 if confirm < needed:  # hosts may have crashed, or one may lie: no reason to end
                     _log.warning(
@@ -235,7 +249,7 @@ class HostMask(HostPath):
                 self._newest_revealed = max(self._newest_revealed, self._iteration)
             places = [sum_.parties.index(h) for h in sum_.parties if h not in survivors]
             share_bytes = len(sum_.parties) * SECRET_BYTES + SEAL_BYTES
-            sealed = _rows(order, "shares", group, len(survivors) - 1, share_bytes)
+            sealed = read_rows(order, "shares", group, len(survivors) - 1, share_bytes)
             opened = self._opened(sum_, survivors, sealed)
             rows = [opened[h][[sum_.parties.index(h), *places]].astype("<u2") for h in survivors]
             tensors[f"revealed.{group}"] = torch.from_numpy(np.stack(rows).view(np.uint8))
@@ -289,23 +303,13 @@ class HostMask(HostPath):
             for host, row in zip(parties, rows, strict=True)
             if host != self._host
         ]
-        self._answered[group] = _AnsweredSum(context, parties, rows[parties.index(self._host)])
+        kept, signed = rows[parties.index(self._host)], self.keys.signed(parties)
+        self._answered[group] = _AnsweredSum(context, parties, signed, kept)
         return MaskedSum(masked(total, masks), torch.from_numpy(np.stack(sealed)))
-
-    def _added_up(self, leaving: Leaving, group: int) -> Tensor | None:
-        """One sum's share of this host in steps; None if it cannot be added up."""
-        arithmetic = self._asked_form.arithmetic
-        own = {n: leaving.answers[n] for n, its in leaving.groups.items() if its == group}
-        losses = torch.stack([leaving.losses[n] for n in own]).double().sum(0)
-        usable = all(float(answer.abs().max()) < arithmetic.largest for answer in own.values())
-        if not usable or not float(losses.abs().max()) < _MOST_LOSS:  # NaN is not below anything
-            return None
-        total = arithmetic.in_steps(own, leaving.weights).cpu().reshape(-1)
-        return torch.cat([total, (losses * LOSS_STEPS).round().long().cpu()])
 
     def _read(self, question: Message, groups: Collection[int]) -> SumQuestion:
         """What is asked for, if answering it tells the server nothing but sums."""
-        asked = read_sums(question, SumQuestion, "its question does not say whose sums it wants")
+        asked = read_sums(question, SumQuestion, _NO_SUMS)
         if asked.number <= self._number:
             raise NotMasked(f"it asks question {asked.number} a second time")
         is_usual = self._asked_form is self.form
@@ -324,14 +328,18 @@ class HostMask(HostPath):
                 raise NotMasked("it asks for this host's part of a sum of others")
             if self.keys.refused.isdisjoint(parties):
                 self.keys.of(parties)
-                self._check_workers(parties)
+                self._check_noise(parties, self.keys.signed(parties))
         return asked
 
-    def _check_workers(self, hosts: Collection[int]) -> None:
-        if (number := sum(map(len, self.keys.carried(hosts).values()))) < self._least_workers:
-            raise NotMasked(
-                f"it wants a sum of {number} workers' answers, and that takes {self._least_workers}"
-            )
+    def _check_noise(self, hosts: Collection[int], asked: Mapping[int, SignedKey]) -> None:
+        """Checks that these hosts' noise is enough, of those that were asked."""
+        if self._sharing is None:
+            return
+        keys = [asked[host] for host in hosts]
+        ranks = {rank for key in keys for rank in key.workers}
+        number, num_asked = map(self.keys.num_sharers, (keys, asked.values()))
+        if lacks := self._sharing.lacking(len(ranks), number, num_asked):
+            raise NotMasked(f"it wants a sum without {lacks}")
 
     def _read_survivors(self, order: Message) -> Survivors:
         asked = read_sums(order, Survivors, "it does not say whose answers have come")
@@ -353,7 +361,7 @@ class HostMask(HostPath):
                 f"it wants to unmask a sum of {len(survivors)} of {len(sum_.parties)} hosts, and "
                 f"this host helps with {least} or more"
             )
-        self._check_workers(survivors)
+        self._check_noise(survivors, sum_.signed)
         if sum_.confirmed not in (None, tuple(survivors)):
             raise NotMasked("it names two lists of survivors of one sum")
         return sum_
@@ -390,11 +398,3 @@ class HostMask(HostPath):
                 shares = bytes([255]) * len(sum_.parties) * SECRET_BYTES  # see `reveal`
             opened[host] = np.frombuffer(shares, "<u2").reshape(-1, LIMBS)
         return opened
-
-
-def _rows(order: Message, name: str, group: int, *shape: int) -> Tensor | None:
-    """What the server passes on of a sum, uint8; None if it does not, or malformed."""
-    try:
-        return read_tensors(order, name, {group: shape}, torch.uint8).get(group)
-    except ValueError:
-        return None

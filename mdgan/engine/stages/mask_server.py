@@ -48,6 +48,7 @@ from mdgan.privacy.masks import (
     without_masks,
 )
 from mdgan.privacy.secure_settings import LEAST_PARTIES
+from mdgan.privacy.shared_noise import NoiseSharing
 from mdgan.privacy.spoilers import SpoilerSearch, UsualSums
 from mdgan.records.values import in_words
 
@@ -80,13 +81,23 @@ class ServerMask(ServerPath):
     Args:
         divides: whether hosts read in a question which sum each answer belongs to (`groups`).
         is_once: whether hosts answer once alone, so that a spoiled sum cannot be asked for again.
+        sharing: what a sum must have if answers have a part of the noise only.
     """
 
     hides_answers = True
 
-    def __init__(self, form: AnswerForm, *, divides: bool = False, is_once: bool = False) -> None:
+    def __init__(
+        self,
+        form: AnswerForm,
+        *,
+        divides: bool = False,
+        is_once: bool = False,
+        sharing: NoiseSharing | None = None,
+    ) -> None:
         super().__init__(form)
-        self._is_once = is_once
+        self._is_once, self._sharing = is_once, sharing
+        # Where the noise takes all workers there are no smaller sums.
+        self._searches = sharing is None or sharing.given is not None
         self._question = SumQuestion(0, {})
         self._num_in_vain = 0
         self._search = SpoilerSearch(divides=divides)
@@ -102,13 +113,22 @@ class ServerMask(ServerPath):
                 f"--secure-aggregation: the workers are on {num_hosts} host(s), and a sum takes "
                 f"{LEAST_PARTIES}; use --workers-per-host 1, or more machines"
             )
+        if self._sharing is not None:
+            self._sharing.check(members.num_sharers(members.hosts()))
 
     def lacking(self, members: Peers, workers: Collection[int]) -> str:
         """A sum takes several hosts."""
         host_of = members.host_of()
         hosts = {host_of.get(worker, worker) for worker in workers}
-        is_enough = len(able_hosts(members, hosts)) >= LEAST_PARTIES
-        return "" if is_enough else f"all but {len(hosts)} host(s)"
+        if len(able := able_hosts(members, hosts)) < LEAST_PARTIES:
+            number, least = len(able) or len(hosts), least_of(hosts, members)
+            return f"all but {number} of the {least} hosts that a sum takes"
+        sharing = self._sharing
+        return sharing.lacking(len(workers), members.num_sharers(hosts)) if sharing else ""
+
+    def num_sharers(self, hosts: Collection[int], members: Peers) -> int:
+        """See `ServerPath`."""
+        return 1 if self._sharing is None else self._sharing.among(members.num_sharers(hosts))
 
     def able(self, hosts: Hosts, members: Peers) -> Hosts:
         """Those that can be in a sum; while spoilers are searched for, in one of those to ask for.
@@ -189,7 +209,10 @@ class ServerMask(ServerPath):
         for group, parties in self._question.parties.items():
             survivors = [host for host in parties if group in masked.get(host, {})]
             of_sum = [n for h in survivors for n in asked.hosts[h] if asked.groups[n] == group]
-            if len(survivors) >= max(least_of(survivors, engine.peers), threshold(len(parties))):
+            least = max(least_of(survivors, engine.peers), threshold(len(parties)))
+            if not self._searches:  # all have added their part of the noise, or it is too little
+                least = len(parties)
+            if len(survivors) >= least:
                 sums.append(_Sum(group, parties, survivors, tuple(of_sum)))
         revealed = self._unmask(iteration, asked, sums, masked, engine) if sums else {}
         totals: dict[_Sum, Tensor | None] = {}
@@ -301,7 +324,7 @@ class ServerMask(ServerPath):
             )
             if self._is_once:
                 raise AllWorkersLost(f"{whose}; it tells once alone, so begin anew without it")
-            if not self._search.is_on:
+            if self._searches and not self._search.is_on:
                 engine.note(f"{whose}; sums of others will tell which")
             owners = {peers.identity(host): host for host in sum_.survivors}
             if (guilty := self._search.guilty(owners)) is None:
@@ -313,9 +336,10 @@ class ServerMask(ServerPath):
                 self._search.forget(guilty)
         engine.handle_losses()
         able = able_hosts(peers, peers.taking_part())
-        self._search.note(len(able), LEAST_PARTIES, any_spoiled=bool(spoiled))
+        if self._searches:
+            self._search.note(len(able), LEAST_PARTIES, any_spoiled=bool(spoiled))
         self._num_in_vain = 0 if answers.sums or has_found else self._num_in_vain + 1
-        can_search = spoiled and len(able) > LEAST_PARTIES
+        can_search = self._searches and spoiled and len(able) > LEAST_PARTIES
         if self._num_in_vain >= (_MOST_VAIN_IN_SEARCH if can_search else _MOST_VAIN):
             raise AllWorkersLost(
                 f"{self._num_in_vain} times in a row there was no sum: too few of its hosts were "

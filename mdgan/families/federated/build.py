@@ -73,7 +73,8 @@ class _Federated(Builder[FederatedSettings]):
         )
         form = update_form(settings, both.vector.shape)
         masked = settings.secure.secure_aggregation
-        cohort: Cohort = AtHome(ServerMask(form) if masked else ServerPath(form))
+        sharing = settings.noise_sharing()
+        cohort: Cohort = AtHome(ServerMask(form, sharing=sharing) if masked else ServerPath(form))
         if isinstance(shards, ClientShards):
             cohort = PlacedCohort(shards.class_counts(), form, settings)
         averaging: Averaging = WeightedAveraging(settings, both.vector)
@@ -120,14 +121,10 @@ class _Federated(Builder[FederatedSettings]):
         form = update_form(settings, next(iter(clients.values())).vector.shape)
         path = HostPath(form)
         if settings.secure.secure_aggregation and needs.keys is not None:
-            sharers = settings.num_sharers
             path = HostMask(
-                needs.keys,
-                form,
-                # As many hosts as share the noise, if others carry as many clients as this one.
-                max(needs.least_parties, -(-sharers // max(1, len(needs.shards)))),
-                repeats=settings.begins_anew and not sharers,
-                least_workers=sharers,
+                *(needs.keys, form, needs.least_parties),
+                repeats=settings.begins_anew and not settings.shares_noise,
+                sharing=settings.noise_sharing(needs.least_sharers),
             )
         return FederatedHost(needs, clients, path, training)
 

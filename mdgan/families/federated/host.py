@@ -114,9 +114,9 @@ class FederatedHost(HostPart):
         trained, losses = ({rank: found[rank][n] for rank in tasks} for n in (0, 1))
         weights = {task.client: task.weight for task in asked}
         settings, account = self._needs.settings, self._needs.account
-        if settings.num_sharers:
+        if settings.shares_noise:
             assert account is not None, "clients that hide have an account"
-            clip, sharers = settings.privacy.clip, settings.num_sharers
+            clip, sharers = settings.privacy.clip, self.path.num_sharers(order)
             trained = account.with_part_of_noise(trained, clip, sharers)
 
         def check(host: int, carried: Mapping[int, Collection[int]], least: int) -> None:

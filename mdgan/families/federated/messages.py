@@ -76,7 +76,7 @@ class HostReport(msgspec.Struct, frozen=True):
 
 def update_form(settings: FederatedSettings, shape: tuple[int, ...]) -> AnswerForm:
     """How a host answers, both models of a client being one vector of this shape."""
-    is_bounded = settings.privacy.hides_clients and not settings.num_sharers
+    is_bounded = settings.privacy.hides_clients and not settings.shares_noise
     most_norm = settings.privacy.update_clip if is_bounded else None
     if settings.placing.clients is not None:
         return AnswerForm(UPDATE, shape, most_norm=most_norm)

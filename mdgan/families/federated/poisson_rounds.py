@@ -91,7 +91,7 @@ class PoissonRounds(Averaging):
         self._refresh = refresh
         self.budget: Budget | None = None
         self.weight = 1 / (settings.participation * settings.num_clients)
-        self._is_shared = settings.num_sharers > 0
+        self._is_shared = settings.shares_noise
 
     def begin(self, num_rounds: int, class_counts: ClassCounts, engine: Engine) -> None:
         """See `Averaging`: finds out what clients may spend."""

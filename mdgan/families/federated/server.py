@@ -17,7 +17,6 @@ from mdgan.families.federated.messages import ClientTask
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load, choose_loads, told_of_clients
 from mdgan.gan.model_state import part_of, under
-from mdgan.privacy.shared_noise import lacking
 
 _MODELS, _SAMPLING = "models.", "sampling."
 _RHYTHM = {
@@ -121,10 +120,6 @@ class FederatedServer(ServerPart):
             self._models.vector.write(combined)
             self._averaging.finish(number, i, took_part, engine)
         return self._advanced(i, answers)
-
-    def lacking(self, workers: Collection[int]) -> str:
-        """All that share the noise must answer together."""
-        return lacking(len(workers), self._settings.num_sharers)
 
     @property
     def _is_masked(self) -> bool:

@@ -280,7 +280,6 @@ class FederatedSettings(RunSettings):
     def check(self) -> None:
         """Checks that a round has enough workers for what the aggregation rule promises."""
         super().check()
-        self.noise.among(self.num_workers)
         if self.aggregation.outvotes:
             in_a_round = num_participants(self.participation, self.num_clients)
             more = "more (--world-size, --participation)"
@@ -297,11 +296,10 @@ class FederatedSettings(RunSettings):
         return self.num_workers if self.placing.clients is None else self.placing.clients
 
     @property
-    def num_sharers(self) -> int:
-        """By how many clients' parts the noise of a sum is enough; 0 if they add none to it."""
+    def shares_noise(self) -> bool:
+        """See `RunSettings`."""
         privacy, is_secure = self.privacy, self.secure.secure_aggregation
-        shares = is_secure and privacy.hides_clients and privacy.keeps_ledger
-        return self.noise.among(self.num_workers) if shares else 0
+        return is_secure and privacy.hides_clients and privacy.keeps_ledger
 
     @property
     def adds_up(self) -> bool:

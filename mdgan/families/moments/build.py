@@ -43,9 +43,10 @@ class _Moments(Builder[MomentsSettings]):
         features = _features(settings, models).to(needs.device)
         form = _form(features)
         is_secure = settings.secure.secure_aggregation
-        path = ServerMask(form, is_once=True) if is_secure else ServerPath(form)
-        batch_size = settings.training.batch_size
-        return MomentsServer(learner, features, path, batch_size, settings.num_sharers)
+        path = ServerPath(form)
+        if is_secure:
+            path = ServerMask(form, is_once=True, sharing=settings.noise_sharing())
+        return MomentsServer(learner, features, path, settings.training.batch_size)
 
     def host(self, needs: HostNeeds[MomentsSettings]) -> MomentsHost:
         """The part of a host, with a teller for each of its shards."""
@@ -58,9 +59,8 @@ class _Moments(Builder[MomentsSettings]):
         form = _form(features)
         path = HostPath(form)
         if settings.secure.secure_aggregation and needs.keys is not None:
-            least = needs.least_parties
-            sharers = settings.num_sharers
-            path = HostMask(needs.keys, form, least, repeats=True, least_workers=sharers)
+            sharing = settings.noise_sharing(needs.least_sharers)
+            path = HostMask(needs.keys, form, needs.least_parties, repeats=True, sharing=sharing)
         return MomentsHost(needs, path, features.to(needs.device))
 
     def message_sizes(self, settings: MomentsSettings, models: Models) -> MessageSizes:

@@ -22,6 +22,8 @@ from mdgan.metrics.extractor import Extractor, run_network
 CONSTANT = 0.2
 """The first feature of every sample: sums of it tell how many samples a class has. Its square is
 the part of a sample's length that the others do without."""
+_ROUNDED = 1 + 2.0**-20
+"""How long a vector of length 1 may be in float32."""
 _WAYS = {1: "linear", 2: "bilinear", 3: "trilinear"}
 """How series, pictures and volumes are enlarged."""
 SUMS = FixedPoint(2.0**30, 2.0**21)
@@ -104,16 +106,28 @@ class SampleFeatures:
         """Σ w φ(x) by class, float64 [K, 1 + D], of samples and their weights, [b]."""
         total = torch.zeros(self.shape, dtype=torch.float64)
         for piece, weights in pieces:
-            found = self.of(piece.images.to(self.frequencies.device)).double().cpu()
-            found[~found.isfinite().all(1)] = 0.0
-            found *= weights.double()[:, None]
-            total.index_add_(0, self._rows(piece), found)
+            found = cut(self.of(piece.images.to(self.frequencies.device)))
+            total.index_add_(0, self._rows(piece), found * weights.double()[:, None])
         return total
 
     def _rows(self, piece: Samples) -> Tensor:
         if piece.labels is None or self.num_classes == 1:
             return torch.zeros(len(piece), dtype=torch.int64)
         return piece.labels.cpu()
+
+
+def cut(found: Tensor) -> Tensor:
+    """What each sample adds, float64 [b, n] on the CPU: of length 1 at most, whatever φ gives.
+
+    Longer ones are cut, but by the rounding of float32, for which noise pays
+    (`noise.SENSITIVITY`). Those whose length is not finite are 0.
+    """
+    rows = found.detach().double().cpu()
+    lengths = torch.linalg.vector_norm(rows, dim=1)
+    is_long = lengths > _ROUNDED
+    rows[is_long] /= lengths[is_long, None]
+    rows[~lengths.isfinite()] = 0.0
+    return rows
 
 
 @dataclass(frozen=True)

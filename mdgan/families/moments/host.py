@@ -1,7 +1,7 @@
 """The hosts' share of DP-MERF: each worker adds up its samples' features, once."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import sqrt
 from typing import Any
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mdgan.data.shard import Shard
+from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.errors import BadInput
@@ -20,6 +21,7 @@ from mdgan.gan.labels import Samples
 from mdgan.messages import Message
 from mdgan.privacy.budget import Budget
 from mdgan.privacy.noise import with_noise
+from mdgan.privacy.shared_noise import variance_of_part
 from mdgan.privacy.spending import Spending
 from mdgan.transport.host_end import HostTransport
 
@@ -36,12 +38,8 @@ class SumTeller(NothingKept):
     shard: Shard
     features: SampleFeatures
     budget: Budget | None
-    num_sharers: int
-
-    @property
-    def noise(self) -> float:
-        """The standard deviation of the noise in each value that it tells."""
-        return 0.0 if self.budget is None else self.budget.noise / sqrt(self.num_sharers)
+    part: float = 1.0
+    """By what its noise is multiplied, where others add the rest."""
 
     def tell(self) -> Tensor:
         """Σ φ(x) by class with noise, [K, 1 + D].
@@ -52,12 +50,13 @@ class SumTeller(NothingKept):
         if self.budget is None:
             return sums.float()
         canaries, total = self.budget.canaries, sums.flatten().clone()
+        noise = self.budget.noise * self.part
         # Parts of the noise are never told again: sums of other workers would show them.
-        may_repeat = canaries is None and self.num_sharers == 1
+        may_repeat = canaries is None and self.part == 1
         question = b""
         if may_repeat and (releases := self.budget.releases) is not None:
             digest = sha256(sums.numpy().tobytes()).hexdigest()
-            question = releases.question("moments", sums=digest, noise=self.noise)
+            question = releases.question("moments", sums=digest, noise=noise)
             if (again := releases.told(question)) is not None:
                 return again
         if self.budget.over:
@@ -67,8 +66,8 @@ class SumTeller(NothingKept):
             )
         if canaries is not None:
             canaries.add_to(total, self.budget.key("canaries"))
-        noisy = with_noise(total, 1.0, self.noise, self.budget.key("moments"))
-        told = noisy if self.num_sharers > 1 else noisy.float()
+        noisy = with_noise(total, 1.0, noise, self.budget.key("moments"))
+        told = noisy if self.part != 1 else noisy.float()
         if canaries is not None:
             canaries.watch(told.double(), sums.flatten())
             canaries.taken()
@@ -105,9 +104,9 @@ class MomentsHost(HostPart):
         self._identity = features.identity
         self._spending = Spending(needs.budgets)
         # A part of the noise is enough in a sum alone: what the server can see has all of it.
-        self._num_sharers = needs.settings.num_sharers if path.hides_answers else 1
+        self._is_shared = needs.settings.shares_noise and path.hides_answers
         self._tellers = {
-            rank: SumTeller(shard, features, needs.budgets.get(rank), self._num_sharers)
+            rank: SumTeller(shard, features, needs.budgets.get(rank))
             for rank, shard in needs.shards.items()
         }
 
@@ -121,8 +120,9 @@ class MomentsHost(HostPart):
         return {ASK: self._tell_sums}
 
     def tell(self) -> dict[str, Any]:
-        """How much noise each worker adds."""
-        return {"noise": {str(rank): teller.noise for rank, teller in self._tellers.items()}}
+        """How much noise the account of each worker takes."""
+        budgets = self._needs.budgets
+        return {"noise": {str(rank): budget.noise for rank, budget in budgets.items()}}
 
     def _tell_sums(self, question: Message, transport: HostTransport) -> None:
         if question.fields.get("features") != self._identity:
@@ -130,14 +130,14 @@ class MomentsHost(HostPart):
         ranks = [rank for rank in self._tellers if self._spending.lets(rank)]
         if not ranks:  # asked before the server knew
             return
-        if self._num_sharers > 1 and len(ranks) < len(self._tellers):  # others count on its noise
+        if self._is_shared and len(ranks) < len(self._tellers):  # others count on its noise
             spent = ",".join(str(rank) for rank in self._tellers if rank not in ranks)
             raise BadInput(f"rank(s) {spent} cannot tell any more; start this host without")
         ending = self._spending.ending(dict.fromkeys(ranks, 1))
-        sums = {}
+        sums, parts = {}, self._parts_of_noise(question)
         for rank in ranks:
             with self._needs.tracer.of_worker(rank)("embed"):
-                sums[rank] = self._tellers[rank].tell()
+                sums[rank] = replace(self._tellers[rank], part=parts.get(rank, 1.0)).tell()
         with self._needs.tracer.span("send") as span:
             answer = self.path.pack(
                 Leaving(
@@ -145,8 +145,33 @@ class MomentsHost(HostPart):
                     sums,
                     dict.fromkeys(sums, _NO_LOSSES),
                     dict.fromkeys(sums, 0),
-                    about=lambda: {0: sha256(f"moments {self._identity}".encode()).digest()},
+                    about=lambda: {0: self._digest(question)},
                 )
             )
             ending.tell(question.iteration, transport.send)
             span.num_bytes = transport.send(answer)
+
+    def _digest(self, question: Message) -> bytes:
+        said = f"moments {self._identity} {_least_noise(question)!r}"
+        return sha256(said.encode()).digest()
+
+    def _parts_of_noise(self, question: Message) -> dict[int, float]:
+        """By rank; all of this host together add what one of M sharers adds.
+
+        All hosts of a sum are told the same least noise of others, and each has as much itself.
+        """
+        budgets = self._needs.budgets
+        if not self._is_shared or not budgets:
+            return {}
+        most, least = max(budget.noise for budget in budgets.values()), _least_noise(question)
+        if not 0 <= least <= most:
+            raise NotMasked(
+                f"it says that others add noise of {least:g} at least, and not {most:g}"
+            )
+        variance = variance_of_part(most, least, self.path.num_sharers(question)) / len(budgets)
+        return {rank: sqrt(variance) / budget.noise for rank, budget in budgets.items()}
+
+
+def _least_noise(question: Message) -> float:
+    least = question.fields.get("least_noise")
+    return float(least) if isinstance(least, int | float) else 0.0

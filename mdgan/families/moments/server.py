@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mdgan.engine.answers import Answers
 from mdgan.engine.parts import Advance, ServerPart
 from mdgan.engine.server.engine import Engine
-from mdgan.engine.stages.contract import ServerPath
+from mdgan.engine.stages.contract import AskedHosts, ServerPath
 from mdgan.errors import BadInput
 from mdgan.families.moments.features import SUMS, Embedding, SampleFeatures
 from mdgan.families.moments.host import ASK
@@ -21,7 +21,7 @@ from mdgan.gan.labels import even_labels
 from mdgan.gan.model_state import part_of, under
 from mdgan.messages import Message
 from mdgan.privacy.accountant import MOST_NOISE
-from mdgan.privacy.shared_noise import lacking
+from mdgan.privacy.shared_noise import variance_of_part
 
 _TOLD = "told."
 """Before the names of what workers have told in a checkpoint."""
@@ -50,14 +50,12 @@ class MomentsServer(ServerPart):
         features: SampleFeatures,
         path: ServerPath,
         batch_size: int,
-        num_sharers: int = 1,
     ) -> None:
         self.form, self.path = path.form, path
         self.device = learner.device
         self._learner = learner
         self._features = features
         self._batch_size = batch_size
-        self._num_sharers = num_sharers
         self._workers: list[int] | None = None
         self._is_unsaved = False
         self._told: dict[str, Tensor] = {}
@@ -68,9 +66,9 @@ class MomentsServer(ServerPart):
         """G."""
         return self._learner.model
 
-    def lacking(self, workers: Collection[int]) -> str:
-        """All that share the noise must tell together."""
-        return lacking(len(workers), self._num_sharers)
+    def begin(self, engine: Engine) -> None:
+        """See `ServerPart`."""
+        self.path.begin(engine.peers)
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
         """What those workers hold that have told, though they went home since."""
@@ -110,7 +108,10 @@ class MomentsServer(ServerPart):
         engine.at(i)
         groups = {worker: 0 for workers in hosts.values() for worker in workers}
         asked = self.path.ask(hosts, groups, engine)
-        question = Message(ASK, i, {**asked.fields, "features": self._features.identity})
+        noises = _noises(asked, engine)
+        about = {"features": self._features.identity, "least_noise": _least(noises)}
+        variances = self._variances(asked, noises, engine)
+        question = Message(ASK, i, {**asked.fields, **about})
         engine.ask(i, asked.hosts, lambda _: question)
         answers = self.path.collect(i, asked, engine)
         workers = sorted(answers.losses)
@@ -120,11 +121,24 @@ class MomentsServer(ServerPart):
         told = {
             "sums": self._total(answers),
             "samples": torch.tensor(sum(int(own["samples"]) for own in held.values())),
-            "variance": torch.tensor(_variance(engine, workers), dtype=torch.float64),
+            "variance": torch.tensor(sum(variances[n] for n in workers), dtype=torch.float64),
         }
         self._learn_of(told)
         self._is_unsaved = True
         return True
+
+    def _variances(
+        self, asked: AskedHosts, noises: Mapping[int, Mapping[int, float]], engine: Engine
+    ) -> dict[int, float]:
+        """By worker, of the noise in each value that it tells."""
+        if not self.path.hides_answers:
+            return {n: noise**2 for own in noises.values() for n, noise in own.items()}
+        sharers, least = self.path.num_sharers(asked.hosts, engine.peers), _least(noises)
+        return {
+            n: variance_of_part(max(own.values()), least, sharers) / len(own)
+            for own in noises.values()
+            for n in own
+        }
 
     def _total(self, answers: Answers) -> Tensor:
         """Σ over all workers, float64 [K, 1 + D], in whatever layout they are."""
@@ -162,13 +176,16 @@ class MomentsServer(ServerPart):
             self._learn_of(told)
 
 
-def _variance(engine: Engine, workers: list[int]) -> float:
-    """Of the noise in a value of the sum, by what hosts say of their workers; 0 without noise."""
-    said: dict[int, float] = {}
-    for host, told in engine.peers.told().items():
-        own = engine.peers.carried(host)
-        said |= {n: noise for n, noise in read_noise(told).items() if n in own}
-    return sum(said.get(worker, 0.0) ** 2 for worker in workers)
+def _noises(asked: AskedHosts, engine: Engine) -> dict[int, dict[int, float]]:
+    """By host and worker, σ that the accounts take, as hosts say; 0 without noise."""
+    told = engine.peers.told()
+    said = {host: read_noise(told.get(host, {})) for host in asked.hosts}
+    return {h: {n: said[h].get(n, 0.0) for n in own} for h, own in asked.hosts.items() if own}
+
+
+def _least(noises: Mapping[int, Mapping[int, float]]) -> float:
+    """What the accounts of every host that is asked take at least."""
+    return min((max(own.values()) for own in noises.values()), default=0.0)
 
 
 def read_noise(told: Mapping[str, Any]) -> dict[int, float]:

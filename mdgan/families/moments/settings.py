@@ -84,17 +84,11 @@ class MomentsSettings(RunSettings):
                 f"--audit-canaries {self.privacy.audit_canaries}: with --secure-aggregation a "
                 "worker adds only a part of the noise; leave one of them out"
             )
-        self.noise.among(self.num_workers)
 
     @property
     def shares_noise(self) -> bool:
-        """Whether each worker adds only a part of the noise, as the server sees sums alone."""
+        """See `RunSettings`."""
         return self.secure.secure_aggregation and self.privacy.keeps_ledger
-
-    @property
-    def num_sharers(self) -> int:
-        """By how many workers' parts the noise of a sum is as large as epsilon takes."""
-        return self.noise.among(self.num_workers) if self.shares_noise else 1
 
 
 MOMENTS = Algorithm(

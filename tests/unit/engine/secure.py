@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mdgan.credentials.identity import Identity
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.host_keys import HostKeys
 from mdgan.engine.stages.contract import Leaving
@@ -21,6 +22,7 @@ from mdgan.engine.stages.mask_host import HostMask
 from mdgan.engine.stages.mask_server import total_of
 from mdgan.messages import Kind, Message
 from mdgan.privacy.masks import SECRET_BYTES
+from mdgan.privacy.shared_noise import NoiseSharing
 
 FORM = AnswerForm("FEEDBACK", (2, 3))
 RUN = b"run"
@@ -30,17 +32,27 @@ Codes = Mapping[int, Mapping[int, Tensor]]
 
 
 class Hosts:
-    """Hosts 1, 2, 3, … with a worker each, in one sum."""
+    """Hosts 1, 2, 3, … with a worker each, in one sum.
+
+    Args:
+        carried: which ranks some of them have instead.
+        certificates: which some of them show.
+    """
 
     def __init__(
-        self, number: int, least: int = 3, *, repeats: bool = False, least_workers: int = 0
+        self,
+        number: int,
+        least: int = 3,
+        *,
+        repeats: bool = False,
+        sharing: NoiseSharing | None = None,
+        carried: Mapping[int, list[int]] = {},
+        certificates: Mapping[int, Identity] = {},
     ) -> None:
-        self.masks = {
-            host: HostMask(
-                *(HostKeys([host]), FORM, least), repeats=repeats, least_workers=least_workers
-            )
-            for host in range(1, number + 1)
-        }
+        self.masks = {}
+        for host in range(1, number + 1):
+            keys = HostKeys(carried.get(host, [host]), certificates.get(host))
+            self.masks[host] = HostMask(keys, FORM, least, repeats=repeats, sharing=sharing)
         self.keys = {host: masks.begin(RUN) for host, masks in self.masks.items()}
         for host, masks in self.masks.items():
             masks.keys.learn([key for other, key in self.keys.items() if other != host])

@@ -6,12 +6,20 @@ import pytest
 
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.launch.requirements import check_delta, check_required, least_parties, parse_requirements
+from mdgan.launch.requirements import (
+    check_certificates,
+    check_delta,
+    check_required,
+    least_parties,
+    least_sharers,
+    parse_requirements,
+)
 from mdgan.launch.settings import LaunchSettings, check_exposed, read_identity, without_other_guards
 from tests.claims.registry import claim
 
 DP = {"dp_epsilon": 8.0, "dp_delta": 1e-5}
 SECURE = {"secure_aggregation": True, "world_size": 7}
+FEDERATED = {"algorithm": "fl-gan", "dp_unit": "client"}
 
 
 @pytest.mark.parametrize(
@@ -38,6 +46,12 @@ SECURE = {"secure_aggregation": True, "world_size": 7}
         ("secure-aggregation", {"algorithm": "paragan"}, "no --secure-aggregation"),
         ("dp,secure-aggregation,epsilon<=8", {**DP, **SECURE}, ""),
         ("dp,secure-aggregation,epsilon<=8", SECURE, "no differential privacy"),
+        ("noise-sharers>=6", {**DP, **SECURE, "algorithm": "moments"}, ""),
+        ("noise-sharers >= 7", {**DP, **SECURE, "algorithm": "moments"}, "6 worker.s. share"),
+        ("noise-sharers>=3", {**DP, "algorithm": "moments"}, "share no noise"),
+        ("noise-sharers>=3", {**SECURE, "algorithm": "moments"}, "share no noise"),
+        ("noise-sharers>=3", {**DP, **SECURE}, "share no noise"),
+        ("noise-sharers>=3,dp", {**DP, **SECURE, **FEDERATED}, ""),
     ],
 )
 def test_what_a_run_must_have(required: str, settings: dict[str, Any], lacks: str) -> None:
@@ -63,10 +77,27 @@ def test_how_many_answers_a_sum_must_have(text: str, least: int) -> None:
     assert least_parties(None) == 3
 
 
+def test_how_many_certificates_must_share_the_noise() -> None:
+    required = parse_requirements("dp,noise-sharers >= 5,secure-aggregation>=7,noise-sharers>=2")
+    assert (least_sharers(required), least_parties(required)) == (5, 7)
+    assert least_sharers(None) == least_sharers(parse_requirements("dp")) == 1
+
+
+def test_a_certificate_that_all_share_is_not_many() -> None:
+    run = registry.read_settings([{**DP, **SECURE, "algorithm": "moments", "noise_sharers": 4}])
+    with pytest.raises(BadInput, match=r"--set noise_sharers=4: .*mdgan credentials issue"):
+        check_certificates(None, run)
+    run = run.but(noise_sharers=None)
+    check_certificates(None, run)
+    with pytest.raises(BadInput, match=r"--require noise-sharers>=2: .*mdgan credentials issue"):
+        check_certificates(parse_requirements("noise-sharers>=2"), run)
+
+
 @pytest.mark.parametrize(
     "text",
     [
         *("", "privacy", "epsilon", "epsilon<=", "epsilon<=0", "delta<=-1"),
+        *("noise-sharers", "noise-sharers>=", "noise-sharers<=5", "noise-sharers>=1.5"),
         *("secure-aggregation>=", "secure-aggregation>=-1", "secure-aggregation<=5"),
     ],
 )

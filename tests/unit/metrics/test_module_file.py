@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from mdgan.gan.independence import why_dependent
+from mdgan.metrics.classifier import Classifier, random_network
 from mdgan.metrics.network_files import from_file
 from tests.unit.metrics.small import SHAPE, refusal_of
 
@@ -30,6 +32,11 @@ class Both(nn.Module):
 
     def forward(self, images):
         return images.flatten(1), self.head(images.flatten(1))
+
+class Mixing(nn.Sequential):
+    def __init__(self):
+        norm = nn.BatchNorm1d(5, track_running_stats=False)
+        super().__init__(nn.Flatten(), nn.Linear(16, 5), norm)
 
 class Needing(nn.Module):
     def __init__(self, argument):
@@ -99,6 +106,22 @@ def test_torchscript(tmp_path: Path) -> None:
     torch.testing.assert_close(extractor(IMAGES).values, expected, rtol=0, atol=1e-6)
     assert extractor.name == "net.pt"
     assert extractor.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_network_that_judges_samples_by_each_other(python: Path, tmp_path: Path) -> None:
+    told = refusal(Path(f"{python}:Mixing"))
+    assert told.startswith(f"--extractor {python}:Mixing: the features of a sample depend on the ")
+    assert "(layer 2, BatchNorm1d)" in told
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 5), nn.Softmax(0))
+    assert "must judge each sample by itself" in refusal(script(model, tmp_path / "net.pt"))
+
+
+@pytest.mark.parametrize("shape", [SHAPE, (1, 8, 8), (30,)])
+def test_networks_of_mdgan_judge_each_sample_by_itself(shape: tuple[int, ...]) -> None:
+    classifier, random = Classifier(shape, 3).eval(), random_network(shape).network
+    with torch.no_grad():
+        assert not why_dependent(classifier, lambda samples: classifier(samples), shape)
+        assert not why_dependent(random, lambda samples: [random(samples)], shape)
 
 
 @pytest.mark.parametrize(

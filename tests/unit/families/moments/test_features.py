@@ -1,6 +1,7 @@
 """SampleFeatures, their sums by class, and what the server makes of them."""
 
 from math import prod, sqrt
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -68,6 +69,43 @@ def test_without_classes_there_is_one_row() -> None:
     features, given_ = drawn(None), samples(20)
     assert features.sums([given_]).shape == (1, 41)
     torch.testing.assert_close(features.sums([given_]), drawn().sums([given_]).sum(0, keepdim=True))
+
+
+ODD = st.one_of(
+    st.floats(width=32),
+    st.sampled_from([3e38, -3e38, 1e-45, 1.0 + 2**-23, 0.0]),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(ODD, min_size=5, max_size=5), min_size=2, max_size=6), st.integers(0, 1))
+def test_one_sample_changes_sums_by_1_at_most_whatever_a_network_gives(
+    rows: list[list[float]], doubles: int
+) -> None:
+    """Noise pays for the rounding of vectors of length 1 to float32."""
+    found = torch.tensor(rows, dtype=(torch.float32, torch.float64)[doubles])
+    features = drawn(None, 4)
+    images = torch.arange(len(rows), dtype=torch.float32)[:, None]
+    with patch.object(SampleFeatures, "of", lambda _, images: found[images[:, 0].long()]):
+        whole = features.sums([Samples(images, None)])
+        without = features.sums([Samples(images[1:], None)])
+    assert bool(whole.isfinite().all())
+    assert float(torch.linalg.vector_norm(whole - without)) <= 1 + 2**-19
+
+
+@pytest.mark.parametrize("length", [0.5, 3.0, 77.0])
+def test_long_vectors_are_cut_and_short_ones_are_not(length: float) -> None:
+    features, given_, of = drawn(), samples(50), SampleFeatures.of
+    honest = features.sums([given_])
+    with patch.object(SampleFeatures, "of", lambda self, images: length * of(self, images)):
+        found = features.sums([given_])
+    torch.testing.assert_close(found, honest * min(length, 1.0), atol=1e-5, rtol=1e-5)
+
+
+def test_what_has_length_1_is_added_up_as_it_is() -> None:
+    features, given_ = drawn(None, 2000), samples(300)
+    found = features.sums([given_])
+    assert torch.equal(found[0], features.of(given_.images).double().sum(0))
 
 
 def test_a_sample_that_is_not_finite_adds_nothing() -> None:

@@ -51,9 +51,9 @@ def features() -> SampleFeatures:
     return SampleFeatures.drawn(FeatureSettings(), (1, 8, 8), 10, 0)
 
 
-def told(shard: Shard, features: SampleFeatures, secret: int, num_sharers: int) -> Tensor:
+def told(shard: Shard, features: SampleFeatures, secret: int, part: float) -> Tensor:
     allowance = Allowance(secret)
-    teller = SumTeller(shard, features, allowance, num_sharers)  # type: ignore[arg-type] # a stand-in
+    teller = SumTeller(shard, features, allowance, part)  # type: ignore[arg-type] # a stand-in
     found = teller.tell()
     assert allowance.taken == 1
     return found
@@ -74,14 +74,14 @@ def test_parts_of_the_noise_add_up_to_that_of_one_worker(
 ) -> None:
     sharers = 10
     exact = SumTeller(shard, features, None, 1).tell().double()
-    parts = [told(shard, features, secret, sharers) for secret in range(sharers)]
+    parts = [told(shard, features, secret, 1 / sqrt(sharers)) for secret in range(sharers)]
     noise = sum((part - exact for part in parts), torch.zeros_like(exact))
     assert float(noise.std()) == pytest.approx(SIGMA * SENSITIVITY, rel=5 / sqrt(2 * noise.numel()))
 
 
 def test_a_part_of_the_noise_stays_on_the_lattice(shard: Shard, features: SampleFeatures) -> None:
     """Rounded once more, it would be no sum of rounded normal numbers."""
-    part = told(shard, features, 1, 10)
+    part = told(shard, features, 1, 1 / sqrt(10))
     assert part.dtype == torch.float64
     step = lattice_step(1.0, part.numel())
     assert torch.equal((part / step).round() * step, part)
