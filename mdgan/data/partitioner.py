@@ -3,31 +3,15 @@
 import hashlib
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mdgan.privacy.contents import Known
 from mdgan.samples.kinds import kind_of
 from mdgan.samples.pictures.reading import PictureShape, pixels_to_float, read_fitted, read_image
-
-
-class Known(NamedTuple):
-    """By what an account of privacy knows one sample.
-
-    Attributes:
-        content: what tells its unit from others, whatever a sample is called and wherever it is:
-            samples of equal content are one unit, such as the rows of a person.
-        aliases: what other runs may know it by, such as a row before its schema named persons.
-        before: how ledgers of version 2 knew it; empty if that was by its content.
-        source: the file that it lies in, if others may lie there later.
-    """
-
-    content: bytes
-    aliases: tuple[bytes, ...] = ()
-    before: bytes = b""
-    source: bytes = b""
 
 
 def group_of(name: str) -> int:

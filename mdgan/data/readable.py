@@ -21,11 +21,11 @@ from torch import Tensor
 from mdgan.data.partitioner import (
     ImageFilesPartitioner,
     InMemoryPartitioner,
-    Known,
     Partitioner,
 )
 from mdgan.errors import BadInput
 from mdgan.gan.labels import Samples
+from mdgan.privacy.contents import Known
 from mdgan.samples.pictures.reading import why_unreadable
 from mdgan.settings.machine import cache_folder, num_cores
 from mdgan.storage.whole_file import write_whole

@@ -42,7 +42,7 @@ from mdgan.privacy.planning import (
     plan_of,
 )
 from mdgan.privacy.random_stream import derived
-from mdgan.privacy.real_half import Owned, PoissonHalf, SeededSteps
+from mdgan.privacy.real_half import DrawnUnits, Owned, PoissonHalf, SeededSteps
 from mdgan.privacy.releases import Releases
 from mdgan.privacy.settings import PrivacySettings, Private
 
@@ -201,16 +201,20 @@ def make_half(
     """How a worker learns from its samples; None for shuffled batches."""
     if not settings.privacy.draws_poisson:
         return None
+    owned = shard
+    if budget is not None and budget.units is not None and budget.units.num_repeats:
+        owned = DrawnUnits(shard, budget.units, budget)
     return PoissonHalf(
-        shard,
+        owned,
         budget or SeededSteps(known_to_all(settings.training.seed, rank, *stream)),
         settings.training.batch_size,
         clip=settings.privacy.clip if settings.privacy.hides_samples else inf,
         noise=0.0 if budget is None else budget.noise,
         tells_loss=settings.privacy.discloses("losses"),
-        num_public=settings.privacy.dp_public_samples if settings.privacy.hides_samples else None,
+        num_public=settings.privacy.public_samples(len(owned))
+        if settings.privacy.hides_samples
+        else None,
         canaries=None if budget is None else budget.canaries,
-        units=None if budget is None else budget.units,
     )
 
 

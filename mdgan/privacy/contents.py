@@ -8,16 +8,32 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from mdgan.data.partitioner import Known
 from mdgan.errors import BadInput, reason_of
 
 _FIRST = 8
 """Samples that are looked at twice."""
+
+
+class Known(NamedTuple):
+    """By what an account of privacy knows one sample.
+
+    Attributes:
+        content: what tells its unit from others, whatever a sample is called and wherever it is:
+            samples of equal content are one unit, such as the rows of a person.
+        aliases: what other runs may know it by, such as a row before its schema named persons.
+        before: how ledgers of version 2 knew it; empty if that was by its content.
+        source: the file that it lies in, if others may lie there later.
+    """
+
+    content: bytes
+    aliases: tuple[bytes, ...] = ()
+    before: bytes = b""
+    source: bytes = b""
 
 
 class HasContents(Protocol):

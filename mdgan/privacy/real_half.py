@@ -86,6 +86,24 @@ class SeededSteps:
         self.count = int(steps)
 
 
+class DrawnUnits:
+    """A worker's units, such as persons: of each that a step draws it has one sample.
+
+    So a unit adds one gradient to a sum, however many samples it has; another one in each step.
+    """
+
+    def __init__(self, owned: Owned, units: Units, steps: Steps) -> None:
+        self._owned, self._units, self._steps = owned, units, steps
+
+    def __len__(self) -> int:
+        return len(self._units)
+
+    def taken(self, positions: Tensor) -> Samples:
+        """A sample of each of some units, without those that cannot be read."""
+        uniform_numbers = uniform(self._steps.key("samples"), len(self))
+        return self._owned.taken(self._units.drawn(positions, uniform_numbers[positions]))
+
+
 class PoissonHalf:
     """A worker's samples, and what each local step learns from them.
 
@@ -98,14 +116,10 @@ class PoissonHalf:
     number is drawn again. That costs no privacy: whatever the other samples of a batch are, a
     sample is among them with probability q, or 0 where it would be one too many.
 
-    What is drawn are units, such as persons: one sample of each that is drawn, another one in each
-    step. So a unit adds one gradient to a sum, however many samples it has.
-
     Args:
         batch_size: b; the expected size of a batch is that, or all samples if there are fewer.
         clip: C; infinite for no bound.
-        num_public: n̂, how many units there are said to be, at least as many; None: the number.
-        units: which samples belong together; None: none do.
+        num_public: n̂, how many samples there are said to be, at least as many; None: the number.
     """
 
     def __init__(
@@ -119,13 +133,10 @@ class PoissonHalf:
         tells_loss: bool,
         num_public: int | None = None,
         canaries: Canaries | None = None,
-        units: Units | None = None,
     ) -> None:
         self._owned = owned
         self._steps = steps
-        self._units = units if units is not None and units.num_repeats else None
-        self._number = len(owned) if self._units is None else len(self._units)
-        self._size = num_public or self._number
+        self._size = num_public or len(owned)
         self._expected = min(batch_size, self._size)
         self._rate = rate_of(batch_size, self._size)
         self._clip = clip
@@ -139,22 +150,18 @@ class PoissonHalf:
     def next_batch(self, batch_size: int) -> Samples:
         """Each sample with probability q, whatever size is asked for; none of them, too."""
         del batch_size  # of the server's choice in some algorithms; q is what was accounted for
-        chosen = uniform(self._steps.key("batch"), self._number) <= self._rate
+        chosen = uniform(self._steps.key("batch"), len(self._owned)) <= self._rate
         return self._owned.taken(chosen.nonzero().squeeze(1))
 
     def _next_padded(self) -> tuple[Samples, int]:
         """A batch with other samples behind those that were drawn, and how many were drawn."""
         for attempt in count():
             use = f"batch {attempt}" if attempt else "batch"
-            drawn = uniform(self._steps.key(use), self._number)
+            drawn = uniform(self._steps.key(use), len(self._owned))
             number = int((drawn <= self._rate).sum())
             if number <= self._physical:
                 break
         order = drawn.topk(min(self._physical, len(drawn)), largest=False).indices
-        if self._units is not None:
-            order = self._units.drawn(
-                order, uniform(self._steps.key("samples"), self._number)[order]
-            )
         padded = self._owned.taken(order)
         if len(padded) < len(order):  # some could not be read
             padded = self._owned.taken(order[:number])
@@ -172,7 +179,7 @@ class PoissonHalf:
 
     @property
     def size(self) -> int:
-        """n̂, how many units there are said to be."""
+        """n̂, how many samples, or units, there are said to be."""
         return self._size
 
     def _ready(self, real: Samples, discriminator: Discriminator) -> Samples:

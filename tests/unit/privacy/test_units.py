@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mdgan.data.partitioner import Known
 from mdgan.gan.labels import Samples
-from mdgan.privacy.contents import Contents, Units
-from mdgan.privacy.real_half import PoissonHalf, SeededSteps
+from mdgan.privacy.contents import Contents, Known, Units
+from mdgan.privacy.real_half import DrawnUnits, PoissonHalf, SeededSteps
 from tests.unit.gan.small import SHAPE
 from tests.unit.privacy.halves import make_shard, make_worker
 
@@ -82,15 +81,9 @@ class Drawn:
 
 def test_a_step_has_one_sample_of_a_person_at_most_and_another_one_each_time() -> None:
     owned, of_sample = Drawn(30), torch.arange(30) // 5
-    half = PoissonHalf(
-        owned,
-        SeededSteps(b"a secret"),
-        4,
-        clip=1.0,
-        noise=0.0,
-        tells_loss=False,
-        units=Units(of_sample),
-    )
+    steps = SeededSteps(b"a secret")
+    units = DrawnUnits(owned, Units(of_sample), steps)
+    half = PoissonHalf(units, steps, 4, clip=1.0, noise=0.0, tells_loss=False)
     assert half.size == 6
     learner = make_worker(make_shard(3), clip=1.0)
     for _ in range(40):

@@ -37,6 +37,8 @@ SIGMA = 3.0
 class Allowance:
     """Stands for a `Budget` of some steps; its samples may have been in earlier runs."""
 
+    over, units, releases = False, None, None
+
     canaries, limit = None, 1.0
 
     def __init__(self, left: int, noise: float = SIGMA) -> None:
