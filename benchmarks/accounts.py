@@ -17,8 +17,9 @@ import torch
 from mdgan.data.arrays import Arrays
 from mdgan.data.shard import Shard
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import Ledger, Plan, look_up
+from mdgan.privacy.ledger import Ledger, look_up
 from mdgan.privacy.ledger_file import FILE
+from mdgan.privacy.ledger_view import Plan
 
 PLAN = Plan("as asked", "sample", "rdp", 1.0, 0.01, 1000, 1000, 8.0)
 

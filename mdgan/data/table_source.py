@@ -15,7 +15,7 @@ from mdgan.data.readable import warn_once
 from mdgan.data.settings import KEPT_SCHEMA, DataSettings
 from mdgan.errors import BadInput
 from mdgan.privacy.contents import Known
-from mdgan.samples.table.identity import contents_of_files, contents_of_rows
+from mdgan.samples.table.identity import canonical, contents_of_files, contents_of_rows
 from mdgan.samples.table.kind import TableKind
 from mdgan.samples.table.reading import read_rows
 from mdgan.samples.table.rows import Rows
@@ -47,7 +47,7 @@ class TablePartitioner(InMemoryPartitioner):
         self.labels = kind.labels_of(rows)
         self.class_names = kind.class_names
         if rows.persons is not None:
-            self.groups = torch.tensor([group_of(person) for person in rows.persons])
+            self.groups = torch.tensor([group_of(canonical(each)) for each in rows.persons])
         self._encoded: tuple[object, Tensor] | None = None
 
     def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
@@ -78,20 +78,23 @@ class TablePartitioner(InMemoryPartitioner):
         schema, persons = self.kind.schema, self.rows.persons
         source = b"" if self._file is None else b"file " + bytes(self._file.resolve())
         found: list[Known] = []
-        for place, row in enumerate(self._contents_of_rows()):
+        for place, (row, alias) in enumerate(self._contents_of_rows()):
             before = self.rows.values[place].tobytes()
             number, again = (self._seen.get(each, 0) for each in (before, row))
             self._seen |= {before: number + 1, row: again + 1}
-            content = row
+            as_before = before + number.to_bytes(8, "little")
             if persons is not None:
-                content = b"person " + persons[place].encode(errors="surrogatepass")
-            elif schema.rows_are_independent and again:
-                content += b" #%d" % (again + 1)
-            aliases = () if content == row else (row,)
-            found.append(Known(content, aliases, before + number.to_bytes(8, "little"), source))
+                content = b"person " + canonical(persons[place]).encode(errors="surrogatepass")
+                found.append(Known(content, row, alias, as_before, source))
+                continue
+            content = row + (
+                b" #%d" % (again + 1) if schema.rows_are_independent and again else b""
+            )
+            found.append(Known(content, before=as_before, source=source))
         return found
 
-    def _contents_of_rows(self) -> list[bytes]:
+    def _contents_of_rows(self) -> list[tuple[bytes, bytes]]:
+        """Of each row what its file says in all columns, and in those but the person's."""
         if self._file is None:
             return contents_of_rows(self.rows)
         found = contents_of_files(self._file, self.kind.schema.person or "")

@@ -12,7 +12,8 @@ from mdgan.launch.privacy import counted, schedule_of_clients
 from mdgan.privacy import counts
 from mdgan.privacy.accountant import check_installed
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import LedgerView, look_up
+from mdgan.privacy.ledger import look_up
+from mdgan.privacy.ledger_view import LedgerView
 from mdgan.privacy.planning import (
     StepSchedule,
     check_alike,
@@ -96,11 +97,11 @@ def _check_distinct(
             f"--partition {settings.data.partition}: with {flag} no two workers may hold the same "
             "sample, which would lose what both spend; use another scheme"
         )
-    by_chance = ""
+    way = ""
     if kind.num_counts:
-        by_chance = (
-            '; where rows are equal by chance, say "rows_are_independent": true in the schema'
-        )
+        way = '; where rows are equal by chance, say "rows_are_independent": true in the schema'
+    if any(held.rows for held in contents.values()):
+        way = "; name persons differently at each site, such as A-17"
     holders: dict[bytes, int] = {}
     for rank, held in contents.items():
         shared = [holders.setdefault(digest, rank) for digest in held.digests]
@@ -108,7 +109,7 @@ def _check_distinct(
             raise BadInput(
                 f"{flag}: ranks {others[0]} and {rank} hold the same samples "
                 f"({others.count(others[0]):,} of them), or samples of the same persons, which "
-                f"would spend in both accounts; give each worker samples of its own{by_chance}"
+                f"would spend in both accounts; give each worker samples of its own{way}"
             )
     return [
         f"{flag}: all samples of a person, and equal ones, count as one: those of rank {rank} as "
@@ -142,7 +143,8 @@ def _check_samples(
         schedule = StepSchedule.of_samples(rank, len(shard), settings)
         known = look_up(folder, contents[rank]) if rank in contents else LedgerView()
         repeats = False
-        if settings.tells_once and known.last is not None and not privacy.audit_canaries:
+        may_repeat = settings.tells_once and not (privacy.audit_canaries or settings.shares_noise)
+        if may_repeat and known.last is not None:
             repeats = Releases(folder, contents[rank]).has_told(known.last.plan.asked)
         if not (goes_on or repeats):
             schedule = schedule._replace(may_be_over=False)

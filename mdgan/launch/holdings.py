@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from mdgan.data.client_shards import ClientShards
@@ -104,9 +106,17 @@ def _divide(settings: RunSettings, dataset: DatasetFile, workers: Sequence[int])
 
 def _groups(settings: RunSettings, source: Partitioner) -> Tensor | None:
     """Which samples go to one worker; where noise hides samples, those that count as one, too."""
-    if source.groups is not None or not settings.privacy.hides_samples:
+    if not settings.privacy.hides_samples:
         return source.groups
-    return Contents.of(Shard(source, torch.arange(len(source)), generator_for(0))).unit_of_sample
+    everything = Shard(source, torch.arange(len(source)), generator_for(0))
+    units = Contents.of(everything).unit_of_sample
+    if source.groups is None or units is None:
+        return units
+    # Patients who share a unit go together, too.
+    numbers = torch.unique(source.groups, return_inverse=True)[1]
+    size = max(int(numbers.max()), int(units.max())) + 1
+    links = coo_array((torch.ones(len(units)), (numbers, units + size)), shape=(2 * size,) * 2)
+    return torch.from_numpy(connected_components(links, directed=False)[1]).long()[numbers]
 
 
 def _open(settings: RunSettings, dataset: DatasetFile, folder: Path) -> Partitioner:

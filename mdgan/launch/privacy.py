@@ -15,7 +15,8 @@ from mdgan.errors import BadInput
 from mdgan.privacy import counts
 from mdgan.privacy.budget import Budget, ClientsAccount, open_budget
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import LedgerView, Plan, look_up
+from mdgan.privacy.ledger import look_up
+from mdgan.privacy.ledger_view import LedgerView, Plan
 from mdgan.privacy.planning import (
     StepSchedule,
     ledger_folder,
@@ -131,16 +132,16 @@ def open_budgets(
     return budgets
 
 
-def noisy_counts(
+def counts_of(
     settings: RunSettings,
     shards: Mapping[int, Shard],
     contents: Mapping[int, Contents],
     kind: SampleKind,
 ) -> dict[int, Tensor]:
-    """The counts of each worker, int64, charged and with noise; empty where there is no noise."""
-    found: dict[int, Tensor] = {}
+    """The counts of each worker, int64; where noise hides samples, with noise, and charged."""
     if not settings.privacy.hides_samples or settings.privacy.dp_noise == 0:
-        return found
+        return {rank: shard.counts() for rank, shard in shards.items()}
+    found: dict[int, Tensor] = {}
     for rank, shard in shards.items():
         held = _contents_of(shard, rank, contents)
         each = counted(settings, shard, held)

@@ -14,7 +14,6 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from mdgan.engine.hello import make_hello
 from mdgan.engine.host.checkpoints import HostCheckpoints
@@ -44,8 +43,8 @@ from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import (
     CLASSES,
     counted,
+    counts_of,
     flush_denormals,
-    noisy_counts,
     open_account,
     open_budgets,
     tells,
@@ -150,9 +149,10 @@ def make_host(
         for rank, shard in shards.items()
     }
     counts = {rank: told_counts(settings, counts) for rank, counts in held.items()}
-    kind, noisy = prepared.dataset.kind, dict[int, Tensor]()
+    kind = prepared.dataset.kind
+    count = partial(counts_of, settings, shards, prepared.contents, kind)
     if kind.num_counts and prepared.continues is None:
-        noisy = noisy_counts(settings, shards, prepared.contents, kind)
+        count()  # is charged before training is planned; asked later, it is told again
     budgets = open_budgets(settings, shards, prepared.contents)
     tracer = Tracer(
         _recorded_windows(prepared),
@@ -183,7 +183,7 @@ def make_host(
         Describer(shards, file, device, why_not, server_is_here=is_here),
         HostCheckpoints(partial(_checkpoints_of, prepared, workers, run), tracer),
         HostReports(tracer, fetcher, Spending(budgets), teller, prepared.own_identity),
-        HostEncoding(kind, lambda: noisy or {n: shard.counts() for n, shard in shards.items()}),
+        HostEncoding(kind, count),
     )
 
 

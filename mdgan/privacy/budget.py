@@ -32,7 +32,8 @@ from mdgan.privacy.accountant import (
 )
 from mdgan.privacy.canaries import Canaries
 from mdgan.privacy.contents import Contents, Units
-from mdgan.privacy.ledger import CLIENT, Ledger, LedgerView, Plan, look_up, most_steps
+from mdgan.privacy.ledger import Ledger, look_up
+from mdgan.privacy.ledger_view import CLIENT, LedgerView, Plan, most_steps
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.planning import (
     MOST_STEPS,

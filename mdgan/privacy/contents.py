@@ -25,13 +25,15 @@ class Known(NamedTuple):
     Attributes:
         content: what tells its unit from others, whatever a sample is called and wherever it is:
             samples of equal content are one unit, such as the rows of a person.
-        aliases: what other runs may know it by, such as a row before its schema named persons.
+        row: where units are persons, the sample itself, by which other runs may know it.
+        alias: the same without what says whose it is, which other samples may equal.
         before: how ledgers of version 2 knew it; empty if that was by its content.
         source: the file that it lies in, if others may lie there later.
     """
 
     content: bytes
-    aliases: tuple[bytes, ...] = ()
+    row: bytes = b""
+    alias: bytes = b""
     before: bytes = b""
     source: bytes = b""
 
@@ -49,7 +51,7 @@ class Contents:
 
     Attributes:
         digests: of the contents of all units.
-        aliases: of what else other runs may know a unit by, each with that of the unit.
+        rows, aliases: of what else other runs may know samples by, each with that of the unit.
         before: of what ledgers of version 2 know them by.
         sources: of the files that they lie in, each with that of one unit.
         unit_of_sample: of each sample the number of its unit, int64 [n], in the order of the first
@@ -57,6 +59,7 @@ class Contents:
     """
 
     digests: tuple[bytes, ...]
+    rows: tuple[tuple[bytes, bytes], ...] = ()
     aliases: tuple[tuple[bytes, bytes], ...] = ()
     before: tuple[bytes, ...] = ()
     sources: tuple[tuple[bytes, bytes], ...] = ()
@@ -66,7 +69,8 @@ class Contents:
     def of(cls, *shards: HasContents) -> "Contents":
         """Reads some shards' samples, each once."""
         units: dict[bytes, int] = {}
-        aliases, before, sources = set[tuple[bytes, bytes]](), set[bytes](), dict[bytes, bytes]()
+        rows, aliases = set[tuple[bytes, bytes]](), set[tuple[bytes, bytes]]()
+        before, sources = set[bytes](), dict[bytes, bytes]()
         numbers: list[int] = []
         try:
             again = list(islice(_known(shards), _FIRST))
@@ -75,7 +79,9 @@ class Contents:
                     raise _unstable()
                 own = _digest(known.content)
                 numbers.append(units.setdefault(own, len(units)))
-                aliases.update((_digest(alias), own) for alias in known.aliases)
+                if known.row:
+                    rows.add((_digest(known.row), own))
+                    aliases.add((_digest(known.alias), own))
                 if known.before:
                     before.add(_digest(known.before))
                 if known.source:
@@ -87,6 +93,7 @@ class Contents:
             ) from error
         return cls(
             tuple(sorted(units)),
+            tuple(sorted(rows)),
             tuple(sorted(aliases)),
             tuple(sorted(before)),
             tuple(sorted(sources.items())),
@@ -104,6 +111,7 @@ class Contents:
         parts = list(several)
         return cls(
             tuple(sorted({digest for part in parts for digest in part.digests})),
+            tuple(sorted({row for part in parts for row in part.rows})),
             tuple(sorted({alias for part in parts for alias in part.aliases})),
             tuple(sorted({digest for part in parts for digest in part.before})),
             tuple(sorted({source for part in parts for source in part.sources})),

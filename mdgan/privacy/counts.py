@@ -21,7 +21,8 @@ from mdgan.privacy.accountant import (
     noise_for,
 )
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import SAMPLE, Ledger, LedgerView, Plan
+from mdgan.privacy.ledger import Ledger
+from mdgan.privacy.ledger_view import SAMPLE, LedgerView, Plan
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.planning import StepSchedule, check_alike
 from mdgan.privacy.releases import Releases
@@ -113,6 +114,10 @@ def _check_affordable(
     if limit is None or epsilon_of(charge, delta, "rdp", known.histories) < limit:
         return
     spent = epsilon_of_histories(known.histories, delta)
+    if not known.histories:
+        raise BadInput(
+            f"--dp-epsilon {limit:g}: too small for counts with so little noise; give more"
+        )
     raise BadInput(
         f"--dp-epsilon {limit:g}: {schedule.whose} have spent {spent:.3g} before (ledger {folder}),"
         " and counts by a schema or a target that they were not counted by yet would spend the "

@@ -28,6 +28,7 @@ _SINCE_3 = """
     CREATE TABLE IF NOT EXISTS names (
         name BLOB NOT NULL, unit BLOB NOT NULL, PRIMARY KEY (name, unit)) WITHOUT ROWID;
 """
+_FROM_2 = f"{_SINCE_3} CREATE TABLE IF NOT EXISTS of_version_2 (rows); PRAGMA user_version = 3;"
 _TABLES = f"""
     PRAGMA user_version = {_VERSION};
     {_SINCE_3}
@@ -111,14 +112,27 @@ def opened(folder: Path) -> Iterator[sqlite3.Connection]:
             if version < _OLDEST:
                 raise damaged(path, "it has no tables")
             if version == _OLDEST:
-                db.executescript(_SINCE_3)
+                db.executescript(_FROM_2)
             yield db
 
 
 def knows_rows_as_before(db: sqlite3.Connection) -> bool:
-    """Whether a ledger of version 2 may know rows by what a schema made of them."""
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    return bool(version == _OLDEST)
+    """Whether it was of version 2, and may know rows by what a schema made of them."""
+    query = "SELECT 1 FROM sqlite_master WHERE name = 'of_version_2'"
+    return db.execute(query).fetchone() is not None
+
+
+@contextlib.contextmanager
+def read_at_once(db: sqlite3.Connection) -> Iterator[None]:
+    """What is read within is as it was at one moment, whatever others write meanwhile."""
+    if db.in_transaction:
+        yield
+        return
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        db.execute("COMMIT")
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from mdgan.privacy.accountant import (
     steps_for,
     tolerance,
 )
-from mdgan.privacy.ledger import CLIENT, SAMPLE, LedgerView, Plan
+from mdgan.privacy.ledger_view import CLIENT, SAMPLE, LedgerView, Plan
 from mdgan.privacy.real_half import rate_of
 from mdgan.privacy.settings import PrivacySettings, Private
 from mdgan.settings.machine import path_of
@@ -87,7 +87,8 @@ def plan_of(
         ]
     )
     steps = 0 if schedule.may_be_over else schedule.unit
-    if (goes_on := known.plan_going_on(asked, steps)) is not None:
+    goes_on = known.plan_going_on(asked, steps)
+    if goes_on is not None and _is_within(settings, goes_on, known):
         return goes_on
     check_alike(settings, schedule, known, ledger)
     earlier = tuple(sorted({*known.histories, *disclosed}))
@@ -98,10 +99,26 @@ def plan_of(
     return Plan(asked, schedule.hides, kind, noise, schedule.rate, planned, until, order, disclosed)
 
 
+def _is_within(settings: PrivacySettings, plan: Plan, known: LedgerView) -> bool:
+    """Whether the rest of a plan still fits: the samples may have spent elsewhere meanwhile."""
+    earlier, limit = tuple(sorted({*known.before_last, *plan.disclosed})), settings.dp_epsilon
+    if limit is None or not earlier:
+        return True
+    charge = PrivacyCharge(plan.noise, plan.rate, plan.until)
+    cost = epsilon_of(charge, settings.dp_delta or 0.0, settings.dp_accountant, earlier)
+    return cost <= limit + tolerance(limit)
+
+
 def check_alike(
     settings: PrivacySettings, schedule: StepSchedule, known: LedgerView, ledger: Path
 ) -> None:
     """Checks that earlier runs can be added up with this one."""
+    if known.several:
+        raise BadInput(
+            f"{settings.dp_flag}: {schedule.whose} were trained on one by one before, and persons "
+            f"have several of them now (ledger {ledger}): what a person has spent there is not "
+            "known; go on without the person, or with persons who took part in no such run"
+        )
     if differing := known.units - {schedule.hides}:
         (other,) = differing
         why = {

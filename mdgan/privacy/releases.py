@@ -31,7 +31,8 @@ class Releases:
 
     def __init__(self, folder: Path, held: Contents) -> None:
         self._folder = folder
-        self._samples = hashlib.sha256(b"".join(held.digests)).hexdigest()
+        samples = [*held.digests, *(row for row, _ in held.rows)]
+        self._samples = hashlib.sha256(b"".join(samples)).hexdigest()
 
     def question(self, what: str, **about: object) -> bytes:
         """The digest of a question.
@@ -57,9 +58,9 @@ class Releases:
 
     def keep(self, ledger: Ledger, question: bytes, answer: Tensor) -> None:
         """Keeps what was told; comes before it leaves the worker."""
-        ledger.remember(question, save({_ANSWER: answer.contiguous()}))
         by_plan = self._by_plan(ledger.run.plan.asked)
-        ledger.remember(by_plan, save({_ANSWER: torch.empty(0)}))
+        answers = {question: answer.contiguous(), by_plan: torch.empty(0)}
+        ledger.remember({each: save({_ANSWER: told}) for each, told in answers.items()})
 
     def _by_plan(self, asked: str) -> bytes:
         return self.question("once", asked=asked)

@@ -18,6 +18,8 @@ from mdgan.samples.table.schema import moment_of
 from mdgan.samples.table.writing import texts_of
 
 _BETWEEN = "\x1f"
+_ANSWERS = {"true": "1", "false": "0"}
+"""As programs write what others write as numbers."""
 
 
 def canonical(text: str, *, commas: bool = False) -> str:
@@ -30,52 +32,62 @@ def canonical(text: str, *, commas: bool = False) -> str:
         Empty for a missing value.
     """
     with suppress(ValueError):  # most texts of large tables are numbers
-        number = float(number_text(text.strip(), commas))
+        number = float(number_text(text.strip(), commas)) + 0.0  # which makes −0 0
         if isfinite(number):
             return f"{number:.15g}"
     text = " ".join(unicodedata.normalize("NFC", text).split())
     if text in MISSING:
         return ""
+    if (answer := text.casefold()) in _ANSWERS:
+        return _ANSWERS[answer]
     try:
         moment = moment_of(text)
-        return (moment.date() if moment.time() == time() else moment).isoformat()
     except ValueError:
         return text
+    return f"{moment:%Y%m%d}" if moment.time() == time() else moment.isoformat()
 
 
-def contents_of_files(path: Path, without: str) -> list[bytes]:
+def contents_of_files(path: Path, person: str) -> list[tuple[bytes, bytes]]:
     """What tells each row of a file, or of all files of a folder, from others, in order.
 
     Args:
-        without: a column that does not count.
+        person: the column that says whose row it is; empty if there is none.
+
+    Returns:
+        By all columns, and by those but the person's.
     """
-    found: list[bytes] = []
+    found: list[tuple[bytes, bytes]] = []
     for file in files_of(path):
         for texts in texts_of_file(file):
-            of_columns = dict(zip(texts.names, texts.columns, strict=True))
-            of_columns.pop(without, None)
-            found += _contents(of_columns.items(), len(texts.lines), commas=texts.commas)
+            columns = list(zip(texts.names, texts.columns, strict=True))
+            found += _contents(columns, len(texts.lines), person, commas=texts.commas)
     return found
 
 
-def contents_of_rows(rows: Rows) -> list[bytes]:
-    """The same of rows that lie in no file."""
-    of_columns = [
+def contents_of_rows(rows: Rows) -> list[tuple[bytes, bytes]]:
+    """The same of rows that lie in no file, and name no persons."""
+    columns = [
         (column.name, texts_of(column, rows.values[:, place]))
         for place, column in enumerate(rows.schema.columns)
     ]
-    return list(_contents(of_columns, len(rows), commas=False))
+    return list(_contents(columns, len(rows), "", commas=False))
 
 
 def _contents(
-    columns: Iterable[tuple[str, Sequence[str]]], number: int, *, commas: bool
-) -> Iterator[bytes]:
-    """Of each of some rows, `name=value` of all columns that have one, in the order of names."""
-    shown = []
-    for name, texts in sorted((canonical(name).casefold(), texts) for name, texts in columns):
+    columns: Iterable[tuple[str, Sequence[str]]], number: int, person: str, *, commas: bool
+) -> Iterator[tuple[bytes, bytes]]:
+    """Of each of some rows, `name=value` of columns that have one, in the order of names."""
+    shown: list[list[str]] = []
+    place = 0
+    for name, texts in sorted(columns, key=lambda each: (canonical(each[0]).casefold(), each[0])):
         said = {text: canonical(text, commas=commas) for text in dict.fromkeys(texts)}
-        shown.append([f"{name}={said[text]}" if said[text] else "" for text in texts])
-    if not shown:
-        yield from [b""] * number
-    for row in zip(*shown, strict=True):
-        yield _BETWEEN.join(filter(None, row)).encode(errors="surrogatepass")
+        if name == person:
+            place = len(shown) + 1
+        shown.append([f"{name.casefold()}={said[t]}" if said[t] else "" for t in texts])
+    for row in zip(*shown, strict=True) if shown else [()] * number:
+        whole = _joined(row)
+        yield whole, _joined(row[: place - 1] + row[place:]) if place else whole
+
+
+def _joined(row: tuple[str, ...]) -> bytes:
+    return _BETWEEN.join(filter(None, row)).encode(errors="surrogatepass")

@@ -104,9 +104,8 @@ def test_rows_of_a_person_are_one_unit_and_known_by_their_texts_too(tmp_path: Pa
     parts = partition(source.labels, parse_partition("iid"), 2, 0, source.groups)
     assert any({0, 2} <= set(part.tolist()) for part in parts)
     unnamed = prepared(tmp_path).open(written(tmp_path, HEADER, ROW, OTHER, name="site-2.csv"))
-    assert {row.content for row in unnamed.known(torch.arange(2))} == {
-        alias for row in known for alias in row.aliases
-    }
+    assert {row.content for row in unnamed.known(torch.arange(2))} == {r.alias for r in known}
+    assert len({row.row for row in known}) == 4
 
 
 def test_of_a_person_so_many_rows_are_kept(tmp_path: Path) -> None:

@@ -18,10 +18,12 @@ from mdgan.errors import BadInput
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.randomness import generator_for
 from mdgan.launch.budget_checks import check_budgets
-from mdgan.launch.privacy import noisy_counts, open_budgets
+from mdgan.launch.privacy import counts_of, open_budgets
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import Ledger, Plan, look_up
+from mdgan.privacy.ledger import Ledger, look_up
 from mdgan.privacy.ledger_file import FILE, begun
+from mdgan.privacy.ledger_view import Plan
+from mdgan.samples.table.identity import canonical, contents_of_files
 from mdgan.samples.table.schema import (
     AnyColumn,
     CategoryColumn,
@@ -99,7 +101,7 @@ class Site:
         return check_budgets(*of, serves=False)
 
     def counts(self) -> torch.Tensor:
-        return noisy_counts(self.settings, self.shards, self.contents, self.dataset.kind)[1]
+        return counts_of(self.settings, self.shards, self.contents, self.dataset.kind)[1]
 
     def spend_all(self) -> float:
         """ε once all steps of training are taken."""
@@ -174,8 +176,78 @@ def test_persons_are_units_and_know_what_their_rows_have_spent(tmp_path: Path) -
         unnamed.counts()
 
 
+PATIENT = WholeColumn(name="patient", low=0, high=1000)
+AS_COLUMN = Schema(columns=(*COLUMNS, PATIENT))
+BY_AGE = Schema(columns=(*COLUMNS[1:], PATIENT), person="age")
+BY_PATIENT = msgspec.structs.replace(STUDY, person="patient")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(BY_PATIENT, AS_COLUMN), (AS_COLUMN, BY_PATIENT), (BY_PATIENT, BY_AGE), (BY_AGE, AS_COLUMN)],
+)
+def test_who_is_the_person_is_not_what_a_row_is(
+    first: Schema, second: Schema, tmp_path: Path
+) -> None:
+    site = write_site(tmp_path, 30, names=True)
+    before = Site(tmp_path, site, first)
+    before.counts()
+    assert 2.9 < before.spend_all() <= 3
+    with pytest.raises(BadInput, match="have spent"):
+        Site(tmp_path, site, second).counts()
+
+
+def test_what_rows_spent_is_not_what_their_person_spent(tmp_path: Path) -> None:
+    site = write_site(tmp_path, 10, 4, names=True)
+    Site(tmp_path, site, AS_COLUMN).counts()
+    with pytest.raises(BadInput, match="were trained on one by one before, and persons have"):
+        Site(tmp_path, site, BY_PATIENT, dp_epsilon=30.0).counts()
+
+
+def test_new_rows_of_persons_are_remembered_although_the_run_goes_on(tmp_path: Path) -> None:
+    lines = write_site(tmp_path, 20, 2, names=True).read_text().splitlines()
+    path = tmp_path / "growing.csv"
+    path.write_text("\n".join([lines[0], *lines[1::2]]))
+    take(Site(tmp_path, path, BY_PATIENT), 5)
+    path.write_text("\n".join(lines))
+    take(Site(tmp_path, path, BY_PATIENT), 5)  # the same plan goes on
+    path.write_text("\n".join(line.rpartition(",")[0] for line in [lines[0], *lines[2::2]]))
+    unnamed = Site(tmp_path, path, STUDY)
+    (history,) = look_up(tmp_path / "ledger", unnamed.contents[1]).histories
+    assert sum(charge.steps for charge in history.charges) == 10
+
+
+def take(site: Site, steps: int) -> None:
+    """Some steps of training, which keep to ε."""
+    (budget,) = open_budgets(site.settings, site.shards, site.contents).values()
+    for _ in range(min(steps, budget.iterations_left)):
+        budget.key("noise")
+        budget.advance()
+    assert budget.spent().epsilon <= 3.01
+    assert budget.limit <= 3.01
+    budget.close()
+
+
+def test_a_plan_goes_on_only_while_it_fits_what_was_spent_elsewhere(tmp_path: Path) -> None:
+    """Stopped under one name, spent under another, resumed."""
+    site = write_site(tmp_path, 30, names=True)
+    for schema, steps in ((BY_PATIENT, 5), (AS_COLUMN, 5), (BY_PATIENT, 5), (AS_COLUMN, 50)):
+        take(Site(tmp_path, site, schema), steps)
+    with pytest.raises(BadInput, match="have spent"):
+        take(Site(tmp_path, site, BY_PATIENT), 50)
+
+
+def test_rows_that_spend_under_another_name_are_locked(tmp_path: Path) -> None:
+    site = write_site(tmp_path, 30, names=True)
+    first, second = Site(tmp_path, site, BY_PATIENT), Site(tmp_path, site, AS_COLUMN)
+    held = open_budgets(first.settings, first.shards, first.contents)
+    with pytest.raises(BadInput, match="trains on some of these samples"):
+        open_budgets(second.settings, second.shards, second.contents)
+    held[1].close()
+
+
 def test_rows_that_spent_without_a_person_have_spent_with_one(tmp_path: Path) -> None:
-    write_site(tmp_path, 20, 5, names=True)
+    write_site(tmp_path, 20, names=True)
     lines = (tmp_path / "named.csv").read_text().splitlines()
     (tmp_path / "site.csv").write_text("\n".join(line.rpartition(",")[0] for line in lines))
     first = Site(tmp_path, tmp_path / "site.csv", STUDY)
@@ -229,3 +301,29 @@ def test_a_ledger_of_version_2_knows_rows_as_it_did(tmp_path: Path) -> None:
     # From then on the rows are known by what their file says.
     (history,) = look_up(folder, replace(later.contents[1], before=())).histories
     assert 1.5 in {charge.noise for charge in history.charges}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("1.50", "1.5"),
+        ("-0", "0.0"),
+        ("TRUE", "True"),
+        ("true", "1"),
+        ("2024-12-31", "31.12.2024"),
+        ("2024-12-31T00:00:00", "20241231"),
+        (" a  b", "a b"),
+        ("NA", ""),
+        ("007", "7"),
+    ],
+)
+def test_spellings_of_one_value_are_one(one: str, other: str) -> None:
+    assert canonical(one) == canonical(other)
+
+
+def test_columns_that_differ_in_case_alone_are_two(tmp_path: Path) -> None:
+    found = []
+    for name, lines in (("x.csv", ["A,a", "1,2", "3,1"]), ("y.csv", ["a,A", "1,3", "2,1"])):
+        (tmp_path / name).write_text("\n".join(lines))
+        found.append(sorted(contents_of_files(tmp_path / name, "")))
+    assert found[0] == found[1]

@@ -17,7 +17,7 @@ from mdgan.errors import BadInput
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.privacy.accountant import PrivacyCharge, best_order
 from mdgan.privacy.budget import Budget, open_budget
-from mdgan.privacy.ledger import Plan
+from mdgan.privacy.ledger_view import Plan
 from tests.unit.privacy.test_ledger import of, spend
 
 pytestmark = pytest.mark.filterwarnings("ignore")

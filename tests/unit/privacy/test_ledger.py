@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from mdgan.errors import BadInput
 from mdgan.privacy.accountant import PrivacyCharge, PrivacyHistory
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import BLOCK, Ledger, LedgerView, Plan, look_up
+from mdgan.privacy.ledger import BLOCK, Ledger, look_up
 from mdgan.privacy.ledger_file import FILE
+from mdgan.privacy.ledger_view import LedgerView, Plan
 
 PLAN = Plan("as asked", "sample", "rdp", 1.5, 0.1, 100, 10_000, 4.0)
 OTHER = Plan("something else", "sample", "rdp", 2.5, 0.2, 7, 7, 6.0)

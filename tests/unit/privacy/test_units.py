@@ -27,7 +27,7 @@ class Named:
         self._names = names
 
     def known(self) -> list[Known]:
-        return [Known(b"%d" % name, (b"row %d" % n,)) for n, name in enumerate(self._names)]
+        return [Known(b"%d" % name, b"row %d" % n) for n, name in enumerate(self._names)]
 
 
 @given(NUMBERS, st.integers(0, 10**6))
@@ -54,7 +54,7 @@ def test_contents_say_whose_samples_are(names: list[int]) -> None:
     assert held.num_repeats == len(names) - len(set(names))
     assert held.unit_of_sample is not None
     assert torch.equal(held.unit_of_sample, numbered(names))
-    assert len(held.aliases) == len(names)
+    assert len(held.rows) == len(names)
 
 
 def test_all_samples_of_a_unit_are_drawn_alike() -> None:
