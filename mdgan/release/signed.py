@@ -178,7 +178,8 @@ class Signatures:
         found = self.privacy()
         about = f"ε = {said(found.get('epsilon'))} at most, δ = {found['delta']:g}"
         if terms.server_adds_noise:
-            yield Check(True, f"privacy: {about}: {_WORD} alone, which adds the noise")
+            why = "with --dp-unit client no host signs an account"
+            yield Check(True, f"privacy: {about}: {_WORD} alone, as {why}")
         elif not self.counting:
             yield Check(True, f"privacy: {about}: {_WORD}")
         elif silent := [rank for rank in terms.accounts if rank not in signed]:
