@@ -34,6 +34,7 @@ from mdgan.records.rows import Count, ScoresRow, Seconds
 from mdgan.records.run_directory import ENCODING_FILE
 from mdgan.records.values import said_list
 from mdgan.release.terms import RunTerms
+from mdgan.samples.contract import SampleKind
 
 EVIDENCE_FILE = "evidence.json"
 FORM = 2
@@ -126,7 +127,7 @@ def evidence_of(
     """Gathers it from a run's folder."""
     digest, learnt = digest_of(trained.generator.state_dict()), _learnt(trained)
     terms, answers = _signed(trained, recorded, digest, learnt)
-    has_dp, kind = RunTerms.of(terms).has_dp, trained.dataset.kind.name
+    has_dp = RunTerms.of(terms).has_dp
     scores = last_scores(recorded)
     if has_dp and tells(trained.settings()[0], FEATURES) and not trained.dataset.kind.judges:
         scores = None  # of sums over all samples, which no noise covers
@@ -137,7 +138,7 @@ def evidence_of(
         run=recorded.status.get("run_id", ""),
         state=recorded.status.get("state", ""),
         iteration=trained.iteration,
-        kind=kind if kind in _KINDS else "tensors",
+        kind=kind_in_policies(trained.dataset.kind),
         terms=terms,
         generator=digest,
         learnt=learnt,
@@ -152,6 +153,11 @@ def evidence_of(
         notes=list(notes),
         versions=versions(),
     )
+
+
+def kind_in_policies(kind: SampleKind) -> str:
+    """Which section of a policy is for a kind of sample."""
+    return kind.name if kind.name in _KINDS else "tensors"
 
 
 def versions() -> dict[str, str]:
@@ -208,4 +214,4 @@ def _label_shares(trained: TrainedRun) -> list[int]:
     if is_even or number is None or trained.dataset.kind.num_counts:
         return []
     counts = label_counts(number, trained.held()).tolist()
-    return [max(int(n > 0), round(_SHARES * n / sum(counts))) for n in counts]
+    return [max(int(n > 0), round(rounded(_SHARES * n / sum(counts)))) for n in counts]

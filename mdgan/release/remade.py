@@ -11,7 +11,7 @@ from mdgan.errors import BadInput, printable
 from mdgan.records.release_policy import policy_text
 from mdgan.release.close import is_close
 from mdgan.release.contents import POLICY_FILE, described, made_files
-from mdgan.release.evidence import EVIDENCE_FILE, RunEvidence, versions
+from mdgan.release.evidence import EVIDENCE_FILE, RunEvidence, kind_in_policies, versions
 from mdgan.release.exported import PROGRAM_FILE
 from mdgan.release.signed import Check, Trust
 from mdgan.release.signing import MANIFEST_FILE, REVOKED_FILE, SIGNATURE_FILE
@@ -41,8 +41,8 @@ class Remaking:
         except BadInput as error:
             yield Check(False, f"{GENERATOR_FILE}: {error}")
             return
-        if source.kind.name != self.evidence.kind:
-            yield Check(False, f"evidence: says {self.evidence.kind}, made are {source.kind.name}")
+        if (kind := kind_in_policies(source.kind)) != self.evidence.kind:
+            yield Check(False, f"evidence: says {self.evidence.kind}, and these are {kind}")
             return
         theirs = {name: (self.bundle / name).read_bytes() for name in sorted(names)}
         ours, missing = made_files(source, self.evidence.num_samples)
