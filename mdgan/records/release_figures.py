@@ -85,7 +85,7 @@ def of_signatures(answers: Iterable[Attestation]) -> dict[str, float]:
             (names if said.generator else blank).add(whose)
     counts = {"signed_by": len(names), "signed_terms": len(blank), "refused_to_sign": refused}
     if terms:
-        counts["silent"] = len(set(range(1, int(terms["world_size"]))) - heard)
+        counts["silent"] = len(set(range(1, int(terms.get("world_size", 1)))) - heard)
     return {name: float(count) for name, count in counts.items()}
 
 

@@ -137,7 +137,7 @@ class Card:
     def _attacks(self) -> list[tuple[str, str]]:
         rows = [
             (f"ε of worker {worker}" if worker else "ε of each client", said(epsilon))
-            for worker, epsilon in self.evidence.epsilon.items()
+            for worker, epsilon in sorted(self.evidence.epsilon.items())
         ]
         audit = self.evidence.audit
         if audit is None or not (audit.generator or audit.bound):

@@ -50,7 +50,7 @@ def _findings(bundle: Path, trust: Trust) -> Iterator[Check]:
         if evidence.form != FORM:
             raise ValueError(f"form {evidence.form}")
         _ = evidence.run_terms
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         why = _of_another_form(bundle) or f"makes no sense ({reason_of(error)})"
         yield Check(False, f"{EVIDENCE_FILE}: {why}")
         return

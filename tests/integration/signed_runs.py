@@ -1,7 +1,7 @@
 """Runs of a server and hosts with certificates, and bundles of them that somebody has changed."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -29,15 +29,25 @@ def issue(folder: Path, *arguments: str) -> None:
     assert run_here("credentials", *arguments, cwd=folder).status == 0
 
 
-def trained_apart(folder: Path, *flags: str, hosts: int = 2, iterations: int = ITERATIONS) -> None:
-    """A server and some hosts, each with a certificate of its own."""
+def trained_apart(
+    folder: Path,
+    *flags: str,
+    hosts: int = 2,
+    iterations: int = ITERATIONS,
+    server: Sequence[str] = MDGAN,
+) -> None:
+    """A server and some hosts, each with a certificate of its own.
+
+    Args:
+        server: what runs instead of `mdgan` at the server.
+    """
     issue(folder, "init", "ca")
     issue(folder, "issue", "ca", "server", "--role", "server")
     for rank in range(1, hosts + 1):
         issue(folder, "issue", "ca", f"site{rank}", "--ranks", str(rank))
     train = [*TRAIN, "--world-size", str(hosts + 1), "--eval-interval", str(iterations), *flags]
     own = ["--ranks", "0", "--listen", "127.0.0.1:0", "--credentials", "ca/server.cred"]
-    server = start([*train, *own, "--out", "run"], folder)
+    serving = start([*server, *train[len(MDGAN) :], *own, "--out", "run"], folder)
     wait_until((folder / "run" / "run.json").exists, "the server is there")
     port = str(read_status(folder / "run")["listens"]).rpartition(":")[2]
     started = []
@@ -45,7 +55,7 @@ def trained_apart(folder: Path, *flags: str, hosts: int = 2, iterations: int = I
         where = ["--ranks", str(rank), "--credentials", f"ca/site{rank}.cred"]
         where += ["--master-port", port, "--out", f"host{rank}"]
         started.append(start([*train, *where], folder))
-    ended_well(finish(server, 120), folder / "run", iterations)
+    ended_well(finish(serving, 120), folder / "run", iterations)
     assert [finish(host).status for host in started] == [0] * hosts
 
 

@@ -17,7 +17,7 @@ from mdgan.privacy.attestation import Attestation, Statement, attest
 from mdgan.release.evidence import RunEvidence
 from mdgan.release.signing import MANIFEST_FILE, SIGNATURE_FILE, seal
 from mdgan.samples.npz import npz_of
-from tests.integration.signed_runs import checked, replaced, resealed, wrong
+from tests.integration.signed_runs import checked, replaced, resealed, same, wrong
 from tests.processes import run_here
 
 
@@ -154,7 +154,7 @@ def test_files_that_the_generator_does_not_give_are_named(place: Path, tmp_path:
         "generator.safetensors": save(weights, metadata={"a": "real sample"}),
     }
     for name, data in attacks.items():
-        bundle = resealed(place, tmp_path / name, **{name.replace(".", "_"): data})
+        bundle = resealed(place, tmp_path / name, same, **{name.replace(".", "_"): data})
         assert f"{name}: made again, it is another one" in wrong(checked(place, bundle)), name
     bundle = resealed(place, tmp_path / "more", real_npz=b"real samples")
     assert "real.npz: is none that mdgan makes" in wrong(checked(place, bundle))

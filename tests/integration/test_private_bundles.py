@@ -1,6 +1,7 @@
 """Bundles of private runs, and of tables: what they tell, and what they do not."""
 
 import json
+import sys
 from pathlib import Path
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save
 
+from mdgan.gan.model_state import digest_of
 from mdgan.records.run_directory import ENCODING_FILE
 from mdgan.release.evidence import RunEvidence
 from mdgan.samples.table.kind import TableKind
@@ -79,6 +81,19 @@ def test_hosts_name_the_generator_though_their_budgets_end_with_the_run(private:
     assert sum(each.startswith("rank(s) ") and "terms alone" not in each for each in lines) == 3
 
 
+def test_hosts_that_were_there_until_the_end_refuse_a_server_that_names_no_generator(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    lying = "from mdgan.engine.server import peers; peers.digest_of = lambda _: ''; "
+    server = [sys.executable, "-c", f"{lying}from mdgan.cli import main; main()"]
+    trained_apart(tmp_path, *PRIVATE, "--iterations", "3", iterations=3, server=server)
+    done = run_here("release", "run", "-o", "bundle", "--samples", "20", cwd=tmp_path)
+    assert done.status == 1, done
+    assert done.output.count("the server names no generator") == 2
+    assert "NO refused_to_sign <= 0: refused_to_sign = 2" in done.output
+
+
 def test_a_private_bundle_tells_nothing_that_no_noise_covers(private: Path) -> None:
     evidence = msgspec.json.decode((private / "bundle" / "evidence.json").read_bytes())
     assert evidence["samples"] is None
@@ -139,8 +154,6 @@ def test_rows_are_written_by_the_counts_and_the_schema_that_hosts_have_signed(
     data = save({"counts": counts.flip(0)})
     bundle = resealed(tables, tmp_path / "counts", encoding_safetensors=data)
     assert "is not written by the counts of the evidence" in wrong(checked(tables, bundle))
-    from mdgan.gan.model_state import digest_of
-
     change = replaced(learnt=digest_of({"counts": counts.flip(0)}))
     bundle = resealed(tables, tmp_path / "learnt", change, encoding_safetensors=data)
     assert wrong(checked(tables, bundle)).count("signed other counts of all sites") == 2
