@@ -57,9 +57,9 @@ def release(
 ) -> int:
     """Write a bundle of RUN that strangers can check, if a policy allows it.
 
-    The bundle holds the generator and synthetic samples, what is known of them, and who signed.
-    Nothing in it was real. Exit status 1 if a rule of the policy is not met; nothing is written
-    then. `mdgan verify` checks a bundle.
+    The bundle holds the generator and synthetic samples, what is known of them, and who signed. No
+    real sample is in it. Exit status 1 if a rule of the policy is not met; nothing is written then.
+    `mdgan verify` checks a bundle.
     """
     prepare_environment(many_processes=True)
     from mdgan.release.bundle import Wanted, release_run
@@ -94,18 +94,33 @@ def release(
 @click.option(
     "--revoked", type=PATH, metavar="FILE", help="A newer list of its revoked certificates."
 )
+@click.option("--policy", type=PATH, metavar="FILE", help="Your own rules.  [default: mdgan's]")
 @click.option(
-    "--policy", type=PATH, metavar="FILE", help="Your own rules.  [default: those in the bundle]"
+    "--datasets-dir", metavar="DIR", help="Dataset files that you have, and trust, from elsewhere."
 )
-def verify(bundle: Path, authority: Path | None, revoked: Path | None, policy: Path | None) -> int:
+@click.option(
+    "--unsigned",
+    is_flag=True,
+    help="Take the server's word where no host has signed which generator it is.",
+)
+def verify(
+    bundle: Path,
+    authority: Path | None,
+    revoked: Path | None,
+    policy: Path | None,
+    datasets_dir: str | None,
+    unsigned: bool,
+) -> int:
     """Check BUNDLE, a folder of `mdgan release`, without any network.
 
-    Looks at every file, every signature, revocations, accounts of privacy and the policy, and says
-    each in a line. Exit status 1 if one of them does not hold.
+    Looks at every signature, at revocations, and at what hosts have signed of privacy; makes every
+    other file again from the generator and compares; and asks your policy. Says each in a line.
+    Nothing in the bundle is run. Exit status 1 if one line does not hold.
     """
+    prepare_environment(many_processes=True)
     from mdgan.release.verify import Trust, verify_bundle
 
-    found = verify_bundle(bundle, Trust(authority, revoked, policy))
+    found = verify_bundle(bundle, Trust(authority, revoked, policy, datasets_dir, unsigned))
     for finding in found:
         print(f"{'ok' if finding.holds else 'NO':3}{printable(finding.line, _MOST_OF_A_LINE)}")
     return 0 if all(finding.holds for finding in found) else 1

@@ -5,7 +5,9 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.gan.exact_sum import FixedPoint
+from mdgan.gan.model_state import digest_of
 from mdgan.messages import Kind, Message
+from mdgan.samples.contract import SampleKind
 
 _MOST_COUNT = 2.0**48
 _WHOLE = FixedPoint(1.0, _MOST_COUNT)
@@ -31,6 +33,20 @@ def read_counts(message: Message, num_counts: int, *, noisy: bool) -> Tensor:
     if int(counts.abs().max()) >= _MOST_COUNT or (not noisy and int(counts.min()) < 0):
         raise ValueError("counts that no rows have")
     return counts.double()
+
+
+def published(kind: SampleKind, counts: Tensor, *, noisy: bool) -> Tensor:
+    """What strangers may know of the counts of all sites, with which samples are written.
+
+    Args:
+        noisy: whether noise covers them; without it they are made coarse.
+    """
+    return counts.double() if noisy else kind.coarse(counts.double())
+
+
+def published_digest(kind: SampleKind, counts: Tensor, *, noisy: bool) -> str:
+    """What hosts sign of them."""
+    return digest_of({"counts": published(kind, counts, noisy=noisy)})
 
 
 def read_learnt(message: Message, num_counts: int) -> Tensor:

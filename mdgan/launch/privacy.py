@@ -139,7 +139,7 @@ def counts_of(
     kind: SampleKind,
 ) -> dict[int, Tensor]:
     """The counts of each worker, int64; where noise hides samples, with noise, and charged."""
-    if not settings.privacy.hides_samples or settings.privacy.dp_noise == 0:
+    if not settings.privacy.covers_samples:
         return {rank: shard.counts() for rank, shard in shards.items()}
     found: dict[int, Tensor] = {}
     for rank, shard in shards.items():

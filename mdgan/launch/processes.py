@@ -183,7 +183,7 @@ def make_host(
         Describer(shards, file, device, why_not, server_is_here=is_here),
         HostCheckpoints(partial(_checkpoints_of, prepared, workers, run), tracer),
         HostReports(tracer, fetcher, Spending(budgets), teller, prepared.own_identity),
-        HostEncoding(kind, count),
+        HostEncoding(kind, count, noisy=settings.privacy.covers_samples),
     )
 
 
@@ -298,7 +298,7 @@ def serve(
         claimed.run,
         () if fetcher is None else shards.values(),
         goes_on=goes_on is not None,
-        noisy=settings.privacy.hides_samples,
+        noisy=settings.privacy.covers_samples,
     )
     server = Server(trainer, settings, peers, checkpoints, scorer, timeouts, encoding)
 

@@ -1,13 +1,15 @@
 """What a host signs as it leaves a run: what the server says of it, and what its own account says.
 
-The host cannot see how the generator was made. It knows the terms that it took part under, and what
-its samples have spent: it signs if the server says the same, with the key of its certificate. What
-it signs names the generator, so that no other one can be given out as that of the run later.
+The host cannot see how the generator was made. It knows the terms that it took part under, what all
+sites have counted, and what its own samples have spent: it signs if the server says the same, with
+the key of its certificate. What it signs names one generator. A host that was there until the end
+signs no statement that names none; one that left before may.
 """
 
 import json
 from collections.abc import Mapping
 from datetime import datetime
+from math import ceil, floor, log10
 from typing import Annotated, Any
 
 import msgspec
@@ -22,6 +24,8 @@ _Hex = Annotated[str, Meta(max_length=1 << 12, pattern=r"\A([0-9a-f]{2})*\Z")]
 _Worker = Annotated[int, Meta(gt=0, lt=1 << 31)]
 _Epsilon = Annotated[float, Meta(ge=0, lt=1e12)]
 _UNREAD = "what the server says of the run cannot be read"
+_OF_DATA = "data_sha256"
+"""The term that follows from every bit of all samples: who knows all but one could try it."""
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -31,16 +35,19 @@ class Statement(msgspec.Struct, frozen=True):
         run: the random name of the run.
         terms: what was equal on all ranks: version, data set, settings.
         generator: the digest of the run's generator; empty where a host leaves before the end.
+        learnt: the digest of what all sites have counted (`published_digest`); empty for nothing.
     """
 
     run: str
     terms: dict[str, Any]
     iteration: int
     generator: str = ""
+    learnt: str = ""
 
     def text(self) -> str:
-        """As it is sent, stored and signed."""
-        return json.dumps(msgspec.to_builtins(self), sort_keys=True)
+        """As it is sent, stored and signed: without the digest of all data."""
+        terms = {name: term for name, term in self.terms.items() if name != _OF_DATA}
+        return json.dumps({**msgspec.to_builtins(self), "terms": terms}, sort_keys=True)
 
 
 class Attestation(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +55,8 @@ class Attestation(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         statement: the text that it signs, as the server sent it; see `Statement`.
-        epsilon: by worker, ε that its samples have spent, by the account on their own machine.
+        epsilon: by worker, ε that its samples have spent, by the account on their own machine,
+            rounded up to three digits.
         replaced: the same for a sample that may be another one instead of none.
         chain: PEM of its certificate and those between that and the authority.
         signature: in hexadecimal; empty if it has not signed, and `refusal` says why.
@@ -100,17 +108,21 @@ def attest(
     known: Statement,
     workers: list[int],
     account: Mapping[str, Mapping[str, float]],
+    *,
+    leaves_early: bool = False,
 ) -> Attestation:
     """Signs what the server says, if this host knows the same; else says why not.
 
     Args:
         known: what the host knows itself; `iteration` and `generator` do not count.
         account: `epsilon` and `replaced`, by worker, as `Spending.told` gives them.
+        leaves_early: whether the host knows by its own account that it leaves before the end. Only
+            then it signs what names no generator.
     """
-    if refusal := _why_not(text, known):
+    if refusal := _why_not(text, known, may_be_blank=leaves_early):
         return Attestation(workers=workers, statement=text[:_MOST_TEXT], refusal=refusal[:500])
     epsilon, replaced = (
-        {int(worker): spent for worker, spent in account[name].items()}
+        {int(worker): rounded_up(spent) for worker, spent in account[name].items()}
         for name in ("epsilon", "replaced")
     )
     draft = Attestation(
@@ -123,14 +135,26 @@ def attest(
     return msgspec.structs.replace(draft, signature=sign(own, draft.signed_bytes()).hex())
 
 
-def _why_not(text: str, known: Statement) -> str:
+def rounded_up(epsilon: float) -> float:
+    """ε with three digits, and no less: more digits would tell how many samples there are."""
+    if epsilon <= 0:
+        return 0.0
+    digits = 2 - floor(log10(epsilon))
+    return round(ceil(round(epsilon * 10.0**digits, 6)) * 10.0**-digits, max(0, digits))
+
+
+def _why_not(text: str, known: Statement, *, may_be_blank: bool) -> str:
     try:
         said = msgspec.json.decode(text, type=Statement)
     except (msgspec.DecodeError, UnicodeError):
         return _UNREAD
     if said.run != known.run:
         return f"the server names another run, {said.run:.40}"
-    ours = json.loads(json.dumps(known.terms))
+    if not said.generator and not may_be_blank:
+        return "the server names no generator, and this host was there until the end"
+    if said.learnt != known.learnt:
+        return "the server names other counts than those that this host has learnt"
+    ours = json.loads(known.text())["terms"]
     for name in sorted(ours.keys() | said.terms.keys()):
         if said.terms.get(name) != ours.get(name):
             theirs = f"{said.terms.get(name)!r:.60}"

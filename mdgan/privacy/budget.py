@@ -162,6 +162,13 @@ class Budget:
         return (self._plan.until - self._ledger.taken) // each
 
     @property
+    def ends_early(self) -> bool:
+        """Whether the worker is done by its own account although the run goes on without it."""
+        training = self._settings.training
+        goes_on = self._plan.until < training.iterations * training.local_steps
+        return self.over and (goes_on or self._settings.tells_once)
+
+    @property
     def limit(self) -> float:
         """ε once all allowed steps are taken."""
         return self._spent(self._plan.until).epsilon
@@ -228,7 +235,7 @@ def open_budget(
     rank: int, num_samples: int, settings: Private, folder: Path, contents: Callable[[], Contents]
 ) -> Budget | None:
     """What the samples of a worker may spend in a run; None if there is no noise."""
-    if not settings.privacy.hides_samples or settings.privacy.dp_noise == 0:
+    if not settings.privacy.covers_samples:
         return None
     held = contents()
     units = held.units(num_samples)

@@ -58,7 +58,7 @@ _TOLD = Condition(
 )
 _NO_NOISE = Condition(
     "no noise that hides a worker's samples",
-    lambda privacy: not privacy.hides_samples or privacy.dp_noise == 0,
+    lambda privacy: not privacy.covers_samples,
 )
 
 
@@ -200,6 +200,11 @@ class PrivacySettings(Settings, group="privacy"):
     def hides_samples(self) -> bool:
         """Whether workers add the noise, which hides each of their samples."""
         return self.has_dp and not self.hides_clients
+
+    @property
+    def covers_samples(self) -> bool:
+        """Whether noise covers what workers tell of their samples."""
+        return self.hides_samples and self.dp_noise != 0
 
     @property
     def keeps_ledger(self) -> bool:

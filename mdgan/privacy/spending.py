@@ -1,6 +1,6 @@
 """A host's side of budgets: its workers leave before they would spend more than they may."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +53,10 @@ class Spending:
     def over(self) -> Ending:
         """The workers that can train no iteration at all."""
         return self.ending(dict.fromkeys(self._budgets, 0))
+
+    def leaves_early(self, workers: Collection[int]) -> bool:
+        """Whether all of some workers leave before the end, by their own accounts."""
+        return all(n in self._budgets and self._budgets[n].ends_early for n in workers)
 
     def told(self, *, exactly: bool) -> dict[str, dict[str, float]]:
         """What `Spent` says of each worker, by name and worker, if one has changed since."""

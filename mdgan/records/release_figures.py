@@ -1,12 +1,14 @@
 """The figures of a run that a policy decides by, from its records and its audit."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from mdgan.credentials.permit import permit_of
 from mdgan.privacy.attestation import Attestation
 from mdgan.records.audit import Audit, Separation
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_policy import RuleVerdict, decide, default_text, rules_in
+from mdgan.records.rounded import rounded_audit, rounded_scores
 from mdgan.records.rows import ScoresRow, typed
 
 FLOOR = "floor"
@@ -35,24 +37,25 @@ def spent(recorded: RecordedRun, answers: Iterable[Attestation]) -> dict[int, fl
     return {**recorded.state.epsilon, **signed}
 
 
+def last_scores(recorded: RecordedRun) -> ScoresRow | None:
+    """The last that a generator of the run got."""
+    return next((row for row in reversed(recorded.of(ScoresRow)) if row.scores), None)
+
+
 def figures_of(recorded: RecordedRun, answers: Sequence[Attestation]) -> dict[str, float]:
     """All figures that are known, by name."""
-    found: dict[str, float] = {}
-    scored = [row for row in recorded.of(ScoresRow) if row.scores]
-    if scored:
-        last = scored[-1]
-        found |= {name: score for name, score in last.scores.items() if score is not None}
-        if isinstance(floor := last.real.get("fid"), float):
-            found[FLOOR] = floor
+    found = measured(recorded)
     if epsilon := spent(recorded, answers):
         found["epsilon"] = max(epsilon.values())
         found["delta"] = float(recorded.config.get("dp_delta") or 0.0)
-    if recorded.audit is not None:
-        found |= _of_audit(recorded.audit)
-    signed = {permit_of(each.chain.encode()).fingerprint for each in answers if each.signature}
-    found["signed_by"] = float(len(signed))
-    found["refused_to_sign"] = float(sum(1 for answer in answers if answer.refusal))
-    return found
+    return {**found, **of_signatures(answers)}
+
+
+def measured(recorded: RecordedRun) -> dict[str, float]:
+    """Those that scores and audit have measured."""
+    scores, audit = last_scores(recorded), recorded.audit
+    found = {} if scores is None else of_scores(rounded_scores(scores))
+    return {**found, **({} if audit is None else of_audit(rounded_audit(audit)))}
 
 
 def default_verdicts(recorded: RecordedRun) -> list[RuleVerdict]:
@@ -64,9 +67,42 @@ def default_verdicts(recorded: RecordedRun) -> list[RuleVerdict]:
     return decide(rules, figures)
 
 
-def _of_audit(audit: Audit) -> dict[str, float]:
+def of_signatures(answers: Iterable[Attestation]) -> dict[str, float]:
+    """How many certificates signed, the generator or terms alone; and hosts that did not.
+
+    `silent` are ranks of which nothing was heard; not known where no host has signed.
+    """
+    names, blank, heard = set[str](), set[str](), set[int]()
+    terms: dict[str, Any] = {}
+    refused = 0
+    for answer in answers:
+        heard.update(answer.workers)
+        refused += not answer.signature
+        if answer.signature:
+            said = answer.said()
+            terms = said.terms
+            whose = permit_of(answer.chain.encode()).fingerprint
+            (names if said.generator else blank).add(whose)
+    counts = {"signed_by": len(names), "signed_terms": len(blank), "refused_to_sign": refused}
+    if terms:
+        counts["silent"] = len(set(range(1, int(terms.get("world_size", 1)))) - heard)
+    return {name: float(count) for name, count in counts.items()}
+
+
+def of_scores(scores: ScoresRow | None) -> dict[str, float]:
+    """The last scores, and what real samples get."""
+    if scores is None:
+        return {}
+    found = {name: score for name, score in scores.scores.items() if score is not None}
+    floor = scores.real.get("fid")
+    return {**found, **({FLOOR: floor} if isinstance(floor, float) else {})}
+
+
+def of_audit(audit: Audit | None) -> dict[str, float]:
     """What attacks on the generator found, each the worst of all spaces; others stay at home."""
     found: dict[str, float] = {}
+    if audit is None:
+        return found
     if audit.bound is not None:
         found["epsilon_lower_bound"] = audit.bound.epsilon
     if not audit.generator:

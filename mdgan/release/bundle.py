@@ -1,36 +1,29 @@
 """Writes a bundle: what a run made, what is known of it, and whether it may leave."""
 
-import logging
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from safetensors.torch import save
+from msgspec.structs import replace
 
 from mdgan.audit.run import audit_run
 from mdgan.errors import BadInput, cannot_write, reason_of
-from mdgan.gan.sampling import draw_samples
 from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch.settings import LinkSettings, read_identity
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.release_figures import figures_of
+from mdgan.records.release_figures import figures_of, measured
 from mdgan.records.release_policy import RuleVerdict, decide, policy_text
-from mdgan.release.card import Card
-from mdgan.release.croissant import croissant_of
+from mdgan.release.contents import POLICY_FILE, described, made_files
 from mdgan.release.evidence import EVIDENCE_FILE, RunEvidence, evidence_of
-from mdgan.release.exported import PROGRAM_FILE, export_program
 from mdgan.release.signing import REVOKED_FILE, document, seal
+from mdgan.release.source import source_of_run
 from mdgan.settings.machine import path_of
 from mdgan.storage.whole_file import write_whole
 
-GENERATOR_FILE, POLICY_FILE = "generator.safetensors", "policy.toml"
-CARD_FILE, PAGE_FILE, CROISSANT_FILE = "card.md", "card.html", "croissant.json"
-_SEED = 0
 _AUDITED_SAMPLES = 10_000
-
-_log = logging.getLogger(__name__)
+_UNAUDITED = "the generator was not audited"
 
 
 @dataclass(frozen=True)
@@ -87,21 +80,27 @@ def release_run(
     own = read_identity(links)
     identity = None if own is None else own()
     trained = load_trained(path)
-    notes = _audit(path, trained, wanted.changes)
-    recorded = RecordedRun.read(path)
-    evidence = evidence_of(trained, recorded)
-    where = str(wanted.policy or "the default policy")
-    verdicts = decide(evidence.rules(policy, where), evidence.figures)
+    told = _audit(path, trained, wanted.changes)
+    recorded, notes = RecordedRun.read(path), [_UNAUDITED] if told else []
     if identity is None:
         notes.append("the run has no certificates, so no host signs the bundle")
-    released = Released(evidence, verdicts, notes)
+    about = wanted.num_samples, wanted.purpose, notes
+    evidence = evidence_of(trained, recorded, *about)
+    where = str(wanted.policy or "the default policy")
+    figures, rules = evidence.figures, evidence.rules(policy, where)
+    if home := {n: figure for n, figure in measured(recorded).items() if n not in figures}:
+        told.append(f"{', '.join(sorted(home))}: looked at here, and not told in the bundle")
+        figures = {**home, **figures}
+    verdicts = decide(rules, figures)
+    told += [note for note in notes if note != _UNAUDITED]
+    released = Released(evidence, verdicts, told)
     if dry_run or not released.is_fit:
         return released
-    files = _contents(trained, evidence, wanted, policy, released)
+    files, missing = _contents(trained, evidence, wanted, policy)
     if links.revoked is not None and identity is not None:
         files[REVOKED_FILE] = path_of(links.revoked).read_bytes()
     _write(output, {**files, **seal(files, identity)})
-    return Released(evidence, verdicts, notes, output)
+    return Released(evidence, verdicts, [*told, *missing], output)
 
 
 def _audit(path: Path, trained: TrainedRun, changes: Mapping[str, str]) -> list[str]:
@@ -121,42 +120,14 @@ def _audit(path: Path, trained: TrainedRun, changes: Mapping[str, str]) -> list[
 
 
 def _contents(
-    trained: TrainedRun, evidence: RunEvidence, wanted: Wanted, policy: str, released: Released
-) -> dict[str, bytes]:
-    files, lines, notes = dict[str, bytes](), "", list(released.notes)
-    if wanted.has_generator:
-        state = trained.generator.state_dict()
-        files[GENERATOR_FILE] = save({name: each.contiguous() for name, each in state.items()})
-        program = export_program(trained)
-        if isinstance(program, str):
-            notes.append(f"no {PROGRAM_FILE}: {program}")
-        else:
-            files[PROGRAM_FILE], lines = program
-    if wanted.num_samples:
-        files |= _samples(trained, wanted.num_samples)
-    kind, verdicts = trained.dataset.kind, released.verdicts
-    card = Card(evidence, kind, verdicts, notes, wanted.purpose, lines)
-    files[CROISSANT_FILE] = croissant_of(card, files)
-    files[CARD_FILE], files[PAGE_FILE] = card.written(files.get("samples.png"))
-    files[POLICY_FILE] = policy.encode()
-    files[EVIDENCE_FILE] = document(evidence)
-    return files
-
-
-def _samples(trained: TrainedRun, number: int) -> dict[str, bytes]:
-    """Samples in every form in which such samples are usually read."""
-    labels = trained.labels(number)
-    made = draw_samples(trained.generator, number, trained.models.z_dim, _SEED, labels)
-    kind, files = trained.dataset.kind, dict[str, bytes]()
-    for ending, write in kind.writers().items():
-        if ending == ".npz" and ".csv" in kind.writers():
-            continue  # encoded rows say nothing to readers
-        some = slice(0, 100 if ending == ".png" else number)
-        try:
-            files[f"samples{ending}"] = write(made[some], None if labels is None else labels[some])
-        except BadInput as error:
-            _log.warning("warning: no samples%s: %s", ending, error)
-    return files
+    trained: TrainedRun, evidence: RunEvidence, wanted: Wanted, policy: str
+) -> tuple[dict[str, bytes], list[str]]:
+    source = source_of_run(trained, evidence)
+    files, missing = made_files(source, wanted.num_samples, has_generator=wanted.has_generator)
+    evidence = replace(evidence, notes=[*evidence.notes, *missing])
+    files |= described(source, evidence, policy, files)
+    files[POLICY_FILE], files[EVIDENCE_FILE] = policy.encode(), document(evidence)
+    return files, missing
 
 
 def _write(output: Path, files: Mapping[str, bytes]) -> None:

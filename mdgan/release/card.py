@@ -12,6 +12,7 @@ from mdgan.records.release_policy import RuleVerdict
 from mdgan.records.score_names import SCORE_NAMES
 from mdgan.records.values import said
 from mdgan.release.evidence import RunEvidence
+from mdgan.release.source import Source
 from mdgan.samples.contract import SampleKind
 
 LIMITS = (
@@ -25,6 +26,7 @@ _PURPOSE = (
 )
 _IN_PLACE = "Data stayed where they are: workers trained on them there, and sent no sample."
 _IN_ONE_PLACE = "All data were in one place."
+_UNKNOWN = "Differential privacy with δ = {:g}, and an ε that is not known for every worker."
 _NO_DP = "No differential privacy: only the audit says what samples tell of people."
 _DP = (
     "Differential privacy, ε = {} at most and δ = {:g}: what the run made would hardly differ "
@@ -46,17 +48,18 @@ class Card:
     """What the card is made of.
 
     Attributes:
-        given_purpose: a sentence of the user's; empty for the usual one.
         lines: of Python that sample from the exported generator; empty without it.
-        notes: what the reader should know besides, one line each.
     """
 
     evidence: RunEvidence
-    kind: SampleKind
+    source: Source
     verdicts: Sequence[RuleVerdict]
-    notes: Sequence[str]
-    given_purpose: str = ""
     lines: str = ""
+
+    @property
+    def kind(self) -> SampleKind:
+        """Of sample."""
+        return self.source.kind
 
     @property
     def title(self) -> str:
@@ -66,7 +69,7 @@ class Card:
     @property
     def purpose(self) -> str:
         """What it is for."""
-        return self.given_purpose or _PURPOSE.format(self.kind.name)
+        return self.evidence.purpose or _PURPOSE.format(self.kind.name)
 
     @property
     def made(self) -> str:
@@ -77,15 +80,17 @@ class Card:
     @property
     def privacy(self) -> str:
         """What was promised."""
-        figures = self.evidence.figures
-        if not self.evidence.has_dp:
+        figures, terms = self.evidence.figures, self.evidence.run_terms
+        if not terms.has_dp:
             return _NO_DP
+        if "epsilon" not in figures:
+            return _UNKNOWN.format(figures["delta"])
         return _DP.format(said(figures["epsilon"]), figures["delta"])
 
     def written(self, picture: bytes | None) -> tuple[bytes, bytes]:
         """The card as Markdown, and as one HTML page, which needs no other file."""
         about: dict[str, Any] = {
-            **{"name": self.title, "purpose": self.purpose, "notes": self.notes},
+            **{"name": self.title, "purpose": self.purpose, "notes": self.evidence.notes},
             **{"made": self.made, "privacy": self.privacy, "lines": self.lines, "limits": LIMITS},
             **{"data": self._data(), "terms": self._terms(), "scores": self._scores()},
             **{"attacks": self._attacks(), "signed": self.evidence.signers()},
@@ -110,11 +115,9 @@ class Card:
     def _data(self) -> list[tuple[str, str]]:
         evidence = self.evidence
         rows = [
-            ("real samples", f"{evidence.samples:,}" if evidence.samples else "not told"),
-            ("shape of a sample", " × ".join(map(str, evidence.shape))),
+            ("real samples", f"about {evidence.samples:,}" if evidence.samples else "not told"),
+            ("shape of a sample", " × ".join(map(str, self.source.shape))),
         ]
-        if evidence.classes:
-            rows.append(("of each class", ", ".join(map(str, evidence.classes))))
         return rows + [(f"column {name}", what) for name, what in self.kind.columns().items()]
 
     def _terms(self) -> list[tuple[str, str]]:
@@ -134,16 +137,16 @@ class Card:
     def _attacks(self) -> list[tuple[str, str]]:
         rows = [
             (f"ε of worker {worker}" if worker else "ε of each client", said(epsilon))
-            for worker, epsilon in self.evidence.epsilon.items()
+            for worker, epsilon in sorted(self.evidence.epsilon.items())
         ]
         audit = self.evidence.audit
-        if audit is None:
-            return [*rows, ("audit", "none was made")]
+        if audit is None or not (audit.generator or audit.bound):
+            return [*rows, ("audit", "none is told here")]
         for attack in audit.generator:
             rows += [
-                (f"membership, by {attack.space}", f"AUC {attack.membership.auc:.3f} (0.5: none)"),
+                (f"membership, by {attack.space}", f"AUC {attack.membership.auc:g} (0.5: none)"),
                 (f"distance to trained / held out, by {attack.space}", said(attack.ratio)),
             ]
             if attack.copied is not None:
-                rows.append((f"copies, by {attack.space}", f"{100 * attack.copied:.1f} %"))
+                rows.append((f"copies, by {attack.space}", f"{100 * attack.copied:g} %"))
         return [*rows, *([("by canaries", str(audit.bound))] if audit.bound else [])]

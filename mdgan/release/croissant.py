@@ -16,6 +16,7 @@ _TYPES = {
     ".parquet": "application/vnd.apache.parquet",
     ".png": "image/png",
     ".npz": "application/zip",
+    ".json": "application/json",
     ".safetensors": "application/octet-stream",
     ".pt2": "application/zip",
 }
@@ -38,7 +39,7 @@ def croissant_of(card: Card, contents: Mapping[str, bytes]) -> bytes:
         "description": f"{card.title}. {card.purpose}",
         "datePublished": card.evidence.made[:10],
         "version": "1.0.0",
-        "distribution": [_file(name, data) for name, data in contents.items()],
+        "distribution": [_file(name, data) for name, data in sorted(contents.items())],
         "recordSet": _record_sets(card) if "samples.csv" in contents else [],
         "rai:dataCollection": card.made,
         "rai:dataUseCases": card.purpose,

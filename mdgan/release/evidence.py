@@ -1,70 +1,104 @@
-"""What is known of a run and may be told to all: `evidence.json`. Nothing in it was real."""
+"""What is known of a run and may be told to all: `evidence.json`. No sample is in it."""
 
 import platform
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Annotated, Any
 
 import torch
 from msgspec import Meta, Struct
-from msgspec.structs import replace
 
 from mdgan import __version__
 from mdgan.credentials.permit import permit_of
+from mdgan.engine.counting import published_digest
+from mdgan.gan.labels import label_counts, num_classes_of
 from mdgan.gan.model_state import digest_of
 from mdgan.inspect.trained import TrainedRun
-from mdgan.launch.privacy import CLASSES
-from mdgan.privacy.attestation import Attestation
+from mdgan.launch.privacy import FEATURES, tells
+from mdgan.privacy.attestation import Attestation, rounded_up
 from mdgan.records.audit import Audit
 from mdgan.records.happenings import happening
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.release_figures import attestations, figures_of, spent
+from mdgan.records.release_figures import (
+    attestations,
+    last_scores,
+    of_audit,
+    of_scores,
+    of_signatures,
+    spent,
+)
 from mdgan.records.release_policy import SECTIONS, Rule, rules_in
-from mdgan.records.rows import Count, FeatureNetwork, ScoresRow, Seconds
+from mdgan.records.rounded import rounded, rounded_audit, rounded_scores
+from mdgan.records.rows import Count, ScoresRow, Seconds
+from mdgan.records.run_directory import ENCODING_FILE
 from mdgan.records.values import said_list
+from mdgan.release.terms import RunTerms
+from mdgan.samples.contract import SampleKind
 
 EVIDENCE_FILE = "evidence.json"
+FORM = 2
+"""Of the file. Bundles of another one cannot be checked."""
 _KINDS = SECTIONS[:3]
-_Finite = Annotated[float, Meta(gt=-1e12, lt=1e12)]
+_SHARES = 1_000
+_Text = Annotated[str, Meta(max_length=10_000)]
 
 
-class RunEvidence(Struct, frozen=True, kw_only=True):
-    """All of it.
+class RunEvidence(Struct, frozen=True, kw_only=True, dict=True):
+    """All of it, and all that the other files of a bundle are made of beside the generator.
 
     Attributes:
+        form: see `FORM`.
         made: when, in UTC.
         run: the random name of the run, which hosts have signed.
         kind: of sample: pictures, rows or tensors.
         terms: what was equal on all ranks: data set, algorithm, settings.
         generator: digest of its tensors.
-        samples: how many workers held at the beginning.
-        classes: how many of each, where hosts were told to disclose that.
+        learnt: digest of what all sites have counted; see `Statement`.
+        samples: about how many workers held at the beginning; not told under privacy.
+        label_shares: how often samples of each class are generated; empty for equally often, or as
+            all sites have counted.
         epsilon: by worker, 0 for each client as a whole.
-        figures: what policies decide by.
         attestations: what hosts signed of this generator, or as they left earlier.
+        num_samples: how many the files of samples have.
         versions: of the programs that made this.
     """
 
+    form: Count
     made: Annotated[str, Meta(max_length=40)]
     run: str
     state: str
     iteration: Count
     kind: Annotated[str, Meta(pattern=rf"\A({'|'.join(_KINDS)})\Z")]
-    shape: list[Count]
     terms: dict[str, Any]
     generator: str
-    samples: Count
-    classes: list[Count] = []
+    learnt: str = ""
+    samples: Count | None = None
+    label_shares: Annotated[list[Annotated[int, Meta(ge=0, le=_SHARES)]], Meta(max_length=10_000)]
     epsilon: dict[Count, Seconds] = {}
     scores: ScoresRow | None = None
     audit: Audit | None = None
-    figures: dict[str, _Finite]
     attestations: list[Attestation] = []
+    num_samples: Annotated[int, Meta(ge=0, le=10_000_000)]
+    purpose: _Text = ""
+    notes: list[_Text] = []
     versions: dict[str, str] = {}
 
+    @cached_property
+    def run_terms(self) -> RunTerms:
+        """The terms as settings; raises BadInput if they are those of no run."""
+        return RunTerms.of(self.terms)
+
     @property
-    def has_dp(self) -> bool:
-        """Whether differential privacy bounds what the run tells."""
-        return "epsilon" in self.figures
+    def measured(self) -> dict[str, float]:
+        """The figures that only the server has measured."""
+        return {**of_scores(self.scores), **of_audit(self.audit)}
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What policies decide by; no signature is checked."""
+        privacy = self.run_terms.privacy(self.epsilon)
+        return {**self.measured, **privacy, **of_signatures(self.attestations)}
 
     def signers(self) -> list[tuple[str, str]]:
         """Which ranks signed, and by which certificate, or why they did not; nothing is checked."""
@@ -73,57 +107,92 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
             what = f"did not sign: {answer.refusal}"
             if answer.signature:
                 permit = permit_of(answer.chain.encode())
-                what = f"signed by {permit.name}, key {permit.fingerprint[:16]}…"
+                which = "signed" if answer.said().generator else "signed the terms alone"
+                what = f"{which} by {permit.name}, key {permit.fingerprint[:16]}…"
             rows.append((f"rank(s) {said_list(answer.workers)}", what))
         return rows
 
     def rules(self, policy: str, where: str) -> list[Rule]:
         """The rules of a policy that count for this; see `rules_in`."""
-        return rules_in(policy, where, self.kind, has_dp=self.has_dp)
+        return rules_in(policy, where, self.kind, has_dp=self.run_terms.has_dp)
 
 
-def evidence_of(trained: TrainedRun, recorded: RecordedRun) -> RunEvidence:
+def evidence_of(
+    trained: TrainedRun,
+    recorded: RecordedRun,
+    num_samples: int,
+    purpose: str,
+    notes: Sequence[str],
+) -> RunEvidence:
     """Gathers it from a run's folder."""
-    digest = digest_of(trained.generator.state_dict())
-    terms, answers = _signed(trained, recorded, digest)
-    kind = trained.dataset.kind.name
+    digest, learnt = digest_of(trained.generator.state_dict()), _learnt(trained)
+    terms, answers = _signed(trained, recorded, digest, learnt)
+    has_dp = RunTerms.of(terms).has_dp
+    scores = last_scores(recorded)
+    if has_dp and tells(trained.settings()[0], FEATURES) and not trained.dataset.kind.judges:
+        scores = None  # of sums over all samples, which no noise covers
+    audit = recorded.audit
     return RunEvidence(
+        form=FORM,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         run=recorded.status.get("run_id", ""),
         state=recorded.status.get("state", ""),
         iteration=trained.iteration,
-        kind=kind if kind in _KINDS else "tensors",
-        shape=list(trained.models.shape),
+        kind=kind_in_policies(trained.dataset.kind),
         terms=terms,
         generator=digest,
-        samples=_held(recorded),
-        classes=_classes(trained, recorded),
-        epsilon=spent(recorded, answers),
-        scores=_scores(recorded),
-        audit=_audit(recorded),
-        figures=figures_of(recorded, answers),
+        learnt=learnt,
+        samples=None if has_dp else rounded(_held(recorded)),
+        label_shares=_label_shares(trained),
+        epsilon={n: rounded_up(e) for n, e in spent(recorded, answers).items()},
+        scores=None if scores is None else rounded_scores(scores),
+        audit=None if audit is None else rounded_audit(audit, has_dp=has_dp),
         attestations=answers,
-        versions={
-            "mdgan": __version__,
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-        },
+        num_samples=num_samples,
+        purpose=purpose,
+        notes=list(notes),
+        versions=versions(),
     )
 
 
+def kind_in_policies(kind: SampleKind) -> str:
+    """Which section of a policy is for a kind of sample."""
+    return kind.name if kind.name in _KINDS else "tensors"
+
+
+def versions() -> dict[str, str]:
+    """Of the programs that decide what a bundle's files are."""
+    return {
+        "mdgan": __version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+    }
+
+
+def _learnt(trained: TrainedRun) -> str:
+    if not trained.dataset.kind.num_counts:
+        return ""
+    counts = trained.run.read_tensors(ENCODING_FILE)[0]["counts"]
+    noisy = trained.settings()[0].privacy.covers_samples
+    return published_digest(trained.dataset.kind, counts, noisy=noisy)
+
+
 def _signed(
-    trained: TrainedRun, recorded: RecordedRun, generator: str
+    trained: TrainedRun, recorded: RecordedRun, generator: str, learnt: str
 ) -> tuple[dict[str, Any], list[Attestation]]:
     """The terms that hosts agreed to last, and what they said of this generator under them.
 
     Those that left before the end, or say why they do not sign, count as well.
     """
     shared = trained.settings()[0].as_json(shared=True)
-    terms = {**shared, "dataset_sha256": trained.dataset.sha256}
+    version = recorded.status.get("version", "")
+    sha256 = {"dataset_sha256": trained.dataset.sha256, **trained.dataset.agreed}
+    terms = {"version": version, **shared, **sha256}
     kept: list[Attestation] = []
     for answer in reversed(attestations(recorded)):
         said = answer.said()
-        if said.generator not in ("", generator) or said.run != recorded.status.get("run_id"):
+        others = said.generator not in ("", generator) or said.learnt not in ("", learnt)
+        if others or said.run != recorded.status.get("run_id"):
             continue
         if not any(each.signature for each in kept):
             terms = said.terms
@@ -138,29 +207,11 @@ def _held(recorded: RecordedRun) -> int:
     return sum(each.samples or sum(each.classes) for each in held.values())
 
 
-def _classes(trained: TrainedRun, recorded: RecordedRun) -> list[int]:
-    """Numbers of classes are for all to see only if hosts were told so by a flag."""
-    if CLASSES not in str(recorded.config.get("dp_disclose") or "").split(","):
+def _label_shares(trained: TrainedRun) -> list[int]:
+    """In thousandths, where samples are generated as often as workers hold their class."""
+    is_even = trained.settings()[0].training.label_prior != "data"
+    number = num_classes_of(trained.generator)
+    if is_even or number is None or trained.dataset.kind.num_counts:
         return []
-    return [sum(column) for column in zip(*trained.held(), strict=False)]
-
-
-def _scores(recorded: RecordedRun) -> ScoresRow | None:
-    """The last scores, without words: these may name files."""
-    scored = [row for row in recorded.of(ScoresRow) if row.scores]
-    if not scored:
-        return None
-    network = scored[-1].extractor or FeatureNetwork()
-    nothing: dict[str, Any] = {"left_out": {}, "warnings": [], "real_class_histogram": []}
-    return replace(scored[-1], extractor=replace(network, name=None), by_class=None, **nothing)
-
-
-def _audit(recorded: RecordedRun) -> Audit | None:
-    """What attacks on the generator found; what others found stays at home."""
-    if (found := recorded.audit) is None:
-        return None
-    attacks = [
-        replace(each, membership=replace(each.membership, curve=[])) for each in found.generator
-    ]
-    nothing: dict[str, Any] = {"discriminators": [], "inversions": [], "left_out": {}}
-    return replace(found, generator=attacks, extractor="", **nothing)
+    counts = label_counts(number, trained.held()).tolist()
+    return [max(int(n > 0), round(rounded(_SHARES * n / sum(counts)))) for n in counts]

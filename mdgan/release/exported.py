@@ -1,16 +1,15 @@
 """The generator as a program that torch runs alone, and the ten lines that sample from it."""
 
 import io
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, export, save
 
-from mdgan.gan.labels import call, even_labels, label_counts, num_classes_of
+from mdgan.gan.labels import call
 from mdgan.gan.randomness import generator_for
 from mdgan.gan.sampling import draw_samples
-from mdgan.inspect.trained import TrainedRun
+from mdgan.release.source import Source
 
 PROGRAM_FILE = "generator.pt2"
 _AT_ONCE = 256
@@ -18,13 +17,6 @@ _COMPARED = _AT_ONCE + 44
 _CLASSES_KEPT = 65_536
 _TOLD = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
 """What torch notes of where each operation came from: paths of this machine."""
-
-
-class Program(NamedTuple):
-    """The file, and the lines of Python that sample from it."""
-
-    data: bytes
-    lines: str
 
 
 class _Alone(nn.Module):
@@ -48,14 +40,14 @@ class _Alone(nn.Module):
         return made.float()
 
 
-def export_program(trained: TrainedRun) -> Program | str:
+def export_program(source: Source) -> bytes | str:
     """Exports a generator in evaluation mode and compares its samples with those of mdgan.
 
     Returns:
-        The program, or in a line why there is none.
+        The file, the same for the same version of torch; or in a line why there is none.
     """
-    generator, z_dim = trained.generator.eval(), trained.models.z_dim
-    classes = _classes(trained)
+    generator, z_dim = source.generator.eval(), source.z_dim
+    classes = source.labels(_CLASSES_KEPT)
     alone = _Alone(generator, classes).eval()
     z = torch.randn(2, z_dim)
     inputs = (z,) if classes is None else (z, classes[:2])
@@ -77,7 +69,7 @@ def export_program(trained: TrainedRun) -> Program | str:
     labels = None if classes is None else classes[:_COMPARED]
     if not torch.equal(made, draw_samples(generator, _COMPARED, z_dim, 0, labels)):
         return "torch.export gives other bits than mdgan"
-    return Program(buffer.getvalue(), _lines(z_dim, has_classes=classes is not None))
+    return buffer.getvalue()
 
 
 @torch.no_grad()
@@ -90,19 +82,10 @@ def _drawn(program: nn.Module, z_dim: int, classes: Tensor | None) -> Tensor:
     return torch.cat([program(*piece) for piece in pieces])
 
 
-def _classes(trained: TrainedRun) -> Tensor | None:
-    num_classes = num_classes_of(trained.generator)
-    if num_classes is None:
-        return None
-    as_data = trained.settings()[0].training.label_prior == "data"
-    counts = label_counts(num_classes, trained.held() if as_data else ())
-    return even_labels(counts, _CLASSES_KEPT)
-
-
-def _lines(z_dim: int, *, has_classes: bool) -> str:
-    """Python that draws the samples of `mdgan sample -n N --seed SEED`."""
-    parts, called = "z.split(256)", "part"
-    if has_classes:
+def sampling_lines(source: Source) -> str:
+    """Python that draws the first samples of a bundle."""
+    parts, called, z_dim = "z.split(256)", "part", source.z_dim
+    if source.label_counts is not None:
         parts = "zip(z.split(256), generator.classes[:n].split(256))"
         called = "*part"
     return f"""\

@@ -144,6 +144,10 @@ class SampleKind(ABC):
         """How many samples of each class all sites hold, int64 [K], if that has been learnt."""
         return None
 
+    def coarse(self, counts: Tensor) -> Tensor:
+        """Counts without noise so coarse that hardly one of them follows from a single sample."""
+        return counts
+
     def learn(self, counts: Tensor) -> None:
         """Takes in the counts of all sites together, float64 [num_counts], at least 0.
 

@@ -14,7 +14,18 @@ from mdgan.data.handed import HANDED
 from mdgan.interface import child
 from tests.forks import ForkedCommand
 from tests.integration.exactness import MODELS, RETURN
-from tests.processes import environment
+from tests.integration.signed_runs import trained_apart
+from tests.processes import environment, run_here
+
+
+@pytest.fixture(scope="session", name="place")
+def a_signed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of two hosts that have certificates, and a bundle of it."""
+    folder = tmp_path_factory.mktemp("signed")
+    trained_apart(folder)
+    released = run_here("release", "run", "-o", "bundle", "--samples", "500", cwd=folder)
+    assert released.status == 0, released
+    return folder
 
 
 @pytest.fixture

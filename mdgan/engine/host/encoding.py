@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.engine.counting import counts_form, read_learnt
+from mdgan.engine.counting import counts_form, published_digest, read_learnt
 from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.messages import Message
@@ -21,11 +21,19 @@ class HostEncoding:
 
     Args:
         counts: by worker, its counts, int64, with noise if they must have some; called once.
+        noisy: whether they have.
+
+    Attributes:
+        learnt: the digest of what was learnt, for `Statement`.
     """
 
-    def __init__(self, kind: SampleKind, counts: Callable[[], Mapping[int, Tensor]]) -> None:
+    def __init__(
+        self, kind: SampleKind, counts: Callable[[], Mapping[int, Tensor]], *, noisy: bool = False
+    ) -> None:
         self._kind = kind
         self._counts = counts
+        self._noisy = noisy
+        self.learnt = ""
         self._has_told = False
         self._waiting: list[Callable[[], None]] = []
         self._is_known = not kind.num_counts
@@ -66,7 +74,9 @@ class HostEncoding:
         Raises:
             ValueError: they are malformed.
         """
-        self._kind.learn(read_learnt(message, self._kind.num_counts))
+        counts = read_learnt(message, self._kind.num_counts)
+        self._kind.learn(counts)
+        self.learnt = published_digest(self._kind, counts, noisy=self._noisy)
         self._is_known = True
         waiting, self._waiting = self._waiting, []
         for then in waiting:

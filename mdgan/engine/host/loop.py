@@ -149,8 +149,8 @@ class Host:
             self._teller.joined(welcome)
         while (message := self._next_message(transport)).kind != Kind.STOP:
             self._obey(message, transport)
-        known = Statement(str(welcome.get("run_id", "")), self._hello["identity"], 0)
-        self._stop(message, transport, known)
+        run, terms = str(welcome.get("run_id", "")), self._hello["identity"]
+        self._stop(message, transport, Statement(run, terms, 0, learnt=self._encoding.learnt))
 
     def _obey(self, message: Message, transport: HostTransport) -> None:
         """Does what the server says."""

@@ -54,7 +54,8 @@ class HostReports:
         own, account = self.own_identity(), self.spending.account(exactly=True)
         if permit_of(own.certificate).refusal("worker", workers):
             return  # the server's own certificate, of which its signature says enough
-        answer = attest(own, str(said), known, workers, account)
+        early = self.spending.leaves_early(workers)
+        answer = attest(own, str(said), known, workers, account, leaves_early=early)
         if answer.refusal:
             _log.warning("this host does not sign what is said of the run: %s", answer.refusal)
         transport.send(messages.attest(stop.iteration, to_builtins(answer, str_keys=True)))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.data.shard import Shard
-from mdgan.engine.counting import counts_form, read_counts
+from mdgan.engine.counting import counts_form, published_digest, read_counts
 from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
 from mdgan.records.run_directory import ENCODING_FILE, RunDirectory
@@ -60,6 +60,7 @@ class ServerEncoding:
             counts = self._ask(engine)
         self.kind.learn(counts)
         self._learnt = counts
+        engine.peers.learnt = published_digest(self.kind, counts, noisy=self.noisy)
         if not self.goes_on:
             self.run.write_tensors(ENCODING_FILE, {"counts": counts}, {})
         for host in engine.peers.hosts():

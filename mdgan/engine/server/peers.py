@@ -32,6 +32,7 @@ class Peers:
 
     Attributes:
         mean_shard_size: m, in samples; known once training begins.
+        learnt: the digest of what all sites have counted; see `Statement`.
         carried, owner: see `Admission`.
         answered, late, back, tell_of_absent, tell_counts: see `Attendance`.
     """
@@ -50,6 +51,7 @@ class Peers:
         self.carried, self.owner = admission.carried, admission.owner
         observer.known = admission.known_by
         self.mean_shard_size = 0.0
+        self.learnt = ""
         # Where noise hides each client as a whole, none is named.
         privacy = settings.privacy
         self._attendance = attendance = Attendance(
@@ -182,7 +184,7 @@ class Peers:
             return ""
         digest = "" if generator is None else digest_of(generator.state_dict())
         about = str(admission.welcome.get("run_id", "")), dict(admission.identity), iteration
-        return Statement(*about, digest).text()
+        return Statement(*about, digest, self.learnt).text()
 
     def attested(self, host: int, message: Message) -> None:
         """A host that leaves has signed what the server said, or says why not.

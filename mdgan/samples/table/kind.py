@@ -18,7 +18,7 @@ from mdgan.samples.table.layout import RowLayout
 from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import ScaledColumn, Schema, WholeColumn
 from mdgan.samples.table.scores import RowsJudge
-from mdgan.samples.table.spread import num_counts
+from mdgan.samples.table.spread import coarse_counts, num_counts, rounded_counts
 from mdgan.samples.table.where import RowCondition
 from mdgan.samples.table.writing import csv_of, parquet_of
 
@@ -149,6 +149,14 @@ class TableKind(SampleKind):
         if self.target is None or not self.is_learnt:
             return None
         return self.learnt[-len(self.class_names) :].clamp(min=0).round().long()
+
+    def coarse(self, counts: Tensor) -> Tensor:
+        """See `SampleKind`."""
+        columns = [place.column for place in self.layout.places]
+        sizes = [*map(num_counts, columns), len(self.class_names)]
+        parts = torch.split(counts, sizes)
+        found = [coarse_counts(c, part.numpy()) for c, part in zip(columns, parts, strict=False)]
+        return torch.from_numpy(np.concatenate([*found, rounded_counts(parts[-1].numpy())]))
 
     def learn(self, counts: Tensor) -> None:
         """See `SampleKind`."""

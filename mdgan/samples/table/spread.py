@@ -22,6 +22,7 @@ _LOG_STRENGTH = 1e4
 _CUT = 3.0
 _EDGE = 1 / 64
 """How far within its cell a value counts at least, in cells."""
+_FEW_ROWS = 20
 _BELOW = float(torch.special.ndtr(torch.tensor(-_CUT, dtype=torch.float64)))
 """The share of a normal distribution below −3."""
 
@@ -140,6 +141,28 @@ def count_column(column: AnyColumn, values: Floats) -> Codes:
     others = values[is_other(column, values)]
     counted = Cells(column).count(others)
     return np.concatenate([counted, options]) if num_options(column) else counted
+
+
+def coarse_counts(column: AnyColumn, counts: Floats) -> Floats:
+    """The counts of a column, without noise, so that hardly one of them follows from a single row.
+
+    Cells are put together until fewer than 20 rows are in a part, and those spread evenly over it.
+    """
+    number = Cells(column).number if isinstance(column, ScaledColumn) else 0
+    return np.concatenate([_even(counts[:number]), rounded_counts(counts[number:])])
+
+
+def _even(cells: Floats) -> Floats:
+    total, half = cells.sum(), len(cells) // 2
+    if total >= _FEW_ROWS and half:
+        return np.concatenate([_even(cells[:half]), _even(cells[half:])])
+    return np.full(len(cells), rounded_counts(total) / max(1, len(cells)))
+
+
+def rounded_counts(counts: Floats) -> Floats:
+    """The nearest square: a count of c is known to ± √c as to what it stands for."""
+    found: Floats = np.square(np.round(np.sqrt(counts)))
+    return found
 
 
 def is_other(column: ScaledColumn, values: Floats) -> NDArray[np.bool_]:

@@ -5,7 +5,7 @@ import pytest
 
 from mdgan.credentials.identity import Identity
 from mdgan.credentials.pem import now
-from mdgan.privacy.attestation import Attestation, Statement, attest
+from mdgan.privacy.attestation import Attestation, Statement, attest, rounded_up
 from tests.unit.credentials.test_signing import ANOTHER, AUTHORITY, issued
 
 TERMS = {"algorithm": "mdgan", "batch_size": 10, "betas": (0.5, 0.9)}
@@ -64,3 +64,27 @@ def test_nothing_can_be_changed_afterwards(own: Identity, change: dict[str, obje
 def test_a_signature_of_another_authority_does_not_count(own: Identity) -> None:
     with pytest.raises(ValueError, match="does not count"):
         signed(own).check(issued(ANOTHER).authorities, now())
+
+
+def test_a_host_that_was_there_until_the_end_signs_for_one_generator(own: Identity) -> None:
+    blank = Statement("r1", TERMS, 7).text()
+    answer = attest(own, blank, KNOWN, [1], ACCOUNT)
+    assert answer.refusal.startswith("the server names no generator")
+    assert not answer.signature
+    assert attest(own, blank, KNOWN, [1], ACCOUNT, leaves_early=True).signature
+
+
+def test_a_host_signs_for_the_counts_that_it_has_learnt(own: Identity) -> None:
+    said = Statement("r1", TERMS, 7, "abc", "def")
+    assert "other counts" in attest(own, said.text(), KNOWN, [1], ACCOUNT).refusal
+    known = Statement("r1", TERMS, 0, learnt="def")
+    assert attest(own, said.text(), known, [1], ACCOUNT).signature
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "told"), [(0.0, 0.0), (2.5, 2.5), (2.9981, 3.0), (3.0, 3.0), (0.012341, 0.0124)]
+)
+def test_what_was_spent_is_told_in_three_digits_and_never_too_small(
+    epsilon: float, told: float
+) -> None:
+    assert rounded_up(epsilon) == told

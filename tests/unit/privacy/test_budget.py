@@ -18,6 +18,7 @@ from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.privacy.accountant import PrivacyCharge, best_order
 from mdgan.privacy.budget import Budget, open_budget
 from mdgan.privacy.ledger_view import Plan
+from mdgan.privacy.spending import Spending
 from tests.unit.privacy.test_ledger import of, spend
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -148,3 +149,20 @@ def test_noise_for_clients_and_noise_for_samples_do_not_add_up(tmp_path: Path) -
     with pytest.raises(BadInput, match=r"rank 3 took part in runs with --dp-unit client .*give --"):
         opened(tmp_path, range(3, 9), dp_noise=2.0)
     opened(tmp_path, range(4, 9), dp_noise=2.0).close()
+
+
+@pytest.mark.parametrize(
+    ("given", "ends_early"), [({"dp_epsilon": 20.0}, False), ({"dp_noise": 1.0}, True)]
+)
+def test_a_worker_knows_by_its_own_account_whether_it_leaves_before_the_end(
+    tmp_path: Path, given: dict[str, float], ends_early: bool
+) -> None:
+    few = {"dp_epsilon": 20.0, "dp_noise": 1.0, "iterations": 100_000}
+    budget = opened(tmp_path, range(4), **(few if ends_early else given))
+    spending = Spending({3: budget})
+    assert not spending.leaves_early([3])
+    take(budget, budget.iterations_left)
+    assert budget.over
+    assert spending.leaves_early([3]) == ends_early
+    assert not spending.leaves_early([3, 4])
+    budget.close()

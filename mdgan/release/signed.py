@@ -1,0 +1,220 @@
+"""What the signatures in a bundle say: who has signed the run, its terms, and its generator."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from mdgan.credentials.identity import check_signed
+from mdgan.credentials.pem import certificates_in, pem_of, read_file
+from mdgan.credentials.permit import Permit
+from mdgan.credentials.revocations import read_list
+from mdgan.errors import BadInput, printable, reason_of
+from mdgan.privacy.attestation import Attestation
+from mdgan.records.release_figures import of_signatures
+from mdgan.records.values import said, said_list
+from mdgan.release.evidence import RunEvidence
+from mdgan.release.signing import (
+    MANIFEST_FILE,
+    REVOKED_FILE,
+    SIGNATURE_FILE,
+    Signature,
+    read_document,
+    signed_bytes,
+)
+
+_SLACK = 1e-9
+_WORD = "the server's word"
+
+
+class Check(NamedTuple):
+    """One line; `holds` is false if the bundle must not be trusted for it."""
+
+    holds: bool
+    line: str
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whom the reader believes, as files.
+
+    Attributes:
+        authority: certificates of the authority.
+        revoked: its list of revoked certificates, newer than the one in the bundle.
+        policy: the reader's own; None for mdgan's.
+        datasets_dir: a folder with dataset files that the reader has from elsewhere.
+        unsigned: whether a generator that no host has signed is taken on the server's word.
+    """
+
+    authority: Path | None = None
+    revoked: Path | None = None
+    policy: Path | None = None
+    datasets_dir: str | None = None
+    unsigned: bool = False
+
+
+@dataclass
+class Signatures:
+    """The signatures of a bundle.
+
+    Attributes:
+        made: when it was made, by its own account; certificates must have been valid then.
+        counting: what hosts have signed of this run, these terms and counts, and no other
+            generator, with keys that are not the server's.
+        is_of_server: whether the server has signed the bundle, or there is no authority for that.
+    """
+
+    bundle: Path
+    trust: Trust
+    evidence: RunEvidence
+    made: datetime
+    counting: list[Attestation] = field(default_factory=list)
+    is_of_server: bool = False
+
+    def check(self) -> Iterator[Check]:
+        """Checks all of them; raises BadInput if the reader names no authority for them."""
+        try:
+            signature = read_document(self.bundle / SIGNATURE_FILE, Signature)
+        except (OSError, ValueError) as error:
+            yield Check(False, f"{SIGNATURE_FILE}: cannot be read ({reason_of(error)})")
+            return
+        answers = [answer for answer in self.evidence.attestations if answer.signature]
+        if self.trust.authority is None:
+            if signature.signature or answers:
+                raise BadInput(
+                    f"{self.bundle}: is signed; name the certificate of its authority with "
+                    "--authority FILE, which you have from elsewhere"
+                )
+            self.is_of_server = True
+            yield self._who_names_the_generator()
+            return
+        given = read_file(self.trust.authority, "name the authority's certificate")
+        trusted = certificates_in(self.trust.authority, given)
+        authorities, revoked = pem_of(*trusted), set[int]()
+        if self.trust.revoked is not None:
+            revoked |= {each.serial_number for each in read_list(self.trust.revoked, trusted)}
+        if (own_list := self.bundle / REVOKED_FILE).exists():
+            try:
+                revoked |= {each.serial_number for each in read_list(own_list, trusted)}
+            except BadInput as error:
+                yield Check(False, str(error))
+        server = ""
+        try:
+            permit = self._of_server(signature, authorities)
+            server, self.is_of_server = permit.fingerprint, True
+            yield _signed("server", permit, permit.refusal("server", []), revoked)
+        except ValueError as error:
+            yield Check(False, f"server: has not signed: {reason_of(error)}")
+        for answer in self.evidence.attestations:
+            yield self._of_host(answer, authorities, revoked, server)
+        yield self._who_names_the_generator()
+
+    def _of_server(self, signature: Signature, authorities: bytes) -> Permit:
+        """Who signed the manifest; raises ValueError if that does not count."""
+        chain, own = signature.chain.encode(), bytes.fromhex(signature.signature)
+        manifest = signed_bytes((self.bundle / MANIFEST_FILE).read_bytes())
+        permit = check_signed(authorities, manifest, chain, own, self.made)
+        if pem_of(*certificates_in(self.bundle / SIGNATURE_FILE, chain)) != chain:
+            raise ValueError("its certificate is not written as mdgan writes it")
+        return permit
+
+    def _of_host(
+        self, answer: Attestation, authorities: bytes, revoked: set[int], server: str
+    ) -> Check:
+        ranks = f"rank(s) {said_list(answer.workers)}"
+        if not answer.signature:
+            return Check(True, f"{ranks}: did not sign: {printable(answer.refusal, 300)}")
+        try:
+            permit, said_of = answer.check(authorities, self.made), answer.said()
+        except ValueError as error:
+            return Check(False, f"{ranks}: has not signed: {reason_of(error)}")
+        known, what = self.evidence, ""
+        if permit.fingerprint == server:
+            return Check(True, f"{ranks}: signed with the server's own key, which does not count")
+        if said_of.run != known.run:
+            what = "signed another run"
+        elif said_of.terms != known.terms:
+            what = "signed other terms"
+        elif said_of.generator not in ("", known.generator):
+            what = "signed another generator"
+        elif said_of.learnt != known.learnt:
+            what = "signed other counts of all sites"
+        found = _signed(ranks, permit, what, revoked)
+        if found.holds:
+            self.counting.append(answer)
+        blank = found.holds and not said_of.generator
+        return Check(found.holds, found.line + ", the terms alone" * blank)
+
+    def _who_names_the_generator(self) -> Check:
+        if self.figures["signed_by"]:
+            return Check(True, "generator: hosts have signed which one it is")
+        what = f"which one it is, is {_WORD}"
+        if not self.counting:
+            what = f"all that this bundle says is {_WORD}"
+        way_out = "" if self.trust.unsigned else "; --unsigned accepts that"
+        return Check(self.trust.unsigned, f"generator: no host has signed it: {what}{way_out}")
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Those of a policy that signatures say."""
+        refused = [answer for answer in self.evidence.attestations if not answer.signature]
+        return of_signatures([*self.counting, *refused])
+
+    # What was spent.
+
+    def check_privacy(self) -> Iterator[Check]:
+        """Whether the evidence says of ε what hosts have signed."""
+        told, terms, signed = self.evidence.epsilon, self.evidence.run_terms, self._accounts()
+        if not terms.has_dp:
+            if told:
+                yield Check(False, "evidence: tells an ε, and the terms have no noise")
+            yield Check(True, "privacy: the terms have no differential privacy")
+            return
+        for rank, epsilon in signed.items():
+            if abs(epsilon - told.get(rank, 0.0)) > _SLACK:
+                line = f"its account says ε = {said(epsilon)}, the evidence {said(told.get(rank))}"
+                yield Check(False, f"rank {rank}: {line}")
+        found = self.privacy()
+        about = f"ε = {said(found.get('epsilon'))} at most, δ = {found['delta']:g}"
+        if terms.server_adds_noise:
+            why = "with --dp-unit client no host signs an account"
+            yield Check(True, f"privacy: {about}: {_WORD} alone, as {why}")
+        elif not self.counting:
+            yield Check(True, f"privacy: {about}: {_WORD}")
+        elif silent := [rank for rank in terms.accounts if rank not in signed]:
+            ranks = f"rank(s) {said_list(silent)}"
+            yield Check(False, f"privacy: ε is not known: {ranks} have signed no account")
+        else:
+            yield Check(True, f"privacy: {about}, as all hosts have signed")
+
+    def _accounts(self) -> dict[int, float]:
+        """By rank, the largest ε that a host of it has signed."""
+        found: dict[int, float] = {}
+        for answer in self.counting:
+            for rank, epsilon in answer.epsilon.items():
+                found[rank] = max(epsilon, found.get(rank, 0.0))
+        return found
+
+    def privacy(self) -> dict[str, float]:
+        """ε and δ as hosts have signed, or where that is all there is, as the server says."""
+        terms = self.evidence.run_terms
+        is_word = terms.server_adds_noise or not self.counting
+        return terms.privacy(self.evidence.epsilon if is_word else self._accounts())
+
+    @property
+    def by_hosts(self) -> set[str]:
+        """The figures that are more than the server's word."""
+        found = set(self.figures)
+        if self.counting and not self.evidence.run_terms.server_adds_noise:
+            found |= set(self.privacy())
+        return found
+
+
+def _signed(whose: str, permit: Permit, why_not: str | None, revoked: set[int]) -> Check:
+    by = f"{permit.name}, key {permit.fingerprint[:16]}…"
+    if permit.serial in revoked:
+        return Check(False, f"{whose}: signed by {by}, whose certificate is revoked")
+    if why_not:
+        return Check(False, f"{whose}: signed by {by}, but {why_not}")
+    return Check(True, f"{whose}: signed by {by}")

@@ -1,0 +1,234 @@
+"""Bundles of a server that lies after the run: with what hosts have signed, it gets no farther."""
+
+import io
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save
+
+from mdgan.credentials.identity import read_credentials
+from mdgan.gan.model_state import digest_of
+from mdgan.privacy.attestation import Attestation, Statement, attest
+from mdgan.release.evidence import RunEvidence
+from mdgan.release.signing import MANIFEST_FILE, SIGNATURE_FILE, seal
+from mdgan.samples.npz import npz_of
+from tests.integration.signed_runs import checked, replaced, resealed, same, wrong
+from tests.processes import run_here
+
+
+def lines(place: Path, bundle: Path, **trust: object) -> str:
+    return "\n".join(each.line for each in checked(place, bundle, **trust))
+
+
+def signed_anew(
+    place: Path,
+    known: RunEvidence,
+    ranks: Sequence[int] = (1, 2),
+    epsilon: float | None = None,
+    **changes: object,
+) -> list[Attestation]:
+    """What hosts would have signed, had the server asked them for something else."""
+    found = []
+    for rank in ranks:
+        own = read_credentials(place / "ca" / f"site{rank}.cred")
+        (said,) = [each.said() for each in known.attestations if rank in each.workers]
+        said = msgspec.structs.replace(said, **changes)
+        spent = {} if epsilon is None else {str(rank): epsilon}
+        account = {"epsilon": spent, "replaced": spent}
+        found.append(attest(own, said.text(), said, [rank], account, leaves_early=True))
+    assert all(each.signature for each in found)
+    return found
+
+
+def test_an_honest_bundle_holds_with_every_file_made_again(place: Path) -> None:
+    said = lines(place, place / "bundle")
+    assert not wrong(checked(place)), said
+    for name in ("card.md", "card.html", "croissant.json", "generator.pt2", "samples.npz"):
+        assert f"{name}: made again, every bit is the same" in said
+    assert "the server's word: audit_auc = " in said
+    assert "policy: signed_by" not in said
+
+
+@pytest.mark.parametrize("epsilon", [{}, {1: 0.5, 2: 0.5}])
+def test_a_run_without_noise_is_none_with_it_whatever_the_server_says(
+    place: Path, tmp_path: Path, epsilon: dict[int, float]
+) -> None:
+    (tmp_path / "p.toml").write_text(
+        'require = ["epsilon <= 1"]\n[dp]\nrequire = ["delta <= 1e-5"]\n'
+        '[no_dp]\nrequire = ["audit_auc <= 0"]\n'
+    )
+    bundle = resealed(place, tmp_path / "b", replaced(epsilon=epsilon))
+    found = wrong(checked(place, bundle, policy=tmp_path / "p.toml"))
+    assert "policy: epsilon <= 1: epsilon not known" in found
+    assert "policy: audit_auc <= 0: audit_auc" in found
+    assert "delta" not in found
+    assert ("tells an ε, and the terms have no noise" in found) == bool(epsilon)
+
+    def with_noise(known: RunEvidence) -> RunEvidence:
+        terms = {**known.terms, "dp_epsilon": 0.5, "dp_delta": 1e-9, "dp_clip": 1.0}
+        return msgspec.structs.replace(known, terms=terms, epsilon=epsilon)
+
+    found = wrong(checked(place, resealed(place, tmp_path / "c", with_noise)))
+    assert found.count("signed other terms") == 2
+
+
+def test_hosts_that_name_no_generator_stand_for_none(place: Path, tmp_path: Path) -> None:
+    other = load_file(place / "bundle" / "generator.safetensors")
+    other = {name: tensor + 1 if tensor.is_floating_point() else tensor
+             for name, tensor in other.items()}  # fmt: skip
+
+    def blank(known: RunEvidence) -> RunEvidence:
+        answers = signed_anew(place, known, generator="")
+        digest = digest_of(other)
+        return msgspec.structs.replace(known, attestations=answers, generator=digest)
+
+    bundle = resealed(place, tmp_path / "b", blank, generator_safetensors=save(other))
+    assert "generator: no host has signed it: which one it is, is the server's word" in wrong(
+        checked(place, bundle)
+    )
+    (tmp_path / "p.toml").write_text('require = ["signed_by >= 1", "signed_terms >= 2"]')
+    found = checked(place, bundle, policy=tmp_path / "p.toml", unsigned=True)
+    assert "policy: signed_by >= 1: signed_by = 0" in wrong(found)
+    assert (True, "policy: signed_terms >= 2: signed_terms = 2") in found
+
+
+def test_signers_that_are_dropped_are_missed(place: Path, tmp_path: Path) -> None:
+    def one(known: RunEvidence) -> RunEvidence:
+        return msgspec.structs.replace(known, attestations=known.attestations[:1])
+
+    bundle = resealed(place, tmp_path / "b", one)
+    assert "policy: silent <= 0 if known: silent = 1" in wrong(checked(place, bundle))
+
+
+def test_accounts_of_all_hosts_decide_what_was_spent(place: Path, tmp_path: Path) -> None:
+    def private(ranks: Sequence[int], told: dict[int, float]) -> Path:
+        def change(known: RunEvidence) -> RunEvidence:
+            terms = {**known.terms, "dp_epsilon": 3.0, "dp_delta": 1e-5, "dp_clip": 1.0}
+            with_account = signed_anew(place, known, ranks, 2.5, terms=terms)
+            others = [n for n in (1, 2) if n not in ranks]
+            answers = [*with_account, *signed_anew(place, known, others, terms=terms)]
+            return msgspec.structs.replace(
+                known, terms=terms, attestations=answers, epsilon=told, audit=None, samples=None
+            )
+
+        return resealed(place, tmp_path / f"b{len(list(tmp_path.iterdir()))}", change)
+
+    said = lines(place, private([1, 2], {1: 2.5, 2: 2.5}))
+    assert "privacy: ε = 2.5 at most, δ = 1e-05, as all hosts have signed" in said
+    found = wrong(checked(place, private([1, 2], {1: 2.5, 2: 1.0})))
+    assert "rank 2: its account says ε = 2.5, the evidence 1" in found
+    found = wrong(checked(place, private([1], {1: 2.5, 2: 1.0})))
+    assert "privacy: ε is not known: rank(s) 2 have signed no account" in found
+    assert "policy: epsilon <= 10: epsilon not known" in found
+
+
+class Others(torch.nn.Module):
+    """A program that gives samples of its own whatever the generator would."""
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        return z[:, :64].reshape(-1, 1, 8, 8).clamp(-1, 1)
+
+
+def test_files_that_the_generator_does_not_give_are_named(place: Path, tmp_path: Path) -> None:
+    own = place / "bundle"
+    arrays = np.load(own / "samples.npz")["images"]
+    arrays[7] = -arrays[7]
+    program = torch.export.export(
+        Others(), (torch.zeros(2, 100),), dynamic_shapes={"z": {0: torch.export.Dim("n", max=256)}}
+    )
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    weights = load_file(own / "generator.safetensors")
+    attacks = {
+        "generator.pt2": buffer.getvalue(),
+        "samples.npz": npz_of(torch.from_numpy(arrays), None),
+        "samples.png": (own / "samples.png").read_bytes() + b"a real sample",
+        "card.md": (own / "card.md").read_bytes().replace(b"mdgan", b"MDGAN", 1),
+        "card.html": (own / "card.html").read_bytes() + b"<p>Approved.</p>",
+        "croissant.json": (own / "croissant.json").read_bytes().replace(b"1.0.0", b"1.0.1"),
+        "generator.safetensors": save(weights, metadata={"a": "real sample"}),
+    }
+    for name, data in attacks.items():
+        bundle = resealed(place, tmp_path / name, same, **{name.replace(".", "_"): data})
+        assert f"{name}: made again, it is another one" in wrong(checked(place, bundle)), name
+    bundle = resealed(place, tmp_path / "more", real_npz=b"real samples")
+    assert "real.npz: is none that mdgan makes" in wrong(checked(place, bundle))
+    bundle = resealed(place, tmp_path / "less", generator_safetensors=None)
+    assert "samples and cards: are the server's word" in wrong(checked(place, bundle))
+
+
+def test_what_the_server_says_beside_figures_stands_on_the_card(
+    place: Path, tmp_path: Path
+) -> None:
+    bundle = resealed(place, tmp_path / "b", replaced(purpose="Approved for all uses."))
+    assert "card.md: made again, it is another one" in wrong(checked(place, bundle))
+    assert "the server's word" in lines(place, bundle)
+
+
+def test_another_processor_may_round_last_digits(place: Path, tmp_path: Path) -> None:
+    arrays = np.load(place / "bundle" / "samples.npz")["images"]
+    for apart, is_fine in ((1e-7, True), (1e-4, False)):
+        data = npz_of(torch.from_numpy(arrays * (1 - np.float32(apart))), None)
+        bundle = resealed(place, tmp_path / str(apart), samples_npz=data)
+        said = lines(place, bundle)
+        assert ("samples.npz: made again, the same up to rounding" in said) == is_fine
+
+
+def test_the_servers_policy_decides_nothing(place: Path, tmp_path: Path) -> None:
+    bundle = resealed(place, tmp_path / "b", policy_toml=b"require = []\n")
+    found = checked(place, bundle)
+    assert (True, "policy.toml: is not mdgan's own, and has 0 rule(s)") in found
+    assert "policy: audit_auc <= 0.6: audit_auc = " in lines(place, bundle)
+    assert "card.md: made again, it is another one" in wrong(found)
+
+
+def test_an_unsigned_bundle_is_taken_only_by_those_who_say_so(place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "bundle", tmp_path / "b")
+    bundle = resealed(place, tmp_path / "c", replaced(attestations=[]))
+    names = {path.name for path in bundle.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
+    for name, data in seal({n: (bundle / n).read_bytes() for n in names}, None).items():
+        (bundle / name).write_bytes(data)
+    found = run_here("verify", str(bundle), cwd=place)
+    assert found.status == 1
+    assert "NO generator: no host has signed it: all that this bundle says" in found.output
+
+
+def test_a_bundle_of_an_earlier_form_says_which_mdgan_checks_it(
+    place: Path, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "b"
+    shutil.copytree(place / "bundle", bundle)
+    old = b'{"figures": {}, "versions": {"mdgan": "0.6.0"}}'
+    (bundle / "evidence.json").write_bytes(old)
+    names = {path.name for path in bundle.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
+    for name, data in seal({n: (bundle / n).read_bytes() for n in names}, None).items():
+        (bundle / name).write_bytes(data)
+    (line,) = wrong(checked(place, bundle)).splitlines()
+    assert "check it with mdgan 0.6.0, which made it, or release the run again" in line
+
+
+def test_numbers_have_no_more_digits_than_they_measure(place: Path) -> None:
+    evidence = msgspec.json.decode((place / "bundle" / "evidence.json").read_bytes())
+
+    def numbers(value: object) -> list[float]:
+        if isinstance(value, dict):
+            return [n for each in value.values() for n in numbers(each)]
+        if isinstance(value, list):
+            return [n for each in value for n in numbers(each)]
+        return [value] if isinstance(value, float) else []
+
+    found = numbers([evidence["scores"], evidence["audit"]])
+    assert len(found) > 20
+    assert [n for n in found if float(f"{n:.2g}") != n] == []
+    assert evidence["samples"] == 1400
+
+
+def test_the_terms_do_not_tell_which_data_were_trained_on() -> None:
+    text = Statement("r", {"batch_size": 8, "data_sha256": "ab" * 32}, 3).text()
+    assert "abab" not in text
+    assert "batch_size" in text

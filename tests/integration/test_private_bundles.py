@@ -1,0 +1,174 @@
+"""Bundles of private runs, and of tables: what they tell, and what they do not."""
+
+import json
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from safetensors.torch import load_file, save
+
+from mdgan.gan.model_state import digest_of
+from mdgan.records.run_directory import ENCODING_FILE
+from mdgan.release.evidence import RunEvidence
+from mdgan.samples.table.kind import TableKind
+from mdgan.samples.table.reading import read_rows
+from mdgan.samples.table.schema import read_schema
+from mdgan.storage.state_file import read_tensors
+from tests.integration.signed_runs import checked, replaced, resealed, trained_apart, wrong
+from tests.integration.test_tables import SCHEMA, site
+from tests.processes import run_here
+
+PRIVATE = ["--dp-epsilon", "8", "--dp-delta", "1e-3", "--dp-ledger", "ledger"]
+TABLE = ["--dataset", "table", "--schema", "study.json", "--target", "sick"]
+TABLE += ["--data-dir", "site-{rank}.csv", "--width", "8"]
+ROWS = 60
+
+
+def with_tables(folder: Path, hosts: int = 2) -> Path:
+    (folder / "study.json").write_text(json.dumps(SCHEMA))
+    for number in range(1, hosts + 1):
+        (folder / f"site-{number}.csv").write_text(site(100 * number, ROWS))
+    (folder / "held-out.csv").write_text(site(9, ROWS))
+    return folder
+
+
+def released(folder: Path, to: str, *flags: str) -> RunEvidence:
+    done = run_here("release", "run", "-o", to, "--samples", "200", *flags, cwd=folder)
+    assert done.status == 0, done
+    return msgspec.json.decode((folder / to / "evidence.json").read_bytes(), type=RunEvidence)
+
+
+@pytest.fixture(scope="module", name="private")
+def a_private_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three hosts with noise in every step, whose budgets are spent with the last one."""
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    folder = tmp_path_factory.mktemp("private")
+    trained_apart(folder, *PRIVATE, "--iterations", "6", hosts=3, iterations=6)
+    released(folder, "bundle")
+    return folder
+
+
+@pytest.fixture(scope="module", name="sums")
+def a_run_of_private_sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sites with tables, which tell one noisy sum and go home."""
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    folder = with_tables(tmp_path_factory.mktemp("sums"))
+    flags = [*TABLE, *PRIVATE, "--algorithm", "moments", "--held-out", "held-out.csv"]
+    trained_apart(folder, *flags, "--architecture", "md-gan-mlp")
+    released(folder, "bundle")
+    return folder
+
+
+@pytest.fixture(scope="module", name="tables")
+def a_run_on_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sites with tables, and no noise."""
+    folder = with_tables(tmp_path_factory.mktemp("tables"))
+    trained_apart(folder, *TABLE, "--held-out", "held-out.csv")
+    (folder / "any.toml").write_text("require = []")
+    released(folder, "bundle", "--policy", "any.toml")
+    return folder
+
+
+def test_hosts_name_the_generator_though_their_budgets_end_with_the_run(private: Path) -> None:
+    found = checked(private)
+    assert wrong(found) == ""
+    lines = [each.line for each in found]
+    (line,) = [each for each in lines if each.startswith("privacy: ")]
+    assert line.endswith("as all hosts have signed")
+    assert float(line.split()[3]) <= 8
+    assert sum(each.startswith("rank(s) ") and "terms alone" not in each for each in lines) == 3
+
+
+def test_hosts_that_were_there_until_the_end_refuse_a_server_that_names_no_generator(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    lying = "from mdgan.engine.server import peers; peers.digest_of = lambda _: ''; "
+    server = [sys.executable, "-c", f"{lying}from mdgan.cli import main; main()"]
+    trained_apart(tmp_path, *PRIVATE, "--iterations", "3", iterations=3, server=server)
+    done = run_here("release", "run", "-o", "bundle", "--samples", "20", cwd=tmp_path)
+    assert done.status == 1, done
+    assert done.output.count("the server names no generator") == 2
+    assert "NO refused_to_sign <= 0: refused_to_sign = 2" in done.output
+
+
+def test_a_private_bundle_tells_nothing_that_no_noise_covers(private: Path) -> None:
+    evidence = msgspec.json.decode((private / "bundle" / "evidence.json").read_bytes())
+    assert evidence["samples"] is None
+    assert evidence["audit"]["generator"] == []
+    assert all(float(f"{e:.3g}") == e for e in evidence["epsilon"].values())
+    texts = [(private / "bundle" / name).read_text() for name in ("card.md", "croissant.json")]
+    for word in ("AUC", "copies", "distance to trained", "1,438"):
+        assert not any(word in text for text in texts), word
+
+
+def test_hosts_that_told_one_sum_have_signed_the_terms_alone(sums: Path) -> None:
+    said = wrong(checked(sums))
+    assert said.startswith("generator: no host has signed it: which one it is, is the server's")
+    found = checked(sums, unsigned=True)
+    assert wrong(found) == ""
+    lines = "\n".join(each.line for each in found)
+    assert lines.count("the terms alone") == 2
+    assert "as all hosts have signed" in lines
+    assert "samples.csv: made again, every bit is the same" in lines
+
+
+def test_one_row_less_changes_no_number_of_a_private_bundle(sums: Path, tmp_path: Path) -> None:
+    figures = []
+    for less in (0, 1, 2):
+        folder = tmp_path / f"data{less}"
+        folder.mkdir()
+        for number in (1, 2):
+            lines = (sums / f"site-{number}.csv").read_text().splitlines(keepends=True)
+            (folder / f"site-{number}.csv").write_text("".join(lines[: len(lines) - less]))
+        where = ["--data-dir", str(folder / "site-{rank}.csv")]
+        evidence = released(sums, str(tmp_path / f"b{less}"), *where)
+        home = json.loads((sums / "run" / "audit.json").read_text())["generator"]
+        told = msgspec.to_builtins(msgspec.structs.replace(evidence, made=""), str_keys=True)
+        figures.append((json.dumps(told, sort_keys=True), json.dumps(home)))
+    assert len({told for told, _ in figures}) == 1
+    assert len({home for _, home in figures}) == 3  # which the audit did see
+
+
+def test_counts_without_noise_leave_so_coarse_that_no_row_is_in_them(tables: Path) -> None:
+    assert wrong(checked(tables, policy=tables / "any.toml")) == ""
+    schema = read_schema(tables / "bundle" / "schema.json")
+    counts = load_file(tables / "bundle" / ENCODING_FILE)["counts"]
+    exact = read_tensors(tables / "run" / ENCODING_FILE)[0]["counts"]
+    assert not torch.equal(counts, exact)
+    kind = TableKind(schema, "sick")
+    assert torch.equal(counts, kind.coarse(exact))
+    ages, cells = exact[:121], counts[:121]
+    (rare,) = (int(n) for n in torch.nonzero(ages == ages[ages > 0].min())[:1])
+    assert cells[rare] == cells[rare + 1] or cells[rare] == cells[rare - 1]
+    made = read_rows(tables / "bundle" / "samples.csv", schema, "sick")
+    assert len(made) == 200
+
+
+def test_rows_are_written_by_the_counts_and_the_schema_that_hosts_have_signed(
+    tables: Path, tmp_path: Path
+) -> None:
+    counts = load_file(tables / "bundle" / ENCODING_FILE)["counts"]
+    data = save({"counts": counts.flip(0)})
+    bundle = resealed(tables, tmp_path / "counts", encoding_safetensors=data)
+    assert "is not written by the counts of the evidence" in wrong(checked(tables, bundle))
+    change = replaced(learnt=digest_of({"counts": counts.flip(0)}))
+    bundle = resealed(tables, tmp_path / "learnt", change, encoding_safetensors=data)
+    assert wrong(checked(tables, bundle)).count("signed other counts of all sites") == 2
+    schema = (tables / "bundle" / "schema.json").read_bytes().replace(b'"M"', b'"X"')
+    bundle = resealed(tables, tmp_path / "schema", schema_json=schema)
+    assert "schema_sha256 is another one" in wrong(checked(tables, bundle))
+    rows = (tables / "bundle" / "samples.csv").read_bytes().splitlines(keepends=True)
+    rows[5] = (tables / "site-1.csv").read_bytes().splitlines(keepends=True)[3]
+    bundle = resealed(tables, tmp_path / "rows", samples_csv=b"".join(rows))
+    assert "samples.csv: made again, it is another one" in wrong(checked(tables, bundle))
+
+
+def test_a_dataset_file_of_ones_own_is_named_by_the_reader(tables: Path, tmp_path: Path) -> None:
+    change = replaced(terms={"algorithm": "mdgan", "dataset": "own", "world_size": 3})
+    bundle = resealed(tables, tmp_path / "b", change)
+    assert "its dataset file own.py is not among mdgan's; name the folder" in wrong(
+        checked(tables, bundle)
+    )
