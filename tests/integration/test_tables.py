@@ -5,11 +5,13 @@ import json
 import re
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import torch
 
+from mdgan.engine.server.encoding import ServerEncoding
 from mdgan.privacy.ledger_file import FILE
 from mdgan.records.run_directory import ENCODING_FILE, FIGURES_FILE
 from mdgan.samples.table.reading import read_rows
@@ -171,6 +173,31 @@ def test_noise_covers_counts_and_is_charged(sites: Path) -> None:
     twice = run_here(*private[:-1], "again", cwd=sites)
     assert twice.status == 2, twice
     assert "have spent" in twice.errors
+
+
+def test_a_server_that_asks_a_resumed_run_again_is_told_the_same(
+    patients: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that lies about what it knows gets no counts without noise."""
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    flags = ["train", "--dataset", "table", "--schema", "study.json", "--target", "ill", *QUICK]
+    flags += ["--data-dir", "all.csv", "--partition", "iid", "--world-size", "3", *UNSCORED]
+    private = ["--dp-epsilon", "8", "--dp-delta", "1e-3", "--dp-ledger", "ledger", "--out", "run"]
+    ended_well(
+        run_here(*flags, *private, "--transport", "memory", cwd=patients), patients / "run", 4
+    )
+    told = counts(patients / "run")
+    begin = ServerEncoding.begin
+
+    def begin_anew(self: ServerEncoding, engine: Any) -> None:
+        self.goes_on = False
+        begin(self, engine)
+
+    monkeypatch.setattr(ServerEncoding, "begin", begin_anew)
+    more = ["--iterations", "6", "--dp-epsilon", "20"]
+    resumed = run_here("train", "--resume", "run", *more, cwd=patients)
+    ended_well(resumed, patients / "run", 6)
+    assert torch.equal(counts(patients / "run"), told)
 
 
 def test_a_site_with_another_schema_is_refused(sites: Path, port: int) -> None:
