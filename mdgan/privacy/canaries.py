@@ -10,10 +10,11 @@ A few are planted samples, which tell whether gradients are cut as they should b
 
 import contextlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, log, sqrt
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import torch
@@ -24,6 +25,7 @@ from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.randomness import generator_for
 from mdgan.gan.regularizers.contract import REAL, Regularizers
+from mdgan.privacy.direct import DirectTests, Seen
 from mdgan.privacy.noise_structure import find_structure
 from mdgan.privacy.per_sample import clipped_sum, per_sample_gradients, still
 from mdgan.privacy.random_stream import uniform
@@ -37,16 +39,24 @@ _FREE = 1024
 _ONE_PLANTED_IN, _MOST_PLANTED = 10, 32
 """Each planted one costs a gradient of its own in every step."""
 _EVERY, _LOOKED_EVERY = 64, 8
-"""Steps between two writings of the file, and between two looks at planted samples' gradients."""
+"""Steps between two writings of the file, and between two looks at what samples add."""
+_TRIED = 4
+"""So many samples at each look, one by one."""
+_SMALL = 2.0**-20
+"""Of C: a bound that cuts each gradient, if gradients are cut."""
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker's file holds, secret during the run: coins, and log likelihood ratios."""
+    """What a worker's file holds, secret: coins, log likelihood ratios, and what each process saw.
+
+    Files of older versions have seen nothing.
+    """
 
     coins: list[bool]
     scores: list[Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]]
     planted: Annotated[int, msgspec.Meta(ge=0)] = 0
     steps: Annotated[int, msgspec.Meta(ge=0)] = 0
+    seen: list[Seen] = []
 
     def __post_init__(self) -> None:
         """Checks that each canary has both."""
@@ -62,6 +72,11 @@ def width_of(number: int, num_weights: int) -> int:
     return next((w for w in _WIDTHS if 2 * w * number <= num_weights // 2), 0)
 
 
+def planted_of(number: int) -> int:
+    """How many of a worker's canaries are planted samples."""
+    return min(number // _ONE_PLANTED_IN, _MOST_PLANTED)
+
+
 def most_canaries(num_weights: int) -> int:
     """The largest M for a discriminator of d weights."""
     return num_weights // 2 // (2 * min(_WIDTHS))
@@ -69,13 +84,18 @@ def most_canaries(num_weights: int) -> int:
 
 @dataclass(frozen=True)
 class Planted:
-    """The planted samples, drawn, judged and cut as real ones, of which `like` are some."""
+    """The planted samples, drawn, judged and cut as real ones, of which `like` are some.
+
+    Attributes:
+        adds_up: how the worker adds up real ones.
+    """
 
     model: nn.Module
     rules: LearningRules
     regularizers: Regularizers
     like: Samples
     clip: float
+    adds_up: Callable[..., tuple[dict[str, Tensor], Any]] = clipped_sum
 
     def _samples(self, places: Tensor) -> Samples:
         """The planted samples with these numbers: black and white dots, the same in each step."""
@@ -94,11 +114,31 @@ class Planted:
 
         D's buffers are the same after any places, int64 [n]; n may be 0.
         """
-        samples = self._samples(places).padded(max(1, len(places)))
-        total, _ = clipped_sum(
-            self.model, self.rules, samples, len(places), self.clip, self.regularizers.at(REAL)
+        return self._sum(self._samples(places).padded(max(1, len(places))), len(places), self.clip)
+
+    def _sum(self, samples: Samples, count: int, clip: float) -> Tensor:
+        total, _ = self.adds_up(
+            self.model, self.rules, samples, count, clip, self.regularizers.at(REAL)
         )
         return torch.cat([each.detach().double().flatten().cpu() for each in total.values()])
+
+    def lengths(self, clip: float) -> dict[str, float]:
+        """How long what real samples add is, by what it may be; see `Seen`.
+
+        Each is tried alone, in front of another that does not count, and all are together.
+
+        Args:
+            clip: C, as it is stated.
+        """
+        seen = self.like.of(self.regularizers.see(self.like.images))
+        small = _SMALL * self.clip
+        found = [self._sum(seen, len(seen), small).norm() / (_SMALL * clip * len(seen))]
+        alone = []
+        for place in torch.randperm(len(seen))[:_TRIED].tolist():
+            pair = seen[[place, (place + 1) % len(seen)]]
+            alone.append(self._sum(pair, 1, self.clip).norm() / clip)
+            found.append(self._sum(pair, 1, small).norm() / (_SMALL * clip))
+        return {"longest": float(max(alone)), "cut": float(max(found))}
 
     def directions(self, number: int) -> Tensor:
         """Their gradients without dropout and augmentation, cut to norm C: [number, d], CPU."""
@@ -131,20 +171,25 @@ class Canaries:
         self._scores = torch.zeros(number, dtype=torch.float64)
         self._steps = 0
         self._rate, self._clip, self._deviation = rate, clip, noise * clip
-        if num_planted is None:
-            num_planted = min(number // _ONE_PLANTED_IN, _MOST_PLANTED)
-        self._planted = num_planted
-        self._signs = torch.zeros(number - num_planted, dtype=torch.float64)
+        self._direct, self._earlier = DirectTests(rate, clip, noise), list[Seen]()
+        self._planted = planted_of(number) if num_planted is None else num_planted
+        self._signs = torch.zeros(number - self._planted, dtype=torch.float64)
         self._added = self._of_planted = torch.zeros(())
         self._directions = torch.zeros(0)
-        self._pending: Tensor | None = None
+        self._pending: tuple[Tensor, Tensor, Tensor, tuple[int, int] | None] | None = None
         self._path: Path | None = None
 
     @property
     def watched(self) -> Watched:
         """What was seen up to now."""
-        coins, scores = self._coins.tolist(), self._scores.tolist()
-        return Watched(coins=coins, scores=scores, planted=self._planted, steps=self._steps)
+        seen = self._direct.seen
+        return Watched(
+            coins=self._coins.tolist(),
+            scores=self._scores.tolist(),
+            planted=self._planted,
+            steps=self._steps,
+            seen=[*self._earlier, *([seen] if seen.steps else [])],
+        )
 
     def open(self, path: Path) -> None:
         """Goes on with the file of a worker, or begins it; comes before the first step."""
@@ -160,6 +205,7 @@ class Canaries:
             self._coins = torch.tensor(found.coins)
             self._scores = torch.tensor(found.scores, dtype=torch.float64)
             self._steps = found.steps
+            self._earlier = [each for each in found.seen if each.steps]
         self._path = path
         self._write()
 
@@ -179,7 +225,13 @@ class Canaries:
             self._of_planted = planted.summed(chosen[gradients:].nonzero().squeeze(1))
         total += self._added + self._of_planted
 
-    def watch(self, released: Tensor, known: Tensor, planted: Planted | None = None) -> None:
+    def watch(
+        self,
+        released: Tensor,
+        known: Tensor,
+        planted: Planted | None = None,
+        drawn: tuple[int, int] | None = None,
+    ) -> None:
         """Scores each canary by what the step will release.
 
         The attacker of differential privacy knows all else, so the sum of all samples too. What is
@@ -190,17 +242,27 @@ class Canaries:
         Args:
             released: the noisy sum, as exact as it leaves the worker, float64 [d], on the CPU.
             known: the sum without canaries and noise, float64 [d].
+            drawn: how many samples it is of, and of how many they were drawn.
         """
         # Each kind is guessed by itself, by an attacker that knows the coins of the other.
         found = self._of_gradients(released - known - self._of_planted)
+        looks = self._steps % _LOOKED_EVERY == 0
+        if planted is not None and looks:
+            self.measured(**planted.lengths(self._clip))
         if planted is not None and self._planted:
-            if self._steps % _LOOKED_EVERY == 0 or not len(self._directions):
+            if looks or not len(self._directions):
                 self._directions = planted.directions(self._planted)
             rest = (released - known - self._added).float()
             found = torch.cat([found, self._unmixed(rest, self._directions)])
         absent = torch.tensor(log(1 - self._rate) if self._rate < 1 else -inf, dtype=torch.float64)
         found = torch.logaddexp(absent, log(self._rate) + found)
-        self._pending = torch.where(found.isfinite(), found, 0.0)
+        found = torch.where(found.isfinite(), found, 0.0)
+        rest = released - known - self._added - self._of_planted
+        self._pending = found, rest, known, drawn
+
+    def measured(self, **lengths: float) -> None:
+        """What real samples add; see `DirectTests`."""
+        self._direct.measured(**lengths)
 
     def _of_gradients(self, noisy: Tensor) -> Tensor:
         """Log likelihood ratios of the noise with a canary's gradient, and without."""
@@ -230,7 +292,9 @@ class Canaries:
         """Adds the scores of the last step; those of steps that were undone are not counted."""
         if self._pending is None:
             return
-        self._scores += self._pending
+        scores, *seen = self._pending
+        self._scores += scores
+        self._direct.add(*seen)
         self._pending = None
         self._steps += 1
         if self._steps % _EVERY == 0:

@@ -68,7 +68,7 @@ def _of_audit(audit: Audit) -> dict[str, float]:
     """What attacks on the generator found, each the worst of all spaces; others stay at home."""
     found: dict[str, float] = {}
     if audit.bound is not None:
-        found["epsilon_lower_bound"] = audit.bound.epsilon
+        found["epsilon_lower_bound"] = audit.bound.at_least
     if not audit.generator:
         return found
     attacks = [copying.membership for copying in audit.generator]

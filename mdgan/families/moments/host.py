@@ -57,6 +57,7 @@ class SumTeller(NothingKept):
         noisy = with_noise(total, 1.0, self.noise, self.budget.key("moments"))
         told = noisy if self.num_sharers > 1 else noisy.float()
         if canaries is not None:
+            canaries.measured(longest=self.features.longest(self._pieces()))
             canaries.watch(told.double(), sums.flatten())
             canaries.taken()
         self.budget.advance()
