@@ -247,9 +247,9 @@ BOTH: Mapping[str, Broken] = {
     "noise: uniform": drawn(lambda n: (torch.rand(n) * 2 - 1) * 3**0.5),
     "noise: clipped at 2σ": drawn(lambda n: torch.randn(n).clamp(-2, 2)),
     "noise: Laplace's": drawn(laplace),
-    "noise: equal at workers": repeated(STEPS),
 }
 STEPWISE: Mapping[str, Broken] = {
+    "noise: equal at workers": repeated(STEPS),
     "noise: clipped at 3σ": drawn(lambda n: torch.randn(n).clamp(-3, 3)),
     "noise: equal in steps": repeated(1),
     "noise: equal in each 5th step": repeated(5),
@@ -261,10 +261,14 @@ STEPWISE: Mapping[str, Broken] = {
     "clip: 3 C": clipped(3),
     "clip: not the first weights": some_layers,
     "clip: not a tenth of samples": bright_uncut,
-    "rate: twice": rate(2),
+    "rate: 1.4 times": rate(1.4),
     "rate: 1.2 times": rate(1.2),
 }
-ONCE: Mapping[str, Broken] = {"features of norm 3": longer(3), "sums times 3": times_sums(3)}
+ONCE: Mapping[str, Broken] = {
+    "noise: equal at workers": repeated(1),
+    "features of norm 3": longer(3),
+    "sums times 3": times_sums(3),
+}
 MECHANISMS = {"mdgan": {**BOTH, **STEPWISE}, "moments": {**BOTH, **ONCE}}
 
 

@@ -6,7 +6,7 @@ guesses r. That at least v guesses are right has at most the probability of `p_v
 """
 
 from collections.abc import Callable, Sequence
-from math import ceil, inf, isinf, log
+from math import isinf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,16 +15,21 @@ import torch
 from msgspec.structs import replace
 
 from mdgan.audit.direct import flaws_of
-from mdgan.audit.one_run import Mechanism, TradeOff, noise_share, trade_off
 from mdgan.privacy.accountant import PrivacyCharge, joined
-from mdgan.privacy.canaries import CANARIES, planted_of, read_watched
+from mdgan.privacy.canaries import CANARIES, read_watched
 from mdgan.privacy.direct import Seen
+from mdgan.privacy.one_run import (
+    CONFIDENCE,
+    SURELY,
+    Mechanism,
+    TradeOff,
+    noise_share,
+    right_alone,
+    trade_off,
+)
 from mdgan.records.audit import Bound
 
 GRADIENTS, SAMPLES = "gradients", "samples"
-CONFIDENCE = 0.95
-_SURELY = 0.995
-"""With which a run is contradicted: with direct tests, less than one honest one in a hundred is."""
 _GUESSED = 4
 _MOST_EPSILON = 64.0
 _NEAR = 1.05
@@ -88,7 +93,7 @@ def bound(
             doubt = (1 - confidence) / len(methods)
             return method(mechanisms, delta, doubt, canaries, guesses, number)  # noqa: B023 # now
 
-        surely = max(surely, epsilon(_SURELY, right))
+        surely = max(surely, epsilon(SURELY, right))
         ceiling = max(ceiling, epsilon(CONFIDENCE, guesses))
         found.append(
             Bound(
@@ -127,13 +132,7 @@ def _independent(
     guesses: int,
     right: int,
 ) -> float:
-    """Noise of one weight tells nothing of another's, so guesses are right independently."""
-    from scipy.stats import binom  # takes a second to import
-
-    def is_out(tried: TradeOff) -> bool:
-        return bool(binom.sf(right - 1, guesses, tried.accuracy) <= doubt)
-
-    return _epsilon(mechanisms, delta, is_out)
+    return _epsilon(mechanisms, delta, lambda tried: right_alone(tried, guesses, right) <= doubt)
 
 
 def _epsilon(
@@ -189,14 +188,3 @@ def bound_of_run(run: Path, delta: float, stated: float) -> Bound | None:
     share = min((one.share for one in every), default=None)
     longest = max((one.longest for one in every), default=None)
     return replace(whole, flaws=flaws, noise=share, longest=longest)
-
-
-def least_canaries(mechanism: Mechanism, workers: int, most: int) -> int | None:
-    """The smallest M of each worker with which right guesses alone rule out what is stated.
-
-    None if even `most` cannot.
-    """
-    stated = trade_off([mechanism])
-    doubt = (1 - _SURELY) / (2 * len(_METHODS) - 1)
-    needed = ceil(log(doubt) / log(stated.accuracy)) if stated.accuracy < 1 else inf
-    return next((m for m in range(1, most + 1) if workers * (m - planted_of(m)) >= needed), None)

@@ -15,10 +15,11 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.privacy import counts
-from mdgan.privacy.accountant import check_installed
+from mdgan.privacy.accountant import PrivacyCharge, check_installed, epsilon_of
 from mdgan.privacy.budget import Budget, ClientsAccount, open_budget
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import LedgerView, Plan, look_up
+from mdgan.privacy.one_run import least_canaries
 from mdgan.privacy.planning import (
     StepSchedule,
     check_alike,
@@ -275,11 +276,28 @@ def _check_samples(
             schedule = schedule._replace(may_be_over=False)
         known = look_up(folder, contents[rank]) if rank in contents else LedgerView()
         plan = plan_of(privacy, schedule, known, folder)
+        if privacy.audit_canaries:
+            _check_canaries(settings, plan)
         if spent := _spent_before(settings, schedule, known):
             goes_on = known.last is not None and known.last.plan == plan
             left = plan.until - (known.last.steps if goes_on and known.last else 0)
             warnings.append(f"{spent}; {left:,} steps with noise {plan.noise:.3g} are left")
     return warnings
+
+
+def _check_canaries(settings: RunSettings, plan: Plan) -> None:
+    """Checks that canaries could contradict ε, if each was guessed right."""
+    privacy, delta = settings.privacy, settings.privacy.dp_delta or 0.0
+    charge = PrivacyCharge(plan.noise, plan.rate, plan.planned)
+    stated = privacy.dp_epsilon or epsilon_of(charge, delta, privacy.dp_accountant)
+    least = least_canaries((charge,), delta, stated, settings.num_workers)
+    if least is None or privacy.audit_canaries < least:
+        way_out = "no number could" if least is None else f"give at least {least:,}"
+        raise BadInput(
+            f"--audit-canaries {privacy.audit_canaries}: of {settings.num_workers:,} worker(s), "
+            f"that could not contradict epsilon {stated:.3g} with every guess right; {way_out}, "
+            "or leave it out"
+        )
 
 
 def _large_delta(delta: float, shards: Mapping[int, Shard]) -> list[str]:

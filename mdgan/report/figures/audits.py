@@ -186,7 +186,8 @@ def of_bound(subject: Subject) -> Bound | None:
 def _row_of_bound(_subject: Subject, bound: Bound) -> Iterable[Row]:
     counts = (f"{bound.canaries:,}", bound.kind, f"{bound.guesses:,}", f"{bound.right:,}")
     confidence = f"{100 * bound.confidence:.0f} %"
-    return [(*counts, f"{bound.epsilon:.2f}", confidence, f"{bound.stated:.3g}")]
+    bounds = (f"{bound.epsilon:.2f}", confidence, said(bound.ceiling), f"{bound.stated:.3g}")
+    return [(*counts, *bounds, said(bound.noise), said(bound.longest))]
 
 
 def _said_bound(_subject: Subject, bound: Bound) -> str:
@@ -194,6 +195,7 @@ def _said_bound(_subject: Subject, bound: Bound) -> str:
 
 
 from_below = each_run(
-    ("canaries", "kind", "guesses", "right", "ε at least", "with confidence", "ε stated"),
+    ("canaries", "kind", "guesses", "right", "ε at least", "with confidence", "could be shown",
+     "ε stated", "noise by what is stated", "a sample adds [C]"),
     rows=_row_of_bound, told=_said_bound,
 )  # fmt: skip

@@ -7,25 +7,34 @@ each canary is with a probability, and the same steps with only a share of that 
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from math import inf, log, sqrt
+from itertools import count
+from math import ceil, inf, isinf, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdgan.privacy.accountant import PrivacyCharge
+from mdgan.privacy.canaries import planted_of
 
 Mechanism = tuple[PrivacyCharge, ...]
 """All steps of a worker."""
 _Array = NDArray[np.float64]
 
+CONFIDENCE, SURELY = 0.95, 0.995
+"""With which a bound on ε is told, and with which a run is contradicted.
+
+With the direct tests beside, less than one honest run in a hundred is contradicted."""
+_MOST_BOUNDS = 5
+"""Of two kinds of canaries by three methods, one of which is for one kind alone."""
+_MOST_CANARIES = 1 << 20
 _ORDERS = np.array([1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0])
 _BEYOND = 1e-10
 """The probability of losses that are larger than all that are tabulated, at most; added to δ."""
 _FINEST, _MOST_POINTS = 0.05, 1 << 19
 """Of a step's standard deviation: the distance of tabulated losses."""
 _TOLD = 300
-_SHARES, _CLOSE = (1 / 16, 4.0), 1.01
+_SHARES, CLOSE = (1 / 16, 4.0), 1.01
 """Of the stated noise, that are tried, and how close two of them end."""
 _MOST_EPSILON = 300.0
 
@@ -86,10 +95,35 @@ def noise_share(mechanisms: Iterable[Mechanism], is_out: Callable[[TradeOff], bo
         return low
     if not is_out(trade_off(steps, high)):
         return inf
-    while high / low > _CLOSE:
+    while high / low > CLOSE:
         middle = sqrt(low * high)
         low, high = (low, middle) if is_out(trade_off(steps, middle)) else (middle, high)
     return high
+
+
+def right_alone(mechanism: TradeOff, guesses: int, right: int) -> float:
+    """The probability of so many right guesses, or more, of canaries on weights of their own.
+
+    Noise of one weight tells nothing of another's, so each guess is right by itself.
+    """
+    from scipy.stats import binom  # takes a second to import
+
+    return float(binom.sf(right - 1, guesses, mechanism.accuracy))
+
+
+def least_canaries(mechanism: Mechanism, delta: float, stated: float, workers: int) -> int | None:
+    """The smallest M of each worker with which a run may contradict ε, if all guesses are right.
+
+    None if it would be more than a worker could have.
+    """
+    fits = noise_share([mechanism], lambda tried: tried.epsilon(delta) <= stated)
+    accuracy = trade_off([mechanism], min(1.0, fits / CLOSE)).accuracy
+    doubt = (1 - SURELY) / (_MOST_BOUNDS)
+    needed = log(doubt) / log(accuracy) if accuracy < 1 else inf
+    if isinf(needed) or needed > workers * _MOST_CANARIES:
+        return None
+    each = ceil(needed / workers)
+    return next(m for m in count(each) if workers * (m - planted_of(m)) >= needed)
 
 
 def trade_off(mechanisms: Iterable[Mechanism], share: float = 1.0) -> TradeOff:
@@ -174,8 +208,8 @@ def _table(charge: PrivacyCharge, losses: _Array, direction: int) -> tuple[_Arra
     if direction:
         with_it, without = 1 - without[::-1], 1 - with_it[::-1]
     both, alone = np.diff(with_it), np.diff(without)
-    upper = (both - alone * np.exp(losses[:-1])) / -np.expm1(losses[0] - losses[1])
-    upper = np.clip(np.nan_to_num(upper), 0.0, both)
+    upper = both - alone * np.exp(np.minimum(losses[:-1], _MOST_EPSILON))
+    upper = np.clip(upper / -np.expm1(losses[0] - losses[1]), 0.0, both)
     found = np.zeros(len(losses))
     found[:-1] += both - upper
     found[1:] += upper
