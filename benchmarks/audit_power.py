@@ -1,10 +1,11 @@
 """Measures which broken mechanisms `mdgan audit` contradicts: of so many runs of each, how many.
 
-    python -m benchmarks.audit_power [--runs 20] [--epsilons 1,3,8] [--only TEXT] [--canaries 100]
+    python -m benchmarks.audit_power [--runs 20] [--epsilons 1,3,8] [--only TEXT] [--workers 4]
+        [--canaries 100] [--steps 60]
 
-Each run has four workers with samples of digits, as `mdgan train` makes them: budgets with ledgers
-of their own, a plan for the stated ε, canaries. They take their steps without a server, with
-DP-SGD (`mdgan`: 60 steps of a small discriminator) or as one message (`moments`). A mechanism is
+Each run has workers with 300 samples of digits each. They have what `mdgan train` gives them:
+budgets with ledgers of their own, a plan for the stated ε, canaries. They take their steps without
+a server, with DP-SGD (`mdgan`: a small discriminator) or as one message (`moments`). A mechanism is
 broken as a programmer's mistake would break it, by another function in its place. Then canaries'
 files are read as the audit reads them.
 """
@@ -39,11 +40,14 @@ from mdgan.privacy.contents import Contents
 from mdgan.privacy.real_half import PoissonHalf
 from mdgan.records.audit import Bound
 
-WORKERS, SAMPLES, DELTA = 4, 300, 1e-4
-STEPS, BATCH = 60, 32
+SAMPLES, DELTA, BATCH = 300, 1e-4, 32
 CPU = torch.device("cpu")
 GENUINE_NOISE, GENUINE_SUM = real_half.with_noise, real_half.clipped_sum
 GENUINE_FEATURES, GENUINE_SUMS = SampleFeatures.of, SampleFeatures.sums
+
+
+NOW = {"rank": 0}
+"""The worker whose turn it is."""
 
 
 class Places(NamedTuple):
@@ -122,6 +126,22 @@ def repeated(every: int) -> Broken:
     return places
 
 
+def of_one_seed() -> list[Places]:
+    """The noise of each step is new, and each worker has it, as if its seed were the run's."""
+    taken = Counter[int]()
+
+    def with_equal(
+        total: Tensor, clip: float, sigma: float, key: bytes, scale: float = 1
+    ) -> Tensor:
+        del key
+        taken[NOW["rank"]] += 1
+        random = torch.Generator().manual_seed(taken[NOW["rank"]])
+        values = torch.randn(len(total), generator=random, dtype=torch.float64).to(total.dtype)
+        return total.add_(values, alpha=sigma * clip).mul_(scale)
+
+    return noise(with_equal)()
+
+
 def later_less() -> list[Places]:
     """Noise that shrinks with each step."""
     steps = Counter[int]()
@@ -130,7 +150,7 @@ def later_less() -> list[Places]:
         total: Tensor, clip: float, sigma: float, key: bytes, scale: float = 1
     ) -> Tensor:
         steps[0] += 1
-        return GENUINE_NOISE(total, clip, sigma * 0.99 ** (steps[0] % STEPS), key, scale)
+        return GENUINE_NOISE(total, clip, sigma * 0.99 ** (steps[0] % 60), key, scale)
 
     return noise(with_fading)()
 
@@ -249,12 +269,12 @@ BOTH: Mapping[str, Broken] = {
     "noise: Laplace's": drawn(laplace),
 }
 STEPWISE: Mapping[str, Broken] = {
-    "noise: equal at workers": repeated(STEPS),
     "noise: clipped at 3σ": drawn(lambda n: torch.randn(n).clamp(-3, 3)),
     "noise: equal in steps": repeated(1),
     "noise: equal in each 5th step": repeated(5),
     "noise: 1 % less each step": later_less,
     "noise: none in one step of 30": once_in(30),
+    "noise: equal at workers": of_one_seed,
     "noise: but on one number": on_some(lambda n: torch.arange(n) != n // 2),
     "clip: none": clipped(1e9),
     "clip: none, in factors_of": no_factors,
@@ -265,7 +285,7 @@ STEPWISE: Mapping[str, Broken] = {
     "rate: 1.2 times": rate(1.2),
 }
 ONCE: Mapping[str, Broken] = {
-    "noise: equal at workers": repeated(1),
+    "noise: equal at workers": of_one_seed,
     "features of norm 3": longer(3),
     "sums times 3": times_sums(3),
 }
@@ -296,11 +316,12 @@ def learner(rank: int, shard: Shard, settings: Any, budget: Budget) -> Worker:
 
 
 def take_steps(shards: Mapping[int, Shard], settings: Any, budgets: Mapping[int, Budget]) -> None:
-    """All steps of workers, each after each."""
+    """All steps, of one worker after another."""
     for rank, shard in shards.items():
+        NOW["rank"] = rank
         worker = learner(rank, shard, settings, budgets[rank])
         assert isinstance(worker.real_half, PoissonHalf)
-        for _ in range(STEPS):
+        while not worker.real_half.over:
             worker.learn_real_half()
             worker.real_half.taken()
             worker.drop_real_half()
@@ -310,16 +331,22 @@ def tell(shards: Mapping[int, Shard], budgets: Mapping[int, Budget]) -> None:
     """The one message of each worker."""
     features = SampleFeatures.drawn(FeatureSettings(), (1, 8, 8), 10, 0)
     for rank, shard in shards.items():
+        NOW["rank"] = rank
         SumTeller(shard, features, budgets[rank], 1).tell()
 
 
 def audited(
-    algorithm: str, broken: Broken, epsilon: float, canaries: int, shards: Mapping[int, Shard]
+    algorithm: str,
+    broken: Broken,
+    epsilon: float,
+    canaries: int,
+    steps: int,
+    shards: Mapping[int, Shard],
 ) -> Bound:
     """What the audit says of a run."""
     kind: Any = MomentsSettings if algorithm == "moments" else MDGANSettings
     given = {"dp_epsilon": epsilon, "dp_delta": DELTA, "audit_canaries": canaries}
-    more = {} if algorithm == "moments" else {"batch_size": BATCH, "iterations": STEPS}
+    more = {} if algorithm == "moments" else {"batch_size": BATCH, "iterations": steps}
     settings = kind.read({**given, **more})
     with tempfile.TemporaryDirectory() as name:
         folder, budgets = Path(name), dict[int, Budget]()
@@ -342,10 +369,10 @@ def audited(
         return found
 
 
-def digits(folder: Path) -> dict[int, Shard]:
+def digits(folder: Path, workers: int) -> dict[int, Shard]:
     """A shard of digits for each worker."""
     whole = dataset_file.load("digits", None).open(folder)
-    places = torch.arange(WORKERS * SAMPLES).view(WORKERS, SAMPLES)
+    places = torch.arange(workers * SAMPLES).view(workers, SAMPLES)
     return {
         rank + 1: Shard(whole, own, torch.Generator().manual_seed(rank))
         for rank, own in enumerate(places)
@@ -358,18 +385,24 @@ def digits(folder: Path) -> dict[int, Shard]:
 @click.option("--only", default="", help="Mechanisms whose name begins so.")
 @click.option("--algorithm", default="mdgan,moments", show_default=True)
 @click.option("--canaries", default=100, show_default=True, help="Of each worker.")
-def main(runs: int, epsilons: str, only: str, algorithm: str, canaries: int) -> None:
+@click.option("--steps", default=60, show_default=True, help="Of each worker of mdgan.")
+@click.option("--workers", default=4, show_default=True)
+def main(
+    runs: int, epsilons: str, only: str, algorithm: str, canaries: int, steps: int, workers: int
+) -> None:
     """Prints how many runs of each mechanism are contradicted, by ε, and by what."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
-        shards = digits(Path(name))
+        shards = digits(Path(name), workers)
         for kind in algorithm.split(","):
             for mechanism, broken in MECHANISMS[kind].items():
                 if not mechanism.startswith(only):
                     continue
                 for epsilon in map(float, epsilons.split(",")):
                     begin = time.perf_counter()
-                    found = [audited(kind, broken, epsilon, canaries, shards) for _ in range(runs)]
+                    found = [
+                        audited(kind, broken, epsilon, canaries, steps, shards) for _ in range(runs)
+                    ]
                     wrong = sum(one.contradicts for one in found)
                     guessed = sum((one.surely or 0) > one.stated for one in found)
                     took = (time.perf_counter() - begin) / runs

@@ -40,6 +40,8 @@ _ONE_PLANTED_IN, _MOST_PLANTED = 10, 32
 """Each planted one costs a gradient of its own in every step."""
 _EVERY, _LOOKED_EVERY = 64, 8
 """Steps between two writings of the file, and between two looks at what samples add."""
+_LEAST, _LESS = 1e-4, 0.9
+"""Of the stated noise: what counts as less, and the least that is reckoned with."""
 _TRIED = 4
 """So many samples at each look, one by one."""
 _SMALL = 2.0**-20
@@ -170,7 +172,8 @@ class Canaries:
         self._coins = torch.tensor([bool(bits >> n & 1) for n in range(number)])
         self._scores = torch.zeros(number, dtype=torch.float64)
         self._steps = 0
-        self._rate, self._clip, self._deviation = rate, clip, noise * clip
+        self._rate, self._clip, self._stated = rate, clip, noise * clip
+        self._deviation = self._stated
         self._direct, self._earlier = DirectTests(rate, clip, noise), list[Seen]()
         self._planted = planted_of(number) if num_planted is None else num_planted
         self._signs = torch.zeros(number - self._planted, dtype=torch.float64)
@@ -266,10 +269,14 @@ class Canaries:
 
     def _of_gradients(self, noisy: Tensor) -> Tensor:
         """Log likelihood ratios of the noise with a canary's gradient, and without."""
-        rest = torch.stack(_rows(noisy)) / self._deviation
+        rest = torch.stack(_rows(noisy)) / self._stated
         width, entry = self._shape(noisy)
-        number, entry = len(self._signs), entry / self._deviation
+        number = len(self._signs)
         used = number * width
+        # An attacker sees how large the noise is, where no canary is, if it is less than stated.
+        seen = float(rest[:, used:].square().mean().sqrt())
+        self._deviation = self._stated * (max(seen, _LEAST) if seen < _LESS else 1.0)
+        rest, entry = rest * (self._stated / self._deviation), entry / self._deviation
         without = rest[:, :used].view(2, number, width).transpose(0, 1)
         shift = (self._signs * entry)[:, None, None].expand_as(without)
         # Of N(r, 1) and N(r − c, 1): r·c − c²/2.
