@@ -16,9 +16,10 @@ DOUBT = 0.004
 _MOST = 1.01
 """Lengths are told in single precision."""
 _FEW = 1e-9
-NOISE, STEP, PART, AGAIN, VALUES = (
-    "noise" + end for end in ("", " step", " part", " again", " is")
-)
+_LITTLE = 0.9
+"""With less noise than that, it is not told how else it is not as it should be."""
+WHOLE, STEP, PART, AGAIN, VALUES = "noise", "noise of a step", "of numbers", "again", "values"
+FOLLOW = (STEP, PART, AGAIN, VALUES)
 
 
 class Test(NamedTuple):
@@ -43,10 +44,8 @@ def flaws_of(seen: Mapping[str, Sequence[Seen]]) -> list[str]:
     tests = [test for one in of_all for test in _of_noise(one)]
     tests += _same_noise({worker: each[0] for worker, each in seen.items() if each})
     failed = [test for test in tests if test.p_value * len(tests) < DOUBT]
-    if any(test.about == NOISE for test in failed):  # the others follow from it
-        failed = [
-            test for test in failed if not test.about.startswith(NOISE) or test.about == NOISE
-        ]
+    if any(one.share < _LITTLE for one in of_all):  # most others follow from it
+        failed = [test for test in failed if test.about not in FOLLOW]
     failed.sort(key=lambda test: -test.p_value)
     worst = {test.about: test for test in failed}
     told = [f"{test.says} ({_said(test.p_value)})" for test in reversed(worst.values())]
@@ -69,7 +68,7 @@ def _of_noise(seen: Seen) -> Iterator[Test]:
         share = SENSITIVITY * sqrt(squares / degrees)
         return Test(about, p_value, f"noise{where}: {round(share, 3):.2g} of what is stated")
 
-    yield too_little(NOISE, "", seen.squares, steps * numbers, 1)
+    yield too_little(WHOLE, "", seen.squares, steps * numbers, 1)
     yield too_little(STEP, " of a step", seen.least_step * numbers, numbers, steps)
     for part in seen.parts:
         where = f" on {part.numbers:,} of {numbers:,} numbers"

@@ -247,6 +247,10 @@ REFUSED = [
         ["--set dp_public_samples=700", "rank 1 holds more, 719"],
     ),
     ([*DP, "--partition", "none"], ["ranks 1 and 2 hold the same samples"]),
+    (
+        ["--dp-noise", "0.35", "--dp-delta", "0.0001", "--audit-canaries", "9"],
+        ["--audit-canaries 9", "could not contradict epsilon", "give at least "],
+    ),
 ]
 
 
