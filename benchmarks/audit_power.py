@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -33,16 +34,18 @@ from mdgan.families.moments.features import SampleFeatures
 from mdgan.families.moments.host import SumTeller
 from mdgan.families.moments.settings import FeatureSettings, MomentsSettings
 from mdgan.gan.build import make_discriminator_learner
-from mdgan.privacy import layer_norms, per_sample, real_half
+from mdgan.privacy import layer_norms, per_sample, planning, real_half
 from mdgan.privacy.budget import Budget, make_half, open_budget
 from mdgan.privacy.canaries import CANARIES
 from mdgan.privacy.contents import Contents
+from mdgan.privacy.noise import with_noise
+from mdgan.privacy.per_sample import clipped_sum
 from mdgan.privacy.real_half import PoissonHalf
 from mdgan.records.audit import Bound
 
 SAMPLES, DELTA, BATCH = 300, 1e-4, 32
 CPU = torch.device("cpu")
-GENUINE_NOISE, GENUINE_SUM = real_half.with_noise, real_half.clipped_sum
+GENUINE_NOISE, GENUINE_SUM = with_noise, clipped_sum
 GENUINE_FEATURES, GENUINE_SUMS = SampleFeatures.of, SampleFeatures.sums
 
 
@@ -222,6 +225,18 @@ def bright_uncut() -> list[Places]:
     return [Places(real_half, "clipped_sum", summed)]
 
 
+def whole_batch() -> list[Places]:
+    """The sum of a batch is cut, and no sample's gradient."""
+
+    def summed(model: Any, rules: Any, real: Any, count: int, clip: float, *more: Any) -> Any:
+        total, losses = GENUINE_SUM(model, rules, real, count, 1e9, *more)
+        norm = torch.cat([each.flatten() for each in total.values()]).norm()
+        factor = min(1.0, count * clip / float(norm)) if norm else 1.0
+        return {name: factor * each for name, each in total.items()}, losses
+
+    return [Places(real_half, "clipped_sum", summed)]
+
+
 def rate(times: float) -> Broken:
     """Batches that take each sample more often than is stated."""
     genuine = real_half.rate_of
@@ -255,6 +270,18 @@ def laplace(count: int) -> Tensor:
     return torch.distributions.Laplace(0.0, 0.5**0.5).sample((count,))
 
 
+def opposite_pairs(count: int) -> Tensor:
+    """Each number again, with the other sign."""
+    half = torch.randn(-(-count // 2))
+    return torch.stack([half, -half], 1).flatten()[:count]
+
+
+def halved_plan() -> list[Places]:
+    """The plan has half the noise that the stated ε takes."""
+    genuine = planning.noise_for
+    return [Places(planning, "noise_for", lambda *asked: genuine(*asked) / 2)]
+
+
 BOTH: Mapping[str, Broken] = {
     "honest": list,
     "noise: half": less(1 / 2),
@@ -267,6 +294,9 @@ BOTH: Mapping[str, Broken] = {
     "noise: uniform": drawn(lambda n: (torch.rand(n) * 2 - 1) * 3**0.5),
     "noise: clipped at 2σ": drawn(lambda n: torch.randn(n).clamp(-2, 2)),
     "noise: Laplace's": drawn(laplace),
+    "noise: the same on both halves": drawn(lambda n: torch.randn(-(-n // 2)).repeat(2)[:n]),
+    "account: half the noise": halved_plan,
+    "noise: of opposite pairs": drawn(opposite_pairs),
 }
 STEPWISE: Mapping[str, Broken] = {
     "noise: clipped at 3σ": drawn(lambda n: torch.randn(n).clamp(-3, 3)),
@@ -281,6 +311,7 @@ STEPWISE: Mapping[str, Broken] = {
     "clip: 3 C": clipped(3),
     "clip: not the first weights": some_layers,
     "clip: not a tenth of samples": bright_uncut,
+    "clip: the batch as a whole": whole_batch,
     "rate: 1.4 times": rate(1.4),
     "rate: 1.2 times": rate(1.2),
 }
@@ -310,6 +341,7 @@ def in_place(places: list[Places]) -> Iterator[None]:
 def learner(rank: int, shard: Shard, settings: Any, budget: Budget) -> Worker:
     """A worker of `mdgan`."""
     half = make_half(shard, rank, settings, budget)
+    assert half is not None
     return make_discriminator_learner(
         *(Worker, rank, discriminator, settings.training, half, CPU), real_half=half
     )
@@ -348,20 +380,18 @@ def audited(
     given = {"dp_epsilon": epsilon, "dp_delta": DELTA, "audit_canaries": canaries}
     more = {} if algorithm == "moments" else {"batch_size": BATCH, "iterations": steps}
     settings = kind.read({**given, **more})
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, in_place(broken()):
         folder, budgets = Path(name), dict[int, Budget]()
         for rank, shard in shards.items():
-            held = Contents.of(shard)
-            budget = open_budget(rank, len(shard), settings, folder, lambda held=held: held)
+            budget = open_budget(rank, len(shard), settings, folder, partial(Contents.of, shard))
             assert budget is not None
             assert budget.canaries is not None
             budget.canaries.open(folder / CANARIES / f"{rank}.json")
             budgets[rank] = budget
-        with in_place(broken()):
-            if algorithm == "moments":
-                tell(shards, budgets)
-            else:
-                take_steps(shards, settings, budgets)
+        if algorithm == "moments":
+            tell(shards, budgets)
+        else:
+            take_steps(shards, settings, budgets)
         for budget in budgets.values():
             budget.close()
         found = bound_of_run(folder, DELTA, epsilon)

@@ -116,8 +116,15 @@ Method = Callable[[Sequence[Mechanism], float, float, int, int, int], float]
 """From mechanisms, δ, a doubt and numbers of canaries, guesses and right ones to a bound on ε."""
 
 
-def _any(_mechanisms: Sequence[Mechanism], delta: float, doubt: float, *numbers: int) -> float:
-    return epsilon_at_least(*numbers, delta, doubt)  # type: ignore[misc] # three numbers
+def _any(
+    _mechanisms: Sequence[Mechanism],
+    delta: float,
+    doubt: float,
+    canaries: int,
+    guesses: int,
+    right: int,
+) -> float:
+    return epsilon_at_least(canaries, guesses, right, delta, doubt)
 
 
 def _trade_off(mechanisms: Sequence[Mechanism], delta: float, doubt: float, *numbers: int) -> float:

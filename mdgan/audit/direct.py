@@ -80,7 +80,12 @@ def _of_noise(seen: Seen) -> Iterator[Test]:
         yield Test(AGAIN, alike, "noise like that of the step before")
     if seen.followed:
         follows = 2 * norm.sf(abs(seen.follows) / sqrt(seen.followed))
-        yield Test("sum", follows, "more or less than the sum of samples is released")
+        yield Test("sum", follows, "noise that follows the sum of samples")
+        ends = chi2.cdf(seen.along, seen.followed), chi2.sf(seen.along, seen.followed)
+        yield Test("sum", 2 * min(ends), "noise that follows the sum of samples")
+    if seen.compared:
+        within = min(1.0, 4 * numbers * seen.compared * norm.sf(seen.within))
+        yield Test(AGAIN, within, "noise that repeats itself within a step")
     for edge, inside in zip(EDGES, seen.inside, strict=True):
         low, high = (
             2 * norm.cdf(max(0.0, end)) - 1 for end in (edge - seen.blur, edge + seen.blur)

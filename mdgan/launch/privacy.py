@@ -292,11 +292,11 @@ def _check_canaries(settings: RunSettings, plan: Plan) -> None:
     stated = privacy.dp_epsilon or epsilon_of(charge, delta, privacy.dp_accountant)
     least = least_canaries((charge,), delta, stated, settings.num_workers)
     if least is None or privacy.audit_canaries < least:
-        way_out = "no number could" if least is None else f"give at least {least:,}"
+        way_out = "no number of them could" if least is None else f"give at least {least:,}"
         raise BadInput(
-            f"--audit-canaries {privacy.audit_canaries}: of {settings.num_workers:,} worker(s), "
-            f"that could not contradict epsilon {stated:.3g} with every guess right; {way_out}, "
-            "or leave it out"
+            f"--audit-canaries {privacy.audit_canaries}: those of {settings.num_workers:,} "
+            f"worker(s) could not contradict epsilon {stated:.3g} with every guess right; "
+            f"{way_out}, or leave them out"
         )
 
 

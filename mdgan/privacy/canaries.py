@@ -28,7 +28,7 @@ from mdgan.gan.regularizers.contract import REAL, Regularizers
 from mdgan.privacy.direct import DirectTests, Seen
 from mdgan.privacy.noise_structure import find_structure
 from mdgan.privacy.per_sample import clipped_sum, per_sample_gradients, still
-from mdgan.privacy.random_stream import uniform
+from mdgan.privacy.random_stream import SECRET_BYTES, random_state, uniform
 from mdgan.storage.foreign_file import read_whole
 from mdgan.storage.whole_file import OWNER_ALONE, make_folder, write_whole
 
@@ -42,8 +42,10 @@ _EVERY, _LOOKED_EVERY = 64, 8
 """Steps between two writings of the file, and between two looks at what samples add."""
 _LEAST, _LESS = 1e-4, 0.9
 """Of the stated noise: what counts as less, and the least that is reckoned with."""
-_TRIED = 4
+_TRIED = 3
 """So many samples at each look, one by one."""
+_SAME = bytes(SECRET_BYTES)
+"""What two sums that are compared draw from: dropout's masks are the same then."""
 _SMALL = 2.0**-20
 """Of C: a bound that cuts each gradient, if gradients are cut."""
 
@@ -127,20 +129,27 @@ class Planted:
     def lengths(self, clip: float) -> dict[str, float]:
         """How long what real samples add is, by what it may be; see `Seen`.
 
-        Each is tried alone, in front of another that does not count, and all are together.
+        Each is tried alone, in front of another, by C and by a bound that cuts all. By that bound
+        it is also tried what the other adds, and what all add together.
 
         Args:
             clip: C, as it is stated.
         """
         seen = self.like.of(self.regularizers.see(self.like.images))
-        small = _SMALL * self.clip
-        found = [self._sum(seen, len(seen), small).norm() / (_SMALL * clip * len(seen))]
-        alone = []
+        small, unit = _SMALL * self.clip, _SMALL * clip
+        alone, found = [0.0], [self._sum(seen, len(seen), small).norm() / (unit * len(seen))]
         for place in torch.randperm(len(seen))[:_TRIED].tolist():
             pair = seen[[place, (place + 1) % len(seen)]]
-            alone.append(self._sum(pair, 1, self.clip).norm() / clip)
-            found.append(self._sum(pair, 1, small).norm() / (_SMALL * clip))
-        return {"longest": float(max(alone)), "cut": float(max(found))}
+            alone.append(float(self._sum(pair, 1, self.clip).norm()) / clip)
+            buffers = [buffer.clone() for buffer in self.model.buffers()]
+            with random_state(_SAME, seen.images.device).in_place():
+                first = self._sum(pair, 1, small)
+            for buffer, before in zip(self.model.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+            with random_state(_SAME, seen.images.device).in_place():
+                both = self._sum(pair, 2, small)
+            found += [first.norm() / unit, (both - first).norm() / unit]
+        return {"longest": max(alone), "cut": float(max(found))}
 
     def directions(self, number: int) -> Tensor:
         """Their gradients without dropout and augmentation, cut to norm C: [number, d], CPU."""
@@ -299,9 +308,9 @@ class Canaries:
         """Adds the scores of the last step; those of steps that were undone are not counted."""
         if self._pending is None:
             return
-        scores, *seen = self._pending
+        scores, rest, known, drawn = self._pending
         self._scores += scores
-        self._direct.add(*seen)
+        self._direct.add(rest, known, drawn)
         self._pending = None
         self._steps += 1
         if self._steps % _EVERY == 0:

@@ -21,6 +21,8 @@ _PART = 8
 """Noise is looked at on single numbers, and on so many times as many neighbours, and so on."""
 _TRACED_STEPS, _TRACED = 8, 64
 """How many values of how many steps are kept, by which workers' noise is compared."""
+_COMPARED_EVERY = 8
+"""Steps between two looks whether a step's noise repeats itself."""
 _FLOAT32 = 2.0**-22
 
 _Figure = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
@@ -44,7 +46,10 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         squares: Σ r² of all steps; `least_step`: of the step with the least, by d.
         together: ‖Σ_t r_t‖² / steps.
         alike: Σ_t (r_t · r_{t−1} / ‖r_{t−1}‖)².
+        within: the largest product of a step's r with r moved, or turned around, in deviations; of
+            `compared` steps.
         follows: Σ_t r_t · s_t / ‖s_t‖, with the sums s that are known; of `followed` steps.
+        along: Σ_t (r_t · s_t / ‖s_t‖)².
         inside: how many values lie within `EDGES`; `blur` is how far rounding may move one.
         drawn: samples in batches, of so many that were `offered`.
         longest: the norm of what a sample adds alone, in C.
@@ -62,7 +67,10 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     parts: list[Part] = []
     together: _Figure = 0.0
     alike: _Figure = 0.0
+    within: _Figure = 0.0
+    compared: _Count = 0
     follows: _Figure = 0.0
+    along: _Figure = 0.0
     followed: _Count = 0
     inside: list[_Count] = []
     blur: _Figure = 0.0
@@ -87,8 +95,8 @@ class DirectTests:
         self._edges = torch.tensor(EDGES, dtype=torch.float64)
         self._inside = torch.zeros(len(EDGES) + 1, dtype=torch.int64)
         self._sums = self._squares = self._last = torch.zeros(0, dtype=torch.float64)
-        self._steps = self._followed = self._drawn = self._offered = 0
-        self._total = self._alike = self._follows = self._blur = 0.0
+        self._steps = self._followed = self._compared = self._drawn = self._offered = 0
+        self._total = self._alike = self._follows = self._along = self._within = self._blur = 0.0
         self._least = float("inf")
         self._most = {"longest": 0.0, "cut": 0.0, "summed": 0.0}
         self._trace: list[float] = []
@@ -110,8 +118,13 @@ class DirectTests:
         elif length := float(self._last.norm()):
             self._alike += (float(noise @ self._last) / length) ** 2
         if length := float(known.norm()):
-            self._follows += float(noise @ known) / length
+            product = float(noise @ known) / length
+            self._follows += product
+            self._along += product**2
             self._followed += 1
+        if self._steps % _COMPARED_EVERY == 0:
+            self._within = max(self._within, _likeness(noise))
+            self._compared += 1
         rounded = lattice_step(self._clip, len(noise))
         rounded += _FLOAT32 * float((rest + known).abs().max())
         self._blur = max(self._blur, rounded / (self._noise * self._clip))
@@ -142,7 +155,7 @@ class DirectTests:
     def seen(self) -> Seen:
         """All that was seen."""
         if not self._steps:
-            return Seen(noise=self._noise, rate=self._rate, **self._most)
+            return Seen(noise=self._noise, rate=self._rate)
         return Seen(
             noise=self._noise,
             rate=self._rate,
@@ -153,14 +166,19 @@ class DirectTests:
             parts=self._parts(),
             together=float(self._sums.square().sum()) / self._steps,
             alike=self._alike,
+            within=self._within,
+            compared=self._compared,
             follows=self._follows,
+            along=self._along,
             followed=self._followed,
             inside=self._inside.cumsum(0)[:-1].tolist(),
             blur=self._blur,
             drawn=self._drawn,
             offered=self._offered,
             trace=self._trace,
-            **self._most,
+            longest=self._most["longest"],
+            cut=self._most["cut"],
+            summed=self._most["summed"],
         )
 
     def _parts(self) -> list[Part]:
@@ -171,3 +189,12 @@ class DirectTests:
             found.append(Part(size, pieces, float(sums.min())))
             size *= _PART
         return found
+
+
+def _likeness(noise: Tensor) -> float:
+    """The largest product of r with itself, moved or turned around, in deviations at most."""
+    spectrum = torch.fft.rfft(noise)
+    moved = torch.fft.irfft(spectrum * spectrum.conj(), len(noise))[1:]
+    turned = torch.fft.irfft(spectrum * spectrum, len(noise))
+    largest = max(float(moved.abs().max()), float(turned.abs().max())) if len(moved) else 0.0
+    return largest / sqrt(2 * len(noise))  # of products that are each there twice

@@ -150,7 +150,7 @@ def _trade_off(steps: Mechanism, share: float) -> TradeOff:
     most = 1 + 1.05 * float((spent - log(_BEYOND) / (_ORDERS - 1)).min())
     width = max(min(spread for _, spread in renyi) * _FINEST, 2 * most / _MOST_POINTS)
     half = max(8, int(most / width) + 1)
-    losses = width * np.arange(-half, half + 1)
+    losses = np.asarray(width * np.arange(-half, half + 1), np.float64)
     removed, added = np.ones(half + 1, complex), np.ones(half + 1, complex)
     beyond = _BEYOND
     for charge in charges:

@@ -77,6 +77,8 @@ def same_at_workers(gaussian: Tensor, step: int, _worker: int) -> Tensor:
         (lambda r, *_: (2 * torch.special.ndtr(r) - 1) * 3**0.5, "values are not Gaussian"),
         (lambda r, *_: r.sign(), "values are not Gaussian"),
         (lambda r, *_: 1.05 * r.clamp(-2.2, 2.2), "values are not Gaussian"),
+        (lambda r, *_: r[:750].repeat(2), "noise that repeats itself within a step"),
+        (lambda r, *_: torch.cat([r[:750], -r[:750].flip(0)]), "repeats itself within a step"),
         (same_in_steps, "noise that comes again"),
         (same_at_workers, "workers 1 and 2 have the same noise"),
         (lambda r, step, _: same_at_workers(r, 0, 0) * (-1) ** step, "that of the step before"),
@@ -102,7 +104,17 @@ def test_sums_that_leak_beside_the_noise_are_accused() -> None:
         noise = SIGMA * CLIP * torch.from_numpy(random.standard_normal(NUMBERS))
         tests.add(noise + 0.5 * known, known, None)
     (flaw, *_) = flaws_of({"1": [tests.seen]})
-    assert flaw.startswith("more or less than the sum")
+    assert flaw.startswith("noise that follows the sum of samples")
+
+
+def test_noise_that_leaves_out_the_direction_of_the_sum_is_accused() -> None:
+    tests, random = DirectTests(RATE, CLIP, SIGMA), np.random.default_rng(0)
+    known = torch.from_numpy(random.standard_normal(NUMBERS)) * CLIP
+    for _ in range(STEPS):
+        noise = SIGMA * CLIP * torch.from_numpy(random.standard_normal(NUMBERS))
+        noise -= (noise @ known) / (known @ known) * known
+        tests.add(noise, known, None)
+    assert "noise that follows the sum of samples" in flaws_of({"1": [tests.seen]})[0]
 
 
 def test_one_step_alone_is_enough_for_what_is_plain() -> None:
