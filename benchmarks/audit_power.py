@@ -35,6 +35,7 @@ from mdgan.families.moments.host import SumTeller
 from mdgan.families.moments.settings import FeatureSettings, MomentsSettings
 from mdgan.gan.build import make_discriminator_learner
 from mdgan.privacy import layer_norms, per_sample, planning, real_half
+from mdgan.privacy.accountant import noise_for
 from mdgan.privacy.budget import Budget, make_half, open_budget
 from mdgan.privacy.canaries import CANARIES
 from mdgan.privacy.contents import Contents
@@ -278,7 +279,7 @@ def opposite_pairs(count: int) -> Tensor:
 
 def halved_plan() -> list[Places]:
     """The plan has half the noise that the stated ε takes."""
-    genuine = planning.noise_for
+    genuine = noise_for
     return [Places(planning, "noise_for", lambda *asked: genuine(*asked) / 2)]
 
 

@@ -91,7 +91,7 @@ def bound(
 
         def epsilon(confidence: float, number: int) -> float:
             doubt = (1 - confidence) / len(methods)
-            return method(mechanisms, delta, doubt, canaries, guesses, number)  # noqa: B023 # now
+            return method(mechanisms, delta, doubt, canaries, guesses, number)  # noqa: B023 # called at once
 
         surely = max(surely, epsilon(SURELY, right))
         ceiling = max(ceiling, epsilon(CONFIDENCE, guesses))

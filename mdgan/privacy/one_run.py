@@ -49,9 +49,9 @@ class TradeOff(NamedTuple):
     deltas: _Array
 
     def epsilon(self, delta: float) -> float:
-        """The least tabulated ε that has this δ."""
-        fits = self.epsilons[self.deltas <= delta]
-        return float(fits[0]) if len(fits) else float(self.epsilons[-1])
+        """The last tabulated ε below the one that has this δ."""
+        behind = int((self.deltas > delta).sum())
+        return float(self.epsilons[max(0, behind - 1)])
 
     @property
     def accuracy(self) -> float:
