@@ -21,7 +21,7 @@ Mechanism = tuple[PrivacyCharge, ...]
 """All steps of a worker."""
 _Array = NDArray[np.float64]
 
-CONFIDENCE, SURELY = 0.95, 0.995
+CONFIDENCE, SURELY = 0.95, 0.999
 """With which a bound on ε is told, and with which a run is contradicted.
 
 With the direct tests beside, less than one honest run in a hundred is contradicted."""
