@@ -436,10 +436,11 @@ def main(
                     ]
                     wrong = sum(one.contradicts for one in found)
                     guessed = sum((one.surely or 0) > one.stated for one in found)
+                    shown = next((one for one in found if one.contradicts), found[-1])
                     took = (time.perf_counter() - begin) / runs
                     click.echo(
                         f"{kind:8} {mechanism:32} ε = {epsilon:<4g} contradicted {wrong:3} of "
-                        f"{runs} (by guesses {guessed:3}; {took:.1f} s)  {found[-1]}"
+                        f"{runs} (by guesses {guessed:3}; {took:.1f} s)  {shown}"
                     )
 
 

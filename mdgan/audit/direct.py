@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mdgan.privacy.direct import EDGES, Seen
 from mdgan.privacy.noise import SENSITIVITY
 
-DOUBT = 0.004
+DOUBT = 0.001
 _MOST = 1.01
 """Lengths are told in single precision."""
 _FEW = 1e-9
