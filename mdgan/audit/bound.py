@@ -5,19 +5,35 @@ canaries that fair coins include, an attacker that sees the output of an (ε, δ
 guesses r. That at least v guesses are right has at most the probability of `p_value`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import isinf
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 
+from mdgan.audit.direct import flaws_of
+from mdgan.privacy.accountant import PrivacyCharge, joined
 from mdgan.privacy.canaries import CANARIES, read_watched
+from mdgan.privacy.direct import Seen
+from mdgan.privacy.one_run import (
+    CONFIDENCE,
+    SURELY,
+    Mechanism,
+    TradeOff,
+    noise_share,
+    right_alone,
+    trade_off,
+)
 from mdgan.records.audit import Bound
 
-CONFIDENCE = 0.95
+GRADIENTS, SAMPLES = "gradients", "samples"
 _GUESSED = 4
 _MOST_EPSILON = 64.0
+_NEAR = 1.05
+"""Tabulated ε are as near as this."""
 
 
 class Game(NamedTuple):
@@ -53,19 +69,32 @@ def epsilon_at_least(
     return 0.0 if excess(0.0) > 0 else float(brentq(excess, 0.0, _MOST_EPSILON))
 
 
-def bound(games: Sequence[Game], delta: float, stated: float) -> Bound:
-    """The largest bound from some games, in each from the surest quarter of guesses.
+def bound(
+    games: Sequence[Game], delta: float, stated: float, mechanisms: Sequence[Mechanism] = ()
+) -> Bound:
+    """The largest bound from some games, by each method that holds for their guesses.
 
-    How many guesses these are depends on no score. With several games each bound is surer, so that
-    all of them together hold with 95 %.
+    How many guesses there are depends on no score: a quarter, the surest ones, or all. With several
+    games and methods each bound is surer, so that all together hold with `CONFIDENCE`.
+
+    Args:
+        mechanisms: what workers state that they do; empty if that is not known.
     """
-    doubt, found = (1 - CONFIDENCE) / len(games), []
-    for game in games:
+    methods = [(game, method) for game in games for method in _methods(game, mechanisms)]
+    found, surely, ceiling = [], 0.0, 0.0
+    for game, method in methods:
         canaries = len(game.coins)
-        guesses = -(-canaries // _GUESSED)
+        guesses = canaries if method is _independent else -(-canaries // _GUESSED)
         score = torch.tensor(game.scores, dtype=torch.float64)
         surest = score.abs().argsort(descending=True, stable=True)[:guesses]
         right = int(((score > 0) == torch.tensor(game.coins))[surest].sum())
+
+        def epsilon(confidence: float, number: int) -> float:
+            doubt = (1 - confidence) / len(methods)
+            return method(mechanisms, delta, doubt, canaries, guesses, number)  # noqa: B023 # called at once
+
+        surely = max(surely, epsilon(SURELY, right))
+        ceiling = max(ceiling, epsilon(CONFIDENCE, guesses))
         found.append(
             Bound(
                 kind=game.kind,
@@ -74,20 +103,75 @@ def bound(games: Sequence[Game], delta: float, stated: float) -> Bound:
                 right=right,
                 delta=delta,
                 confidence=CONFIDENCE,
-                epsilon=epsilon_at_least(canaries, guesses, right, delta, doubt),
+                epsilon=epsilon(CONFIDENCE, right),
                 stated=stated,
+                method=_METHODS[method],
             )
         )
-    return max(found, key=lambda each: each.epsilon)
+    best = max(found, key=lambda each: each.epsilon)
+    return replace(best, surely=surely if mechanisms else None, ceiling=ceiling)
+
+
+Method = Callable[[Sequence[Mechanism], float, float, int, int, int], float]
+"""From mechanisms, δ, a doubt and numbers of canaries, guesses and right ones to a bound on ε."""
+
+
+def _any(
+    _mechanisms: Sequence[Mechanism],
+    delta: float,
+    doubt: float,
+    canaries: int,
+    guesses: int,
+    right: int,
+) -> float:
+    return epsilon_at_least(canaries, guesses, right, delta, doubt)
+
+
+def _trade_off(mechanisms: Sequence[Mechanism], delta: float, doubt: float, *numbers: int) -> float:
+    return _epsilon(mechanisms, delta, lambda tried: tried.rules_out(doubt, *numbers))
+
+
+def _independent(
+    mechanisms: Sequence[Mechanism],
+    delta: float,
+    doubt: float,
+    _canaries: int,
+    guesses: int,
+    right: int,
+) -> float:
+    return _epsilon(mechanisms, delta, lambda tried: right_alone(tried, guesses, right) <= doubt)
+
+
+def _epsilon(
+    mechanisms: Sequence[Mechanism], delta: float, is_out: Callable[[TradeOff], bool]
+) -> float:
+    """ε of the largest noise, of those that are a share of what is stated, that is ruled out."""
+    share = noise_share(mechanisms, is_out)
+    return 0.0 if isinf(share) else trade_off(mechanisms, share).epsilon(delta)
+
+
+_METHODS: dict[Method, str] = {
+    _any: "any mechanism",
+    _trade_off: "Gaussian noise",
+    _independent: "Gaussian noise on each weight by itself",
+}
+
+
+def _methods(game: Game, mechanisms: Sequence[Mechanism]) -> list[Method]:
+    if not mechanisms:
+        return [_any]
+    return [_any, _trade_off, *([_independent] if game.kind == GRADIENTS else [])]
 
 
 def bound_of_run(run: Path, delta: float, stated: float) -> Bound | None:
-    """The bound from all canaries that a run's folder knows; None if there are none.
+    """What canaries and direct tests say of a run, by all files in its folder; None without any.
 
-    Each belongs to one worker, and what that worker releases is all that tells of it, so the run as
-    a whole is as private towards each.
+    Each canary belongs to one worker, and what that worker releases is all that tells of it, so the
+    run as a whole is as private towards each.
     """
-    gradients, samples = Game("gradients", [], []), Game("samples", [], [])
+    gradients, samples = Game(GRADIENTS, [], []), Game(SAMPLES, [], [])
+    seen: dict[str, list[Seen]] = {}
+    mechanisms, is_whole = set[Mechanism](), True
     for path in sorted((run / CANARIES).glob("*.json")):
         if (found := read_watched(path)) is not None:
             first = len(found.coins) - found.planted
@@ -95,5 +179,19 @@ def bound_of_run(run: Path, delta: float, stated: float) -> Bound | None:
             gradients.scores.extend(found.scores[:first])
             samples.coins.extend(found.coins[first:])
             samples.scores.extend(found.scores[first:])
+            seen[path.stem] = found.seen
+            steps = joined(PrivacyCharge(one.noise, one.rate, one.steps) for one in found.seen)
+            mechanisms.add(steps)
+            is_whole &= sum(one.steps for one in found.seen) == found.steps > 0
     games = [game for game in (gradients, samples) if game.coins]
-    return bound(games, delta, stated) if games else None
+    if not games:
+        return None
+    known = sorted(mechanisms) if is_whole else []
+    whole = bound(games, delta, stated, known)
+    flaws = flaws_of(seen)
+    if known and (cost := trade_off(known).epsilon(delta)) > stated * _NEAR + _NEAR - 1:
+        flaws.insert(0, f"its noise and its steps have ε = {cost:.3g}, as they are stated")
+    every = [one for each in seen.values() for one in each]
+    share = min((one.share for one in every), default=None)
+    longest = max((one.longest for one in every), default=None)
+    return replace(whole, flaws=flaws, noise=share, longest=longest)

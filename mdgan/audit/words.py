@@ -32,15 +32,24 @@ def audit_in_words(found: Audit) -> str:
         worst = max(found.epsilon.values())
         lines.append(f"differential privacy: ε = {said(worst)} at most is spent")
     if found.bound:
-        lines.append(f"by {found.bound.canaries:,} canaries ({found.bound.kind}): {found.bound}")
+        lines += _bound(found.bound)
     lines += [f"left out: {what}: {why}" for what, why in found.left_out.items()]
     return "\n".join(lines)
 
 
+def _bound(bound: Bound) -> list[str]:
+    lines = [f"by {bound.canaries:,} canaries ({bound.kind}): {bound}"]
+    if bound.noise is not None and bound.longest is not None:
+        longest = f"; a sample adds {bound.longest:.3g} C at most" if bound.longest else ""
+        lines.append(f"directly: the noise is {bound.noise:.4g} of what is stated{longest}")
+    return lines
+
+
 def _loud(bound: Bound) -> str:
+    guessed = f"An attacker guessed {bound.right:,} of {bound.guesses:,} canaries right. "
     return (
-        f"THE STATED ε IS WRONG: {bound}. An attacker guessed {bound.right:,} of {bound.guesses:,} "
-        "canaries right. Do not pass on what this run made of private data"
+        f"THE STATED ε IS WRONG: {bound}. {'' if bound.flaws else guessed}"
+        "Do not pass on what this run made of private data"
     )
 
 

@@ -10,10 +10,11 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.privacy import counted, schedule_of_clients
 from mdgan.privacy import counts
-from mdgan.privacy.accountant import check_installed
+from mdgan.privacy.accountant import PrivacyCharge, check_installed, epsilon_of
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import look_up
-from mdgan.privacy.ledger_view import LedgerView
+from mdgan.privacy.ledger_view import LedgerView, Plan
+from mdgan.privacy.one_run import least_canaries
 from mdgan.privacy.planning import (
     StepSchedule,
     check_alike,
@@ -149,6 +150,8 @@ def _check_samples(
         if not (goes_on or repeats):
             schedule = schedule._replace(may_be_over=False)
         plan = plan_of(privacy, schedule, known, folder)
+        if privacy.audit_canaries:
+            _check_canaries(settings, plan)
         if repeats and known.last is not None and known.last.plan == plan:
             warnings.append(f"{schedule.whose} have told this before; they tell the same again")
         elif spent := _spent_before(settings, schedule, known):
@@ -186,6 +189,21 @@ def _new_questions(
         "their rows: columns or values have changed since; rows of the same persons have spent "
         f"{spent_before(settings.privacy, before):.3g} there, which this run does not count"
     ]
+
+
+def _check_canaries(settings: RunSettings, plan: Plan) -> None:
+    """Checks that canaries could contradict ε, if each was guessed right."""
+    privacy, delta = settings.privacy, settings.privacy.dp_delta or 0.0
+    charge = PrivacyCharge(plan.noise, plan.rate, plan.planned)
+    stated = privacy.dp_epsilon or epsilon_of(charge, delta, privacy.dp_accountant)
+    least = least_canaries((charge,), delta, stated, settings.num_workers)
+    if least is None or privacy.audit_canaries < least:
+        way_out = "no number of them could" if least is None else f"give at least {least:,}"
+        raise BadInput(
+            f"--audit-canaries {privacy.audit_canaries}: those of {settings.num_workers:,} "
+            f"worker(s) could not contradict epsilon {stated:.3g} with every guess right; "
+            f"{way_out}, or leave them out"
+        )
 
 
 def _large_delta(delta: float, shards: Mapping[int, Shard]) -> list[str]:

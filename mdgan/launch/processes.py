@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from mdgan.data.shard import Shard
 from mdgan.engine.hello import make_hello
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
@@ -144,11 +145,7 @@ def make_host(
     """
     settings, builder, fetcher = prepared.settings, prepared.builder, prepared.fetcher()
     shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
-    held = {
-        rank: builder.class_counts(counted(settings, shard, prepared.contents.get(rank)), settings)
-        for rank, shard in shards.items()
-    }
-    counts = {rank: told_counts(settings, counts) for rank, counts in held.items()}
+    counts = _told_counts(prepared, shards)
     kind = prepared.dataset.kind
     count = partial(counts_of, settings, shards, prepared.contents, kind)
     if kind.num_counts and prepared.continues is None:
@@ -185,6 +182,15 @@ def make_host(
         HostReports(tracer, fetcher, Spending(budgets), teller, prepared.own_identity),
         HostEncoding(kind, count, noisy=settings.privacy.covers_samples),
     )
+
+
+def _told_counts(prepared: Prepared, shards: Mapping[int, Shard]) -> dict[int, Sequence[int]]:
+    """What a host says of how many samples each of its workers holds."""
+    settings, found = prepared.settings, dict[int, Sequence[int]]()
+    for rank, shard in shards.items():
+        units = counted(settings, shard, prepared.contents.get(rank))
+        found[rank] = told_counts(settings, prepared.builder.class_counts(units, settings))
+    return found
 
 
 def _recorded_windows(prepared: Prepared) -> int:

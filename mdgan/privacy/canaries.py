@@ -10,10 +10,11 @@ A few are planted samples, which tell whether gradients are cut as they should b
 
 import contextlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, log, sqrt
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import torch
@@ -24,9 +25,10 @@ from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.randomness import generator_for
 from mdgan.gan.regularizers.contract import REAL, Regularizers
+from mdgan.privacy.direct import DirectTests, Seen
 from mdgan.privacy.noise_structure import find_structure
 from mdgan.privacy.per_sample import clipped_sum, per_sample_gradients, still
-from mdgan.privacy.random_stream import uniform
+from mdgan.privacy.random_stream import SECRET_BYTES, random_state, uniform
 from mdgan.storage.foreign_file import read_whole
 from mdgan.storage.whole_file import OWNER_ALONE, make_folder, write_whole
 
@@ -37,16 +39,28 @@ _FREE = 1024
 _ONE_PLANTED_IN, _MOST_PLANTED = 10, 32
 """Each planted one costs a gradient of its own in every step."""
 _EVERY, _LOOKED_EVERY = 64, 8
-"""Steps between two writings of the file, and between two looks at planted samples' gradients."""
+"""Steps between two writings of the file, and between two looks at what samples add."""
+_LEAST, _LESS = 1e-4, 0.9
+"""Of the stated noise: what counts as less, and the least that is reckoned with."""
+_TRIED = 3
+"""So many samples at each look, one by one."""
+_SAME = bytes(SECRET_BYTES)
+"""What two sums that are compared draw from: dropout's masks are the same then."""
+_SMALL = 2.0**-20
+"""Of C: a bound that cuts each gradient, if gradients are cut."""
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker's file holds, secret during the run: coins, and log likelihood ratios."""
+    """What a worker's file holds, secret: coins, log likelihood ratios, and what each process saw.
+
+    Files of older versions have seen nothing.
+    """
 
     coins: list[bool]
     scores: list[Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]]
     planted: Annotated[int, msgspec.Meta(ge=0)] = 0
     steps: Annotated[int, msgspec.Meta(ge=0)] = 0
+    seen: list[Seen] = []
 
     def __post_init__(self) -> None:
         """Checks that each canary has both."""
@@ -62,6 +76,11 @@ def width_of(number: int, num_weights: int) -> int:
     return next((w for w in _WIDTHS if 2 * w * number <= num_weights // 2), 0)
 
 
+def planted_of(number: int) -> int:
+    """How many of a worker's canaries are planted samples."""
+    return min(number // _ONE_PLANTED_IN, _MOST_PLANTED)
+
+
 def most_canaries(num_weights: int) -> int:
     """The largest M for a discriminator of d weights."""
     return num_weights // 2 // (2 * min(_WIDTHS))
@@ -69,13 +88,18 @@ def most_canaries(num_weights: int) -> int:
 
 @dataclass(frozen=True)
 class Planted:
-    """The planted samples, drawn, judged and cut as real ones, of which `like` are some."""
+    """The planted samples, drawn, judged and cut as real ones, of which `like` are some.
+
+    Attributes:
+        adds_up: how the worker adds up real ones.
+    """
 
     model: nn.Module
     rules: LearningRules
     regularizers: Regularizers
     like: Samples
     clip: float
+    adds_up: Callable[..., tuple[dict[str, Tensor], Any]] = clipped_sum
 
     def _samples(self, places: Tensor) -> Samples:
         """The planted samples with these numbers: black and white dots, the same in each step."""
@@ -94,11 +118,38 @@ class Planted:
 
         D's buffers are the same after any places, int64 [n]; n may be 0.
         """
-        samples = self._samples(places).padded(max(1, len(places)))
-        total, _ = clipped_sum(
-            self.model, self.rules, samples, len(places), self.clip, self.regularizers.at(REAL)
+        return self._sum(self._samples(places).padded(max(1, len(places))), len(places), self.clip)
+
+    def _sum(self, samples: Samples, count: int, clip: float) -> Tensor:
+        total, _ = self.adds_up(
+            self.model, self.rules, samples, count, clip, self.regularizers.at(REAL)
         )
         return torch.cat([each.detach().double().flatten().cpu() for each in total.values()])
+
+    def lengths(self, clip: float) -> dict[str, float]:
+        """How long what real samples add is, by what it may be; see `Seen`.
+
+        Each is tried alone, in front of another, by C and by a bound that cuts all. By that bound
+        it is also tried what the other adds, and what all add together.
+
+        Args:
+            clip: C, as it is stated.
+        """
+        seen = self.like.of(self.regularizers.see(self.like.images))
+        small, unit = _SMALL * self.clip, _SMALL * clip
+        alone, found = [0.0], [self._sum(seen, len(seen), small).norm() / (unit * len(seen))]
+        for place in torch.randperm(len(seen))[:_TRIED].tolist():
+            pair = seen[[place, (place + 1) % len(seen)]]
+            alone.append(float(self._sum(pair, 1, self.clip).norm()) / clip)
+            buffers = [buffer.clone() for buffer in self.model.buffers()]
+            with random_state(_SAME, seen.images.device).in_place():
+                first = self._sum(pair, 1, small)
+            for buffer, before in zip(self.model.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+            with random_state(_SAME, seen.images.device).in_place():
+                both = self._sum(pair, 2, small)
+            found += [first.norm() / unit, (both - first).norm() / unit]
+        return {"longest": max(alone), "cut": float(max(found))}
 
     def directions(self, number: int) -> Tensor:
         """Their gradients without dropout and augmentation, cut to norm C: [number, d], CPU."""
@@ -130,21 +181,27 @@ class Canaries:
         self._coins = torch.tensor([bool(bits >> n & 1) for n in range(number)])
         self._scores = torch.zeros(number, dtype=torch.float64)
         self._steps = 0
-        self._rate, self._clip, self._deviation = rate, clip, noise * clip
-        if num_planted is None:
-            num_planted = min(number // _ONE_PLANTED_IN, _MOST_PLANTED)
-        self._planted = num_planted
-        self._signs = torch.zeros(number - num_planted, dtype=torch.float64)
+        self._rate, self._clip, self._stated = rate, clip, noise * clip
+        self._deviation = self._stated
+        self._direct, self._earlier = DirectTests(rate, clip, noise), list[Seen]()
+        self._planted = planted_of(number) if num_planted is None else num_planted
+        self._signs = torch.zeros(number - self._planted, dtype=torch.float64)
         self._added = self._of_planted = torch.zeros(())
         self._directions = torch.zeros(0)
-        self._pending: Tensor | None = None
+        self._pending: tuple[Tensor, Tensor, Tensor, tuple[int, int] | None] | None = None
         self._path: Path | None = None
 
     @property
     def watched(self) -> Watched:
         """What was seen up to now."""
-        coins, scores = self._coins.tolist(), self._scores.tolist()
-        return Watched(coins=coins, scores=scores, planted=self._planted, steps=self._steps)
+        seen = self._direct.seen
+        return Watched(
+            coins=self._coins.tolist(),
+            scores=self._scores.tolist(),
+            planted=self._planted,
+            steps=self._steps,
+            seen=[*self._earlier, *([seen] if seen.steps else [])],
+        )
 
     def open(self, path: Path) -> None:
         """Goes on with the file of a worker, or begins it; comes before the first step."""
@@ -160,6 +217,7 @@ class Canaries:
             self._coins = torch.tensor(found.coins)
             self._scores = torch.tensor(found.scores, dtype=torch.float64)
             self._steps = found.steps
+            self._earlier = [each for each in found.seen if each.steps]
         self._path = path
         self._write()
 
@@ -179,7 +237,13 @@ class Canaries:
             self._of_planted = planted.summed(chosen[gradients:].nonzero().squeeze(1))
         total += self._added + self._of_planted
 
-    def watch(self, released: Tensor, known: Tensor, planted: Planted | None = None) -> None:
+    def watch(
+        self,
+        released: Tensor,
+        known: Tensor,
+        planted: Planted | None = None,
+        drawn: tuple[int, int] | None = None,
+    ) -> None:
         """Scores each canary by what the step will release.
 
         The attacker of differential privacy knows all else, so the sum of all samples too. What is
@@ -190,24 +254,38 @@ class Canaries:
         Args:
             released: the noisy sum, as exact as it leaves the worker, float64 [d], on the CPU.
             known: the sum without canaries and noise, float64 [d].
+            drawn: how many samples it is of, and of how many they were drawn.
         """
         # Each kind is guessed by itself, by an attacker that knows the coins of the other.
         found = self._of_gradients(released - known - self._of_planted)
+        looks = self._steps % _LOOKED_EVERY == 0
+        if planted is not None and looks:
+            self.measured(**planted.lengths(self._clip))
         if planted is not None and self._planted:
-            if self._steps % _LOOKED_EVERY == 0 or not len(self._directions):
+            if looks or not len(self._directions):
                 self._directions = planted.directions(self._planted)
             rest = (released - known - self._added).float()
             found = torch.cat([found, self._unmixed(rest, self._directions)])
         absent = torch.tensor(log(1 - self._rate) if self._rate < 1 else -inf, dtype=torch.float64)
         found = torch.logaddexp(absent, log(self._rate) + found)
-        self._pending = torch.where(found.isfinite(), found, 0.0)
+        found = torch.where(found.isfinite(), found, 0.0)
+        rest = released - known - self._added - self._of_planted
+        self._pending = found, rest, known, drawn
+
+    def measured(self, **lengths: float) -> None:
+        """What real samples add; see `DirectTests`."""
+        self._direct.measured(**lengths)
 
     def _of_gradients(self, noisy: Tensor) -> Tensor:
         """Log likelihood ratios of the noise with a canary's gradient, and without."""
-        rest = torch.stack(_rows(noisy)) / self._deviation
+        rest = torch.stack(_rows(noisy)) / self._stated
         width, entry = self._shape(noisy)
-        number, entry = len(self._signs), entry / self._deviation
+        number = len(self._signs)
         used = number * width
+        # An attacker sees how large the noise is, where no canary is, if it is less than stated.
+        seen = float(rest[:, used:].square().mean().sqrt())
+        self._deviation = self._stated * (max(seen, _LEAST) if seen < _LESS else 1.0)
+        rest, entry = rest * (self._stated / self._deviation), entry / self._deviation
         without = rest[:, :used].view(2, number, width).transpose(0, 1)
         shift = (self._signs * entry)[:, None, None].expand_as(without)
         # Of N(r, 1) and N(r − c, 1): r·c − c²/2.
@@ -230,7 +308,9 @@ class Canaries:
         """Adds the scores of the last step; those of steps that were undone are not counted."""
         if self._pending is None:
             return
-        self._scores += self._pending
+        scores, rest, known, drawn = self._pending
+        self._scores += scores
+        self._direct.add(rest, known, drawn)
         self._pending = None
         self._steps += 1
         if self._steps % _EVERY == 0:

@@ -250,12 +250,13 @@ class PoissonHalf:
             if self._canaries is None:
                 summed = self._released(summed)
             else:
-                planted = Planted(model, rules, regularizers, real, self._clip)
+                planted = Planted(model, rules, regularizers, real, self._clip, clipped_sum)
                 others = summed.double().cpu()
                 summed = others.clone()
                 self._canaries.add_to(summed, self._steps.key("canaries"), planted)
                 summed = self._released(summed.float())
-                self._canaries.watch(summed.double() * self._expected, others, planted)
+                exact, drawn = summed.double() * self._expected, (number, len(self._owned))
+                self._canaries.watch(exact, others, planted, drawn)
         weights, first = dict(model.named_parameters()), 0
         for name, each in total.items():
             own = summed[first : first + each.numel()].view_as(each)

@@ -143,11 +143,17 @@ class Inversion(Struct, frozen=True, kw_only=True):
 
 
 class Bound(Struct, frozen=True, kw_only=True):
-    """What canaries, `gradients` or planted `samples`, say of a run's own ε.
+    """What canaries, `gradients` or planted `samples`, and direct tests say of a run's own ε.
 
     Attributes:
         guesses: r, of how many the attacker guessed whether they were among the samples.
         confidence: with which the run is not (ε, δ)-private for any ε below `epsilon`.
+        surely: the same with more confidence, by which a run is contradicted.
+        ceiling: what `epsilon` would be if all guesses were right.
+        method: what the bound takes for granted of the mechanism.
+        noise: how large the noise of some worker is, at least, by what is stated.
+        longest: what a sample adds, at most, in C, of those that were tried.
+        flaws: what direct tests found that cannot be if the run does as it says.
     """
 
     kind: str
@@ -158,16 +164,30 @@ class Bound(Struct, frozen=True, kw_only=True):
     confidence: _Share
     epsilon: Seconds
     stated: Seconds
+    surely: Seconds | None = None
+    ceiling: Seconds | None = None
+    method: str = "any mechanism"
+    noise: Seconds | None = None
+    longest: Annotated[float, Meta(ge=0)] | None = None
+    flaws: list[str] = []
 
     @property
     def contradicts(self) -> bool:
         """Whether the run cannot be as private as it states."""
-        return self.epsilon > self.stated
+        return self.at_least > self.stated
+
+    @property
+    def at_least(self) -> float:
+        """A bound on ε that policies may decide by; above all that can be stated with flaws."""
+        surely = self.epsilon if self.surely is None else self.surely
+        return 1e9 if self.flaws else surely
 
     def __str__(self) -> str:
         """In a line."""
+        could = "" if self.ceiling is None else f", at most {self.ceiling:.3g} could be shown"
         share = f"{100 * self.confidence:.0f} %"
-        return f"ε ≥ {self.epsilon:.2f} ({share}), stated ≤ {self.stated:.3g}"
+        told = f"ε ≥ {self.epsilon:.2f} ({share}){could}, stated ≤ {self.stated:.3g}"
+        return "; ".join([told, *self.flaws])
 
 
 class Audit(Struct, frozen=True, kw_only=True):

@@ -104,7 +104,7 @@ def of_audit(audit: Audit | None) -> dict[str, float]:
     if audit is None:
         return found
     if audit.bound is not None:
-        found["epsilon_lower_bound"] = audit.bound.epsilon
+        found["epsilon_lower_bound"] = audit.bound.at_least
     if not audit.generator:
         return found
     attacks = [copying.membership for copying in audit.generator]

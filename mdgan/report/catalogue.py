@@ -311,7 +311,8 @@ AUDIT = PageSection("audit", "What insiders learn", (
             name="ε from below", of=audits.of_bound, draw=audits.from_below,
             caption="Secret coins included canaries among the samples, or not. An attacker that "
             "sees all that workers released, and knows all but the coins, guesses them; so many "
-            "right guesses rule out every smaller ε (Steinke, Nasr and Jagielski 2023).",
+            "right guesses rule out every smaller ε (Steinke, Nasr and Jagielski 2023; Mahloujifar "
+            "et al. 2024). Workers also measured their noise, and what samples add.",
         ),
     )),
 ))

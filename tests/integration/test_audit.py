@@ -268,7 +268,8 @@ def test_noise_on_a_grid_contradicts_the_stated_epsilon_aloud(
     assert result.status == 0, result
     first = result.output.splitlines()[0]
     assert "THE STATED ε IS WRONG: ε ≥ " in first
-    assert "(95 %), stated ≤ 1" in first
+    assert "(95 %), at most " in first
+    assert "could be shown, stated ≤ 1" in first
     bound = RecordedRun.read(path).audit.bound  # type: ignore[union-attr] # it was made above
     assert bound is not None
     assert bound.contradicts

@@ -249,6 +249,14 @@ REFUSED = [
         ["--set dp_public_samples=700", "rank 1 holds more, 719"],
     ),
     ([*DP, "--partition", "none"], ["ranks 1 and 2 hold the same samples"]),
+    (
+        ["--dp-noise", "0.35", "--dp-delta", "0.0001", "--audit-canaries", "9"],
+        ["--audit-canaries 9", "could not contradict epsilon", "no number of them could"],
+    ),
+    (
+        ["--dp-epsilon", "60", "--dp-delta", "0.0001", "--audit-canaries", "2"],
+        ["--audit-canaries 2", "could not contradict epsilon 60", "give at least "],
+    ),
 ]
 
 

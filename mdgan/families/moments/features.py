@@ -26,6 +26,8 @@ _ROUNDED = 1 + 2.0**-20
 """How long a vector of length 1 may be in float32."""
 _WAYS = {1: "linear", 2: "bilinear", 3: "trilinear"}
 """How series, pictures and volumes are enlarged."""
+_ALONE = 32
+"""The sum of one in so many samples is made alone, to see what it adds."""
 SUMS = FixedPoint(2.0**30, 2.0**21)
 """How sums of several workers are added up, exactly: those of 2²¹ samples and noise fit."""
 
@@ -109,6 +111,15 @@ class SampleFeatures:
             found = cut(self.of(piece.images.to(self.frequencies.device)))
             total.index_add_(0, self._rows(piece), found * weights.double()[:, None])
         return total
+
+    def longest(self, pieces: Iterable[Samples]) -> float:
+        """The length of the longest addition of a sample, by φ of all and by sums of some alone."""
+        lengths = [torch.zeros(1)]
+        for piece in pieces:
+            lengths.append(self.of(piece.images.to(self.frequencies.device)).norm(dim=1).cpu())
+            alone = [piece[[place]] for place in range(0, len(piece), _ALONE)]
+            lengths.append(torch.tensor([float(self.sums([one]).norm()) for one in alone]))
+        return float(torch.cat(lengths).nan_to_num(0.0, 0.0, 0.0).max())
 
     def _rows(self, piece: Samples) -> Tensor:
         if piece.labels is None or self.num_classes == 1:

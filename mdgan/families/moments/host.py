@@ -69,6 +69,7 @@ class SumTeller(NothingKept):
         noisy = with_noise(total, 1.0, noise, self.budget.key("moments"))
         told = noisy if self.part != 1 else noisy.float()
         if canaries is not None:
+            canaries.measured(longest=self.features.longest(piece for piece, _ in self._pieces()))
             canaries.watch(told.double(), sums.flatten())
             canaries.taken()
         self.budget.advance()

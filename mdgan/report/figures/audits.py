@@ -152,11 +152,15 @@ def of_bound(subject: Subject) -> Bound | None:
     return subject.run.audit.bound if subject.run.audit else None
 
 
-@each_run("canaries", "kind", "guesses", "right", "ε at least", "with confidence", "ε stated")
+@each_run(
+    *("canaries", "kind", "guesses", "right", "ε at least", "with confidence", "could be shown"),
+    *("ε stated", "noise by what is stated", "a sample adds [C]"),
+)
 def from_below(_subject: Subject, bound: Bound) -> OfRun:
     """What the ε of a run is at least."""
     counts = (f"{bound.canaries:,}", bound.kind, f"{bound.guesses:,}", f"{bound.right:,}")
     confidence = f"{100 * bound.confidence:.0f} %"
-    row = (*counts, f"{bound.epsilon:.2f}", confidence, f"{bound.stated:.3g}")
+    bounds = (f"{bound.epsilon:.2f}", confidence, said(bound.ceiling), f"{bound.stated:.3g}")
+    row = (*counts, *bounds, said(bound.noise), said(bound.longest))
     wrong = "; the stated ε is wrong" if bound.contradicts else ""
     return OfRun([row], f"lower bound: {bound}{wrong}")

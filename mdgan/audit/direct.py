@@ -1,0 +1,127 @@
+"""What contradicts a mechanism in plain sight: verdicts on what hosts saw of their noise and sums.
+
+Each test has a probability with which a mechanism that does as it says fails it. All of them
+together, of all workers, and of all their processes, fail with at most `DOUBT`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from math import sqrt
+from typing import NamedTuple
+
+from mdgan.privacy.direct import EDGES, Seen
+from mdgan.privacy.noise import SENSITIVITY
+
+DOUBT = 0.001
+_MOST = 1.01
+"""Lengths are told in single precision."""
+_FEW = 1e-9
+_LITTLE = 0.9
+"""With less noise than that, it is not told how else it is not as it should be."""
+WHOLE, STEP, PART, AGAIN, VALUES = "noise", "noise of a step", "of numbers", "again", "values"
+FOLLOW = (STEP, PART, AGAIN, VALUES)
+
+
+class Test(NamedTuple):
+    """A test: its probability, and what is so if that is too small.
+
+    Attributes:
+        about: of all that fail about one thing, the surest is told.
+    """
+
+    about: str
+    p_value: float
+    says: str
+
+
+def flaws_of(seen: Mapping[str, Sequence[Seen]]) -> list[str]:
+    """What contradicts that workers do as they say, the surest first.
+
+    Args:
+        seen: what each process of a worker saw, by the worker's name.
+    """
+    of_all = [one for each in seen.values() for one in each if one.steps]
+    tests = [test for one in of_all for test in _of_noise(one)]
+    tests += _same_noise({worker: each[0] for worker, each in seen.items() if each})
+    failed = [test for test in tests if test.p_value * len(tests) < DOUBT]
+    if any(one.share < _LITTLE for one in of_all):  # most others follow from it
+        failed = [test for test in failed if test.about not in FOLLOW]
+    failed.sort(key=lambda test: -test.p_value)
+    worst = {test.about: test for test in failed}
+    told = [f"{test.says} ({_said(test.p_value)})" for test in reversed(worst.values())]
+    return told + _of_lengths(of_all)
+
+
+def _said(p_value: float) -> str:
+    return "p < 1e-9" if p_value < _FEW else f"p = {p_value:.1g}"
+
+
+def _of_noise(seen: Seen) -> Iterator[Test]:
+    """Of one process of one worker."""
+    from scipy.stats import binom, chi2, norm  # takes a second to import
+
+    steps, numbers = seen.steps, seen.numbers
+
+    def too_little(about: str, where: str, squares: float, degrees: int, of: int) -> Test:
+        # A part of the noise pays for rounding: what has σ alone is not accused.
+        p_value = min(1.0, of * chi2.cdf(squares * SENSITIVITY**2, degrees))
+        share = SENSITIVITY * sqrt(squares / degrees)
+        return Test(about, p_value, f"noise{where}: {round(share, 3):.2g} of what is stated")
+
+    yield too_little(WHOLE, "", seen.squares, steps * numbers, 1)
+    yield too_little(STEP, " of a step", seen.least_step * numbers, numbers, steps)
+    for part in seen.parts:
+        where = f" on {part.numbers:,} of {numbers:,} numbers"
+        yield too_little(PART, where, part.squares, steps * part.numbers, part.pieces)
+    if steps > 1:
+        ends = chi2.cdf(seen.together, numbers), chi2.sf(seen.together, numbers)
+        yield Test(AGAIN, 2 * min(ends), "noise that comes again, or that later noise takes off")
+        alike = chi2.sf(seen.alike, steps - 1)
+        yield Test(AGAIN, alike, "noise like that of the step before")
+    if seen.followed:
+        follows = 2 * norm.sf(abs(seen.follows) / sqrt(seen.followed))
+        yield Test("sum", follows, "noise that follows the sum of samples")
+        ends = chi2.cdf(seen.along, seen.followed), chi2.sf(seen.along, seen.followed)
+        yield Test("sum", 2 * min(ends), "noise that follows the sum of samples")
+    if seen.compared:
+        within = min(1.0, 4 * numbers * seen.compared * norm.sf(seen.within))
+        yield Test(AGAIN, within, "noise that repeats itself within a step")
+    for edge, inside in zip(EDGES, seen.inside, strict=True):
+        low, high = (
+            2 * norm.cdf(max(0.0, end)) - 1 for end in (edge - seen.blur, edge + seen.blur)
+        )
+        total = steps * numbers
+        p_value = 2 * min(binom.cdf(inside, total, low), binom.sf(inside - 1, total, high))
+        yield Test(VALUES, min(1.0, p_value), "noise whose values are not Gaussian")
+    if seen.offered:
+        times = seen.drawn / (seen.rate * seen.offered)
+        drawn = binom.sf(seen.drawn - 1, seen.offered, min(1.0, seen.rate))
+        yield Test("rate", drawn, f"batches of {times:.3g} times as many samples as stated")
+
+
+def _same_noise(seen: Mapping[str, Seen]) -> Iterator[Test]:
+    """Of each two workers."""
+    from scipy.stats import norm  # takes a second to import
+
+    for (one, first), (other, second) in combinations(seen.items(), 2):
+        both = list(zip(first.trace, second.trace, strict=False))
+        length = sqrt(sum(b * b for _, b in both))
+        product = sum(a * b for a, b in both) / length if length else 0.0
+        says = f"workers {one} and {other} have the same noise"
+        yield Test("workers", 2 * norm.sf(abs(product)), says)
+
+
+def _of_lengths(seen: Sequence[Seen]) -> list[str]:
+    """What adds more than it may, which needs no probability."""
+    longest, cut, summed = (
+        max((getattr(one, name) for one in seen), default=0.0)
+        for name in ("longest", "cut", "summed")
+    )
+    told = []
+    if longest > _MOST:
+        told.append(f"a sample adds {longest:.3g} C")
+    if cut > _MOST:
+        told.append(f"samples are not cut as they should be: one adds {cut:.3g} times its bound")
+    if summed > _MOST and not told:
+        told.append(f"samples of a batch add {summed:.3g} C each, or more")
+    return told

@@ -1,0 +1,200 @@
+"""What a host can test itself: what it releases less the sum that it knows, and what samples add.
+
+Guesses of canaries bound ε whatever a mechanism does, but they need much to go wrong. These figures
+are of one thing each, and of all numbers that a worker releases: is their noise as large as is
+stated, on each number, in each step, with Gaussian values, new each time? Is it all that comes on
+top of the sum? `mdgan.audit.direct` says how likely they are.
+"""
+
+from math import sqrt
+from typing import Annotated
+
+import msgspec
+import torch
+from torch import Tensor
+
+from mdgan.privacy.noise import SENSITIVITY, lattice_step
+
+EDGES = (*(2.0**-12, 2.0**-9, 2.0**-6, 2.0**-4, 0.25, 0.5, 1.0, 1.5, 2.0), 2.5, 3.0, 3.5, 4.0, 5.0)
+"""How many values lie within so many deviations is counted."""
+_PART = 8
+"""Noise is looked at on single numbers, and on so many times as many neighbours, and so on."""
+_TRACED_STEPS, _TRACED = 8, 64
+"""How many values of how many steps are kept, by which workers' noise is compared."""
+_COMPARED_EVERY = 8
+"""Steps between two looks whether a step's noise repeats itself."""
+_FLOAT32 = 2.0**-22
+
+_Figure = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """Of all pieces of `numbers` neighbours the one with the least noise: Σ r² over all steps."""
+
+    numbers: _Count
+    pieces: _Count
+    squares: _Figure
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process saw of a worker's noise r, in units of its deviation; secret.
+
+    Attributes:
+        noise: σ, and `rate` q, as they are stated.
+        numbers: d, that a step releases.
+        squares: Σ r² of all steps; `least_step`: of the step with the least, by d.
+        together: ‖Σ_t r_t‖² / steps.
+        alike: Σ_t (r_t · r_{t−1} / ‖r_{t−1}‖)².
+        within: the largest product of a step's r with r moved, or turned around, in deviations; of
+            `compared` steps.
+        follows: Σ_t r_t · s_t / ‖s_t‖, with the sums s that are known; of `followed` steps.
+        along: Σ_t (r_t · s_t / ‖s_t‖)².
+        inside: how many values lie within `EDGES`; `blur` is how far rounding may move one.
+        drawn: samples in batches, of so many that were `offered`.
+        longest: the norm of what a sample adds alone, in C.
+        cut: the same by the bound, where the bound is so small that it cuts all samples.
+        summed: the norm of a sum by that of as many samples as it has, each of norm C.
+        trace: some values, in order.
+    """
+
+    noise: _Figure
+    rate: _Figure
+    steps: _Count = 0
+    numbers: _Count = 0
+    squares: _Figure = 0.0
+    least_step: _Figure = 0.0
+    parts: list[Part] = []
+    together: _Figure = 0.0
+    alike: _Figure = 0.0
+    within: _Figure = 0.0
+    compared: _Count = 0
+    follows: _Figure = 0.0
+    along: _Figure = 0.0
+    followed: _Count = 0
+    inside: list[_Count] = []
+    blur: _Figure = 0.0
+    drawn: _Count = 0
+    offered: _Count = 0
+    longest: _Figure = 0.0
+    cut: _Figure = 0.0
+    summed: _Figure = 0.0
+    trace: list[_Figure] = []
+
+    @property
+    def share(self) -> float:
+        """How large the noise is, by what is stated."""
+        return SENSITIVITY * sqrt(self.squares / (self.steps * self.numbers))
+
+
+class DirectTests:
+    """Adds up what is seen from step to step."""
+
+    def __init__(self, rate: float, clip: float, noise: float) -> None:
+        self._rate, self._clip, self._noise = rate, clip, noise
+        self._edges = torch.tensor(EDGES, dtype=torch.float64)
+        self._inside = torch.zeros(len(EDGES) + 1, dtype=torch.int64)
+        self._sums = self._squares = self._last = torch.zeros(0, dtype=torch.float64)
+        self._steps = self._followed = self._compared = self._drawn = self._offered = 0
+        self._total = self._alike = self._follows = self._along = self._within = self._blur = 0.0
+        self._least = float("inf")
+        self._most = {"longest": 0.0, "cut": 0.0, "summed": 0.0}
+        self._trace: list[float] = []
+
+    def add(self, rest: Tensor, known: Tensor, drawn: tuple[int, int] | None) -> None:
+        """A step has been taken.
+
+        Args:
+            rest: what was released less all that was added up, float64 [d].
+            known: the sum of samples, float64 [d].
+            drawn: how many samples it is of, and of how many they were drawn.
+        """
+        noise = rest / (self._noise * self._clip * SENSITIVITY)
+        square = float(noise.square().sum())
+        if not len(noise) or square == float("inf") or square != square:
+            return
+        if len(self._sums) != len(noise):
+            self._sums, self._squares = torch.zeros(2, len(noise), dtype=torch.float64)
+        elif length := float(self._last.norm()):
+            self._alike += (float(noise @ self._last) / length) ** 2
+        if length := float(known.norm()):
+            product = float(noise @ known) / length
+            self._follows += product
+            self._along += product**2
+            self._followed += 1
+        if self._steps % _COMPARED_EVERY == 0:
+            self._within = max(self._within, _likeness(noise))
+            self._compared += 1
+        rounded = lattice_step(self._clip, len(noise))
+        rounded += _FLOAT32 * float((rest + known).abs().max())
+        self._blur = max(self._blur, rounded / (self._noise * self._clip))
+        self._inside += torch.bucketize(noise.abs(), self._edges).bincount(
+            minlength=len(self._inside)
+        )
+        self._sums += noise
+        self._squares += noise.square()
+        self._total += square
+        self._least = min(self._least, square / len(noise))
+        if self._steps < _TRACED_STEPS:
+            self._trace += noise[:_TRACED].tolist()
+        self._last = noise
+        self._steps += 1
+        if drawn is not None:
+            number, of_all = drawn
+            self._drawn += number
+            self._offered += of_all
+            bound = max(number * self._clip, _FLOAT32 * self._clip)
+            self.measured(summed=float(known.norm()) / bound)
+
+    def measured(self, **lengths: float) -> None:
+        """What samples add, by name of the attribute of `Seen`; the longest counts."""
+        for name, length in lengths.items():
+            self._most[name] = max(self._most[name], min(length, 1e30))
+
+    @property
+    def seen(self) -> Seen:
+        """All that was seen."""
+        if not self._steps:
+            return Seen(noise=self._noise, rate=self._rate)
+        return Seen(
+            noise=self._noise,
+            rate=self._rate,
+            steps=self._steps,
+            numbers=len(self._sums),
+            squares=self._total,
+            least_step=self._least,
+            parts=self._parts(),
+            together=float(self._sums.square().sum()) / self._steps,
+            alike=self._alike,
+            within=self._within,
+            compared=self._compared,
+            follows=self._follows,
+            along=self._along,
+            followed=self._followed,
+            inside=self._inside.cumsum(0)[:-1].tolist(),
+            blur=self._blur,
+            drawn=self._drawn,
+            offered=self._offered,
+            trace=self._trace,
+            longest=self._most["longest"],
+            cut=self._most["cut"],
+            summed=self._most["summed"],
+        )
+
+    def _parts(self) -> list[Part]:
+        size, found = 1, list[Part]()
+        while size < len(self._squares):
+            pieces = len(self._squares) // size
+            sums = self._squares[: pieces * size].view(pieces, size).sum(1)
+            found.append(Part(size, pieces, float(sums.min())))
+            size *= _PART
+        return found
+
+
+def _likeness(noise: Tensor) -> float:
+    """The largest product of r with itself, moved or turned around, in deviations at most."""
+    spectrum = torch.fft.rfft(noise)
+    moved = torch.fft.irfft(spectrum * spectrum.conj(), len(noise))[1:]
+    turned = torch.fft.irfft(spectrum * spectrum, len(noise))
+    largest = max(float(moved.abs().max()), float(turned.abs().max())) if len(moved) else 0.0
+    return largest / sqrt(2 * len(noise))  # of products that are each there twice

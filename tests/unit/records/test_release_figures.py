@@ -1,0 +1,39 @@
+"""What a policy is told of an audit that contradicts a run."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from mdgan.records.audit import Audit, Bound
+from mdgan.records.release_figures import default_verdicts
+
+
+def bound(**more: object) -> Bound:
+    known = {"kind": "gradients", "canaries": 400, "guesses": 100, "right": 70, "delta": 1e-5}
+    return Bound(**known, confidence=0.95, stated=3.0, **more)  # type: ignore[arg-type] # as given
+
+
+@pytest.mark.parametrize(
+    ("found", "is_met"),
+    [
+        (bound(epsilon=1.4), True),
+        (bound(epsilon=3.4), False),
+        (bound(epsilon=3.1, surely=2.7), True),  # by chance in one run of twenty
+        (bound(epsilon=3.4, surely=3.1), False),
+        (bound(epsilon=0.0, surely=0.0, flaws=["a sample adds 3 C"]), False),
+    ],
+)
+def test_a_run_that_its_audit_contradicts_meets_no_policy(found: Bound, is_met: bool) -> None:
+    audit = Audit(iteration=9, seed=0, num_generated=10, extractor="", bound=found)
+    recorded = SimpleNamespace(
+        under_way=False,
+        audit=audit,
+        state=SimpleNamespace(epsilon={1: 3.0}),
+        config={"dp_delta": 1e-5},
+        of=lambda _kind: [],
+        named=lambda _name: [],
+    )
+    verdicts = default_verdicts(recorded)  # type: ignore[arg-type] # a stand-in
+    (verdict,) = [each for each in verdicts if "epsilon_lower_bound" in each.why]
+    assert verdict.met is is_met
+    assert found.contradicts is not is_met
