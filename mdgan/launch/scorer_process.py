@@ -29,7 +29,7 @@ from mdgan.metrics.chosen import (
 )
 from mdgan.metrics.classifier import RANDOM
 from mdgan.metrics.extractor import Extractor, Features
-from mdgan.metrics.real_samples import RealSamples
+from mdgan.metrics.real_statistics import RealSamples
 from mdgan.records.run_directory import RunDirectory
 from mdgan.samples.contract import HeldOut
 

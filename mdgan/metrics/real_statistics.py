@@ -4,7 +4,8 @@ No sample leaves its worker. Sums over very few samples still tell much about th
 sample is that sample's features.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from mdgan.errors import BadInput
 from mdgan.metrics.classes import class_histogram, score_from_sums
 from mdgan.metrics.distances import Moments
 from mdgan.metrics.extractor import Extractor, Features
+from mdgan.samples.contract import HeldOut, SampleKind
 
 _PIECE = 32
 
@@ -158,3 +160,32 @@ def describe_held_out(held_out: Features | None, extractor: Extractor) -> RealSt
     real = RealStatistics.empty(extractor)
     real.add(held_out)
     return real
+
+
+@dataclass(frozen=True)
+class RealSamples:
+    """What generators are compared with, as far as it is here.
+
+    Attributes:
+        make_extractor: finds or trains the network; raises BadInput if it cannot.
+        held_out: the features of samples that the server may hold, if there are any.
+        kind: of the samples; the server says what all sites have learnt of it.
+        held_out_images: reads held-out samples by their places, float32 [n, *shape].
+        held_out_samples: reads all of them, for a kind of sample that judges by itself.
+        real_is_held_out: whether held-out samples stand for all real ones.
+        shards: described here rather than by hosts, where there are none.
+    """
+
+    make_extractor: Callable[[], Extractor]
+    held_out: Callable[[Extractor], Features | None]
+    held_out_images: Callable[[Tensor], Tensor]
+    held_out_samples: Callable[[], HeldOut | None]
+    kind: SampleKind
+    real_is_held_out: bool = False
+    shards: Sequence[Shard] = ()
+
+    def describe(self, extractor: Extractor, held_out: Features | None) -> RealStatistics | None:
+        """The statistics of all real samples; None if hosts describe them."""
+        if self.real_is_held_out:
+            return describe_held_out(held_out, extractor)
+        return describe_all(self.shards, extractor) if self.shards else None

@@ -1,13 +1,20 @@
-"""All scores of a generator at one moment, and the reason for each that is left out."""
+"""All scores of a generator at one moment, and the reason for each that is left out.
+
+They are made by the features of a network, or as the kind of sample judges.
+"""
 
 import math
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
+from mdgan.gan.labels import even_labels, label_counts, num_classes_of
 from mdgan.gan.randomness import derive_seed, generator_for
+from mdgan.gan.sampling import sample_pieces
 from mdgan.metrics.classes import (
     class_divergence,
     class_histogram,
@@ -22,9 +29,10 @@ from mdgan.metrics.distances import (
     kernel_distance,
     why_no_distance,
 )
-from mdgan.metrics.extractor import Extractor, Features
+from mdgan.metrics.extractor import Extractor, Features, gather
 from mdgan.metrics.neighbours import NUM_NEIGHBOURS, precision_recall
 from mdgan.metrics.real_statistics import RealStatistics
+from mdgan.samples.contract import Judge, Verdict
 
 LEAST_FOR_FID = 2048
 """The number of Inception's features: with fewer samples their covariance is singular. With any
@@ -253,3 +261,60 @@ def _add_by_class(
     if distances and "intra_fid" not in scores.left_out:
         _add(scores, "intra_fid", fmean(distances))
     return found
+
+
+def score_generator(
+    generator: nn.Module,
+    extractor: Extractor,
+    real: RealStatistics,
+    held_out: Features | None,
+    *,
+    z_dim: int,
+    num_samples: int,
+    seed: int,
+    held: Iterable[Sequence[int]] = (),
+) -> Scores:
+    """Generates samples and scores them.
+
+    Args:
+        held: by worker, the samples of each class that it holds, if a conditional generator is to
+            make classes as often; else it makes all equally often.
+    """
+    labels = _labels(generator, num_samples, held)
+    pieces = sample_pieces(generator, num_samples, z_dim, seed, labels)
+    features = replace(gather(map(extractor, pieces)), labels=labels)
+    return score(features, real, held_out, extractor, seed, num_classes_of(generator))
+
+
+def judge_generator(
+    generator: nn.Module,
+    judge: Judge,
+    *,
+    z_dim: int,
+    num_samples: int,
+    seed: int,
+    held: Iterable[Sequence[int]] = (),
+) -> Verdict:
+    """Generates samples and has their kind judge them; see `score_generator`."""
+    labels = _labels(generator, num_samples, held)
+    pieces = sample_pieces(generator, num_samples, z_dim, seed, labels)
+    return judge(torch.cat([*pieces]), labels)
+
+
+def judged_record(found: Verdict, num_samples: int) -> dict[str, Any]:
+    """A judgement as JSON values, as `Scores.as_record`."""
+    return {
+        "n": num_samples,
+        "n_held_out": found.num_held_out,
+        "scores": found.scores,
+        "left_out": found.left_out,
+        "warnings": [],
+        "real": found.real,
+    }
+
+
+def _labels(generator: nn.Module, num_samples: int, held: Iterable[Sequence[int]]) -> Tensor | None:
+    num_classes = num_classes_of(generator)
+    if num_classes is None:
+        return None
+    return even_labels(label_counts(num_classes, held), num_samples)

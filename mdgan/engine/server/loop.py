@@ -166,23 +166,18 @@ class Server:
                 if self.trainer.average is not None:
                     self.trainer.average.take_in(done, engine.done)
                 self.observer.iteration(*advance)
-                self._after(done)
+                holdings, shown = partial(part.holdings, engine), self.trainer.shown
+                engine.scoring.after(done, engine.done, shown, holdings, ends=self._over)
+                self._save_if_due(done)
+                self.checkpoints.poll()
+                self.peers.tell_of_absent()
+                if self.observer.tracer.due():
+                    self._tell_spans()
 
     @property
     def _over(self) -> bool:
         """Whether training ends here, although iterations may be left."""
         return self.engine.all_spent or self.part.over
-
-    def _after(self, before: int) -> None:
-        """What is done between two iterations besides training."""
-        engine = self.engine
-        holdings = partial(self.part.holdings, engine)
-        engine.scoring.after(before, engine.done, self.trainer.shown, holdings, ends=self._over)
-        self._save_if_due(before)
-        self.checkpoints.poll()
-        self.peers.tell_of_absent()
-        if self.observer.tracer.due():
-            self._tell_spans()
 
     def _save_if_due(self, before: int) -> None:
         engine = self.engine
