@@ -15,15 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mdgan import messages
 from mdgan.engine.channel import Channel
 from mdgan.engine.counting import read_learnt
 from mdgan.errors import BadInput
 from mdgan.gan.sampling import draw_samples
 from mdgan.messages import Kind, Message
 from mdgan.metrics.chosen import pack
+from mdgan.metrics.distances import nearest
 from mdgan.metrics.extractor import Extractor, Features
-from mdgan.metrics.neighbours import nearest
 from mdgan.metrics.real_statistics import RealSamples, RealStatistics
 from mdgan.metrics.scores import judge_generator, judged_record, score_generator
 from mdgan.observe.tracer import memory_bytes
@@ -89,10 +88,10 @@ class Scorer:
             held_out = self.samples.held_out(extractor)
             real = self.samples.describe(extractor, held_out)
         except BadInput as error:
-            self.channel.send(messages.extractor({"reason": str(error)}, {}))
+            self.channel.send(Message(Kind.EXTRACTOR, 0, {"reason": str(error)}))
             return
         fields, tensors = pack(extractor)
-        self.channel.send(messages.extractor(fields, tensors))
+        self.channel.send(Message(Kind.EXTRACTOR, 0, fields, tensors))
         waiting: list[Message] = []
         is_first = True
         while (message := inbox.take(_FOREVER)) is not None:
@@ -163,4 +162,4 @@ class Scorer:
         row = {"iteration": message.iteration, "start": begin, "spans": [span]}
         record = {**fields, "scoring_seconds": round(seconds, 3), **record, "row": row}
         record["memory_bytes"] = memory_bytes()
-        self.channel.send(messages.scores(message.iteration, record))
+        self.channel.send(Message(Kind.SCORES, message.iteration, record))

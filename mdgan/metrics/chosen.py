@@ -244,7 +244,17 @@ def unpack(
             "the same extractor"
         )
     if fields["kind"] == CLASSIFIER:
-        return _unpack_classifier(fields, tensors)
+        try:
+            about = tuple(fields["shape"]), fields["classes"], fields["accuracy"]
+            extractor = assemble(name.removeprefix("classifier of "), *about, tensors)
+            if extractor.sha256 != wanted:
+                raise ValueError(f"SHA-256 is {shortened(extractor.sha256)}")
+        except (RuntimeError, ValueError) as error:
+            raise BadInput(
+                f"the {name} that arrived does not fit its architecture ({reason_of(error)}); "
+                "install the same version of mdgan on every machine"
+            ) from error
+        return extractor
     if fields["kind"] == RANDOM:
         extractor = random_network(tuple(fields["shape"]))
         if extractor.sha256 != wanted:
@@ -267,19 +277,4 @@ def unpack(
             f"--extractor {own_file}: SHA-256 is {shortened(extractor.sha256)}, the server's is "
             f"{shortened(wanted)}; copy the server's file to this machine"
         )
-    return extractor
-
-
-def _unpack_classifier(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Extractor:
-    name, num_classes = fields["name"].removeprefix("classifier of "), fields["classes"]
-    try:
-        shape = tuple(fields["shape"])
-        extractor = assemble(name, shape, num_classes, fields["accuracy"], tensors)
-        if extractor.sha256 != fields["sha256"]:
-            raise ValueError(f"SHA-256 is {shortened(extractor.sha256)}")
-    except (RuntimeError, ValueError) as error:
-        raise BadInput(
-            f"the {fields['name']} that arrived does not fit its architecture "
-            f"({reason_of(error)}); install the same version of mdgan on every machine"
-        ) from error
     return extractor

@@ -1,8 +1,4 @@
-"""What a worker tells the server about its real samples: sums, which the server adds up.
-
-No sample leaves its worker. Sums over very few samples still tell much about them: a sum over one
-sample is that sample's features.
-"""
+"""What a worker tells the server about its real samples: sums, never a sample."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -103,7 +99,14 @@ class RealStatistics:
         try:
             kinds = _expected(len(tensors["class_histogram"]), len(tensors["total"]))
             for name, (dtype, shape) in kinds.items():
-                _check(name, tensors[name], dtype, shape)
+                tensor = tensors[name]
+                if tensor.dtype != dtype or list(tensor.shape) != shape:
+                    what = f"{tensor.dtype} {list(tensor.shape)}, not {dtype} {shape}"
+                    raise ValueError(f"{name} is {what}")
+                if not tensor.isfinite().all():
+                    raise ValueError(f"{name} is not finite")
+                if dtype == torch.int64 and (tensor < 0).any():
+                    raise ValueError(f"{name} is below 0")
             found = cls({name: tensors[name].clone() for name in kinds})
             if found.num_classes and int(found.class_histogram.sum()) != found.num_samples:
                 raise ValueError(f"class_histogram is not of {found.num_samples} samples")
@@ -123,15 +126,6 @@ def _expected(num_classes: int, d: int) -> dict[str, tuple[torch.dtype, list[int
         "total": (torch.float64, [d]),
         "outer": (torch.float64, [d, d]),
     }
-
-
-def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: list[int]) -> None:
-    if tensor.dtype != dtype or list(tensor.shape) != shape:
-        raise ValueError(f"{name} is {tensor.dtype} {list(tensor.shape)}, not {dtype} {shape}")
-    if not tensor.isfinite().all():
-        raise ValueError(f"{name} is not finite")
-    if dtype == torch.int64 and (tensor < 0).any():
-        raise ValueError(f"{name} is below 0")
 
 
 def added_up(shards: Iterable[Shard], extractor: Extractor) -> Iterator[RealStatistics]:

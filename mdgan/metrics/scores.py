@@ -5,11 +5,12 @@ They are made by the features of a network, or as the kind of sample judges.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
 import torch
+from msgspec import to_builtins
 from torch import Tensor, nn
 
 from mdgan.gan.labels import even_labels, label_counts, num_classes_of
@@ -23,15 +24,17 @@ from mdgan.metrics.classes import (
 )
 from mdgan.metrics.distances import (
     LEAST_FOR_KID,
+    NUM_NEIGHBOURS,
     Moments,
     distance_of_real_data,
     frechet_distance,
     kernel_distance,
+    precision_recall,
     why_no_distance,
 )
 from mdgan.metrics.extractor import Extractor, Features, gather
-from mdgan.metrics.neighbours import NUM_NEIGHBOURS, precision_recall
 from mdgan.metrics.real_statistics import RealStatistics
+from mdgan.records.rows import ClassScores
 from mdgan.samples.contract import Judge, Verdict
 
 LEAST_FOR_FID = 2048
@@ -42,24 +45,6 @@ MOST_PAIRS = 5000
 
 NO_HELD_OUT = "no held-out samples that the server may hold; name some with --held-out DIR"
 _NOT_FINITE = "the result is not finite"
-
-
-@dataclass(frozen=True)
-class ByClass:
-    """What samples of each class are worth.
-
-    Attributes:
-        asked: how many samples of each class were generated, K numbers.
-        right: the share of them that the extractor predicts to be of that class; None where none
-            was generated. Empty if the extractor's classes are not those of the data.
-        fid: the FID between them and the real samples of that class (Miyato and Koyama 2018, "cGANs
-            with Projection Discriminator"); None where there are too few of either. Empty without
-            real samples.
-    """
-
-    asked: list[int]
-    right: list[float | None] = field(default_factory=list)
-    fid: list[float | None] = field(default_factory=list)
 
 
 @dataclass
@@ -90,11 +75,11 @@ class Scores:
     real: dict[str, float | int] = field(default_factory=dict)
     class_histogram: list[int] = field(default_factory=list)
     real_class_histogram: list[int] = field(default_factory=list)
-    by_class: ByClass | None = None
+    by_class: ClassScores | None = None
 
     def as_record(self) -> dict[str, Any]:
         """All fields as JSON values; `by_class` only if there is one."""
-        record = asdict(self)
+        record: dict[str, Any] = to_builtins(self)
         if self.by_class is None:
             del record["by_class"]
         return record
@@ -227,7 +212,7 @@ def _add_by_class(
     num_classes: int,
     held_out: Features | None,
     extractor: Extractor,
-) -> ByClass:
+) -> ClassScores:
     """Compares the samples of each class with the real ones of that class.
 
     Only held-out samples are compared with: workers tell sums over all classes together, and tell
@@ -235,7 +220,7 @@ def _add_by_class(
     """
     labels = generated.labels
     assert labels is not None, "samples of a conditional generator have labels"
-    found = ByClass(torch.bincount(labels, minlength=num_classes).tolist())
+    found = ClassScores(torch.bincount(labels, minlength=num_classes).tolist())
     knows_classes = extractor.kind == "classifier" or (
         extractor.kind == "file" and extractor.num_classes == num_classes
     )

@@ -105,7 +105,7 @@ class Scoring:
         if self._as_data:
             fields["held"] = [held["classes"] for held in holdings().values()]
         self._pending += 1
-        self._send(messages.generator(iteration, generator.state_dict(), fields))
+        self._send(Message(Kind.GENERATOR, iteration, fields, generator.state_dict()))
 
     def poll(self, timeout_seconds: float = 0.0) -> None:
         """Takes what the scorer has found: passes scores on, and asks hosts to describe data."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from mdgan.metrics import neighbours as room
+from mdgan.metrics import distances as room
 from mdgan.metrics.classes import (
     class_divergence,
     classes_covered,
@@ -21,13 +21,15 @@ from mdgan.metrics.classes import (
 )
 from mdgan.metrics.distances import (
     Moments,
+    PrecisionRecall,
     distance_of_real_data,
     frechet_distance,
     kernel_distance,
+    nearest,
+    precision_recall,
     why_no_distance,
 )
 from mdgan.metrics.extractor import Features
-from mdgan.metrics.neighbours import PrecisionRecall, nearest, precision_recall
 from mdgan.metrics.real_statistics import RealStatistics
 from tests.unit.metrics.small import extractor_of, normal
 
