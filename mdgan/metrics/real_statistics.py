@@ -8,8 +8,7 @@ from torch import Tensor
 
 from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
-from mdgan.metrics.classes import class_histogram, score_from_sums
-from mdgan.metrics.distances import Moments
+from mdgan.metrics.distances import Moments, class_histogram, score_from_sums
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.samples.contract import HeldOut, SampleKind
 

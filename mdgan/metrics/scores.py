@@ -16,18 +16,16 @@ from torch import Tensor, nn
 from mdgan.gan.labels import even_labels, label_counts, num_classes_of
 from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.gan.sampling import sample_pieces
-from mdgan.metrics.classes import (
-    class_divergence,
-    class_histogram,
-    classes_covered,
-    inception_score,
-)
 from mdgan.metrics.distances import (
     LEAST_FOR_KID,
     NUM_NEIGHBOURS,
     Moments,
+    class_divergence,
+    class_histogram,
+    classes_covered,
     distance_of_real_data,
     frechet_distance,
+    inception_score,
     kernel_distance,
     precision_recall,
     why_no_distance,
