@@ -41,8 +41,8 @@ from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.gan.settings import resolve_kappa
 from mdgan.metrics.chosen import cached_classifier
-from mdgan.metrics.generated import score_generator
 from mdgan.metrics.real_statistics import describe_all
+from mdgan.metrics.scores import score_generator
 
 NUM_WORKERS = 10
 NUM_HOSTILE = 3

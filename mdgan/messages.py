@@ -1,7 +1,7 @@
 """The messages between the server and the hosts that every algorithm has.
 
-Each function below makes one of them, and says what it holds; every algorithm has its own messages
-in its folder.
+Each function below makes one of them, and says what it holds; a few hold what their kind says.
+Every algorithm has its own messages in its folder.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,14 +34,19 @@ class Kind(StrEnum):
     SPANS = "SPANS"
     ASKCOUNTS = "ASKCOUNTS"
     COUNTS = "COUNTS"
+    """Host → server: tensor `counts`, of all its workers, int64."""
     LEARNT = "LEARNT"
+    """Server → host, and → scorer: tensor `counts`, of all sites, float64."""
     CHECKPOINT = "CHECKPOINT"
     CHECKPOINTED = "CHECKPOINTED"
     # About scores: the scorer, the server, the hosts.
     EXTRACTOR = "EXTRACTOR"
+    """Scorer → server → hosts: what `metrics.chosen.pack` gives; or field `reason` for none."""
     REAL = "REAL"
     GENERATOR = "GENERATOR"
+    """Server → scorer: a generator's state, and field `held` for labels as the data have them."""
     SCORES = "SCORES"
+    """Scorer → server: what a generator is worth; the fields are the record for the metrics."""
 
 
 @dataclass(frozen=True)
@@ -105,34 +110,12 @@ def spans(
     return Message(Kind.SPANS, iteration, fields=fields)
 
 
-def extractor(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Message:
-    """Scorer → server → hosts: the network whose features the scores are made of.
-
-    Fields and tensors as `metrics.chosen.pack` gives them; field `reason` alone if there is none.
-    """
-    return Message(Kind.EXTRACTOR, 0, fields=fields, tensors=tensors)
-
-
 def real(iteration: int, statistics: Mapping[str, Tensor], reason: str = "") -> Message:
     """Host → server → scorer: sums over the features of real samples, never a sample.
 
     Tensors as `RealStatistics.tensors` gives them; field `reason`: why there are none.
     """
     return Message(Kind.REAL, iteration, fields={"reason": reason}, tensors=statistics)
-
-
-def generator(iteration: int, state: Mapping[str, Tensor], fields: Mapping[str, Any]) -> Message:
-    """Server → scorer: a generator to be scored.
-
-    Tensors by its own names; of the fields, `held`: by worker the samples of each class, if classes
-    are to be generated as often.
-    """
-    return Message(Kind.GENERATOR, iteration, fields=fields, tensors=state)
-
-
-def scores(iteration: int, record: Mapping[str, Any]) -> Message:
-    """Scorer → server: what a generator is worth; the fields are the record for the metrics."""
-    return Message(Kind.SCORES, iteration, fields=record)
 
 
 def ready(
@@ -187,16 +170,6 @@ def adopt_sealed(
     """
     about = {"giver": giver, "workers": list(workers), "prefix": prefix, "given": state.iteration}
     return Message(Kind.ADOPT, iteration, about, state.tensors)
-
-
-def counts(iteration: int, counted: Tensor) -> Message:
-    """Host → server: the counts of all its workers, int64."""
-    return Message(Kind.COUNTS, iteration, tensors={"counts": counted})
-
-
-def learnt(iteration: int, counted: Tensor) -> Message:
-    """Server → host, and → scorer: the counts of all sites, float64."""
-    return Message(Kind.LEARNT, iteration, tensors={"counts": counted})
 
 
 def leave(iteration: int) -> Message:

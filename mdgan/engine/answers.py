@@ -107,7 +107,11 @@ def pack_answers(
     if not answers:  # a stage has written all of them
         return Message(form.kind, iteration)
     codec, arithmetic = form.codec, form.arithmetic
-    to_sum = _to_sum(answers, groups) if form.sums else []
+    members: dict[int, list[int]] = {}
+    for worker, group in groups.items() if form.sums else ():
+        if isfinite(float(answers[worker].sum())):  # a broken answer travels alone, to be refused
+            members.setdefault(group, []).append(worker)
+    to_sum = [added for added in members.values() if len(added) >= LEAST_TO_SUM]
     singly = _others(answers, to_sum)
     tensors = {"losses": torch.stack([losses[worker] for worker in answers])}
     for name in form.beside:
@@ -124,15 +128,6 @@ def pack_answers(
         tensors |= under("sums.", codec.encode(sums if codec.is_exact else sums.float()))
     fields = {"workers": list(answers), "summed": to_sum}
     return Message(form.kind, iteration, fields, tensors)
-
-
-def _to_sum(answers: Mapping[int, Tensor], groups: Mapping[int, int]) -> list[list[int]]:
-    """The workers whose answers go into each sum; a broken answer travels alone, to be refused."""
-    members: dict[int, list[int]] = {}
-    for worker, group in groups.items():
-        if isfinite(float(answers[worker].sum())):
-            members.setdefault(group, []).append(worker)
-    return [workers for workers in members.values() if len(workers) >= LEAST_TO_SUM]
 
 
 def in_one_message(answers: Sequence[Message]) -> Message:
@@ -198,9 +193,7 @@ def _rows(sent: Tensor | None, shapes: Mapping[int, tuple[int, ...]]) -> dict[in
     sizes = [1 if alike else shape[0] for shape in shapes.values()]
     if sent is None or sent.shape[:1] != (sum(sizes),):
         return {}
-    rows = torch.split(sent, sizes)
-    if alike:
-        rows = tuple(row[0] for row in rows)
+    rows = sent.unbind() if alike else torch.split(sent, sizes)
     return dict(zip(shapes, rows, strict=True))
 
 

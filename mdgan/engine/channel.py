@@ -21,11 +21,7 @@ class Channel:
         self._connection = connection
 
     def send(self, message: Message) -> None:
-        """Sends a message, waiting while the pipe is full.
-
-        Raises:
-            ChannelClosed: the other end is gone.
-        """
+        """Sends a message, waiting while the pipe is full; raises ChannelClosed."""
         frame = encode(message)
         try:
             self._connection.send_bytes(json.dumps([frame.kind, frame.iteration]).encode())

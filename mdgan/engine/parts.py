@@ -176,11 +176,7 @@ class Trainer:
         return {**self.part.state(), **under(_AVERAGE, average)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continues where `state` was taken.
-
-        Raises:
-            KeyError, RuntimeError: the state is malformed, or of other models.
-        """
+        """Continues where `state` was taken; raises as `ServerPart.load_state`."""
         average = part_of(state, _AVERAGE)
         self.part.load_state({n: t for n, t in state.items() if not n.startswith(_AVERAGE)})
         if self.average is not None and average:
@@ -231,11 +227,7 @@ class HostPart(ABC):
         """A server has let this host in."""
 
     def adopt(self, rank: int, state: Mapping[str, Tensor]) -> None:
-        """Takes over what the server found for a worker that had nothing to go on with.
-
-        Raises:
-            KeyError, RuntimeError: the state does not fit; nothing changed.
-        """
+        """Takes over what the server found for a worker; raises as `Learner.load_state`."""
         self.learners[rank].load_state(state)
 
     def adopted(self) -> None:

@@ -15,18 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mdgan import messages
 from mdgan.engine.channel import Channel
 from mdgan.engine.counting import read_learnt
 from mdgan.errors import BadInput
 from mdgan.gan.sampling import draw_samples
 from mdgan.messages import Kind, Message
 from mdgan.metrics.chosen import pack
+from mdgan.metrics.distances import nearest
 from mdgan.metrics.extractor import Extractor, Features
-from mdgan.metrics.generated import judge_generator, judged_record, score_generator
-from mdgan.metrics.neighbours import nearest
-from mdgan.metrics.real_samples import RealSamples
-from mdgan.metrics.real_statistics import RealStatistics
+from mdgan.metrics.real_statistics import RealSamples, RealStatistics
+from mdgan.metrics.scores import judge_generator, judged_record, score_generator
 from mdgan.observe.tracer import memory_bytes
 from mdgan.records.run_directory import (
     EXTRACTOR_FILE,
@@ -90,10 +88,10 @@ class Scorer:
             held_out = self.samples.held_out(extractor)
             real = self.samples.describe(extractor, held_out)
         except BadInput as error:
-            self.channel.send(messages.extractor({"reason": str(error)}, {}))
+            self.channel.send(Message(Kind.EXTRACTOR, 0, {"reason": str(error)}))
             return
         fields, tensors = pack(extractor)
-        self.channel.send(messages.extractor(fields, tensors))
+        self.channel.send(Message(Kind.EXTRACTOR, 0, fields, tensors))
         waiting: list[Message] = []
         is_first = True
         while (message := inbox.take(_FOREVER)) is not None:
@@ -133,9 +131,18 @@ class Scorer:
             self.generator, extractor, real, held_out, **self._drawn, held=held
         )
         record = scores.as_record()
-        if held_out is not None and len(held_out) > 1 and self.samples.kind.is_seen:
-            record["neighbours"] = self._find_neighbours(extractor, held_out)
-        return record
+        if held_out is None or len(held_out) <= 1 or not self.samples.kind.is_seen:
+            return record
+        # Samples above their nearest held-out neighbours, and how near these are.
+        samples = draw_samples(self.generator, _NEAR_SAMPLES, self.z_dim, self.seed)
+        found = nearest(extractor(samples).values, held_out.values)
+        shown = self.samples.held_out_images(found.places[:_SHOWN_SAMPLES])
+        pairs = torch.cat([samples[:_SHOWN_SAMPLES], shown])
+        with suppress(OSError):  # a full disk ends no scoring
+            png = self.samples.kind.png(pairs, _SHOWN_SAMPLES)
+            write_whole(self.directory.path / NEIGHBOURS_FILE, png)
+        near = {"n": len(held_out), "generated": found.generated, "real": found.real}
+        return {**record, "neighbours": near}
 
     def _answer(
         self, message: Message, score: Callable[[Iterable[Sequence[int]]], dict[str, Any]]
@@ -155,15 +162,4 @@ class Scorer:
         row = {"iteration": message.iteration, "start": begin, "spans": [span]}
         record = {**fields, "scoring_seconds": round(seconds, 3), **record, "row": row}
         record["memory_bytes"] = memory_bytes()
-        self.channel.send(messages.scores(message.iteration, record))
-
-    def _find_neighbours(self, extractor: Extractor, held_out: Features) -> dict[str, Any]:
-        """Draws samples above their nearest held-out neighbours, and says how near these are."""
-        samples = draw_samples(self.generator, _NEAR_SAMPLES, self.z_dim, self.seed)
-        found = nearest(extractor(samples).values, held_out.values)
-        shown = self.samples.held_out_images(found.places[:_SHOWN_SAMPLES])
-        pairs = torch.cat([samples[:_SHOWN_SAMPLES], shown])
-        with suppress(OSError):  # a full disk ends no scoring
-            png = self.samples.kind.png(pairs, _SHOWN_SAMPLES)
-            write_whole(self.directory.path / NEIGHBOURS_FILE, png)
-        return {"n": len(held_out), "generated": found.generated, "real": found.real}
+        self.channel.send(Message(Kind.SCORES, message.iteration, record))

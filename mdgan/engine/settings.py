@@ -218,8 +218,3 @@ class RunSettings(Settings):
     def makes_checkpoints(self) -> bool:
         """Whether the run is long enough for a checkpoint."""
         return 0 < self.checkpoints.checkpoint_interval <= self.training.iterations
-
-    @property
-    def is_scored(self) -> bool:
-        """Whether the run is long enough for a score."""
-        return 0 < self.scores.eval_interval <= self.training.iterations

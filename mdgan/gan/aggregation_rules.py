@@ -34,7 +34,11 @@ def combine(rule: RobustRule, answers: Tensor) -> Tensor:
     if rule.name == "clip":
         return _shortened(answers, rule.parameter).mean(0)
     num_hostile = rule.withstands(len(answers))
-    return (_krum if rule.name == "krum" else _trimmed_mean)(answers, num_hostile)
+    if rule.name != "krum":
+        return _trimmed_mean(answers, num_hostile)
+    winners = _krum_winners(answers, num_hostile)
+    chosen = winners.unsqueeze(2).expand(-1, -1, answers.shape[2])
+    return answers.transpose(0, 1).gather(1, chosen).mean(1)
 
 
 def _trimmed_mean(answers: Tensor, num_hostile: int) -> Tensor:
@@ -67,13 +71,6 @@ def mean_of_trusted(rule: RobustRule, answers: Tensor, records: Tensor) -> Tenso
     """
     chosen = _krum_winners(records.unsqueeze(1), rule.withstands(len(answers)))
     return _shortened(answers.unsqueeze(1), 1.0).squeeze(1)[chosen.squeeze(0)].mean(0)
-
-
-def _krum(answers: Tensor, num_hostile: int) -> Tensor:
-    """For each sample the mean of the answers that win."""
-    winners = _krum_winners(answers, num_hostile)
-    chosen = winners.unsqueeze(2).expand(-1, -1, answers.shape[2])
-    return answers.transpose(0, 1).gather(1, chosen).mean(1)
 
 
 def _krum_winners(answers: Tensor, num_hostile: int) -> Tensor:

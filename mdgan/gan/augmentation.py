@@ -44,7 +44,10 @@ def _recoloured(samples: Tensor) -> Tensor:
 def _translated(samples: Tensor) -> Tensor:
     height, width = samples.shape[-2:]
     most_down, most_right = (int(size * _MOST_SHIFT + 0.5) for size in (height, width))
-    down, right = (_whole(samples, most) for most in (most_down, most_right))
+    down, right = (
+        torch.randint(-most, most + 1, (len(samples), 1), device=samples.device)
+        for most in (most_down, most_right)
+    )
     rows = _places(samples, height) + down + most_down
     columns = _places(samples, width) + right + most_right
     padded = F.pad(samples, (most_right, most_right, most_down, most_down))
@@ -53,11 +56,6 @@ def _translated(samples: Tensor) -> Tensor:
     return padded.permute(0, 2, 3, 1)[batch, rows[:, :, None], columns[:, None, :]].permute(
         0, 3, 1, 2
     )
-
-
-def _whole(samples: Tensor, most: int) -> Tensor:
-    """A whole number in [−most, most] for each sample, [b, 1]."""
-    return torch.randint(-most, most + 1, (len(samples), 1), device=samples.device)
 
 
 def _places(samples: Tensor, size: int) -> Tensor:

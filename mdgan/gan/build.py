@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TypeVar
 
 import torch
@@ -12,7 +13,7 @@ from mdgan.gan.average import GeneratorAverage
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import Batches, DiscriminatorLearner, LearningRules, RealHalf
 from mdgan.gan.generator import Generator
-from mdgan.gan.labels import label_counts, num_classes_of
+from mdgan.gan.labels import call, label_counts, num_classes_of
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.optimizers import make_optimizer
@@ -47,6 +48,27 @@ class Models:
 def num_parameters(model: nn.Module) -> int:
     """The number of trainable parameters of a model, |w| or |θ|."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def judging_operations(models: Models, batch_size: int) -> float:
+    """Floating-point operations of D's forward pass on b samples, counted without doing them.
+
+    Returns:
+        0 or more; infinite if the model cannot be run without numbers.
+    """
+    from torch.utils.flop_counter import FlopCounterMode  # takes half a second to import
+
+    with RandomState(0, torch.device("cpu")).in_place(), torch.device("meta"), torch.no_grad():
+        try:
+            model = models.discriminator().train()
+            labels = None
+            if num_classes_of(model) is not None:
+                labels = torch.zeros(batch_size, dtype=torch.int64)
+            with FlopCounterMode(display=False) as counter:
+                call(model, torch.zeros(batch_size, *models.shape), labels)
+        except Exception:  # the user's own code may raise anything
+            return inf
+    return float(counter.get_total_flops())
 
 
 def build_model(build: Build, seed: int) -> nn.Module:

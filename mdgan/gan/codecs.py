@@ -39,9 +39,16 @@ class Codec(CodecForm):
         if self.name == "bf16":
             return {"values": samples.to(torch.bfloat16)}
         if self.name == "int8":
-            return _to_int8(samples)
+            scales = samples.flatten(2).abs().amax(2).float() / _STEPS
+            # A sample of zeros, or of values too small for float32 to divide by, becomes zeros.
+            divisors = torch.where(scales > 0, scales, inf)
+            steps = samples / _for_each_sample(samples, divisors)
+            values = steps.round_().clamp_(-_STEPS, _STEPS).to(torch.int8)
+            return {"values": values, "scales": scales}
         if self.name == "topk":
-            return _largest(samples, ceil(self.fraction * prod(samples.shape[2:])))
+            flat, count = samples.flatten(2), ceil(self.fraction * prod(samples.shape[2:]))
+            places = flat.abs().topk(count, dim=2, sorted=False).indices.sort(2).values
+            return {"values": flat.gather(2, places).float(), "places": places.to(torch.int32)}
         return {"values": samples}
 
     def decode(self, parts: Mapping[str, Tensor], sample_shape: tuple[int, ...]) -> Tensor:
@@ -59,7 +66,11 @@ class Codec(CodecForm):
         if self.name == "topk":
             return _spread(values, parts["places"], sample_shape)
         if self.name == "int8":
-            return _from_int8(values, parts["scales"], sample_shape)
+            scales = parts["scales"]
+            _check(values, sample_shape, torch.int8)
+            if scales.shape != values.shape[:2] or scales.dtype != torch.float32:
+                raise ValueError(f"scales {scales.dtype} {list(scales.shape)}")
+            return values.float() * _for_each_sample(values, scales)
         if self.name == "bf16":
             _check(values, sample_shape, torch.bfloat16)
             return values.float()
@@ -70,30 +81,9 @@ class Codec(CodecForm):
 FP32 = Codec()
 
 
-def _to_int8(samples: Tensor) -> dict[str, Tensor]:
-    scales = samples.flatten(2).abs().amax(2).float() / _STEPS
-    # A sample of zeros, or of values too small for float32 to divide by, becomes zeros.
-    divisors = torch.where(scales > 0, scales, inf)
-    steps = samples / _for_each_sample(samples, divisors)
-    return {"values": steps.round_().clamp_(-_STEPS, _STEPS).to(torch.int8), "scales": scales}
-
-
-def _from_int8(values: Tensor, scales: Tensor, sample_shape: tuple[int, ...]) -> Tensor:
-    _check(values, sample_shape, torch.int8)
-    if scales.shape != values.shape[:2] or scales.dtype != torch.float32:
-        raise ValueError(f"scales {scales.dtype} {list(scales.shape)}")
-    return values.float() * _for_each_sample(values, scales)
-
-
 def _for_each_sample(samples: Tensor, values: Tensor) -> Tensor:
     """One value a sample, [n, b], in a shape that broadcasts over the samples, [n, b, …]."""
     return values.reshape(*values.shape, *(1 for _ in samples.shape[2:]))
-
-
-def _largest(samples: Tensor, count: int) -> dict[str, Tensor]:
-    flat = samples.flatten(2)
-    places = flat.abs().topk(count, dim=2, sorted=False).indices.sort(2).values
-    return {"values": flat.gather(2, places).float(), "places": places.to(torch.int32)}
 
 
 def _spread(values: Tensor, places: Tensor, sample_shape: tuple[int, ...]) -> Tensor:

@@ -69,12 +69,7 @@ class Discriminator(TrainedModel):
         return {**under("model.", self.model.state_dict()), **under("optimizer.", moments)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Copies `state` of a discriminator of the same architecture in; keeps no reference to it.
-
-        Raises:
-            KeyError, RuntimeError: a tensor is missing or has another shape or type; nothing
-                changed.
-        """
+        """Copies `state` of a discriminator of the same architecture in, as `load_model` does."""
         check_names(state, "model.", "optimizer.")
         load_model(
             self.model, self.optimizer, part_of(state, "model."), part_of(state, "optimizer.")

@@ -4,7 +4,7 @@ A model is conditional if it has the attribute `num_classes`, K. Then G is calle
 with x and y, where y are labels, int64 [b] in [0, K).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +23,13 @@ class Samples:
     def __len__(self) -> int:
         return len(self.images)
 
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Samples":
+        """What a function makes of the images, and of the labels if there are any."""
+        return Samples(change(self.images), None if self.labels is None else change(self.labels))
+
     def __getitem__(self, places: "int | slice | list[int]") -> "Samples":
         """Some of them, chosen by the first dimension of both."""
-        return Samples(self.images[places], None if self.labels is None else self.labels[places])
+        return self.each(lambda part: part[places])
 
     def of(self, images: Tensor) -> "Samples":
         """Other images of the same classes."""
@@ -33,8 +37,7 @@ class Samples:
 
     def to(self, device: torch.device) -> "Samples":
         """The same on a device."""
-        labels = None if self.labels is None else self.labels.to(device)
-        return Samples(self.images.to(device), labels)
+        return self.each(lambda part: part.to(device))
 
     def and_then(self, others: "Samples") -> "Samples":
         """These and others in one batch; both have labels, or neither has."""
@@ -53,14 +56,12 @@ class Samples:
     def padded(self, size: int) -> "Samples":
         """These, and behind them images of zeros of class 0, `size` in all."""
         missing = size - len(self)
-        images = self.images.new_zeros(missing, *self.images.shape[1:])
-        labels = None if self.labels is None else self.labels.new_zeros(missing)
-        return self.and_then(Samples(images, labels)) if missing else self
+        nothing = self.each(lambda part: part.new_zeros(missing, *part.shape[1:]))
+        return self.and_then(nothing) if missing else self
 
     def flattened(self) -> "Samples":
         """The samples of several batches, [n, b, C, H, W], in one: [n b, C, H, W]."""
-        labels = None if self.labels is None else self.labels.flatten()
-        return Samples(self.images.flatten(0, 1), labels)
+        return self.each(lambda part: part.flatten(0, 1))
 
     def detach(self) -> "Samples":
         """The same images without their graph."""

@@ -102,13 +102,9 @@ class LocalGAN:
         return {**self.trained.state(), **under("worker.", self.learner.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Continues where `state` was taken.
+        """Continues where `state` was taken; whether the data are the same size.
 
-        Returns:
-            Whether the data are the same size; if not, draws begin anew.
-
-        Raises:
-            KeyError, RuntimeError: the state does not fit.
+        If not, draws begin anew. Raises as `Generator.load_state`.
         """
         self.trained.load_state({n: t for n, t in state.items() if not n.startswith("worker.")})
         return self.learner.load_state(part_of(state, "worker."))

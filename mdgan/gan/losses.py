@@ -32,11 +32,9 @@ class DiscriminatorOutput(NamedTuple):
 
     def split(self, first: int) -> "tuple[DiscriminatorOutput, DiscriminatorOutput]":
         """What it says of the first samples, and of the others."""
-        logits, others = self.logits[:first], self.logits[first:]
-        if self.classes is None:
-            return DiscriminatorOutput(logits), DiscriminatorOutput(others)
-        classes, of_others = self.classes[:first], self.classes[first:]
-        return DiscriminatorOutput(logits, classes), DiscriminatorOutput(others, of_others)
+        parts = [part for part in self if part is not None]
+        both = (part[:first] for part in parts), (part[first:] for part in parts)
+        return DiscriminatorOutput(*both[0]), DiscriminatorOutput(*both[1])
 
 
 def as_output(returned: Tensor | tuple[Tensor, Tensor]) -> DiscriminatorOutput:

@@ -95,7 +95,12 @@ def load_model(
     Raises:
         KeyError, RuntimeError: a tensor is missing or has another shape or type; nothing changed.
     """
-    _check_weights(weights, model.state_dict())
+    expected = model.state_dict()
+    if weights.keys() != expected.keys():
+        raise KeyError(f"tensors that do not fit: {sorted(weights.keys() ^ expected.keys())}")
+    for name, tensor in expected.items():
+        if weights[name].shape != tensor.shape or weights[name].dtype != tensor.dtype:
+            raise RuntimeError(f"{name} is {_kind(weights[name])}, not {_kind(tensor)}")
     load_moments(model, optimizer, moments)
     model.load_state_dict(weights)
 
@@ -106,14 +111,6 @@ def load_moments(
 ) -> None:
     """As `load_model`, but weights stay."""
     _put(model, optimizer, _of_this_kind(optimizer, _sorted_out(model, moments)))
-
-
-def _check_weights(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    if given.keys() != expected.keys():
-        raise KeyError(f"tensors that do not fit: {sorted(given.keys() ^ expected.keys())}")
-    for name, tensor in expected.items():
-        if given[name].shape != tensor.shape or given[name].dtype != tensor.dtype:
-            raise RuntimeError(f"{name} is {_kind(given[name])}, not {_kind(tensor)}")
 
 
 class _OptimizerState(NamedTuple):

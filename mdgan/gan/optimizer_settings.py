@@ -125,7 +125,17 @@ class OptimizerForm:
         inner, has_beta2 = name.removeprefix(LOOKAHEAD), "beta2" in given
         values: dict[str, Any] = {**_DEFAULTS}
         for key, value in given.items():
-            values[key] = _value(key, value)
+            kind = _KEYS.get(key)
+            if kind is None:
+                raise ValueError(f"{key}: must be one of {', '.join(_KEYS)}{suggest(key, _KEYS)}")
+            try:
+                number = kind.type(value)
+            except ValueError as error:
+                raise ValueError(f"{key}={value} is no number") from error
+            try:
+                values[key] = kind.read(number, ...)
+            except ValueError as error:
+                raise ValueError(f"{key}={value} {error}") from error
         if inner in _WITH_MOMENTUM_ALONE:
             if not has_beta2:
                 del values["beta2"]
@@ -153,20 +163,6 @@ class OptimizerForm:
             values.get("clip_norm"),
             schedule,
         )
-
-
-def _value(key: str, text: str) -> Any:
-    kind = _KEYS.get(key)
-    if kind is None:
-        raise ValueError(f"{key}: must be one of {', '.join(_KEYS)}{suggest(key, _KEYS)}")
-    try:
-        value = kind.type(text)
-    except ValueError as error:
-        raise ValueError(f"{key}={text} is no number") from error
-    try:
-        return kind.read(value, ...)
-    except ValueError as error:
-        raise ValueError(f"{key}={text} {error}") from error
 
 
 OPTIMIZER = ValueKind(

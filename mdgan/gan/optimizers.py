@@ -158,7 +158,18 @@ def kept_by_registered(policy: Policy) -> Kept:
             f"keep it in `state` of each parameter as a tensor, or call it {COUNTS[0]!r} if it "
             "counts steps"
         )
-    _check_state(name, weights, optimizer)
+    known = set(weights)
+    if any(key not in known for key in optimizer.state):
+        raise BadInput(f"optimizer {name}: its state belongs to no parameter; keep it by those")
+    for weight in weights:
+        for key, value in optimizer.state[weight].items():
+            tensor = isinstance(value, torch.Tensor) and value.is_floating_point()
+            if not tensor or value.shape not in ((), weight.shape):
+                raise BadInput(
+                    f"optimizer {name}: keeps {key!r} as {type(value).__name__}, which does not "
+                    "move in a swap; keep floating-point tensors, one number or of the "
+                    "parameter's shape"
+                )
     shapes = [(key, value.shape) for key, value in optimizer.state[weights[0]].items()]
     return Kept(
         tuple(key for key, shape in shapes if shape != ()),
@@ -170,22 +181,6 @@ def kept_by_registered(policy: Policy) -> Kept:
 def _settings(optimizer: torch.optim.Optimizer) -> Mapping[str, Any]:
     (group,) = optimizer.param_groups
     return {key: repr(value) for key, value in group.items() if key not in ("params", COUNTS[0])}
-
-
-def _check_state(name: str, weights: list[nn.Parameter], optimizer: torch.optim.Optimizer) -> None:
-    known = set(weights)
-    for key in optimizer.state:
-        if key not in known:
-            raise BadInput(f"optimizer {name}: its state belongs to no parameter; keep it by those")
-    for weight in weights:
-        for key, value in optimizer.state[weight].items():
-            tensor = isinstance(value, torch.Tensor) and value.is_floating_point()
-            if not tensor or value.shape not in ((), weight.shape):
-                raise BadInput(
-                    f"optimizer {name}: keeps {key!r} as {type(value).__name__}, which does not "
-                    "move in a swap; keep floating-point tensors, one number or of the "
-                    "parameter's shape"
-                )
 
 
 class TrainedModel:

@@ -40,9 +40,6 @@ class StackedLearners:
         self._rules, self._random_state = first.rules, first.random_state
         self._regularizers = first.regularizers
         self._is_conditional = first.discriminator.is_conditional
-        for each in self._regularizers.all:
-            if not each.can_be_stacked:
-                raise CannotStack(f"{each.flag} regularises one model at a time")
         if any(learner.rules != self._rules for learner in learners):
             raise CannotStack("they learn in different ways")
         self._models = kind([learner.discriminator for learner in learners])
@@ -160,10 +157,9 @@ class StackedLearners:
         """What `DiscriminatorLearner.mixed` gives; each draws its own numbers."""
         mixed = []
         for place, row in enumerate(rows):
-            learner, labels = self._learners[row], fake.labels
-            own = Samples(fake.images[place], None if labels is None else labels[place])
+            learner = self._learners[row]
             with learner.random_state.in_place():
-                mixed.append(learner.mixed(own))
+                mixed.append(learner.mixed(fake[place]))
         return Samples.stacked(mixed)
 
     def _seen(self, rows: Sequence[int], batch: Samples) -> Samples:
@@ -179,18 +175,13 @@ class StackedLearners:
 
 
 class StackedGANs:
-    """Computes for all GANs at once what `LocalGAN` computes for one.
+    """Computes for all GANs at once what `LocalGAN` computes for one, as `StackedLearners` does.
 
-    Results are the same up to rounding, since sums are grouped in another way. Each draws its own
-    noise and its own samples. But dropout draws the masks of all from the first one's random states
-    (`StackedLearners`).
+    Each draws its own noise and its own samples, but all masks of dropout are drawn as there.
 
     Args:
         gans: at least one, with moments at zero, which stay there; their weights become views of
             the stack, and stay so.
-
-    Raises:
-        CannotStack: these GANs must be computed one by one; they are unchanged.
     """
 
     def __init__(self, gans: Sequence[LocalGAN]) -> None:
@@ -235,14 +226,6 @@ class StackedGANs:
         """One iteration of each, as `LocalGAN.step`; returns J_disc and J_gen of each, [R, 2]."""
         weights = self._generators.chosen(self._rows)
         self._generators.learnt(weights)
-        generated = self._generate(weights)
-        discriminator_losses = self._learners.learn(self._rows, generated.fake)
-        generator_losses, _ = self._learners.judge(self._rows, generated.judged)
-        self._generators.learn(self._rows, weights, generator_losses.sum())
-        self._generators.step(self._rows, 1.0)
-        return torch.stack([discriminator_losses, generator_losses.detach()], dim=1)
-
-    def _generate(self, weights: Weights) -> Generated:
         first = self._gans[0]
         drawn = [gan.trained.draw_inputs(gan.num_generated) for gan in self._gans]
         z = torch.stack([z for z, _ in drawn])
@@ -250,7 +233,12 @@ class StackedGANs:
         y = torch.stack(labels) if labels else None
         with first.trained.random_state.in_place():
             samples = Samples(self._images(weights, z, y), y)
-        return Generated(*map(_turned, first.divided(_turned(samples))))
+        generated = Generated(*map(_turned, first.divided(_turned(samples))))
+        discriminator_losses = self._learners.learn(self._rows, generated.fake)
+        generator_losses, _ = self._learners.judge(self._rows, generated.judged)
+        self._generators.learn(self._rows, weights, generator_losses.sum())
+        self._generators.step(self._rows, 1.0)
+        return torch.stack([discriminator_losses, generator_losses.detach()], dim=1)
 
     def _images(self, weights: Weights, z: Tensor, labels: Tensor | None) -> Tensor:
         given = inputs(z, labels)
@@ -260,5 +248,4 @@ class StackedGANs:
 
 def _turned(samples: Samples) -> Samples:
     """The first two dimensions exchanged."""
-    labels = None if samples.labels is None else samples.labels.transpose(0, 1)
-    return Samples(samples.images.transpose(0, 1), labels)
+    return samples.each(lambda part: part.transpose(0, 1))

@@ -31,8 +31,8 @@ from mdgan.metrics.chosen import (
     unpack,
 )
 from mdgan.metrics.extractor import Extractor, Features
-from mdgan.metrics.generated import judge_generator, judged_record, score_generator
 from mdgan.metrics.real_statistics import RealStatistics, describe_all, describe_held_out
+from mdgan.metrics.scores import judge_generator, judged_record, score_generator
 from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import ScoresRow, typed

@@ -29,7 +29,7 @@ from mdgan.metrics.chosen import (
 )
 from mdgan.metrics.classifier import RANDOM
 from mdgan.metrics.extractor import Extractor, Features
-from mdgan.metrics.real_samples import RealSamples
+from mdgan.metrics.real_statistics import RealSamples
 from mdgan.records.run_directory import RunDirectory
 from mdgan.samples.contract import HeldOut
 
@@ -44,7 +44,8 @@ def scoring_process(prepared: Prepared, run: RunDirectory) -> Iterator[ScorerLin
 
     Training does not wait for it, nor for the classifier that it may have to train first.
     """
-    if not prepared.settings.is_scored:
+    settings = prepared.settings
+    if not 0 < settings.scores.eval_interval <= settings.training.iterations:
         yield ScorerLink()
         return
     ours, theirs = Pipe()

@@ -115,20 +115,17 @@ def open_held_out(settings: Scored, dataset: DatasetFile, data_dir: Path) -> Par
     if settings.scores.held_out is not None:
         folder = path_of(settings.scores.held_out)
         if dataset.held_out is None and settings.privacy.has_dp:
-            _check_apart(settings.scores.held_out, folder.resolve(), data_dir.resolve())
+            here, private = folder.resolve(), data_dir.resolve()
+            if here.is_relative_to(private) or private.is_relative_to(here):
+                raise BadInput(
+                    f"--held-out {settings.scores.held_out}: workers train on samples that lie "
+                    f"there ({private}); name a folder beside it, of samples that no worker has"
+                )
         return (dataset.open if dataset.held_out is None else dataset.open_held_out)(folder)
     try:
         return dataset.open_held_out(data_dir)
     except BadInput:
         return None
-
-
-def _check_apart(given: str, folder: Path, data_dir: Path) -> None:
-    if folder.is_relative_to(data_dir) or data_dir.is_relative_to(folder):
-        raise BadInput(
-            f"--held-out {given}: workers train on samples that lie there ({data_dir}); name a "
-            "folder beside it, of samples that no worker has"
-        )
 
 
 def trains_on_held_out(settings: Scored, dataset: DatasetFile) -> bool:
@@ -247,9 +244,25 @@ def unpack(
             "the same extractor"
         )
     if fields["kind"] == CLASSIFIER:
-        return _unpack_classifier(fields, tensors)
+        try:
+            about = tuple(fields["shape"]), fields["classes"], fields["accuracy"]
+            extractor = assemble(name.removeprefix("classifier of "), *about, tensors)
+            if extractor.sha256 != wanted:
+                raise ValueError(f"SHA-256 is {shortened(extractor.sha256)}")
+        except (RuntimeError, ValueError) as error:
+            raise BadInput(
+                f"the {name} that arrived does not fit its architecture ({reason_of(error)}); "
+                "install the same version of mdgan on every machine"
+            ) from error
+        return extractor
     if fields["kind"] == RANDOM:
-        return _unpack_random(fields)
+        extractor = random_network(tuple(fields["shape"]))
+        if extractor.sha256 != wanted:
+            raise BadInput(
+                "the server's random network is another one than here; install the same version "
+                "of mdgan and torch on every machine"
+            )
+        return extractor
     if own_file is None:
         named = f"{INCEPTION} --inception-weights FILE" if fields["kind"] == INCEPTION else "FILE"
         raise BadInput(
@@ -264,29 +277,4 @@ def unpack(
             f"--extractor {own_file}: SHA-256 is {shortened(extractor.sha256)}, the server's is "
             f"{shortened(wanted)}; copy the server's file to this machine"
         )
-    return extractor
-
-
-def _unpack_random(fields: Mapping[str, Any]) -> Extractor:
-    extractor = random_network(tuple(fields["shape"]))
-    if extractor.sha256 != fields["sha256"]:
-        raise BadInput(
-            "the server's random network is another one than here; install the same version of "
-            "mdgan and torch on every machine"
-        )
-    return extractor
-
-
-def _unpack_classifier(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Extractor:
-    name, num_classes = fields["name"].removeprefix("classifier of "), fields["classes"]
-    try:
-        shape = tuple(fields["shape"])
-        extractor = assemble(name, shape, num_classes, fields["accuracy"], tensors)
-        if extractor.sha256 != fields["sha256"]:
-            raise ValueError(f"SHA-256 is {shortened(extractor.sha256)}")
-    except (RuntimeError, ValueError) as error:
-        raise BadInput(
-            f"the {fields['name']} that arrived does not fit its architecture "
-            f"({reason_of(error)}); install the same version of mdgan on every machine"
-        ) from error
     return extractor

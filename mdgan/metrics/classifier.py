@@ -126,18 +126,7 @@ def assemble(
     with RandomState(0, CPU).in_place():
         model = Classifier(shape, num_classes)
     model.load_state_dict(state)
-    model.eval().requires_grad_(False)
-    return Extractor(
-        kind="classifier",
-        name=f"classifier of {name}",
-        sha256=_sha256(shape, num_classes, model.state_dict()),
-        shape=shape,
-        num_features=NUM_FEATURES,
-        num_classes=num_classes,
-        accuracy=accuracy,
-        network=model,
-        num_at_once=affordable_at_once(shape),
-    )
+    return _as_extractor("classifier", f"classifier of {name}", shape, model, accuracy)
 
 
 def random_network(shape: Shape) -> Extractor:
@@ -152,16 +141,23 @@ def random_network(shape: Shape) -> Extractor:
         for weight in model.features.parameters():
             if weight.dim() > 1:  # with torch's own start each layer shrinks what it is given
                 nn.init.kaiming_uniform_(weight, nonlinearity="relu")
+    return _as_extractor(RANDOM, "network of random weights", shape, model, None)
+
+
+def _as_extractor(
+    kind: str, name: str, shape: Shape, model: Classifier, accuracy: float | None
+) -> Extractor:
     model.eval().requires_grad_(False)
+    knows_classes, num_classes = accuracy is not None, model.logits.out_features
     return Extractor(
-        kind=RANDOM,
-        name="network of random weights",
-        sha256=_sha256(shape, 1, model.state_dict()),
+        kind=kind,
+        name=name,
+        sha256=_sha256(shape, num_classes, model.state_dict()),
         shape=shape,
         num_features=NUM_FEATURES,
-        num_classes=0,
-        accuracy=None,
-        network=model.features,
+        num_classes=num_classes if knows_classes else 0,
+        accuracy=accuracy,
+        network=model if knows_classes else model.features,
         num_at_once=affordable_at_once(shape),
     )
 

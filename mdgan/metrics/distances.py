@@ -1,7 +1,14 @@
-"""How far generated samples are from real ones: FID and KID, by torchmetrics.
+"""How far generated samples are from real ones: FID and KID, by torchmetrics, and neighbours.
 
 FID: Heusel et al. 2017, equation 6; computed from sums over the samples alone. KID: Bińkowski et
-al. 2018, "Demystifying MMD GANs".
+al. 2018, "Demystifying MMD GANs". Precision and recall: Kynkäänniemi et al. 2019, "Improved
+precision and recall metric for assessing generative models", equations 1 and 2. Density and
+coverage: Naeem et al. 2020, "Reliable fidelity and diversity metrics for generative models",
+section 3.
+
+And which classes a generator makes. The Inception score is exp E_x KL(p(y|x) ‖ p(y)) (Salimans et
+al. 2016, section 4). With a classifier of the data set instead of Inception it is the MD-GAN
+paper's "MNIST score" (section V.A.c). Higher is better, up to K, the number of classes.
 """
 
 import math
@@ -9,6 +16,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +27,11 @@ from mdgan.metrics.extractor import CPU
 LEAST_FOR_KID = 4
 _NUM_SUBSETS = 100
 _MOST_IN_SUBSET = 1000
+NUM_NEIGHBOURS = 5
+_ROWS_AT_ONCE = 1000
+_MOST_ASKED = 500
+_LEAST_SHARE = 0.1
+"""A class is lost if it has less than this fraction of its share in the real data."""
 
 
 @dataclass(frozen=True)
@@ -143,3 +156,121 @@ def quietly(seed: int) -> Iterator[None]:
     with RandomState(seed, CPU).in_place(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield
+
+
+class PrecisionRecall(NamedTuple):
+    """All four are 1 for a perfect generator, up to chance; density may exceed 1.
+
+    Attributes:
+        precision: share of generated samples that lie in some real sample's ball.
+        recall: share of real samples that lie in some generated sample's ball.
+        density: number of real balls that a generated sample lies in, divided by k, on average.
+        coverage: share of real samples with a generated one in their ball.
+    """
+
+    precision: float
+    recall: float
+    density: float
+    coverage: float
+
+
+def precision_recall(
+    real: Tensor, generated: Tensor, num_neighbours: int = NUM_NEIGHBOURS
+) -> PrecisionRecall:
+    """Compares two sets, of more than k each, by balls that reach to k-th nearest neighbours."""
+    centre = real.mean(0)  # distances of centred values lose fewer digits
+    real, generated = real - centre, generated - centre
+    real_radii = _radii(real, num_neighbours)
+    generated_radii = _radii(generated, num_neighbours)
+    num_balls = torch.zeros(len(generated), dtype=torch.int64)
+    recalled, covered = [], []
+    for rows, distances in _distances(real, generated):
+        inside = distances <= real_radii[rows].unsqueeze(1)
+        num_balls += inside.sum(0)
+        covered.append(inside.any(1))
+        recalled.append((distances <= generated_radii).any(1))
+    return PrecisionRecall(
+        precision=_share(num_balls > 0),
+        recall=_share(torch.cat(recalled)),
+        density=float(num_balls.double().mean()) / num_neighbours,
+        coverage=_share(torch.cat(covered)),
+    )
+
+
+def _radii(values: Tensor, num_neighbours: int) -> Tensor:
+    """The distance of each sample, [n, d], to its k-th nearest neighbour, [n]."""
+    parts = []
+    for rows, distances in _distances(values, values):
+        # A sample is not its own neighbour, but an exact copy of it is.
+        distances[torch.arange(len(distances)), torch.arange(rows.start, rows.stop)] = torch.inf
+        closest = distances.topk(num_neighbours, dim=1, largest=False, sorted=False).values
+        parts.append(closest.amax(1))
+    return torch.cat(parts)
+
+
+def _distances(a: Tensor, b: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """‖a_i − b_j‖, for a few rows at a time, which bounds the memory."""
+    for start in range(0, len(a), _ROWS_AT_ONCE):
+        rows = slice(start, min(start + _ROWS_AT_ONCE, len(a)))
+        yield rows, torch.cdist(a[rows], b)
+
+
+def _share(yes: Tensor) -> float:
+    return float(yes.double().mean())
+
+
+class Nearest(NamedTuple):
+    """How near generated samples come to held-out ones."""
+
+    places: Tensor
+    generated: float
+    real: float
+
+
+def nearest(generated: Tensor, held_out: Tensor) -> Nearest:
+    """Finds nearest neighbours by Euclidean distance."""
+    distances, places = torch.cdist(generated, held_out).min(dim=1)
+    asked = torch.linspace(0, len(held_out) - 1, min(len(held_out), _MOST_ASKED)).long()
+    to_others = torch.cdist(held_out[asked], held_out)
+    to_others[torch.arange(len(asked)), asked] = torch.inf
+    real = to_others.min(dim=1).values.median()
+    return Nearest(places, float(distances.median()), float(real))
+
+
+def class_histogram(probabilities: Tensor) -> Tensor:
+    """How many samples are predicted to be of each class, int64 [K]."""
+    return torch.bincount(probabilities.argmax(1), minlength=probabilities.shape[1])
+
+
+def classes_covered(generated: Tensor, real: Tensor) -> int:
+    """The number of classes that get at least a tenth of the share they have in the real data."""
+    wanted = _LEAST_SHARE * real.double() / real.sum()
+    return int((generated.double() / generated.sum() >= wanted)[real > 0].sum())
+
+
+def class_divergence(generated: Tensor, real: Tensor) -> float:
+    """KL(generated ‖ real) of class histograms in nats; ∞ if a class is not among the real."""
+    made, true = generated.double() / generated.sum(), real.double() / real.sum()
+    present = generated > 0
+    return max(0.0, float((made[present] * (made[present] / true[present]).log()).sum()))
+
+
+def inception_score(probabilities: Tensor) -> float:
+    """The Inception score of all samples, p(y|x) float64 [n, K], together (one split)."""
+    negative_entropies = torch.xlogy(probabilities, probabilities)
+    return score_from_sums(
+        len(probabilities), probabilities.sum(0), float(negative_entropies.sum())
+    )
+
+
+def score_from_sums(
+    num_samples: int, probability_sum: Tensor, negative_entropy_sum: float
+) -> float:
+    """The same score if only sums over the samples are known.
+
+    log IS = (1/n) Σ_x Σ_y p(y|x) log p(y|x) − Σ_y p(y) log p(y), p(y) = (1/n) Σ_x p(y|x).
+    """
+    marginal = probability_sum / num_samples
+    return math.exp(
+        negative_entropy_sum / num_samples - float(torch.xlogy(marginal, marginal).sum())
+    )

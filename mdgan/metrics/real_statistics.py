@@ -1,19 +1,16 @@
-"""What a worker tells the server about its real samples: sums, which the server adds up.
+"""What a worker tells the server about its real samples: sums, never a sample."""
 
-No sample leaves its worker. Sums over very few samples still tell much about them: a sum over one
-sample is that sample's features.
-"""
-
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
-from mdgan.metrics.classes import class_histogram, score_from_sums
-from mdgan.metrics.distances import Moments
+from mdgan.metrics.distances import Moments, class_histogram, score_from_sums
 from mdgan.metrics.extractor import Extractor, Features
+from mdgan.samples.contract import HeldOut, SampleKind
 
 _PIECE = 32
 
@@ -101,7 +98,14 @@ class RealStatistics:
         try:
             kinds = _expected(len(tensors["class_histogram"]), len(tensors["total"]))
             for name, (dtype, shape) in kinds.items():
-                _check(name, tensors[name], dtype, shape)
+                tensor = tensors[name]
+                if tensor.dtype != dtype or list(tensor.shape) != shape:
+                    what = f"{tensor.dtype} {list(tensor.shape)}, not {dtype} {shape}"
+                    raise ValueError(f"{name} is {what}")
+                if not tensor.isfinite().all():
+                    raise ValueError(f"{name} is not finite")
+                if dtype == torch.int64 and (tensor < 0).any():
+                    raise ValueError(f"{name} is below 0")
             found = cls({name: tensors[name].clone() for name in kinds})
             if found.num_classes and int(found.class_histogram.sum()) != found.num_samples:
                 raise ValueError(f"class_histogram is not of {found.num_samples} samples")
@@ -121,15 +125,6 @@ def _expected(num_classes: int, d: int) -> dict[str, tuple[torch.dtype, list[int
         "total": (torch.float64, [d]),
         "outer": (torch.float64, [d, d]),
     }
-
-
-def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: list[int]) -> None:
-    if tensor.dtype != dtype or list(tensor.shape) != shape:
-        raise ValueError(f"{name} is {tensor.dtype} {list(tensor.shape)}, not {dtype} {shape}")
-    if not tensor.isfinite().all():
-        raise ValueError(f"{name} is not finite")
-    if dtype == torch.int64 and (tensor < 0).any():
-        raise ValueError(f"{name} is below 0")
 
 
 def added_up(shards: Iterable[Shard], extractor: Extractor) -> Iterator[RealStatistics]:
@@ -158,3 +153,32 @@ def describe_held_out(held_out: Features | None, extractor: Extractor) -> RealSt
     real = RealStatistics.empty(extractor)
     real.add(held_out)
     return real
+
+
+@dataclass(frozen=True)
+class RealSamples:
+    """What generators are compared with, as far as it is here.
+
+    Attributes:
+        make_extractor: finds or trains the network; raises BadInput if it cannot.
+        held_out: the features of samples that the server may hold, if there are any.
+        kind: of the samples; the server says what all sites have learnt of it.
+        held_out_images: reads held-out samples by their places, float32 [n, *shape].
+        held_out_samples: reads all of them, for a kind of sample that judges by itself.
+        real_is_held_out: whether held-out samples stand for all real ones.
+        shards: described here rather than by hosts, where there are none.
+    """
+
+    make_extractor: Callable[[], Extractor]
+    held_out: Callable[[Extractor], Features | None]
+    held_out_images: Callable[[Tensor], Tensor]
+    held_out_samples: Callable[[], HeldOut | None]
+    kind: SampleKind
+    real_is_held_out: bool = False
+    shards: Sequence[Shard] = ()
+
+    def describe(self, extractor: Extractor, held_out: Features | None) -> RealStatistics | None:
+        """The statistics of all real samples; None if hosts describe them."""
+        if self.real_is_held_out:
+            return describe_held_out(held_out, extractor)
+        return describe_all(self.shards, extractor) if self.shards else None

@@ -1,30 +1,39 @@
-"""All scores of a generator at one moment, and the reason for each that is left out."""
+"""All scores of a generator at one moment, and the reason for each that is left out.
+
+They are made by the features of a network, or as the kind of sample judges.
+"""
 
 import math
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
 import torch
+from msgspec import to_builtins
+from torch import Tensor, nn
 
+from mdgan.gan.labels import even_labels, label_counts, num_classes_of
 from mdgan.gan.randomness import derive_seed, generator_for
-from mdgan.metrics.classes import (
+from mdgan.gan.sampling import sample_pieces
+from mdgan.metrics.distances import (
+    LEAST_FOR_KID,
+    NUM_NEIGHBOURS,
+    Moments,
     class_divergence,
     class_histogram,
     classes_covered,
-    inception_score,
-)
-from mdgan.metrics.distances import (
-    LEAST_FOR_KID,
-    Moments,
     distance_of_real_data,
     frechet_distance,
+    inception_score,
     kernel_distance,
+    precision_recall,
     why_no_distance,
 )
-from mdgan.metrics.extractor import Extractor, Features
-from mdgan.metrics.neighbours import NUM_NEIGHBOURS, precision_recall
+from mdgan.metrics.extractor import Extractor, Features, gather
 from mdgan.metrics.real_statistics import RealStatistics
+from mdgan.records.rows import ClassScores
+from mdgan.samples.contract import Judge, Verdict
 
 LEAST_FOR_FID = 2048
 """The number of Inception's features: with fewer samples their covariance is singular. With any
@@ -34,24 +43,6 @@ MOST_PAIRS = 5000
 
 NO_HELD_OUT = "no held-out samples that the server may hold; name some with --held-out DIR"
 _NOT_FINITE = "the result is not finite"
-
-
-@dataclass(frozen=True)
-class ByClass:
-    """What samples of each class are worth.
-
-    Attributes:
-        asked: how many samples of each class were generated, K numbers.
-        right: the share of them that the extractor predicts to be of that class; None where none
-            was generated. Empty if the extractor's classes are not those of the data.
-        fid: the FID between them and the real samples of that class (Miyato and Koyama 2018, "cGANs
-            with Projection Discriminator"); None where there are too few of either. Empty without
-            real samples.
-    """
-
-    asked: list[int]
-    right: list[float | None] = field(default_factory=list)
-    fid: list[float | None] = field(default_factory=list)
 
 
 @dataclass
@@ -82,11 +73,11 @@ class Scores:
     real: dict[str, float | int] = field(default_factory=dict)
     class_histogram: list[int] = field(default_factory=list)
     real_class_histogram: list[int] = field(default_factory=list)
-    by_class: ByClass | None = None
+    by_class: ClassScores | None = None
 
     def as_record(self) -> dict[str, Any]:
         """All fields as JSON values; `by_class` only if there is one."""
-        record = asdict(self)
+        record: dict[str, Any] = to_builtins(self)
         if self.by_class is None:
             del record["by_class"]
         return record
@@ -219,7 +210,7 @@ def _add_by_class(
     num_classes: int,
     held_out: Features | None,
     extractor: Extractor,
-) -> ByClass:
+) -> ClassScores:
     """Compares the samples of each class with the real ones of that class.
 
     Only held-out samples are compared with: workers tell sums over all classes together, and tell
@@ -227,7 +218,7 @@ def _add_by_class(
     """
     labels = generated.labels
     assert labels is not None, "samples of a conditional generator have labels"
-    found = ByClass(torch.bincount(labels, minlength=num_classes).tolist())
+    found = ClassScores(torch.bincount(labels, minlength=num_classes).tolist())
     knows_classes = extractor.kind == "classifier" or (
         extractor.kind == "file" and extractor.num_classes == num_classes
     )
@@ -253,3 +244,60 @@ def _add_by_class(
     if distances and "intra_fid" not in scores.left_out:
         _add(scores, "intra_fid", fmean(distances))
     return found
+
+
+def score_generator(
+    generator: nn.Module,
+    extractor: Extractor,
+    real: RealStatistics,
+    held_out: Features | None,
+    *,
+    z_dim: int,
+    num_samples: int,
+    seed: int,
+    held: Iterable[Sequence[int]] = (),
+) -> Scores:
+    """Generates samples and scores them.
+
+    Args:
+        held: by worker, the samples of each class that it holds, if a conditional generator is to
+            make classes as often; else it makes all equally often.
+    """
+    labels = _labels(generator, num_samples, held)
+    pieces = sample_pieces(generator, num_samples, z_dim, seed, labels)
+    features = replace(gather(map(extractor, pieces)), labels=labels)
+    return score(features, real, held_out, extractor, seed, num_classes_of(generator))
+
+
+def judge_generator(
+    generator: nn.Module,
+    judge: Judge,
+    *,
+    z_dim: int,
+    num_samples: int,
+    seed: int,
+    held: Iterable[Sequence[int]] = (),
+) -> Verdict:
+    """Generates samples and has their kind judge them; see `score_generator`."""
+    labels = _labels(generator, num_samples, held)
+    pieces = sample_pieces(generator, num_samples, z_dim, seed, labels)
+    return judge(torch.cat([*pieces]), labels)
+
+
+def judged_record(found: Verdict, num_samples: int) -> dict[str, Any]:
+    """A judgement as JSON values, as `Scores.as_record`."""
+    return {
+        "n": num_samples,
+        "n_held_out": found.num_held_out,
+        "scores": found.scores,
+        "left_out": found.left_out,
+        "warnings": [],
+        "real": found.real,
+    }
+
+
+def _labels(generator: nn.Module, num_samples: int, held: Iterable[Sequence[int]]) -> Tensor | None:
+    num_classes = num_classes_of(generator)
+    if num_classes is None:
+        return None
+    return even_labels(label_counts(num_classes, held), num_samples)

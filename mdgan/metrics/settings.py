@@ -66,14 +66,6 @@ class ScoreSettings(Settings, group="output"):
 class Scored(Protocol):
     """Settings of scores, of the samples that scores may use, and of what these are promised."""
 
-    @property
-    def data(self) -> DataSettings:
-        """Who holds which samples."""
-
-    @property
-    def scores(self) -> ScoreSettings:
-        """How generators are scored."""
-
-    @property
-    def privacy(self) -> PrivacySettings:
-        """What samples are promised."""
+    data: DataSettings
+    scores: ScoreSettings
+    privacy: PrivacySettings

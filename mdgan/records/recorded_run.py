@@ -113,11 +113,7 @@ class RecordedRun:
 
     @classmethod
     def read(cls, path: Path) -> "RecordedRun":
-        """Reads a run; lines that are damaged or cut off are left out and counted in `damage`.
-
-        Raises:
-            BadInput: not a run, or one of a newer version of mdgan.
-        """
+        """Reads a run; lines that are damaged or cut off are left out and counted in `damage`."""
         run = RunDirectory.open(path)
         damage: list[str] = []
         status = run.read_status()

@@ -108,7 +108,16 @@ class FeatureNetwork(Struct, frozen=True):
 
 
 class ClassScores(Struct, frozen=True):
-    """What samples of each class are worth; `right`: the share predicted to be of it."""
+    """What samples of each class are worth.
+
+    Attributes:
+        asked: how many samples of each class were generated, K numbers.
+        right: the share of them that the extractor predicts to be of that class; None where none
+            was generated. Empty if the extractor's classes are not those of the data.
+        fid: the FID between them and the real samples of that class (Miyato and Koyama 2018, "cGANs
+            with Projection Discriminator"); None where there are too few of either. Empty without
+            real samples.
+    """
 
     asked: list[Count] = []
     right: list[float | None] = []

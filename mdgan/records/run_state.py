@@ -213,7 +213,13 @@ class RunState:
             case Losses():
                 self._log(row)
             case RoundRow():
-                self._end_round(row)
+                self.num_rounds += 1
+                for number in row.took_part:
+                    worker = self.workers.setdefault(number, WorkerState())
+                    worker.rounds += 1
+                    worker.round_end = row.iteration
+                if not row.aborted:
+                    self.pace.add(self.seconds, row.iteration)
             case Swap():
                 self._swap(row)
             case Epsilon():
@@ -246,15 +252,6 @@ class RunState:
         for key, of_workers in row.numbers.items():
             for number, values in of_workers.items():
                 self.workers.setdefault(number, WorkerState()).numbers[key] = values[0]
-
-    def _end_round(self, row: RoundRow) -> None:
-        self.num_rounds += 1
-        for number in row.took_part:
-            worker = self.workers.setdefault(number, WorkerState())
-            worker.rounds += 1
-            worker.round_end = row.iteration
-        if not row.aborted:
-            self.pace.add(self.seconds, row.iteration)
 
     def _swap(self, row: Swap) -> None:
         for giver, taker in row.moves.items():

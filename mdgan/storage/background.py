@@ -48,11 +48,7 @@ class BackgroundWriter:
         return True
 
     def drain(self, timeout_seconds: float) -> bool:
-        """Waits until all jobs have ended.
-
-        Raises:
-            BaseException: see `submit_newest`.
-        """
+        """Waits until all jobs have ended; raises as `submit_newest`."""
         done = self._wait_idle(timeout_seconds)
         with self._changed:
             failure, self._failure = self._failure, None

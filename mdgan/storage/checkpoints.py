@@ -78,7 +78,18 @@ class Checkpoints:
             raise Fenced(f"generation {highest} has taken over and has made a checkpoint")
         folder = self.make_folder_of(manifest.iteration)
         write_whole(folder / _MANIFEST_FILE, manifest.as_bytes())
-        self._remove_all_but(manifest.iteration, [other.iteration for other in found])
+        # From here on nothing fails: what cannot be removed goes after the next checkpoint.
+        current, committed = manifest.iteration, [other.iteration for other in found]
+        earlier = sorted((other for other in committed if other < current), reverse=True)
+        kept = {current, *earlier[: self._keep - 1]}
+        for iteration, folder in self._folders():
+            if iteration in kept:
+                _unlink(folder.glob(".*.tmp"))
+            # A newer server may be writing a later checkpoint that has no manifest yet.
+            elif iteration < current or iteration in committed:
+                # The manifest goes first: half a checkpoint must not count.
+                _unlink([folder / _MANIFEST_FILE])
+                shutil.rmtree(folder, ignore_errors=True)
 
     def discard(self, iteration: int) -> None:
         """Removes the files of a checkpoint that could not be completed, to free a full disk.
@@ -172,19 +183,6 @@ class Checkpoints:
         for iteration, folder in self._folders():
             with contextlib.suppress(Damaged):
                 yield _read_manifest(iteration, folder)
-
-    def _remove_all_but(self, current: int, committed: list[int]) -> None:
-        """Never fails: what cannot be removed now is removed after the next checkpoint."""
-        earlier = sorted((other for other in committed if other < current), reverse=True)
-        kept = {current, *earlier[: self._keep - 1]}
-        for iteration, folder in self._folders():
-            if iteration in kept:
-                _unlink(folder.glob(".*.tmp"))
-            # A newer server may be writing a later checkpoint that has no manifest yet.
-            elif iteration < current or iteration in committed:
-                # The manifest goes first: half a checkpoint must not count.
-                _unlink([folder / _MANIFEST_FILE])
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _read_manifest(iteration: int, folder: Path) -> Manifest:

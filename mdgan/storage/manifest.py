@@ -90,20 +90,17 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise Damaged("the manifest is not JSON") from error
         except RecursionError as error:
             raise Damaged("the manifest is nested too deeply") from error
-        manifest._check_owners()
-        return manifest
-
-    def _check_owners(self) -> None:
-        for name, workers in (("workers", self.workers), ("elsewhere", self.elsewhere)):
+        own, elsewhere, files = manifest.workers, manifest.elsewhere, manifest.files
+        for name, workers in (("workers", own), ("elsewhere", elsewhere)):
             if len(set(workers)) < len(workers):
                 raise Damaged(f"the manifest's {name} name a worker twice: {workers!s:.99}")
-        owners = self.files.keys()
-        if SERVER not in owners or not owners <= {SERVER, *map(str, self.workers)}:
-            raise Damaged(f"the manifest's files belong to {sorted(owners)!s:.99}")
-        if not set(map(str, self.elsewhere)) <= owners:
+        if SERVER not in files or not files.keys() <= {SERVER, *map(str, own)}:
+            raise Damaged(f"the manifest's files belong to {sorted(files)!s:.99}")
+        if not set(map(str, elsewhere)) <= files.keys():
             raise Damaged("the manifest's elsewhere names workers without files")
-        if len({stored.name for stored in self.files.values()}) < len(self.files):
+        if len({stored.name for stored in files.values()}) < len(files):
             raise Damaged("the manifest names one file twice")
+        return manifest
 
 
 def _checked(record: Any) -> dict[str, Any]:

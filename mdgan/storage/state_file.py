@@ -84,11 +84,7 @@ def write_state(folder: Path, name: str, state: Mapping[str, Tensor]) -> StoredF
 
 
 def read_state(folder: Path, stored: StoredFile) -> dict[str, Tensor]:
-    """Reads a state after a check of its size and its SHA-256.
-
-    Raises:
-        Damaged: the file is missing, or not as it was written.
-    """
+    """Reads a state after a check of its size and its SHA-256; raises as `check_file`."""
     check_file(folder, stored)
     try:
         return load_file(folder / stored.name)
@@ -153,38 +149,31 @@ def bytes_on_host(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
         for tensor in tensors:
             yield _flat(tensor.detach().cpu())
         return
-    copier = _Copier(on_gpu[0].device, max(tensor.nbytes for tensor in on_gpu))
-    ahead = copier.begin(tensors[0])
+    device, most_bytes = on_gpu[0].device, max(tensor.nbytes for tensor in on_gpu)
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call] # torch leaves it unannotated
+    # What is copied was made on the stream of training, perhaps a moment ago.
+    stream.wait_stream(torch.cuda.default_stream(device))
+    buffers = [page_locked(most_bytes), page_locked(most_bytes)]  # in turns
+
+    def begin(tensor: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+        if not tensor.is_cuda:
+            return _flat(tensor.detach()), None
+        buffers.reverse()
+        with torch.cuda.stream(stream):
+            copy = buffers[0][: tensor.nbytes]
+            copy.copy_(_flat(tensor.detach()), non_blocking=True)
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call] # as above
+            done.record(stream)
+        return copy, done
+
+    ahead = begin(tensors[0])
     for following in [*tensors[1:], None]:
-        ready = ahead
+        copy, done = ahead
         if following is not None:
-            ahead = copier.begin(following)
-        copy, done = ready
+            ahead = begin(following)
         if done is not None:
             done.synchronize()
         yield copy
-
-
-class _Copier:
-    """Copies tensors from a GPU, one after the other, into two buffers in turns."""
-
-    def __init__(self, device: torch.device, num_bytes: int) -> None:
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call] # torch leaves it unannotated
-        # What is copied was made on the stream of training, perhaps a moment ago.
-        self._stream.wait_stream(torch.cuda.default_stream(device))
-        self._buffers = [page_locked(num_bytes), page_locked(num_bytes)]
-
-    def begin(self, tensor: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-        """Begins a copy."""
-        if not tensor.is_cuda:
-            return _flat(tensor.detach()), None
-        self._buffers.reverse()
-        with torch.cuda.stream(self._stream):
-            copy = self._buffers[0][: tensor.nbytes]
-            copy.copy_(_flat(tensor.detach()), non_blocking=True)
-            done = torch.cuda.Event()  # type: ignore[no-untyped-call] # as above
-            done.record(self._stream)
-        return copy, done
 
 
 def page_locked(num_bytes: int) -> Tensor:

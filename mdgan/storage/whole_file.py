@@ -20,14 +20,7 @@ _is_ending = False
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Writes a file so that no reader ever sees half of it: temporary name, flush, rename.
-
-    Args:
-        mode: who may read it from its first byte on, less what the umask forbids.
-
-    Raises:
-        OSError: it cannot be written; a file that was there before is unchanged.
-    """
+    """Writes a file so that no reader ever sees half of it; see `whole_file`."""
     with whole_file(path, mode) as file:
         file.write(data)
 
@@ -45,6 +38,9 @@ def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """A file to write piece by piece; it gets its name, complete, when the block has ended.
 
     A process that is killed meanwhile leaves a file `.<name>.<process>.tmp` and nothing else.
+
+    Args:
+        mode: who may read it from its first byte on, less what the umask forbids.
 
     Raises:
         OSError: it cannot be written; a file that was there before is unchanged.

@@ -114,7 +114,15 @@ def encode(message: Message) -> Frame:
     # As safetensors wants them: in this machine's memory, their elements one by one.
     tensors = {name: tensor.cpu().contiguous() for name, tensor in message.tensors.items()}
     # Several times faster than `safetensors.torch.save`, which matters where tensors are small.
-    specs = {name: _spec(tensor) for name, tensor in tensors.items()}
+    specs = {
+        name: safetensors.TensorSpec(
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            shape=list(tensor.shape),
+            data_ptr=tensor.data_ptr(),
+            data_len=tensor.nbytes,
+        )
+        for name, tensor in tensors.items()
+    }
     body = safetensors.serialize(specs, {"fields": fields})
     return Frame(str(message.kind), message.iteration, body)
 
@@ -221,13 +229,6 @@ def _piece(begin: Piece, data: memoryview) -> bytes:
         return b"".join((begin.SerializeToString(), _BEFORE_DATA, data))
     begin.data = bytes(data)
     return begin.SerializeToString()
-
-
-def _spec(tensor: Tensor) -> safetensors.TensorSpec:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return safetensors.TensorSpec(
-        dtype=dtype, shape=list(tensor.shape), data_ptr=tensor.data_ptr(), data_len=tensor.nbytes
-    )
 
 
 def _tensor(entry: Mapping[str, Any]) -> Tensor:

@@ -116,12 +116,9 @@ class GrpcHostTransport(HostTransport):
         try:
             for frame in self._coming(place, first):
                 self.take_in(frame)
-        except CutOff as error:
-            first.put(error)
-            reason = self._why_gone()
         except WireError as error:
             first.put(error)
-            reason = str(error)
+            reason = self._why_gone() if isinstance(error, CutOff) else str(error)
         except grpc.RpcError as error:
             first.put(error)
             reason = reason_of(error)

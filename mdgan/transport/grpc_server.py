@@ -27,11 +27,10 @@ from mdgan.transport.frames import (
     frames_of,
     next_frame,
 )
-from mdgan.transport.guard import MOST_CALLS, Access, Caller, Guard
+from mdgan.transport.guard import MOST_CALLS, Access, Allowance, Caller, Guard
 from mdgan.transport.links_pb2 import Nothing, Piece, Time, Welcome
 from mdgan.transport.parcel_service import ParcelService
 from mdgan.transport.plain_socket import Door, PlainSocket
-from mdgan.transport.quotas import Allowance
 from mdgan.transport.server_end import Guest, ServerTransport
 from mdgan.transport.streams import (
     CLOSE_SECONDS,

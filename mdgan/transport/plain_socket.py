@@ -177,7 +177,12 @@ class PlainSocket:
     def send_waiting(self) -> None:
         """Sends what the peer did not take at once, until the end."""
         with contextlib.suppress(OSError):
-            while (part := self._first_waiting()) is not None:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._waiting or self._ended)
+                    if not self._waiting:
+                        break
+                    part = self._waiting[0]
                 self._socket.sendall(part, _QUIETLY)
                 with self._changed:
                     if self._waiting:  # unless it was cut meanwhile
@@ -185,11 +190,7 @@ class PlainSocket:
         self._leave()
 
     def frames(self, accepts: Mapping[str, Most]) -> Iterator[Frame]:
-        """All messages until the peer says goodbye; see `frames.next_frame`.
-
-        Raises:
-            WireError: something else comes.
-        """
+        """All messages until the peer says goodbye; raises as `frames.next_frame`."""
         try:
             while (frame := self._next_frame(accepts)) is not None:
                 yield frame
@@ -209,11 +210,6 @@ class PlainSocket:
         while len(body) < size:
             body += self._read(bytearray(min(size - len(body), len(body))))
         return Frame(kind, iteration, bytes(body), taker)
-
-    def _first_waiting(self) -> memoryview | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._ended)
-            return self._waiting[0] if self._waiting else None
 
     def _read(self, into: bytearray) -> bytearray:
         try:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol
 
@@ -46,6 +47,7 @@ class Line(Protocol):
         """Ends it at once."""
 
 
+@dataclass(eq=False)
 class Guest:
     """A host that was let in.
 
@@ -58,15 +60,14 @@ class Guest:
         untaken_bytes: of its messages that the server has not taken yet.
     """
 
-    def __init__(self, host: int, line: Line, owner: str, most_bytes: float) -> None:
-        self.host = host
-        self.line = line
-        self.owner = owner
-        self.most_bytes = most_bytes
-        self.silenced = False
-        self.heard = time.monotonic()
-        self.asked: Counter[str] = Counter()
-        self.untaken_bytes = 0
+    host: int
+    line: Line
+    owner: str
+    most_bytes: float
+    silenced: bool = False
+    heard: float = field(default_factory=time.monotonic)
+    asked: Counter[str] = field(default_factory=Counter)
+    untaken_bytes: int = 0
 
 
 class ServerTransport:
@@ -171,10 +172,17 @@ class ServerTransport:
             address: where its connection comes from; empty on this machine.
         """
         visitor = Visitor(str(hello.get("purpose")), certificate, address)
-        try:
-            answer = self._decided({**hello, "certificate": certificate, "address": address})
-        except _MALFORMED as error:
-            answer = f"its hello is malformed ({type(error).__name__}: {one_line(error)})"
+        host = hello.get("host")
+        answer: Mapping[str, Any] | str
+        if visitor.purpose == "join" and (type(host) is not int or host < 1):
+            answer = "its hello names no host; use the same version of mdgan everywhere"
+        elif self._closing:
+            answer = "the server is about to end"
+        else:
+            try:
+                answer = self._admit({**hello, "certificate": certificate, "address": address})
+            except _MALFORMED as error:
+                answer = f"its hello is malformed ({type(error).__name__}: {one_line(error)})"
         if isinstance(answer, str):
             self.tell_refused(visitor, one_line(answer))
         elif visitor.purpose != "join" and (line := self._folded.line("answered", visitor)):
@@ -267,11 +275,3 @@ class ServerTransport:
             if self._guests.get(guest.host) is guest:
                 del self._guests[guest.host]
                 self._inbox.put((Lost(guest.host, reason, lied), guest, 0))
-
-    def _decided(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
-        host = hello.get("host")
-        if hello.get("purpose") == "join" and (type(host) is not int or host < 1):
-            return "its hello names no host; use the same version of mdgan everywhere"
-        if self._closing:
-            return "the server is about to end"
-        return self._admit(hello)

@@ -53,11 +53,7 @@ class Until:
         return event
 
     def pause(self, seconds: float) -> None:
-        """Waits, but not beyond the moment.
-
-        Raises:
-            Interrupted: asked to stop.
-        """
+        """Waits, but not beyond the moment; raises Interrupted as `slice` does."""
         seconds = min(seconds, self.left())
         if self._interrupted is None:
             time.sleep(seconds)

@@ -11,7 +11,7 @@ from mdgan.engine import hello, message_sizes
 from mdgan.engine.server import admission, collecting, newcomers
 from mdgan.observe import timelines
 from mdgan.timeouts import Timeouts
-from mdgan.transport import frames, grpc_server, guard, parcels, quotas, server_end, streams
+from mdgan.transport import frames, grpc_server, guard, parcels, server_end, streams
 from mdgan.transport.links_pb2 import Nothing, Welcome
 from mdgan.transport.streams import WATCH, open_channel
 from tests.claims.registry import claim
@@ -73,7 +73,7 @@ def test_messages() -> None:
     assert message_sizes.small_bytes(3) == 64 * KIB + 3 * KIB
     assert message_sizes._OF_A_TENSOR_BYTES == 512
     spans = message_sizes._SPANS
-    assert (spans.body_bytes, spans.a_second, quotas.MOST_IN_A_ROW) == (MIB, 2.0, 600)
+    assert (spans.body_bytes, spans.a_second, guard.MOST_IN_A_ROW) == (MIB, 2.0, 600)
     assert (timelines.MOST_BYTES, timelines.BYTES_A_SECOND) == (64 * MIB, 512)
     assert (server_end._OF_AN_OWNER_BYTES, server_end._OF_ALL_BYTES) == (64 * MIB, 256 * MIB)
     assert frames.OF_A_HEAD == 80

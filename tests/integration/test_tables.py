@@ -183,9 +183,8 @@ def test_a_server_that_asks_a_resumed_run_again_is_told_the_same(
     flags = ["train", "--dataset", "table", "--schema", "study.json", "--target", "ill", *QUICK]
     flags += ["--data-dir", "all.csv", "--partition", "iid", "--world-size", "3", *UNSCORED]
     private = ["--dp-epsilon", "8", "--dp-delta", "1e-3", "--dp-ledger", "ledger", "--out", "run"]
-    ended_well(
-        run_here(*flags, *private, "--transport", "memory", cwd=patients), patients / "run", 4
-    )
+    private += ["--checkpoint-interval", "2", "--transport", "memory"]
+    ended_well(run_here(*flags, *private, cwd=patients), patients / "run", 4)
     told = counts(patients / "run")
     begin = ServerEncoding.begin
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from mdgan import messages
 from mdgan.engine.counting import counts_form, published_digest, read_learnt
 from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.stages.contract import HostPath, Leaving
-from mdgan.messages import Message
+from mdgan.messages import Kind, Message
 from mdgan.samples.contract import SampleKind
 
 _NO_LOSSES = torch.zeros(2)
@@ -56,7 +55,8 @@ class HostEncoding:
         self._has_told = True
         counts = self._counts()
         if not path.hides_answers:
-            return messages.counts(question.iteration, torch.stack(list(counts.values())).sum(0))
+            total = {"counts": torch.stack(list(counts.values())).sum(0)}
+            return Message(Kind.COUNTS, question.iteration, tensors=total)
         return path.pack(
             Leaving(
                 question,
@@ -69,11 +69,7 @@ class HostEncoding:
         )
 
     def learn(self, message: Message) -> None:
-        """Takes in the counts of all sites, from the server.
-
-        Raises:
-            ValueError: they are malformed.
-        """
+        """Takes in the counts of all sites, from the server; raises as `read_learnt`."""
         counts = read_learnt(message, self._kind.num_counts)
         self._kind.learn(counts)
         self.learnt = published_digest(self._kind, counts, noisy=self._noisy)

@@ -85,7 +85,11 @@ class ServerCheckpoints:
 
         After two minutes the one before is made without the workers that have not written.
         """
-        if self._is_delayed(iteration):
+        if (writing := self._open) is not None and self.waits():
+            if not writing.delays:
+                behind = f"workers are still writing that of iteration {writing.manifest.iteration}"
+                self._problems.put((iteration, f"no checkpoint of iteration {iteration}: {behind}"))
+            writing.delays = True
             return
         self._close_open()
         counting = self._counting(iteration)
@@ -212,16 +216,6 @@ class ServerCheckpoints:
         self._writer.drain(timeout_seconds)
         self._writer.close(timeout_seconds)
         self.poll()
-
-    def _is_delayed(self, iteration: int) -> bool:
-        opened = self._open
-        if opened is None or not self.waits():
-            return False
-        if not opened.delays:
-            behind = f"workers are still writing that of iteration {opened.manifest.iteration}"
-            self._problems.put((iteration, f"no checkpoint of iteration {iteration}: {behind}"))
-        opened.delays = True
-        return True
 
     def _counting(self, iteration: int) -> list[int] | None:
         """The checkpoints that count so far; None if the run's folder cannot be read now."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mdgan import messages
 from mdgan.data.shard import Shard
 from mdgan.engine.counting import counts_form, published_digest, read_counts
 from mdgan.errors import BadInput
@@ -65,13 +64,14 @@ class ServerEncoding:
             self.run.write_tensors(ENCODING_FILE, {"counts": counts}, {})
         for host in engine.peers.hosts():
             self.tell(host, engine)
-        engine.scoring.learnt(messages.learnt(0, counts))
+        engine.scoring.learnt(Message(Kind.LEARNT, 0, tensors={"counts": counts}))
 
     def tell(self, host: int, engine: "Engine") -> None:
         """A host is ready: it hears what was learnt, once."""
         if self._learnt is not None and host not in self._told:
             self._told.add(host)
-            engine.tell(host, messages.learnt(engine.done, self._learnt))
+            counts = {"counts": self._learnt}
+            engine.tell(host, Message(Kind.LEARNT, engine.done, tensors=counts))
 
     def on_lost(self, engine: "Engine") -> None:
         """Hosts are gone; one that comes back is told again."""

@@ -119,18 +119,12 @@ class Server:
             waited = time.monotonic() - told
             new = set(workers_of(self.peers.taking_part())) - known
             if self.peers.absent() and waited >= (_SETTLE_SECONDS if new else _TELL_SECONDS):
-                self._tell_who_is_missing(sorted(new))
+                waits = f"waiting for rank(s) {','.join(map(str, self.peers.absent()))}"
+                joined, holdings = ",".join(map(str, sorted(new))), self.peers.holdings(new)
+                held = sum(own["samples"] for own in holdings.values())
+                said = f"rank(s) {joined} joined ({held:,} samples); {waits}"
+                self.observer.note(said if new else f"{waits} to join")
                 told, known = time.monotonic(), known | new
-
-    def _tell_who_is_missing(self, new: list[int]) -> None:
-        """Names those that have joined since it was told last, and those that have not."""
-        waits = f"waiting for rank(s) {','.join(map(str, self.peers.absent()))}"
-        if not new:
-            self.observer.note(f"{waits} to join")
-            return
-        held = sum(own["samples"] for own in self.peers.holdings(new).values())
-        ranks = ",".join(map(str, new))
-        self.observer.note(f"rank(s) {ranks} joined ({held:,} samples); {waits}")
 
     def _train_and_save(self) -> None:
         state, reason = "failed", ""
@@ -166,23 +160,18 @@ class Server:
                 if self.trainer.average is not None:
                     self.trainer.average.take_in(done, engine.done)
                 self.observer.iteration(*advance)
-                self._after(done)
+                holdings, shown = partial(part.holdings, engine), self.trainer.shown
+                engine.scoring.after(done, engine.done, shown, holdings, ends=self._over)
+                self._save_if_due(done)
+                self.checkpoints.poll()
+                self.peers.tell_of_absent()
+                if self.observer.tracer.due():
+                    self._tell_spans()
 
     @property
     def _over(self) -> bool:
         """Whether training ends here, although iterations may be left."""
         return self.engine.all_spent or self.part.over
-
-    def _after(self, before: int) -> None:
-        """What is done between two iterations besides training."""
-        engine = self.engine
-        holdings = partial(self.part.holdings, engine)
-        engine.scoring.after(before, engine.done, self.trainer.shown, holdings, ends=self._over)
-        self._save_if_due(before)
-        self.checkpoints.poll()
-        self.peers.tell_of_absent()
-        if self.observer.tracer.due():
-            self._tell_spans()
 
     def _save_if_due(self, before: int) -> None:
         engine = self.engine

@@ -102,7 +102,10 @@ class Newcomers:
             if kept or self._copied is None:
                 self._hand_over(host, kept)
             elif not givers and self._no_host_will_hold_one():
-                self._hand_over(host, self._copies_of_kept(lacking) if is_first else {})
+                # Whichever hosts they came from.
+                kept_here = {n: self._kept.state_for(n) or {} for n in lacking if is_first}
+                copies = {n: self._copy_of(state) for n, state in kept_here.items()}
+                self._hand_over(host, {n: copy for n, copy in copies.items() if copy})
             elif givers:
                 # Not always the same giver, and another one if its copy did not fit.
                 times = self._num_given(lacking[0])
@@ -130,11 +133,6 @@ class Newcomers:
             copy = self._copy_of(next(iter(kept.values())))
             return {worker: kept.get(worker, copy) for worker in lacking}
         return kept
-
-    def _copies_of_kept(self, lacking: list[int]) -> dict[int, Mapping[str, Tensor]]:
-        """Copies of what the server keeps for these workers, whichever hosts it came from."""
-        copies = {n: self._copy_of(self._kept.state_for(n) or {}) for n in lacking}
-        return {worker: copy for worker, copy in copies.items() if copy}
 
     def _copy_of(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """What another worker may have of a state."""

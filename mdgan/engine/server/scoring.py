@@ -105,7 +105,7 @@ class Scoring:
         if self._as_data:
             fields["held"] = [held["classes"] for held in holdings().values()]
         self._pending += 1
-        self._send(messages.generator(iteration, generator.state_dict(), fields))
+        self._send(Message(Kind.GENERATOR, iteration, fields, generator.state_dict()))
 
     def poll(self, timeout_seconds: float = 0.0) -> None:
         """Takes what the scorer has found: passes scores on, and asks hosts to describe data."""
@@ -176,8 +176,12 @@ class Scoring:
         hosts = self._peers.hosts()
         if not (self.on and self._have_described(hosts)):
             return
-        for host in self._of_other_networks():
-            self._leave_out(host, f"rank {host} describes it by another network")
+        # Statistics that cannot be added to those of the majority.
+        sizes = {host: (real.num_features, real.num_classes) for host, real in self._real.items()}
+        usual = [size for size, n in Counter(sizes.values()).items() if 2 * n > len(sizes)]
+        for host, size in sizes.items():
+            if usual and size != usual[0]:
+                self._leave_out(host, f"rank {host} describes it by another network")
         if self._silent and not self._real and hosts:
             self._give_up(next(iter(self._silent.values())))
         elif self._real and self._summed != self._real.keys():
@@ -190,15 +194,13 @@ class Scoring:
                 return
             self._send(messages.real(0, total.tensors()))
             if before:
-                self._tell_of_other_real(total.num_samples)
-
-    def _tell_of_other_real(self, num_samples: int) -> None:
-        self._observer.note(
-            f"from now on scores compare with {num_samples:,} real samples, as other hosts have "
-            "told of theirs; earlier scores, and what real data get, are of fewer or others"
-        )
-        about = {"num_samples": num_samples, "hosts": sorted(self._summed)}
-        self._observer.event("real", self._peers.iteration, **about)
+                self._observer.note(
+                    f"from now on scores compare with {total.num_samples:,} real samples, as other "
+                    "hosts have told of theirs; earlier scores, and what real data get, are of "
+                    "fewer or others"
+                )
+                about = {"num_samples": total.num_samples, "hosts": sorted(self._summed)}
+                self._observer.event("real", self._peers.iteration, **about)
 
     def described(self) -> bool:
         """Whether all hosts that take part have described their data, or need not."""
@@ -206,12 +208,6 @@ class Scoring:
 
     def _have_described(self, hosts: Collection[int]) -> bool:
         return self._link.knows_real or set(hosts) <= self._real.keys() | self._silent.keys()
-
-    def _of_other_networks(self) -> list[int]:
-        """The hosts whose statistics cannot be added to those of the majority."""
-        sizes = {host: (real.num_features, real.num_classes) for host, real in self._real.items()}
-        usual = [size for size, n in Counter(sizes.values()).items() if 2 * n > len(sizes)]
-        return [host for host, size in sizes.items() if usual and size != usual[0]]
 
     def finish(self) -> None:
         """Waits for the scores of what was handed over."""

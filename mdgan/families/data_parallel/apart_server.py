@@ -21,10 +21,10 @@ from mdgan.families.data_parallel.replica import ALONE, BUFFERS, DISCRIMINATOR, 
 from mdgan.families.data_parallel.scaling import WorkerShare
 from mdgan.families.data_parallel.server import ReplicaServer, keeping_up
 from mdgan.families.data_parallel.settings import DataParallelSettings, GeneratorRanks
+from mdgan.gan.exact_sum import average
 from mdgan.gan.labels import Samples, label_counts, num_classes_of
 from mdgan.gan.losses import finite_means
 from mdgan.gan.model_state import part_of, under
-from mdgan.gan.weighted_mean import average
 
 _IMAGES = "images."
 _GROUPS = (DISCRIMINATOR, GENERATOR)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mdgan.families.data_parallel.collective import Collective
 from mdgan.families.data_parallel.replica import GradientVector
-from mdgan.gan.weighted_mean import MeanOfRows, average
+from mdgan.gan.exact_sum import MeanOfRows, average
 
 
 class Counted(NamedTuple):

@@ -22,9 +22,9 @@ from mdgan.families.data_parallel.replica import (
     Reduction,
 )
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
+from mdgan.gan.exact_sum import WEIGHTED
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import part_of, under
-from mdgan.gan.weighted_mean import WEIGHTED
 from mdgan.messages import Message
 
 TRAIN = "TRAIN"

@@ -29,7 +29,7 @@ from mdgan.families.data_parallel.replica import (
 )
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.families.data_parallel.together_server import TogetherServer
-from mdgan.gan.weighted_mean import average
+from mdgan.gan.exact_sum import average
 from mdgan.messages import Message
 
 _NUM_REDUCED = "num_reduced"

@@ -6,7 +6,7 @@ nothing is sent, and the optimizer's work is shared out, too (Rajbhandari et al.
 section 5.1).
 
 The bits are those of one process. Sums on a grid do not depend on who adds up what
-(`weighted_mean.py`). Adam steps each weight by itself, but its kernel rounds those at the end of a
+(`exact_sum.py`). Adam steps each weight by itself, but its kernel rounds those at the end of a
 tensor, which fill no vector, in another way: so tensors are cut only after whole vectors. All other
 optimizers, and a bound on the norm of the gradient, get whole tensors.
 """

@@ -19,9 +19,9 @@ from mdgan.families.data_parallel.shared_network import (
     Piece,
     SharedNetwork,
 )
+from mdgan.gan.exact_sum import MeanOfRows
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import COUNTS, TrainedModel, make_optimizer
-from mdgan.gan.weighted_mean import MeanOfRows
 
 
 class Journal(NamedTuple):

@@ -24,8 +24,8 @@ from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load, load_share
 from mdgan.gan.aggregation_form import MEDIAN, RobustRule
 from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine
+from mdgan.gan.exact_sum import average
 from mdgan.gan.model_vector import ModelVector
-from mdgan.gan.weighted_mean import average
 from mdgan.privacy.masks import threshold
 
 if TYPE_CHECKING:

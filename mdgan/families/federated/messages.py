@@ -13,8 +13,8 @@ from mdgan.engine.answers import AnswerForm
 from mdgan.families.federated.settings import MOST_SLOTS, FederatedSettings
 from mdgan.families.federated.training_load import Load
 from mdgan.gan.codecs import FP32, Codec
+from mdgan.gan.exact_sum import WEIGHTED
 from mdgan.gan.model_state import under
-from mdgan.gan.weighted_mean import WEIGHTED
 from mdgan.messages import Message
 
 ROUND = "ROUND"

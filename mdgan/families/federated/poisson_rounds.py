@@ -17,7 +17,7 @@ from mdgan.families.federated.averaging import Averaging
 from mdgan.families.federated.fegan import ClassCounts
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load
-from mdgan.gan.weighted_mean import total
+from mdgan.gan.exact_sum import total
 from mdgan.messages import Message
 from mdgan.privacy.budget import Budget, disclosed_histories, known_to_all, open_clients_budget
 from mdgan.privacy.contents import Contents

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from mdgan.families.federated.messages import ClientReport, ClientTask, Lists
-from mdgan.gan.weighted_mean import weighted_sum
+from mdgan.gan.exact_sum import weighted_sum
 
 _log = logging.getLogger(__name__)
 

@@ -46,11 +46,11 @@ from mdgan.gan.arithmetic import loss_scale
 from mdgan.gan.build import (
     Models,
     build_model,
+    judging_operations,
     make_discriminator_learner,
     make_model,
     num_parameters,
 )
-from mdgan.gan.operations import judging_operations
 from mdgan.gan.optimizers import make_optimizer, training_bytes
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.privacy.budget import Budget, make_half

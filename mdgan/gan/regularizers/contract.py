@@ -32,8 +32,6 @@ class Regularizer(ABC):
 
     name: ClassVar[str]
     """What it keeps lies in checkpoints under this name."""
-    can_be_stacked: ClassVar[bool] = True
-    """Whether `--vectorize` can have it."""
     changes_images: ClassVar[bool] = False
     """Whether `see` does anything."""
     excludes: ClassVar[tuple[Excludes, ...]] = ()

@@ -73,7 +73,12 @@ def read_fitted(path: Path, shape: PictureShape, *, roughly: bool = False) -> Im
     With `roughly` a JPEG is read whole but decoded coarsely, which is many times faster.
     """
     with Image.open(path, formats=_FORMATS) as image:
-        _check_size(image.size, path.stat().st_size)
+        (wide, high), num_bytes = image.size, path.stat().st_size
+        # Refuses a file that would fill the memory when decoded.
+        if wide * high > _MOST_PIXELS:
+            raise ValueError(f"{wide} × {high} pixels, at most {_MOST_PIXELS:,}; shrink it")
+        if wide * high > max(_ALWAYS_PIXELS, _MOST_PIXELS_A_BYTE * num_bytes):
+            raise ValueError(f"{num_bytes} bytes that claim to be {wide} × {high} pixels")
         if roughly:
             image.draft(image.mode, shape[:0:-1])
         return _fitted(image, shape)
@@ -87,15 +92,6 @@ def why_unreadable(error: Exception, path: Path | None) -> str:
         with contextlib.suppress(OSError):
             return "it is empty" if path.stat().st_size == 0 else "no picture of a known format"
     return reason_of(error)
-
-
-def _check_size(size: tuple[int, int], num_bytes: int) -> None:
-    """Refuses a file that would fill the memory when decoded."""
-    width, height = size
-    if width * height > _MOST_PIXELS:
-        raise ValueError(f"{width} × {height} pixels, at most {_MOST_PIXELS:,}; shrink it")
-    if width * height > max(_ALWAYS_PIXELS, _MOST_PIXELS_A_BYTE * num_bytes):
-        raise ValueError(f"{num_bytes} bytes that claim to be {width} × {height} pixels")
 
 
 def pixels_to_float(pixels: Tensor) -> Tensor:

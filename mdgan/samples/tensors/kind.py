@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mdgan.samples.contract import SampleKind, Shape, Writer
 from mdgan.samples.npz import npz_of
-from mdgan.samples.pictures.grid import class_grid_png, grid_png
+from mdgan.samples.pictures.kind import class_grid_png, grid_png
 
 
 class Tensors(SampleKind):

@@ -17,7 +17,7 @@ from mdgan.engine.answers import (
     read_answers,
 )
 from mdgan.gan.codecs import Codec
-from mdgan.gan.weighted_mean import WEIGHTED
+from mdgan.gan.exact_sum import WEIGHTED
 from mdgan.messages import Message
 
 SHAPE = (2, 1, 2, 2)

@@ -23,7 +23,7 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
 def test_messages_arrive_whole_and_in_order(ends: tuple[Channel, Channel]) -> None:
     here, there = ends
     for i in range(3):
-        here.send(messages.generator(i, {"w": torch.arange(5) + i}, {"seconds": 0.5}))
+        here.send(Message(Kind.GENERATOR, i, {"seconds": 0.5}, {"w": torch.arange(5) + i}))
     for i in range(3):
         message = there.receive(LONG)
         assert message is not None
@@ -56,7 +56,7 @@ def test_a_sender_does_not_wait_for_a_busy_reader(ends: tuple[Channel, Channel])
     there.read_all(inbox.put, ended.set)
     large = {"w": torch.zeros(1 << 18)}  # far more than a pipe holds
     for i in range(8):
-        here.send(messages.generator(i, large, {}))
+        here.send(Message(Kind.GENERATOR, i, {}, large))
     taken = [inbox.take(60.0) for _ in range(8)]
     assert [message and message.iteration for message in taken] == [*range(8)]
     assert inbox.take(0.1) is None

@@ -7,13 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan import messages
 from mdgan.data.partitioner import InMemoryPartitioner, NoSamples
 from mdgan.data.shard import Shard
 from mdgan.engine.host.describing import Describer
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import generator_for
-from mdgan.messages import Message
+from mdgan.messages import Kind, Message
 from mdgan.metrics import classifier
 from mdgan.metrics.chosen import pack
 from mdgan.metrics.extractor import CPU, Extractor
@@ -55,7 +54,7 @@ def identity(num_classes: int = 3, scale: float = 1.0) -> Extractor:
 
 
 def told(describer: Describer, extractor: Extractor) -> Message:
-    describer.begin(messages.extractor(*pack(extractor)))
+    describer.begin(Message(Kind.EXTRACTOR, 0, *pack(extractor)))
     while (answer := describer.step(7)) is None:
         pass
     assert not describer.busy

@@ -16,7 +16,7 @@ from mdgan.engine.server.peers import Peers
 from mdgan.engine.server.scoring import ScorerLink, Scoring
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
-from mdgan.messages import Kind
+from mdgan.messages import Kind, Message
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.observe.run_observer import Launched, Rhythm, RunObserver
@@ -117,7 +117,7 @@ class Bench:
     def has_network(self) -> None:
         """The scorer has an extractor, and the server knows."""
         self.has_asked = True
-        self.scorer.send(messages.extractor({"kind": "file"}, {}))
+        self.scorer.send(Message(Kind.EXTRACTOR, 0, {"kind": "file"}))
         self.scoring.poll(LONG)
 
     def handed(self) -> RealStatistics:
@@ -174,7 +174,7 @@ def test_a_slow_scorer_skips_but_the_last_is_scored(
 def test_scores_are_recorded_once(bench: MakeBench, capsys: pytest.CaptureFixture[str]) -> None:
     made = bench()
     made.train(10, 10)
-    made.scorer.send(messages.scores(10, RECORD))
+    made.scorer.send(Message(Kind.SCORES, 10, RECORD))
     made.scoring.finish()
     (recorded,) = made.events()
     assert recorded["event"] == "scores"
@@ -198,7 +198,7 @@ def test_every_host_is_asked_once(bench: MakeBench) -> None:
 
 def test_a_host_that_is_only_arriving_is_asked_later(bench: MakeBench) -> None:
     made = bench(1, 2)
-    made.scorer.send(messages.extractor({"kind": "file"}, {}))
+    made.scorer.send(Message(Kind.EXTRACTOR, 0, {"kind": "file"}))
     member = made.peers.member(2)
     assert member is not None
     member.arriving = True
@@ -311,7 +311,7 @@ def test_scores_are_left_out_with_a_reason(
     made = bench(2)
     made.train(10, 10)
     if cause == "no network":
-        made.scorer.send(messages.extractor({"reason": cause}, {}))
+        made.scorer.send(Message(Kind.EXTRACTOR, 0, {"reason": cause}))
     elif cause == "no data":
         made.tell(2, {}, cause)
     elif cause == "gone":

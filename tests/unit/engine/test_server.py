@@ -16,7 +16,7 @@ from mdgan.engine.channel import Channel
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.scoring import ScorerLink
 from mdgan.errors import BadInput, Interrupted, NotSaved
-from mdgan.messages import Kind
+from mdgan.messages import Kind, Message
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.fence import Fence, Fenced
@@ -142,7 +142,7 @@ def test_who_comes_in_a_place_of_a_described_host_is_asked_for_its_data_again(
     scorer = Channel(second)
     link = ScorerLink(Channel(first))
     made = stage(num_workers=1, iterations=3, eval_interval=100, scorer=link)
-    scorer.send(messages.extractor({"kind": "file"}, {}))
+    scorer.send(Message(Kind.EXTRACTOR, 0, {"kind": "file"}))
     (one,) = made.begin_with((1,))
     one.answer(1)
     one.take(Kind.EXTRACTOR)

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from mdgan.gan.average import GeneratorAverage
-from mdgan.gan.exact_sum import FEEDBACK, STEPS_PER_UNIT, PartialSum
+from mdgan.gan.exact_sum import FEEDBACK, STEPS_PER_UNIT, PartialSum, average, weighted_sum
 from mdgan.gan.regularizers.contract import regularized
 from mdgan.gan.regularizers.spectral_norm import SpectralNorm
-from mdgan.gan.weighted_mean import average, weighted_sum
 from tests.unit.gan.small import Z_DIM, equal_bits, make_generator, same_bits
 
 

@@ -6,8 +6,7 @@ from math import inf
 import torch
 from torch import Tensor, nn
 
-from mdgan.gan.build import Models
-from mdgan.gan.operations import judging_operations
+from mdgan.gan.build import Models, judging_operations
 
 SHAPE = (3, 8, 8)
 

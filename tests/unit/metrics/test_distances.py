@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from mdgan.metrics import neighbours as room
-from mdgan.metrics.classes import (
-    class_divergence,
-    classes_covered,
-    inception_score,
-    score_from_sums,
-)
+from mdgan.metrics import distances as room
 from mdgan.metrics.distances import (
     Moments,
+    PrecisionRecall,
+    class_divergence,
+    classes_covered,
     distance_of_real_data,
     frechet_distance,
+    inception_score,
     kernel_distance,
+    nearest,
+    precision_recall,
+    score_from_sums,
     why_no_distance,
 )
 from mdgan.metrics.extractor import Features
-from mdgan.metrics.neighbours import PrecisionRecall, nearest, precision_recall
 from mdgan.metrics.real_statistics import RealStatistics
 from tests.unit.metrics.small import extractor_of, normal
 

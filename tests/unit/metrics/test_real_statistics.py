@@ -10,8 +10,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from mdgan.errors import BadInput
-from mdgan.metrics.classes import inception_score
-from mdgan.metrics.distances import Moments
+from mdgan.metrics.distances import Moments, inception_score
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.real_statistics import RealStatistics
 from tests.unit.metrics.small import extractor_of, normal, some, with_classes

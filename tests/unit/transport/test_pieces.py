@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mdgan.messages import Kind, Message
-from mdgan.transport import quotas, server_end
+from mdgan.transport import guard, server_end
 from mdgan.transport.base import Lost, Received
 from mdgan.transport.frames import (
     PIECE_BYTES,
@@ -20,8 +20,8 @@ from mdgan.transport.frames import (
     encode,
 )
 from mdgan.transport.frames import next_frame as read
+from mdgan.transport.guard import MOST_IN_A_ROW, Allowance
 from mdgan.transport.links_pb2 import Piece
-from mdgan.transport.quotas import MOST_IN_A_ROW, Allowance
 from mdgan.transport.server_end import ServerTransport
 from tests.claims.registry import claim
 from tests.unit.observe.conftest import Clock
@@ -173,7 +173,7 @@ def test_an_answer_comes_as_often_as_its_question() -> None:
 
 @claim("limit-spans", "then the link ends")
 def test_a_flood_of_spans_ends_the_link_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "MOST_IN_A_ROW", 5)
+    monkeypatch.setattr(guard, "MOST_IN_A_ROW", 5)
     accepts = {**ACCEPTS, Kind.SPANS: Most(1 << 20, 1 << 20, a_second=0.001)}
     network = GrpcNetwork(accepts_from=lambda _: accepts)
     hosts = joined(network, 1, 2)

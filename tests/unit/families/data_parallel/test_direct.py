@@ -11,7 +11,7 @@ from torch import nn
 from mdgan.families.data_parallel.collective import Collective
 from mdgan.families.data_parallel.direct_sum import Counted, DirectSum
 from mdgan.families.data_parallel.replica import GradientVector
-from mdgan.gan.weighted_mean import average
+from mdgan.gan.exact_sum import average
 from mdgan.transport.base import LOOPBACK
 
 MODEL = nn.Sequential(nn.Linear(40, 70), nn.BatchNorm1d(70))

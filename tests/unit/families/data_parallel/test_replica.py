@@ -20,9 +20,9 @@ from mdgan.families.data_parallel.replica import (
 )
 from mdgan.families.data_parallel.scaling import BatchSizes, Scaling
 from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.gan.exact_sum import average
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
-from mdgan.gan.weighted_mean import average
 from tests.unit.families.data_parallel.replicas import (
     CONDITIONAL,
     FULL,

@@ -16,7 +16,7 @@ from mdgan.families.data_parallel.replica import (
     Reduction,
     reductions,
 )
-from mdgan.gan.weighted_mean import average
+from mdgan.gan.exact_sum import average
 from mdgan.interface import register
 from mdgan.messages import Message
 from tests.registered import forget_registered  # noqa: F401 - a fixture for every test here

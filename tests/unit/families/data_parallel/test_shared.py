@@ -23,10 +23,10 @@ from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
 from mdgan.families.data_parallel.shared_buffers import BuffersInOne
 from mdgan.families.data_parallel.shared_network import LentModel
 from mdgan.families.data_parallel.shared_steps import SharedTraining, Stepper, divide
+from mdgan.gan.exact_sum import average
 from mdgan.gan.model_state import digest_of, optimizer_tensors
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import TrainedModel, make_optimizer
-from mdgan.gan.weighted_mean import average
 
 HOSTS = {1: (1,), 2: (2, 3)}
 WEIGHTS = {1: 0.5, 2: 0.3, 3: 0.2}

@@ -22,7 +22,7 @@ from mdgan.families.federated.messages import (
 from mdgan.families.federated.placed import PlacedCohort
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.gan.weighted_mean import weighted_sum
+from mdgan.gan.exact_sum import weighted_sum
 from mdgan.messages import Kind, Message
 from tests.unit.engine.played import SHARD_SIZE, Played
 from tests.unit.families.federated.rounds import (

@@ -17,9 +17,9 @@ from mdgan.families.federated.averaging import check_weights, combine_models
 from mdgan.families.federated.messages import ROUND, UPDATE
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.aggregation_form import RobustRule, parse_robust_rule
+from mdgan.gan.exact_sum import average
 from mdgan.gan.model_vector import BLOCK, ModelVector
 from mdgan.gan.randomness import generator_for
-from mdgan.gan.weighted_mean import average
 from mdgan.messages import Message
 from tests.claims.registry import claim
 from tests.unit.families.federated.rounds import (

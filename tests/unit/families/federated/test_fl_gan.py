@@ -17,10 +17,10 @@ from mdgan.families.federated.messages import ClientTask
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load
 from mdgan.gan.build import Models
+from mdgan.gan.exact_sum import average
 from mdgan.gan.labels import Samples
 from mdgan.gan.optimizer_settings import Policy, RateSchedule
 from mdgan.gan.randomness import generator_for
-from mdgan.gan.weighted_mean import average
 from tests.unit.gan import small
 from tests.unit.gan.small import BATCH_SIZE, CPU, SHAPE, Z_DIM, all_bits, equal_bits, same_bits
 from tests.unit.gan.stateful import SHARD_SIZE, SOURCE, make_standalone, make_worker, through_bytes

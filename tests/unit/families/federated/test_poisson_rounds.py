@@ -16,8 +16,7 @@ from mdgan.engine.answers import Answers
 from mdgan.families.federated.fl_gan import sent_by
 from mdgan.families.federated.poisson_rounds import PoissonRounds, cut, update
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.gan.exact_sum import PartialSum
-from mdgan.gan.weighted_mean import weighted_sum
+from mdgan.gan.exact_sum import PartialSum, weighted_sum
 from tests.unit.families.federated.placing import PlacingStage
 from tests.unit.families.federated.rounds import E, RoundStage, make_client, make_models
 from tests.unit.gan.small import BATCH_SIZE, same_bits

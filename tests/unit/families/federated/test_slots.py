@@ -14,7 +14,7 @@ from torch import Tensor
 from mdgan.families.federated.messages import ClientTask
 from mdgan.families.federated.slots import SlotProcesses, Slots, SlotsDied, SlotsInside, Train
 from mdgan.families.federated.training_load import Load
-from mdgan.gan.weighted_mean import weighted_sum
+from mdgan.gan.exact_sum import weighted_sum
 from tests.unit.gan.small import same_bits
 
 SHAPE = (2, 5)
