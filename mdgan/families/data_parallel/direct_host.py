@@ -10,7 +10,7 @@ from torch import Tensor
 from mdgan.engine.parts import HostHandler
 from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.collective import Collective
-from mdgan.families.data_parallel.messages import ADD_UP, CONNECT, JOIN, STEP, TrainQuestion, done
+from mdgan.families.data_parallel.messages import ADD_UP, CONNECT, JOIN, STEP, arithmetic, done
 from mdgan.families.data_parallel.replica import Reduction, ReferenceReplica, Replica
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.messages import Message
@@ -50,7 +50,7 @@ class DirectHost:
         """By kind of message, what carries it out."""
         return {JOIN: self._join, CONNECT: self._connect, ADD_UP: self._add_up, STEP: self._step}
 
-    def begin(self, question: TrainQuestion) -> None:
+    def begin(self, question: messages.TrainQuestion) -> None:
         """Takes over what the optimizers keep, if it comes with a question."""
         for name, moments in question.moments.items():
             self._own.load_moments(name, moments)
@@ -71,7 +71,7 @@ class DirectHost:
         self.close()
         self._collective = Collective(rank, size, transport.own_address)
         place = self._collective.place
-        steps = messages.arithmetic(self.device)
+        steps = arithmetic(self.device)
         transport.send(messages.member(message.iteration, place, steps))
         transport.send(done(message.iteration, list(self.replicas), well=bool(place)))
 
