@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,13 +23,6 @@ from mdgan.samples.contract import Shape
 
 Model = Callable[[], nn.Module]
 """A class, or a function without arguments, that makes a model."""
-
-
-class MapStyle(Protocol):
-    """A `torch.utils.data.Dataset` with a length, a list, or what else gives samples by number."""
-
-    def __getitem__(self, index: int, /) -> Any:
-        """One sample."""
 
 
 _CHANNELS = (1, 3, 4)
@@ -102,7 +95,8 @@ class Data:
     object does. Nothing of it is kept with a run.
 
     Args:
-        train: what workers train on: anything with a length that gives samples by number.
+        train: what workers train on: a `torch.utils.data.Dataset` with a length, a list, or what
+            else gives samples by number.
         held_out: samples that no worker trains on; KID, precision and recall need them.
         shape: (C, H, W); that of the first sample if not given.
         image: the key of the image, where samples are dicts.
@@ -116,8 +110,8 @@ class Data:
 
     def __init__(
         self,
-        train: "MapStyle | Any",
-        held_out: "MapStyle | Any | None" = None,
+        train: Any,
+        held_out: Any = None,
         shape: Shape | None = None,
         *,
         image: str = "image",

@@ -26,13 +26,12 @@ from mdgan.families.data_parallel.replica import (
 )
 from mdgan.families.data_parallel.server import DataParallelServer
 from mdgan.families.data_parallel.settings import DIRECT, SHARED, STAR, DataParallelSettings
-from mdgan.families.data_parallel.shared_network import can_be_shared
 from mdgan.families.data_parallel.shared_steps import SharedTraining
 from mdgan.families.data_parallel.together_host import TogetherHost
 from mdgan.families.data_parallel.together_server import TogetherServer
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model, num_parameters
 from mdgan.gan.labels import num_classes_of
-from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, Policy
 from mdgan.gan.optimizers import training_bytes
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.gan.settings import resolve_kappa
@@ -87,7 +86,12 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         is_left_behind = settings.faults.deadline is not None
         if settings.all_reduce != SHARED or settings.asynchrony.generator_ranks is not None:
             return None
-        if is_left_behind or not can_be_shared(policies):
+        # Each tensor must be stepped by itself, which is known of no others.
+        is_known = not any(
+            policy.looks_ahead or policy.inner in OPTIMIZER_NAMES.registered
+            for policy in policies.values()
+        )
+        if is_left_behind or not is_known:
             return None
         networks = _networks(models)
         if any(p.dtype != torch.float32 for own in networks.values() for p in own.parameters()):

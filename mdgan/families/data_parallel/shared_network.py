@@ -11,7 +11,7 @@ tensor, which fill no vector, in another way: so tensors are cut only after whol
 optimizers, and a bound on the norm of the gradient, get whole tensors.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from operator import is_
 
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from mdgan.families.data_parallel.meeting import shared_array, shared_tensor
 from mdgan.families.data_parallel.replica import WHOLE
 from mdgan.gan.model_vector import HALF, places_of_buffers
-from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, Policy
+from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import COUNTS, TrainedModel, kept_by
 
 PIECE = 1 << 15
@@ -32,14 +32,6 @@ _ALIGNED = 16
 STEPPED, COUNT, NUMBERS = 0, 1, 2
 """What is noted of a piece: whether it was stepped, what the optimizer counts for all weights
 together, and from there on what it keeps as numbers."""
-
-
-def can_be_shared(policies: Mapping[str, Policy]) -> bool:
-    """Whether the optimizers are known to step each tensor by itself."""
-    return not any(
-        policy.looks_ahead or policy.inner in OPTIMIZER_NAMES.registered
-        for policy in policies.values()
-    )
 
 
 class Piece:
