@@ -1,21 +1,27 @@
 """Plays a schedule of faults on a run, and starts new processes for those that died."""
 
 import contextlib
+import json
 import logging
 import os
 import signal
 import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from mdgan.chaos.actors import Actor, is_alive
-from mdgan.chaos.history import History
 from mdgan.chaos.schedule import ChaosEvent
+from mdgan.errors import BadInput
 from mdgan.launch.faults import SERVER, FaultFolder, RoleProcess, Strike, as_variables
-from mdgan.records.happenings import RESUMED
+from mdgan.records.happenings import RESUMED, Happening
+from mdgan.records.rows import Swap
+from mdgan.records.run_directory import ENDED, RunDirectory
+from mdgan.records.run_state import RunState
+from mdgan.records.run_tail import METRICS, RunTail
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +70,62 @@ class ChaosLimits:
     stall_seconds: float
 
 
+class Noticed(NamedTuple):
+    """What happened to workers, and when, in seconds since 1970."""
+
+    time: float
+    row: Happening
+
+
+class History:
+    """Everything that was ever recorded, also what a server that took over has cut off again.
+
+    Attributes:
+        events: in the order in which they were read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.events: list[Noticed] = []
+        self.swaps: list[Swap] = []
+        self._run = RunDirectory(folder)
+        self._tail = RunTail(folder)
+        self._state = RunState()
+        self._seen: set[str] = set()
+
+    @property
+    def iteration(self) -> int:
+        """The last recorded one."""
+        return self._state.iteration
+
+    def read(self) -> None:
+        """Takes in what is new."""
+        for news in self._tail.read():
+            for record in news.records if news.name == METRICS else ():
+                with contextlib.suppress(ValueError):
+                    self._take(record)
+
+    def after(self, moment: float, *kinds: str) -> Iterator[Noticed]:
+        """The events of some kinds from a moment on, in order."""
+        return (e for e in self.events if e.row.kind in kinds and e.time >= moment)
+
+    def state(self) -> str:
+        """`starting`, `running`, `finished`, `stopped`, `failed`, or empty before the start."""
+        with contextlib.suppress(BadInput):
+            return str(self._run.read_status().get("state", ""))
+        return ""
+
+    def _take(self, record: dict[str, Any]) -> None:
+        row = self._state.take(record)
+        text = json.dumps(record, sort_keys=True)
+        if text in self._seen:
+            return
+        self._seen.add(text)
+        if isinstance(row, Happening):
+            self.events.append(Noticed(self._state.time_of(row), row))
+        elif isinstance(row, Swap):
+            self.swaps.append(row)
+
+
 @dataclass
 class ChaosRun:
     """What happened.
@@ -89,30 +151,26 @@ def play(
     commands: ChaosCommands, events: Sequence[ChaosEvent], limits: ChaosLimits, run: Path
 ) -> ChaosRun:
     """Starts a run, lets it be struck, and waits for its end; leaves no process behind."""
-    with tempfile.TemporaryDirectory(prefix="mdgan-chaos-") as folder:
-        director = _Director(commands, events, limits, run, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="mdgan-chaos-") as made:
+        folder = FaultFolder(Path(made))
+        director = _Director(commands, events, limits, History(run), folder)
         try:
             return director.direct()
         finally:
             director.end_all(0.0)
 
 
+@dataclass
 class _Director:
     """Looks at the run and its processes twenty times a second, and does what is due."""
 
-    def __init__(
-        self,
-        commands: ChaosCommands,
-        events: Sequence[ChaosEvent],
-        limits: ChaosLimits,
-        run: Path,
-        folder: Path,
-    ) -> None:
-        self._commands = commands
-        self._events = events
-        self._limits = limits
-        self._folder = FaultFolder(folder)
-        self._history = History(run)
+    commands: ChaosCommands
+    events: Sequence[ChaosEvent]
+    limits: ChaosLimits
+    history: History
+    folder: FaultFolder
+
+    def __post_init__(self) -> None:
         self._actors: list[Actor] = []
         self._comers: dict[int, Actor] = {}
         self._allowed: set[int] = set()
@@ -123,31 +181,34 @@ class _Director:
         self._halted: list[tuple[float, int]] = []
         self._vacant: list[float] = []
         # Processes know faults by their number; newcomers have none, as they are started from here.
-        self._numbers = [n for n, event in enumerate(events) if event.fault is not None]
+        self._numbers = [n for n, event in enumerate(self.events) if event.fault is not None]
         self._progress = (0, time.monotonic())
 
     def direct(self) -> ChaosRun:
-        self._start("train", self._commands.train)
+        self._start("train", self.commands.train)
         stalled = False
         while not stalled and not self._is_over():
-            self._history.read()
+            self.history.read()
             self._see_strikes()
             self._wake_who_is_due()
             self._let_workers_come()
             self._keep_a_standby()
             self._allow_faults()
-            stalled = self._stalls()
+            now = time.monotonic()
+            if self.history.iteration != self._progress[0]:
+                self._progress = (self.history.iteration, now)
+            stalled = now - self._progress[1] > self.limits.stall_seconds
             time.sleep(_LOOK_SECONDS)
         killed = self.end_all(0.0 if stalled else _ENDING_SECONDS)
-        self._history.read()
+        self.history.read()
         hosts = self._hosts()
         rank_of = {host.session: int(host.role[5:]) for host in hosts}
         return ChaosRun(
-            self._events,
+            self.events,
             self._strikes,
             {n: (actor, rank_of.get(actor.session)) for n, actor in self._comers.items()},
             {int(host.role[5:]) for host in hosts},
-            self._history,
+            self.history,
             self._actors,
             killed,
             stalled,
@@ -169,40 +230,34 @@ class _Director:
         return [process for actor in self._actors for process in actor.end(_STOPPING_SECONDS)]
 
     def _start(self, name: str, arguments: Sequence[str]) -> Actor:
-        faults = [event.fault for event in self._events if event.fault is not None]
-        actor = Actor(name, arguments, as_variables(faults, self._folder.path))
+        faults = [event.fault for event in self.events if event.fault is not None]
+        actor = Actor(name, arguments, as_variables(faults, self.folder.path))
         self._actors.append(actor)
         return actor
 
     def _is_over(self) -> bool:
-        if self._history.has_ended():
+        if self.history.state() in ENDED:
             return True
         # A newcomer that finds its run over goes on looking for the server for a long time.
-        joined = {process.session for process in self._folder.processes()}
+        joined = {process.session for process in self.folder.processes()}
         left = [actor for actor in self._actors if actor.status is None]
         return all(
             a.name == "join" and a.session not in joined and a.said(_LOOKS_IN_VAIN) for a in left
         )
 
-    def _stalls(self) -> bool:
-        now = time.monotonic()
-        if self._history.iteration != self._progress[0]:
-            self._progress = (self._history.iteration, now)
-        return now - self._progress[1] > self._limits.stall_seconds
-
     def _see_strikes(self) -> None:
-        for number, strike in self._folder.struck().items():
+        for number, strike in self.folder.struck().items():
             place = self._numbers[number]
             if place in self._strikes:
                 continue
             self._strikes[place] = strike
-            self._known[place] = len(self._history.events)
-            event = self._events[place]
+            self._known[place] = len(self.history.events)
+            event = self.events[place]
             _announce(f"{event} in iteration {strike.iteration}")
             if event.halt_seconds:
                 self._halted.append((strike.moment + event.halt_seconds, strike.process))
             elif event.kind != "server":
-                self._vacant.append(strike.moment + self._limits.rejoin_seconds)
+                self._vacant.append(strike.moment + self.limits.rejoin_seconds)
 
     def _wake_who_is_due(self) -> None:
         now = time.monotonic()
@@ -220,20 +275,20 @@ class _Director:
                 self._refused.append(actor)  # another worker got its rank, or the server was away
                 self._vacant.append(now + _RETRY_SECONDS)
         for _ in filter(lambda moment: moment <= now, self._vacant):
-            self._start("join", self._commands.join)
+            self._start("join", self.commands.join)
         self._vacant = [moment for moment in self._vacant if moment > now]
-        for place, event in enumerate(self._events):
-            is_due = event.fault is None and event.iteration <= self._history.iteration
+        for place, event in enumerate(self.events):
+            is_due = event.fault is None and event.iteration <= self.history.iteration
             if is_due and place not in self._comers:
                 _announce(str(event))
-                self._comers[place] = self._start("join", self._commands.join)
+                self._comers[place] = self._start("join", self.commands.join)
 
     def _keep_a_standby(self) -> None:
         """Keeps one standby running as long as one may be needed; workers start after the first."""
-        places = [place for place, event in enumerate(self._events) if event.kind == "server"]
+        places = [place for place, event in enumerate(self.events) if event.kind == "server"]
         needed = any(place not in self._strikes for place in places)
-        standby, workers = self._commands.standby, self._commands.workers
-        if standby is not None and needed and self._history.state() and not self._standbys():
+        standby, workers = self.commands.standby, self.commands.workers
+        if standby is not None and needed and self.history.state() and not self._standbys():
             self._start("standby", standby)
         if workers is not None and not self._workers_began and (self._has_standby() or not needed):
             self._workers_began = True
@@ -250,25 +305,25 @@ class _Director:
 
     def _hosts(self) -> list[RoleProcess]:
         """All hosts that were ever started here."""
-        return [process for process in self._folder.processes() if process.role != SERVER]
+        return [process for process in self.folder.processes() if process.role != SERVER]
 
     def _allow_faults(self) -> None:
         """Lets a fault strike as soon as the run can spare the process that it takes."""
-        gap, struck = self._limits.gap_seconds, self._strikes.values()
+        gap, struck = self.limits.gap_seconds, self._strikes.values()
         rests = time.monotonic() - max((strike.moment for strike in struck), default=-inf)
         if rests < gap or (gap and self._pending()):
             return
         for number, place in enumerate(self._numbers):
-            if number not in self._allowed and self._can_be_spared(self._events[place]):
+            if number not in self._allowed and self._can_be_spared(self.events[place]):
                 self._allowed.add(number)
-                self._folder.allow(number)
+                self.folder.allow(number)
                 if gap:
                     return
 
     def _pending(self) -> list[str]:
         """The kinds of the faults that may strike and have not yet."""
         places = (self._numbers[number] for number in self._allowed)
-        return [self._events[place].kind for place in places if place not in self._strikes]
+        return [self.events[place].kind for place in places if place not in self._strikes]
 
     def _can_be_spared(self, event: ChaosEvent) -> bool:
         kinds = self._pending()
@@ -276,24 +331,24 @@ class _Director:
             return True
         if event.kind == "server":
             return self._has_standby() and "server" not in kinds and self._has_server()
-        struck = [(self._events[place], strike) for place, strike in self._strikes.items()]
+        struck = [(self.events[place], strike) for place, strike in self._strikes.items()]
         doomed = {strike.process for event, strike in struck if not event.halt_seconds}
         hosts = {host.process for host in self._hosts()} - doomed
         at_risk = sum(kind in ("kill", "leave") for kind in kinds)
-        return len(list(filter(is_alive, hosts))) - at_risk > self._limits.spare
+        return len(list(filter(is_alive, hosts))) - at_risk > self.limits.spare
 
     def _has_server(self) -> bool:
         """Whether training has gone on since the last fault of the server."""
         struck = [
-            (s.moment, n) for n, s in self._strikes.items() if self._events[n].kind == "server"
+            (s.moment, n) for n, s in self._strikes.items() if self.events[n].kind == "server"
         ]
         if not struck:
             return True
         moment, place = max(struck)
-        halted = self._events[place].halt_seconds  # it may have woken up before it was replaced
+        halted = self.events[place].halt_seconds  # it may have woken up before it was replaced
         is_back = halted and time.monotonic() > moment + halted + _BACK_SECONDS
         # Counted, as the clock of the records may have been set meanwhile.
-        since = self._history.events[self._known[place] :]
+        since = self.history.events[self._known[place] :]
         return bool(is_back) or any(event.row.kind == RESUMED for event in since)
 
 

@@ -4,25 +4,34 @@ import logging
 import secrets
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from mdgan.chaos.outcome import HEADINGS, consequences, troubles
-from mdgan.chaos.play import ChaosCommands, ChaosLimits, play
-from mdgan.chaos.schedule import ChaosSetting, draw_schedule
+import torch
+
+from mdgan.chaos.play import ChaosCommands, ChaosLimits, ChaosRun, play
+from mdgan.chaos.schedule import ChaosEvent, ChaosSetting, draw_schedule
 from mdgan.errors import BadInput
 from mdgan.families import registry
+from mdgan.launch.faults import SERVER, Strike
 from mdgan.launch.models import settings_with_defaults
 from mdgan.launch.prepare import load_dataset
 from mdgan.launch.ranks import LocalRanks, local_ranks
 from mdgan.launch.resolve import resolve
 from mdgan.observe.text_table import text_table
+from mdgan.records.happenings import BACK, JOINED, LATE, LEFT, LOST, REFUSED, RESUMED, SHUT_OUT
+from mdgan.records.run_directory import RunDirectory
 from mdgan.records.values import count
+from mdgan.storage.checkpoints import Checkpoints
 
 _say = partial(logging.getLogger(__name__).info, extra={"shown": "result"})
+
+_CLOCK_SECONDS = 0.02  # by which the record of a fault may seem to be earlier than the fault
+_GONE = (LOST, LEFT)
+_SERVER_IS_GONE = ("lost the server", "the server is gone")
 
 
 def run_chaos(
@@ -84,3 +93,169 @@ def _setting(given: Mapping[str, Any], kinds: Sequence[str]) -> tuple[LocalRanks
     return ranks, ChaosSetting(
         settings.training.iterations, hosts, launch.links.liveness_timeout, *phases
     )
+
+
+@dataclass(frozen=True)
+class Consequence:
+    """What followed from one event.
+
+    Attributes:
+        iteration: in which it struck; None if it did not.
+        noticed_seconds: until another process noticed; None if none did.
+        over_seconds: until the process or one in its place took part again; None if none did.
+        lost: iterations that had to be done again.
+    """
+
+    event: ChaosEvent
+    iteration: int | None = None
+    noticed_seconds: float | None = None
+    over_seconds: float | None = None
+    lost: int = 0
+    happened: str = "did not strike: its target was not there"
+
+    def cells(self) -> list[str]:
+        """For a table."""
+        times = (self.noticed_seconds, self.over_seconds)
+        at = "–" if self.iteration is None else str(self.iteration)
+        seconds = ["–" if moment is None else f"{moment:.2f}" for moment in times]
+        return [str(self.event), at, *seconds, str(self.lost), self.happened]
+
+
+HEADINGS = ("fault", "at iteration", "noticed after s", "over after s", "lost", "what happened")
+"""Of the columns of `Consequence.cells`."""
+
+
+def consequences(run: ChaosRun) -> list[Consequence]:
+    """What followed from every event, in order."""
+    return [_consequence(run, place) for place in range(len(run.events))]
+
+
+def _consequence(run: ChaosRun, place: int) -> Consequence:
+    event, strike = run.events[place], run.strikes.get(place)
+    if event.fault is None:
+        return _of_comer(run, place)
+    if strike is None:
+        return Consequence(event)
+    if not run.history.events:
+        happened = "it struck; the server's records tell more"
+        return Consequence(event, strike.iteration, happened=happened)
+    if event.fault.role == SERVER:
+        return _of_server(run, event, strike)
+    return _of_host(run, event, strike, event.fault.role)
+
+
+def _of_host(run: ChaosRun, event: ChaosEvent, strike: Strike, role: str) -> Consequence:
+    host = int(role[5:])
+    # Records after the next fault of the same host may be about that one.
+    faults = [(run.events[place].fault, other.time) for place, other in run.strikes.items()]
+    later = [time for fault, time in faults if fault and fault.role == role and time > strike.time]
+    about = [
+        event
+        for event in run.history.after(strike.time - _CLOCK_SECONDS, *_GONE, LATE, BACK, JOINED)
+        if host in event.row.workers and event.time < min(later, default=inf)
+    ]
+    noticed = next((each for each in about if each.row.kind in (*_GONE, LATE)), None)
+    if noticed is None:
+        slow = "unnoticed; the iteration took longer"
+        alone = "no server was there to notice"
+        return Consequence(event, strike.iteration, happened=slow if event.halt_seconds else alone)
+    gone = next((each for each in about if each.row.kind in _GONE), noticed)
+    ends = BACK if gone.row.kind == LATE else JOINED
+    over = next((each for each in about if each.row.kind == ends and each.time >= gone.time), None)
+    reason = f" ({gone.row.reason})" if gone.row.reason else ""
+    then = "the others went on"
+    if over is not None:
+        then = f"back {over.row.iteration - gone.row.iteration} iteration(s) later"
+    return Consequence(
+        event,
+        strike.iteration,
+        max(0.0, noticed.time - strike.time),
+        None if over is None else over.time - strike.time,
+        happened=f"rank {host} {gone.row.kind}{reason}; {then}",
+    )
+
+
+def _of_server(run: ChaosRun, event: ChaosEvent, strike: Strike) -> Consequence:
+    gone = [
+        moment
+        for actor in run.actors
+        for moment, line in actor.lines
+        if moment >= strike.time and any(text in line for text in _SERVER_IS_GONE)
+    ]
+    noticed = min(gone) - strike.time if gone else None
+    resumed = next(run.history.after(strike.time, RESUMED), None)
+    if resumed is None:
+        happened = "it went on as before" if event.halt_seconds else "no standby took its place"
+        return Consequence(event, strike.iteration, noticed, happened=happened)
+    lost = max(0, strike.iteration - resumed.row.iteration)
+    happened = f"a standby went on from iteration {resumed.row.iteration}"
+    over = resumed.time - strike.time
+    return Consequence(event, strike.iteration, noticed, over, lost, happened)
+
+
+def _of_comer(run: ChaosRun, place: int) -> Consequence:
+    event = run.events[place]
+    if place not in run.comers:
+        return Consequence(event, happened="the run did not get there")
+    actor, rank = run.comers[place]
+    events = run.history.after(actor.began, JOINED)
+    joined = next((each for each in events if rank in each.row.workers), None)
+    if joined is None:
+        refused = [line for _, line in actor.lines if "refused" in line]
+        why = (refused or ["the run was over before it could join"])[-1]
+        return Consequence(event, event.iteration, happened=why)
+    happened = f"rank {rank} joined {joined.time - actor.began:.1f} s after it was started"
+    return Consequence(event, joined.row.iteration, happened=happened)
+
+
+def troubles(run: ChaosRun, folder: Path, iterations: int, *, serves: bool) -> list[str]:
+    """Looks for what is wrong after the last fault; training survived if nothing is.
+
+    Args:
+        serves: whether rank 0 was started here.
+    """
+    lines = [f"process {process} did not end by itself" for process in run.killed]
+    if run.stalled:
+        lines.append(f"no iteration was done for too long after {run.history.iteration}")
+    if not serves:  # hosts show by their exit status that training ended
+        train = run.actors[0].status
+        struck = train is not None and train > 128 and run.strikes
+        return lines if train == 0 or struck else [*lines, f"mdgan train ended with status {train}"]
+    status = RunDirectory(folder).read_status() if (folder / "run.json").exists() else {}
+    if (status.get("state"), status.get("iteration")) != ("finished", iterations):
+        lines.append(
+            f"training is {status.get('state', 'not there')} at iteration "
+            f"{status.get('iteration', 0)} of {iterations}"
+        )
+    lines += [
+        f"honest rank {worker}: {row.kind} at iteration {row.iteration} ({row.reason})"
+        for _, row in run.history.after(0.0, SHUT_OUT, REFUSED)
+        for worker in row.workers
+        # What a swap has just brought may make an answer unusable; that is no strike.
+        if worker in run.hosts and row.strikes
+    ]
+    lines += [  # bit for bit
+        f"swap at iteration {swap.iteration}: rank {taker} holds something else than {giver} gave"
+        for swap in run.history.swaps
+        for giver, taker in swap.moves.items()
+        if swap.taken is not None
+        and taker in swap.taken
+        and swap.given.get(giver) not in (None, swap.taken[taker])
+    ]
+    return lines + _troubles_on_disk(folder, iterations)
+
+
+def _troubles_on_disk(folder: Path, iterations: int) -> list[str]:
+    lines = [f"half a file: {path}" for path in folder.rglob("*.tmp")]
+    try:
+        state, iteration = RunDirectory(folder).read_generator()
+        if iteration != iterations or not all(torch.isfinite(v).all() for v in state.values()):
+            lines.append(f"the generator is of iteration {iteration}, or not finite")
+    except BadInput as error:
+        lines.append(str(error))
+    if (folder / "checkpoints").is_dir():
+        newest, passed_over = Checkpoints(folder / "checkpoints", keep=1).newest()
+        lines += passed_over
+        if newest is None or newest.iteration != iterations:
+            lines.append("the last checkpoint is missing")
+    return lines

@@ -18,17 +18,8 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from mdgan import __version__
-from mdgan.comparison.plan import (
-    AGAIN,
-    DONE,
-    GOES_ON,
-    Configuration,
-    Training,
-    has_checkpoint,
-    jobs_at_once,
-    list_trainings,
-    read_configurations,
-)
+from mdgan.comparison import plan
+from mdgan.comparison.plan import AGAIN, DONE, GOES_ON, Training
 from mdgan.comparison.table import as_latex, as_table, measure
 from mdgan.data.handed import content_to_pass_on, write_ahead
 from mdgan.errors import BadInput, cannot_write
@@ -69,12 +60,17 @@ def run_comparison(
         BadInput: a training cannot work; none was started and nothing was written.
     """
     check_plots_extra()
-    configurations = read_configurations(files, flags, seeds[0], paper_scale=paper_scale)
-    trainings = list_trainings(configurations, seeds, out, resume=resume)
+    configurations = plan.read_configurations(files, flags, seeds[0], paper_scale=paper_scale)
+    trainings = plan.list_trainings(configurations, seeds, out, resume=resume)
     for warning in dict.fromkeys(line for each in configurations for line in each.warnings):
         _log.warning("warning: %s", warning)
-    _write_configs(configurations, out)
-    at_once = jobs_at_once(configurations) if jobs is None else jobs
+    try:  # settings are kept with their runs: a file that is edited meanwhile changes nothing
+        (out / _CONFIGS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(cannot_write(f"--out {out}", error)) from error
+    for each in configurations:
+        _write_json(out / _CONFIGS / f"{each.name}.json", each.settings)
+    at_once = plan.jobs_at_once(configurations) if jobs is None else jobs
     queue = TrainingQueue(trainings, out / _CONFIGS, at_once)
     if not queue.run():
         _say("stopped; the same command with --out %s --resume goes on", out)
@@ -95,16 +91,6 @@ def run_comparison(
     if queue.failed:
         _log.error("failed: %s", "; ".join(training.label for training in queue.failed))
     return 1 if queue.failed else 0
-
-
-def _write_configs(configurations: Sequence[Configuration], out: Path) -> None:
-    """Keeps the settings with their runs: a file that is edited meanwhile changes nothing."""
-    try:
-        (out / _CONFIGS).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(cannot_write(f"--out {out}", error)) from error
-    for each in configurations:
-        _write_json(out / _CONFIGS / f"{each.name}.json", each.settings)
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -150,16 +136,38 @@ class TrainingQueue:
             if training.standing == DONE:
                 continue
             if training.standing == AGAIN:
-                _remove(training.folder)  # the same run, which has no checkpoint to go on from
+                try:  # the same run, which has no checkpoint to go on from
+                    shutil.rmtree(training.folder)
+                except OSError as error:
+                    why = f"{training.folder}: cannot remove it ({error.strerror})"
+                    raise BadInput(why) from error
             self._start(training, training.configuration.faults, training.standing == GOES_ON)
 
     def _start(self, training: Training, faults: str, resume: bool) -> None:
+        """Starts a command that prints into the training's log."""
         config = self._configs / f"{training.configuration.name}.json"
         command = [sys.executable, "-m", "mdgan", "train", "--config", str(config)]
         for name, value in training.own_settings.items():
             command += [flag(name), str(value)]
         command += ["--resume" if resume else "--out", str(training.folder)]
-        self._running.append(_Process.started(training, command, faults))
+        environment = {**os.environ, FAULTS: faults} if faults else {**os.environ}
+        environment.pop(ENDS_WITH_INPUT, None)  # it holds for this process alone
+        objects = content_to_pass_on()
+        try:
+            with training.log.open("ab") as output:
+                popen = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE if objects else subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    env=environment,
+                )
+        except OSError as error:
+            raise BadInput(cannot_write(str(training.log), error)) from error
+        if objects:
+            write_ahead(popen, objects, closes=True)
+        self._running.append(_Process(training, popen, time.monotonic()))
 
     def _see_who_ended(self) -> None:
         for process in list(self._running):
@@ -183,7 +191,11 @@ class TrainingQueue:
         """Goes on, once, with a run whose planned faults strike its server; whether it does."""
         faults = training.configuration.faults
         left = ";".join(f for f in faults.split(";") if f and not f.strip().startswith("server:"))
-        if left == faults or training.label in self._struck or not has_checkpoint(training.folder):
+        if (
+            left == faults
+            or training.label in self._struck
+            or not plan.has_checkpoint(training.folder)
+        ):
             return False
         self._struck.add(training.label)
         self._tell(training, "its server was struck; goes on from its checkpoint")
@@ -228,28 +240,6 @@ class _Process(NamedTuple):
     popen: subprocess.Popen[bytes]
     began: float
 
-    @staticmethod
-    def started(training: Training, command: Sequence[str], faults: str) -> "_Process":
-        """Starts a command that prints into the training's log."""
-        environment = {**os.environ, FAULTS: faults} if faults else {**os.environ}
-        environment.pop(ENDS_WITH_INPUT, None)  # it holds for this process alone
-        objects = content_to_pass_on()
-        try:
-            with training.log.open("ab") as output:
-                popen = subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE if objects else subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    env=environment,
-                )
-        except OSError as error:
-            raise BadInput(cannot_write(str(training.log), error)) from error
-        if objects:
-            write_ahead(popen, objects, closes=True)
-        return _Process(training, popen, time.monotonic())
-
     def end(self, timeout_seconds: float) -> None:
         """Waits for it, and kills the processes of its session that are left."""
         try:
@@ -259,13 +249,6 @@ class _Process(NamedTuple):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.popen.pid, signal.SIGKILL)
             self.popen.wait()
-
-
-def _remove(folder: Path) -> None:
-    try:
-        shutil.rmtree(folder)
-    except OSError as error:
-        raise BadInput(f"{folder}: cannot remove it ({error.strerror})") from error
 
 
 def _last_score(training: Training) -> str:

@@ -1,6 +1,7 @@
 """Runs a command of mdgan for a Python program, shows what it says, and passes Ctrl-C on."""
 
 import contextlib
+import itertools
 import json
 import os
 import queue
@@ -203,14 +204,11 @@ def output_folder(given: str | None, name: str) -> Iterator[Path]:
         yield Path(given)
         return
     began = f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}"
-    number, path = 1, Path(began)
-    while True:
-        try:
+    for number in itertools.count(1):
+        path = Path(began if number == 1 else f"{began}-{number}")
+        with contextlib.suppress(FileExistsError):
             path.mkdir(parents=True)
             break
-        except FileExistsError:
-            number += 1
-            path = Path(f"{began}-{number}")
     try:
         yield path
     finally:

@@ -8,34 +8,79 @@ import weakref
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.lib.format import open_memmap
 from torch import Tensor, nn
+from torch.utils.data import StackDataset
 from torchvision.transforms.functional import pil_to_tensor
 
 from mdgan.data.arrays import file_names
 from mdgan.errors import BadInput, reason_of
-from mdgan.interface.frames import Frames, is_frame
 from mdgan.samples.contract import Shape
 
 Model = Callable[[], nn.Module]
 """A class, or a function without arguments, that makes a model."""
 
 
-class MapStyle(Protocol):
-    """A `torch.utils.data.Dataset` with a length, a list, or what else gives samples by number."""
-
-    def __getitem__(self, index: int, /) -> Any:
-        """One sample."""
-
-
 _CHANNELS = (1, 3, 4)
 """Numbers of channels by which pictures are known whose channels come last."""
 _FEW = 8
 """Sides of volumes are at least as long."""
+
+
+def is_frame(part: object) -> bool:
+    """Whether something is a pandas DataFrame, or writes itself like one."""
+    return hasattr(part, "columns") and hasattr(part, "to_csv")
+
+
+class Frames:
+    """Rows of tables that lie in a folder, as `--dataset table` reads them.
+
+    Args:
+        parts: `train`, and `held_out` if there is one.
+        target: the column that rows are asked for by, if the frames have it.
+
+    Raises:
+        BadInput: no column is left for a schema, or the frames differ in their columns.
+    """
+
+    def __init__(self, parts: Mapping[str, Any], target: str, folder: Path) -> None:
+        from mdgan.inspect.schema_draft import draft
+        from mdgan.samples.table.schema import schema_text
+
+        train = parts["train"]
+        for what, part in parts.items():
+            if not is_frame(part) or list(part.columns) != list(train.columns):
+                raise BadInput(f"{what}: must be a DataFrame with the columns of train")
+        self.target = target if target in train.columns else None
+        self._files = {what: folder / f"{what}.csv" for what in parts}
+        train.to_csv(self._files["train"], index=False)
+        found = draft(self._files["train"])
+        self.schema = folder / "schema.json"
+        self.schema.write_text(schema_text(found.schema), encoding="utf-8")
+        names = [*found.schema.names, *([found.schema.person] if found.schema.person else [])]
+        for what, part in parts.items():
+            part[names].to_csv(self._files[what], index=False)
+        left_out = [line.partition(":")[0] for line in found.left_out]
+        rows = " and ".join(f"{len(part):,}" for part in parts.values())
+        self.about = f"{rows} rows of a table with {len(names)} columns"
+        self.about += f", {self.target} to be predicted" if self.target else ""
+        self.about += f"; left out: {', '.join(left_out)}" if left_out else ""
+
+    @property
+    def places(self) -> dict[str, Any]:
+        """The settings that say where the rows lie."""
+        flags = {"train": "data_dir", "held_out": "held_out"}
+        return {flags[what]: str(file) for what, file in self._files.items()}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings with which a run trains on the rows."""
+        told = {} if self.target is None else {"target": self.target}
+        return {"dataset": "table", "schema": str(self.schema), **told, **self.places}
 
 
 class Data:
@@ -50,7 +95,8 @@ class Data:
     object does. Nothing of it is kept with a run.
 
     Args:
-        train: what workers train on: anything with a length that gives samples by number.
+        train: what workers train on: a `torch.utils.data.Dataset` with a length, a list, or what
+            else gives samples by number.
         held_out: samples that no worker trains on; KID, precision and recall need them.
         shape: (C, H, W); that of the first sample if not given.
         image: the key of the image, where samples are dicts.
@@ -64,8 +110,8 @@ class Data:
 
     def __init__(
         self,
-        train: "MapStyle | Any",
-        held_out: "MapStyle | Any | None" = None,
+        train: Any,
+        held_out: Any = None,
         shape: Shape | None = None,
         *,
         image: str = "image",
@@ -239,26 +285,14 @@ class Data:
             raise BadInput(f"{what}[{index}]: cannot be read: {reason_of(error)}") from error
 
 
-class _Pairs:
-    """An array of samples beside one of their classes."""
-
-    def __init__(self, samples: Any, labels: Any) -> None:
-        self._samples, self._labels = samples, labels
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        return self._samples[index], self._labels[index]
-
-
 def _with_classes(part: Any) -> Any:
     """Samples by number; of a pair of arrays, the second is the classes of the first."""
     if isinstance(part, tuple) and len(part) == 2:
         samples, labels = part
         some, others = (list(getattr(each, "shape", ())) for each in part)
         if len(some) > 1 and some[:1] == others:
-            return _Pairs(samples, getattr(labels, "array", labels))
+            classes: Any = getattr(labels, "array", labels)
+            return StackDataset(samples, classes)
     return part
 
 

@@ -46,51 +46,45 @@ _NUM_SCORED = 1000
 """Samples that the user's own scores are of."""
 
 
+@dataclass
 class Follower:
     """Looks at a run's folder while it trains.
 
-    Args:
+    Attributes:
         scores: by name, functions of samples that are called whenever training scores.
         stop: asks the run to stop.
         begin: up to this iteration nothing is news.
-
-    Attributes:
         reached: the newest; None before the first logged iteration.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        callbacks: Sequence[Callback] = (),
-        scores: "Mapping[str, Callable[[Tensor], float]] | None" = None,
-        stop: Event | None = None,
-        begin: int = 0,
-    ) -> None:
-        self.reached: Reached | None = None
-        self._run = run
-        self._callbacks = list(callbacks)
-        self._scores = dict(scores or {})
-        self._stop = stop or Event()
-        self._tail = RunTail(run.path)
-        self._begin = begin
+    run: Run
+    callbacks: Sequence[Callback] = ()
+    scores: "Mapping[str, Callable[[Tensor], float]] | None" = None
+    stop: Event | None = None
+    begin: int = 0
+    reached: Reached | None = None
+
+    def __post_init__(self) -> None:
+        """Begins at the start of the run's records."""
+        self._tail = RunTail(self.run.path)
         self._losses: dict[str, float] = {}
 
     def look(self) -> bool:
         """Tells what is new; whether a callback wants the run to stop."""
-        stops = self._stop.is_set()
+        stops = self.stop is not None and self.stop.is_set()
         for news in self._tail.read():
             for record in news.records if news.name == METRICS else ():
                 reached = self._understood(record)
                 if reached is None:
                     continue
                 self.reached = reached
-                for callback in self._callbacks:
+                for callback in self.callbacks:
                     stops |= callback(reached) is True
         return stops
 
     def _understood(self, record: Mapping[str, Any]) -> Reached | None:
         scores: dict[str, float] = {}
-        if not self._begin < int(record.get("iteration", 0)):
+        if not self.begin < int(record.get("iteration", 0)):
             return None
         with contextlib.suppress(ValueError):
             if "generator_loss" in record:
@@ -104,26 +98,26 @@ class Follower:
             else:
                 return None
             return Reached(
-                int(record["iteration"]), self._iterations(), self._losses, scores, self._run
+                int(record["iteration"]), self._iterations(), self._losses, scores, self.run
             )
         return None
 
     def _iterations(self) -> int:
         with contextlib.suppress(OSError, ValueError):
-            content = (self._run.path / "config.json").read_bytes()
+            content = (self.run.path / "config.json").read_bytes()
             return int(json.loads(content).get("iterations") or 0)
         return 0
 
     def _own_scores(self) -> dict[str, float]:
         """Records what the user's functions say of samples of the newest generator."""
-        if not self._scores:
+        if not self.scores:
             return {}
-        samples = self._run.sample(_NUM_SCORED)
-        found = {name: float(score(samples)) for name, score in self._scores.items()}
-        iteration = self._run.iteration
+        samples = self.run.sample(_NUM_SCORED)
+        found = {name: float(score(samples)) for name, score in self.scores.items()}
+        iteration = self.run.iteration
         record = {"event": OWN_SCORES, "iteration": iteration, "scores": found}
         with contextlib.suppress(OSError):  # a full disk stops no training
-            RunDirectory(self._run.path).append_metrics(record)
+            RunDirectory(self.run.path).append_metrics(record)
         return found
 
 

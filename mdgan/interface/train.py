@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from mdgan.errors import BadInput
 from mdgan.families import registry
+from mdgan.interface import child
 from mdgan.interface.background import Background
-from mdgan.interface.child import (
-    Audience,
-    command,
-    output_folder,
-    plain,
-    say,
-    scratch,
-    write_settings,
-)
+from mdgan.interface.child import Audience
 from mdgan.interface.follow import Callback, Follower, shown_to_user
 from mdgan.interface.place import GivenObjects, naming_z_dim, place
 from mdgan.interface.run import Run
@@ -66,7 +59,7 @@ def train(
         KeyboardInterrupt: the user stopped it; the run is saved.
     """
     trained = GivenObjects(dataset, generator, discriminator, z_dim)
-    return _train(trained, plain(settings), quiet, callbacks, scores)
+    return _train(trained, child.plain(settings), quiet, callbacks, scores)
 
 
 @refusals_in_python()
@@ -85,7 +78,7 @@ def start(
     Returns:
         A handle, once the run's processes are being started. Callbacks are called in its thread.
     """
-    given = plain(settings)
+    given = child.plain(settings)
     resolve([given])  # what is plainly wrong is said here
     trained = GivenObjects(dataset, generator, discriminator, z_dim)
 
@@ -104,20 +97,20 @@ def _train(
     scores: "Mapping[str, Callable[[Tensor], float]] | None",
     stop: Event | None = None,
 ) -> Run:
-    with scratch() as folder:
+    with child.scratch() as folder:
         placed = place(folder, given, trained)
         given = given | placed.settings
         resolve([given])
         if not quiet:
-            say(*placed.about)
-        with output_folder(given.get("out"), given["dataset"]) as out:
-            file = write_settings(folder / "settings.json", {**given, "out": str(out)})
+            child.say(*placed.about)
+        with child.output_folder(given.get("out"), given["dataset"]) as out:
+            file = child.write_settings(folder / "settings.json", {**given, "out": str(out)})
             run = Run(out, placed.data)
             follower = Follower(run, callbacks, scores, stop)
             own = run.own(has_handed=bool(placed.handed))
             with shown_to_user(quiet, follower, own) as shown, naming_z_dim(trained):
                 arguments = ("train", "--launcher", "processes", "--config", file)
-                command(*arguments, shown=shown, handed=placed.handed)
+                child.command(*arguments, shown=shown, handed=placed.handed)
             if stop is not None and stop.is_set() and not run.has_begun:
                 return run
             return Run.open(out, placed.data)
@@ -162,29 +155,31 @@ def compare(
     Raises:
         BadInput, RunFailed, KeyboardInterrupt: as `train`; every run is saved.
     """
-    shared = plain(settings)
+    shared = child.plain(settings)
     out = shared.pop("out", None)
     for name in configurations:
         if not name or Path(name).name != name:
             raise BadInput(f"{name!r}: a configuration's name becomes that of a folder")
-    with scratch() as folder:
-        others = [plain(own) for own in configurations.values()]
+    with child.scratch() as folder:
+        others = [child.plain(own) for own in configurations.values()]
         trained = GivenObjects(dataset, generator, discriminator, z_dim)
         placed = place(folder, shared, trained, others)
         shared |= placed.settings
         if not quiet:
-            say(*placed.about)
+            child.say(*placed.about)
         configs = folder / "configs"
         configs.mkdir()
         files = [
-            write_settings(configs / f"{name}.json", {**shared, **plain(own)})
+            child.write_settings(configs / f"{name}.json", {**shared, **child.plain(own)})
             for name, own in configurations.items()
         ]
-        with output_folder(out, "compare") as path:
+        with child.output_folder(out, "compare") as path:
             said = ("--seeds", ",".join(map(str, seeds)), "--out", str(path), "--jobs", str(jobs))
             try:
                 with naming_z_dim(trained):
-                    command("compare", *said, *files, shown=Audience(quiet), handed=placed.handed)
+                    child.command(
+                        "compare", *said, *files, shown=Audience(quiet), handed=placed.handed
+                    )
             except BadInput as error:
                 raise BadInput(str(error).replace(f"{configs}/", "")) from error
     table = json.loads((path / "comparison.json").read_bytes())["configurations"]

@@ -3,12 +3,10 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.resolve import known_settings
-from mdgan.settings.declare import Setting
 
 _RUN = r"(\S+?)(?=[),;]*(?:\s|$))"
 """A run's folder, without the punctuation of the sentence around it."""
@@ -52,15 +50,10 @@ def _keyword(found: re.Match[str]) -> str:
     name, value, colon = found[1].replace("-", "_"), found[2], found[3]
     if name not in known_settings():
         return found[0]
-    kind = _kinds().get(name)
-    if value is None or kind is bool:
+    declared = registry.declared_settings().get(name)
+    is_switch = declared is not None and declared.kind.type is bool
+    if value is None or is_switch:
         rest = "" if value is None else f" {value}"
-        return f"{name}{'=True' if kind is bool and not colon else ''}{rest}{colon}"
+        return f"{name}{'=True' if is_switch and not colon else ''}{rest}{colon}"
     is_value = colon or found[0].startswith("--set") or _VALUE.fullmatch(value)
     return f"{name}{'=' if is_value else ' '}{value}{colon}"
-
-
-@cache
-def _kinds() -> dict[str, type]:
-    declared: dict[str, Setting] = registry.declared_settings()
-    return {name: item.kind.type for name, item in declared.items()}

@@ -91,10 +91,8 @@ def continuation(
 
 def _settings_before(manifest: Manifest, run: RunDirectory) -> dict[str, Any]:
     """Those of a checkpoint, as this version would write them."""
-    before, declared = (
-        modern(manifest.settings, f"--resume {run.path}"),
-        registry.declared_settings(),
-    )
+    declared = registry.declared_settings()
+    before = modern(manifest.settings, f"--resume {run.path}")
     keyed = {name for name in before.keys() & declared.keys() if declared[name].kind.is_keyed}
     return before | {name: str(declared[name].read(before[name])) for name in keyed}
 

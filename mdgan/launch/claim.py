@@ -21,12 +21,8 @@ from torch import nn
 from mdgan import __version__
 from mdgan.errors import BadInput, cannot_write
 from mdgan.families import registry
-from mdgan.launch.beginning import (
-    Continuation,
-    check_not_running,
-    continuation,
-    seconds_since_boot,
-)
+from mdgan.launch import beginning
+from mdgan.launch.beginning import Continuation, continuation
 from mdgan.launch.faults import SERVER
 from mdgan.launch.host_folder import run_key
 from mdgan.launch.machine import resolve_device
@@ -179,10 +175,10 @@ def _find_run(
         return run, goes_on, False
     name = f"{prepared.dataset.name}-{datetime.now():%Y%m%d-%H%M%S}"
     path = Path(prepared.launch.out or f"runs/{name}")
-    if not (prepared.resumes_or_starts and _is_run(path)):
+    if not (prepared.resumes_or_starts and (path / "run.json").is_file()):
         return RunDirectory.claim(path), None, True
     run = RunDirectory.open(path)
-    check_not_running(run)
+    beginning.check_not_running(run)
     _log.info("%s has no checkpoint; starting it again", path)
     return run, None, False
 
@@ -190,7 +186,7 @@ def _find_run(
 def resumed_or_started(prepared: Prepared) -> Prepared | None:
     """What `--resume-or-start` makes of a run, by its `--out`; None if it is finished."""
     path = Path(prepared.launch.out or "")
-    if not _is_run(path):
+    if not (path / "run.json").is_file():
         return prepared
     run = RunDirectory.open(path)
     status = run.read_status()
@@ -201,10 +197,6 @@ def resumed_or_started(prepared: Prepared) -> Prepared | None:
     if Checkpoints(run.checkpoints, keep=1).exist():
         return replace(prepared, continues=path, beginning=None)
     return prepared
-
-
-def _is_run(path: Path) -> bool:
-    return (path / "run.json").is_file()
 
 
 def about(prepared: Prepared, claimed: Claim) -> dict[str, Any]:
@@ -218,28 +210,23 @@ def about(prepared: Prepared, claimed: Claim) -> dict[str, Any]:
         "dataset_file": str(file),
         "dataset_sha256": prepared.dataset.sha256,
         "machine": gethostname(),
-        "system": _system(prepared),
+        "system": {  # two runs must share it to be timed against each other
+            "processor": f"{processor_name()}, {num_cores()} cores for this process",
+            "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
+            "device": str(resolve_device(prepared.launch.device, 0)),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "mdgan": __version__,
+        },
         "other_defaults": _other_defaults(prepared),
         "process": os.getpid(),
-        "process_began": seconds_since_boot(psutil.Process()),
+        "process_began": beginning.seconds_since_boot(psutil.Process()),
         "listens": claimed.listens,
         "socket": claimed.socket,
         "run_id": claimed.run_id,
         "run_key": run_key(claimed.run_id, prepared.credentials),
         "unit": prepared.algorithm.unit,
-    }
-
-
-def _system(prepared: Prepared) -> dict[str, str]:
-    """What this machine is, which two runs must share to be timed against each other."""
-    return {
-        "processor": f"{processor_name()}, {num_cores()} cores for this process",
-        "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
-        "device": str(resolve_device(prepared.launch.device, 0)),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "mdgan": __version__,
     }
 
 

@@ -86,10 +86,23 @@ class Planned:
 
     def on_phase(self, role: str) -> OnPhase | None:
         """What a role's tracer calls in every phase; None if no fault is meant for the role."""
-        faults = {n: fault for n, fault in enumerate(self.faults) if fault.role == role}
-        if self.folder is not None:
-            self.folder.announce(role)
-        return _Striker(faults, self.folder) if faults else None
+        left, folder = {n: f for n, f in enumerate(self.faults) if f.role == role}, self.folder
+        if folder is not None:
+            folder.announce(role)
+
+        def strike(phase: str, iteration: int) -> None:
+            for number, fault in list(left.items()):
+                if fault.phase != phase.replace(" ", "-") or iteration < fault.iteration:
+                    continue
+                if folder is not None:
+                    if not folder.claim(number):
+                        continue
+                    now = time.time(), time.monotonic()
+                    folder.record(Strike(number, os.getpid(), iteration, *now))
+                left.pop(number, None)
+                os.kill(os.getpid(), SIGNALS[fault.action])
+
+        return strike if left else None
 
 
 def read_planned(environment: Mapping[str, str] = os.environ) -> Planned:
@@ -157,23 +170,3 @@ class FaultFolder:
         texts = [path.read_bytes() for path in self.path.glob("struck-*")]
         strikes = [msgspec.json.decode(text, type=Strike) for text in texts]
         return {strike.number: strike for strike in strikes}
-
-
-@dataclass(frozen=True)
-class _Striker:
-    """Strikes this process when a fault is due."""
-
-    faults: dict[int, Fault]
-    folder: FaultFolder | None
-
-    def __call__(self, phase: str, iteration: int) -> None:
-        for number, fault in list(self.faults.items()):
-            if fault.phase != phase.replace(" ", "-") or iteration < fault.iteration:
-                continue
-            if self.folder is not None:
-                if not self.folder.claim(number):
-                    continue
-                now = time.time(), time.monotonic()
-                self.folder.record(Strike(number, os.getpid(), iteration, *now))
-            self.faults.pop(number, None)
-            os.kill(os.getpid(), SIGNALS[fault.action])

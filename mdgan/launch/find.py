@@ -159,13 +159,11 @@ def why_not(error: grpc.RpcError, place: str, has_identity: bool) -> TurnedAway 
         return NoServerYet(details, listens=False)
     if any(sign in details for sign in _UNKNOWN):
         return NoServerYet(_words("--master-addr {name}: unknown host; give its address", place))
-    if place.startswith("unix:"):
-        return NoServerYet(_words(_CLOSES, place))
-    if not has_identity and _speaks_tls(place):
+    is_local = place.startswith("unix:")
+    if not (is_local or has_identity) and _speaks_tls(place):
         return TurnedAway(_words(_WANTS_TLS, place))
-    if not has_identity:
-        return NoServerYet(_words(_CLOSES, place))
-    if any(sign in details for sign in _CLOSED) and "andshake" not in details:
+    is_closed = any(sign in details for sign in _CLOSED) and "andshake" not in details
+    if has_identity and is_closed and not is_local:
         # TLS 1.3 tells a client nothing of what a server thinks of its certificate. A server that
         # dies at this moment looks the same, but not again and again.
         return TurnedAway(_words(_WANTS_OTHERS, place), doubtful_times=_DOUBTFUL_TIMES)

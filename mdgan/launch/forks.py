@@ -65,7 +65,11 @@ def in_forks(
                 raise Interrupted
             for end in wait(list(ends), _LOOK_SECONDS):
                 assert isinstance(end, Connection)
-                kind, said = _received(end)
+                try:
+                    kind, said = json.loads(end.recv_bytes())
+                except EOFError as error:
+                    why = "its process was killed, as if memory were used up"
+                    raise ForkFailed(why) from error
                 if kind == "said":
                     hear(ends[end], said)
                 elif kind == "end":
@@ -76,14 +80,6 @@ def in_forks(
         for process in processes:
             process.kill()  # not SIGTERM: a fork may have taken over a handler of ours
             process.join()
-
-
-def _received(end: Connection) -> tuple[str, Any]:
-    try:
-        kind, said = json.loads(end.recv_bytes())
-    except EOFError as error:
-        raise ForkFailed("its process was killed, as if memory were used up") from error
-    return kind, said
 
 
 def _be_fork(

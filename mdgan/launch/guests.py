@@ -59,7 +59,16 @@ def join(settings: Mapping[str, Any], launched: float, path: Path | None = None)
                 "same version on every machine"
             )
         prepared = prepare(settings, of_the_run(identity), launched=launched, joins_as=rank)
-        _tell_what_it_holds(prepared, rank)
+        for warning in prepared.warnings:
+            _log.warning("warning: %s", warning)
+        run = prepared.settings
+        if run.data.partition.divides and rank > run.num_workers and not prepared.clients:
+            _log.info(
+                "rank %d holds all %s samples of %s: --partition %s has divided them among ranks "
+                "1..%d already; give it data of its own with --data-dir",
+                *(rank, f"{len(prepared.holdings[rank][1]):,}", prepared.dataset.name),
+                *(run.data.partition, run.num_workers),
+            )
         status = launch(replace(prepared, sockets=sockets))
     finally:
         if status == 2:  # it could not join; the rank is the next one's at once
@@ -67,19 +76,6 @@ def join(settings: Mapping[str, Any], launched: float, path: Path | None = None)
             with suppress(BadInput):
                 _visit(places, credentials, soon, threading.Event(), answers.append, rank)
     return status
-
-
-def _tell_what_it_holds(prepared: Prepared, rank: int) -> None:
-    for warning in prepared.warnings:
-        _log.warning("warning: %s", warning)
-    settings = prepared.settings
-    if settings.data.partition.divides and rank > settings.num_workers and not prepared.clients:
-        _log.info(
-            "rank %d holds all %s samples of %s: --partition %s has divided them among ranks 1..%d "
-            "already; give it data of its own with --data-dir",
-            *(rank, f"{len(prepared.holdings[rank][1]):,}", prepared.dataset.name),
-            *(settings.data.partition, settings.num_workers),
-        )
 
 
 def of_the_run(told: Mapping[str, Any]) -> dict[str, Any]:

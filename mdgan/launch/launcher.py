@@ -24,7 +24,7 @@ from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.engine.server.engine import AllWorkersLost
 from mdgan.errors import BadInput, Interrupted, NotSaved, cannot_write, cause_of, is_of_disk
 from mdgan.launch.addresses import Sockets
-from mdgan.launch.claim import Claim, claim, resumed_or_started
+from mdgan.launch.claim import claim, resumed_or_started
 from mdgan.launch.links import place_for_others, server_places
 from mdgan.launch.machine import check_open_files, resolve_device
 from mdgan.launch.minder import end_with_input
@@ -77,11 +77,8 @@ def run_guarded(
     except HostFailed as error:
         failed(str(error))
         return 1
-    except NotSaved as error:
-        _log.error("%s", error)
-        return 1
-    except (ServerLost, AllWorkersLost) as error:
-        if tells:
+    except (NotSaved, ServerLost, AllWorkersLost) as error:
+        if tells or isinstance(error, NotSaved):
             _log.error("%s", error)
         return 1
     except Fenced as error:
@@ -203,7 +200,7 @@ class ChildProcesses:
     def _wait(self) -> int:
         worst, serves = 0, bool(self._server())
         while self._names:
-            number = self._next_signal()
+            number = os.read(self._signals, 1)[0]  # waits for one, such as that a child has ended
             if number in _STOP_SIGNALS:
                 self._stop_server()
                 return 128 + number
@@ -231,14 +228,10 @@ class ChildProcesses:
             return
         self._signal(self._server())
         while self._server():
-            if self._next_signal() in _STOP_SIGNALS:
+            if os.read(self._signals, 1)[0] in _STOP_SIGNALS:
                 return
             self._reap()
         self._reap_until(time.monotonic() + _GRACE_SECONDS)
-
-    def _next_signal(self) -> int:
-        """Waits for a signal that the launcher is sent, such as that a child has ended."""
-        return os.read(self._signals, 1)[0]
 
     def _reap(self) -> list[tuple[str, int]]:
         """Names and exit statuses of the children that have ended since, the server last."""
@@ -349,7 +342,13 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
                 )
             places = [sockets.server, *([other] if other is not None else ())]
             memory = _common_memory(prepared)
-            serve = partial(_serve_from, sockets, prepared, claimed, places, memory)
+
+            def serve() -> None:
+                try:
+                    run_server(prepared, claimed, places, memory)
+                finally:  # the sockets go with it, as the launcher may have been killed by then
+                    shutil.rmtree(folder, ignore_errors=True)
+
             work.append((SERVER_NAME, serve))
         else:
             places = (
@@ -368,20 +367,6 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
         if not prepared.ranks.serves:
             _log.info("rank %s ended with status %d", carried, status, extra={"shown": "result"})
         return status
-
-
-def _serve_from(
-    sockets: Sockets,
-    prepared: Prepared,
-    claimed: Claim,
-    places: Sequence[str],
-    memory: object,
-) -> None:
-    """Runs the server; its sockets go with it, as the launcher may have been killed by then."""
-    try:
-        run_server(prepared, claimed, places, memory)
-    finally:
-        shutil.rmtree(sockets.folder, ignore_errors=True)
 
 
 def _common_memory(prepared: Prepared) -> object:

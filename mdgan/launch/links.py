@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Any
 from mdgan.engine import message_sizes
 from mdgan.engine.host.loop import Connect
 from mdgan.errors import BadInput
-from mdgan.launch.addresses import (
-    Sockets,
-    address_of_interface,
-    address_towards,
-    check_free,
-    joined,
-    split,
-)
+from mdgan.launch import addresses
+from mdgan.launch.addresses import Sockets
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.ranks import most_ranks
 from mdgan.launch.settings import LinkSettings, check_exposed, read_revocations
@@ -45,20 +39,20 @@ def place_for_others(prepared: Prepared, takes_over_at: str | None = None) -> st
         return None
     port = 0 if is_alone and settings.links.listen is None else DEFAULT_PORT
     port = port if settings.links.master_port is None else settings.links.master_port
-    place = joined(takes_over_at or settings.links.addresses()[0], port)
+    place = addresses.joined(takes_over_at or settings.links.addresses()[0], port)
     if settings.links.listen is not None:
         place = _listen_place(settings.links.listen, port)
     elif task is not None and task.store_is_up:
-        place = joined(address_towards(task.master_addr, task.master_port), 0)
-    free = check_free(place, settings.links.listen)
-    check_exposed(split(free)[0], settings.links)
+        place = addresses.joined(addresses.address_towards(task.master_addr, task.master_port), 0)
+    free = addresses.check_free(place, settings.links.listen)
+    check_exposed(addresses.split(free)[0], settings.links)
     return free
 
 
 def server_places(settings: LinkSettings) -> list[str]:
     """Where the server may be: address and port of rank 0, then those of its standbys."""
     port = DEFAULT_PORT if settings.master_port is None else settings.master_port
-    return [joined(address, port) for address in settings.addresses()]
+    return [addresses.joined(address, port) for address in settings.addresses()]
 
 
 def open_server(
@@ -163,14 +157,16 @@ def _place_of_parcels(prepared: Prepared, number: int, sockets: Sockets | None) 
     towards = _towards_servers(prepared.link_settings.links)
     for address in towards:
         check_exposed(address, prepared.link_settings.links)
-    return joined(towards[0], 0)
+    return addresses.joined(towards[0], 0)
 
 
 def _towards_servers(settings: LinkSettings) -> list[str]:
     """The addresses of this machine from which servers are reached."""
-    towards = [address_towards(*split(place)) for place in server_places(settings)]
+    towards = [
+        addresses.address_towards(*addresses.split(place)) for place in server_places(settings)
+    ]
     if settings.network_interface is not None:
-        return [address_of_interface(settings.network_interface, towards[0])]
+        return [addresses.address_of_interface(settings.network_interface, towards[0])]
     return towards
 
 
@@ -181,7 +177,7 @@ def _listen_place(listen: str, port: int) -> str:
         address, given = listen, str(port)
     if not address.strip("[]") or not given.isdecimal() or int(given) > 65535:
         raise BadInput(f"--listen {listen}: must be ADDRESS or ADDRESS:PORT, a port in [0, 65535]")
-    return joined(address.strip("[]"), int(given))
+    return addresses.joined(address.strip("[]"), int(given))
 
 
 def _store(task: LaunchedTask) -> tuple[tuple[str, int], str]:

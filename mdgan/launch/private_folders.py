@@ -46,7 +46,8 @@ def check_above(path: Path) -> None:
         status = above.stat()
         if status.st_uid not in _trusted_users():
             raise NotPrivate(f"{above} is of another user, who may rename what is in it")
-        if _others_may_rename(status):
+        by_group = status.st_mode & stat.S_IWGRP and not _is_of_one_user(status.st_gid)
+        if not status.st_mode & stat.S_ISVTX and (status.st_mode & stat.S_IWOTH or by_group):
             raise NotPrivate(
                 f"other users may rename what is in {above}; `chmod +t {above}` forbids that"
             )
@@ -89,14 +90,6 @@ def private_cache(name: str) -> Path | None:
             check_above(folder)
             return above.resolve() / name  # another user may have made a link that leads there
     return None
-
-
-def _others_may_rename(status: os.stat_result) -> bool:
-    """Whether other users may rename what is in a folder, even if it is not theirs."""
-    if status.st_mode & stat.S_ISVTX:
-        return False
-    by_group = status.st_mode & stat.S_IWGRP and not _is_of_one_user(status.st_gid)
-    return bool(status.st_mode & stat.S_IWOTH or by_group)
 
 
 def _is_of_one_user(gid: int) -> bool:

@@ -225,12 +225,20 @@ class _RayRun:
             rank.due = time.monotonic() + _AGAIN_SECONDS
             return None
         except errors.RayError as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            said = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise BadInput(
-                f"--launcher ray: {rank.name} cannot run on its node ({lines[-1]:.200}); every "
+                f"--launcher ray: {rank.name} cannot run on its node ({said[-1]:.200}); every "
                 "node needs the same mdgan"
             ) from error
-        return self._hear_server(*news) if rank is self._server else self._hear_host(rank, *news)
+        if rank is not self._server:
+            return self._hear_host(rank, *news)
+        lines, status = news
+        for stream, line in lines:
+            if stream == "out":
+                self.results.append(line)
+            else:
+                _show(line)
+        return 128 - status if status is not None and status < 0 else status
 
     def _check_placed(self) -> None:
         """Gives up if Ray finds no place for a process."""
@@ -247,14 +255,6 @@ class _RayRun:
             f"{len(waiting)} of {len(self._ranks)} processes for {limit:g} s "
             f"(--set connect_timeout=SECONDS); the cluster has {said}: ask for less, or add nodes"
         )
-
-    def _hear_server(self, lines: list[tuple[str, str]], status: int | None) -> int | None:
-        for stream, line in lines:
-            if stream == "out":
-                self.results.append(line)
-            else:
-                _show(line)
-        return 128 - status if status is not None and status < 0 else status
 
     def _hear_host(
         self, host: _Rank, lines: list[tuple[str, str]], status: int | None
@@ -281,7 +281,11 @@ class _RayRun:
         if rank is self._server:
             wanted = before[1] if before else self._prepared.launch.links.master_port or 0
             address, port = self._ray.get(rank.actor.where.remote(wanted))
-            self._place = self._reached_at(address), port
+            # This machine's own address, where no other takes part and nothing guards.
+            links = self._prepared.launch.links
+            nodes = {node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]}
+            is_local = nodes == {address} and not (links.is_guarded or links.insecure)
+            self._place = "127.0.0.1" if is_local else address, port
         flag = "--out"
         if rank is self._server and (again or self._prepared.resumes_or_starts):
             flag = "--resume-or-start"
@@ -307,13 +311,6 @@ class _RayRun:
             str(Path.cwd()),
             self._settings,
         )
-
-    def _reached_at(self, address: str) -> str:
-        """The server's address; this machine's own where no other takes part and nothing guards."""
-        links = self._prepared.launch.links
-        nodes = {node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]}
-        is_local = nodes == {address} and not (links.is_guarded or links.insecure)
-        return "127.0.0.1" if is_local else address
 
 
 def no_room(nodes: Sequence[Mapping[str, Any]], resources: Mapping[str, float], number: int) -> str:

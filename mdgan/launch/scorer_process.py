@@ -19,14 +19,7 @@ from mdgan.engine.scorer import Scorer
 from mdgan.engine.server.scoring import ScorerLink
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import FEATURES, tells
-from mdgan.metrics.chosen import (
-    WHY_RANDOM,
-    all_of,
-    features_of,
-    judging,
-    make_extractor,
-    open_held_out,
-)
+from mdgan.metrics import chosen
 from mdgan.metrics.classifier import RANDOM
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.real_statistics import RealSamples
@@ -87,26 +80,28 @@ def _be_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> NoRet
 
 def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Scorer:
     settings, dataset = prepared.settings, prepared.dataset
-    held_out = partial(open_held_out, settings, dataset, settings.data.data_folder(dataset.name, 1))
+    held_out = partial(
+        chosen.open_held_out, settings, dataset, settings.data.data_folder(dataset.name, 1)
+    )
 
     def extractor() -> Extractor:
-        made = make_extractor(settings, dataset, lambda: _data_here(prepared), held_out)
+        made = chosen.make_extractor(settings, dataset, lambda: _data_here(prepared), held_out)
         if made.kind == RANDOM:
-            _log.info(WHY_RANDOM)
+            _log.info(chosen.WHY_RANDOM)
         return made
 
     opened: list[Partitioner] = []
 
     def held_out_features(extractor: Extractor) -> Features | None:
-        source = judging(settings, dataset, held_out())
+        source = chosen.judging(settings, dataset, held_out())
         if source is None:
             return None
         opened.append(source)
-        return features_of(source, extractor)
+        return chosen.features_of(source, extractor)
 
     def held_out_samples() -> HeldOut | None:
         source = held_out()
-        return None if source is None else all_of(source)
+        return None if source is None else chosen.all_of(source)
 
     real = RealSamples(
         extractor,

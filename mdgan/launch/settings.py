@@ -38,6 +38,11 @@ _NOT_TRIED = (
 _SECONDS = number(lambda seconds: 0 < seconds < 1e7, "must be seconds above 0")
 
 
+def _file(about: str, **more: Any) -> Any:
+    """Declares a setting that names a file."""
+    return own_setting(None, about, text(), metavar="FILE", **more)
+
+
 def _read_cores(text: str) -> str:
     """Checks a `--cores` value; what it means is read where processes start."""
     if text != ANY_CORES:
@@ -84,33 +89,17 @@ class LinkSettings(Settings, group="network"):
         metavar="ADDRESS[:PORT]",
         default_text="--master-addr if some ranks are elsewhere, else nowhere",
     )
-    credentials: str | None = own_setting(
-        None,
+    credentials: str | None = _file(
         "File with the certificate and the key of this machine (`mdgan credentials` makes one); "
         "needed where others can reach --master-addr.",
-        text(),
-        metavar="FILE",
         is_usual=True,
     )
-    ca: str | None = own_setting(
-        None,
-        "Your own authority's certificate, instead of --credentials.",
-        text(),
-        metavar="FILE",
-        has_flag=False,
+    ca: str | None = _file(
+        "Your own authority's certificate, instead of --credentials.", has_flag=False
     )
-    certificate: str | None = own_setting(
-        None, "This machine's certificate, by `ca`.", text(), metavar="FILE", has_flag=False
-    )
-    key: str | None = own_setting(
-        None, "The key of `certificate`.", text(), metavar="FILE", has_flag=False
-    )
-    revoked: str | None = own_setting(
-        None,
-        "The authority's list of certificates that rank 0 lets in no more.",
-        text(),
-        metavar="FILE",
-    )
+    certificate: str | None = _file("This machine's certificate, by `ca`.", has_flag=False)
+    key: str | None = _file("The key of `certificate`.", has_flag=False)
+    revoked: str | None = _file("The authority's list of certificates that rank 0 lets in no more.")
     insecure: bool = own_setting(
         False,
         "Talk without encryption: who reaches --master-addr can take part, and who is on the way "
@@ -230,12 +219,8 @@ class LaunchSettings(Settings, group="network"):
         is_usual=True,
     )
 
-    log_file: str | None = own_setting(
-        None,
-        "File that also gets every line which the program prints, with its time.",
-        text(),
-        metavar="FILE",
-        group="output",
+    log_file: str | None = _file(
+        "File that also gets every line which the program prints, with its time.", group="output"
     )
 
     @property

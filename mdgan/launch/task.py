@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from msgspec import Struct, ValidationError, convert, structs
+from msgspec import Struct, ValidationError, convert, field, structs
 
 from mdgan.errors import BadInput
 
@@ -29,19 +29,6 @@ Launcher = Literal["auto", "processes", "torchrun", "slurm"]
 
 LAUNCHERS: tuple[str, ...] = (*get_args(Launcher), "ray")
 """The values of `--launcher`; for Ray there is more to say, see `RayCluster`."""
-
-_NEEDED = {
-    "process": "RANK",
-    "num_processes": "WORLD_SIZE",
-    "master_addr": "MASTER_ADDR",
-    "master_port": "MASTER_PORT",
-}
-_OTHERS = {
-    "processes_here": "LOCAL_WORLD_SIZE",
-    "process_here": "LOCAL_RANK",
-    "store_is_up": "TORCHELASTIC_USE_AGENT_STORE",
-    "attempt": "TORCHELASTIC_RESTART_COUNT",
-}
 
 
 @dataclass(frozen=True)
@@ -86,24 +73,25 @@ class LaunchedTask:
         return 1 + (self.num_processes - 1) * workers_per_host
 
 
-class _Variables(Struct, frozen=True, rename={**_NEEDED, **_OTHERS}):
+class _Variables(Struct, frozen=True):
     """torchrun's variables, named as the attributes of `LaunchedTask` are."""
 
-    process: int
-    num_processes: int
-    master_addr: str
-    master_port: int
-    processes_here: int = 1
-    process_here: int = 0
-    store_is_up: bool = False
-    attempt: str = "0"
+    process: int = field(name="RANK")
+    num_processes: int = field(name="WORLD_SIZE")
+    master_addr: str = field(name="MASTER_ADDR")
+    master_port: int = field(name="MASTER_PORT")
+    processes_here: int = field(default=1, name="LOCAL_WORLD_SIZE")
+    process_here: int = field(default=0, name="LOCAL_RANK")
+    store_is_up: bool = field(default=False, name="TORCHELASTIC_USE_AGENT_STORE")
+    attempt: str = field(default="0", name="TORCHELASTIC_RESTART_COUNT")
 
 
 def task_of_torchrun(environment: Mapping[str, str] = os.environ) -> LaunchedTask | None:
     """Reads torchrun's variables; None if this process was not started by torchrun."""
     if "RANK" not in environment:
         return None
-    if missing := ", ".join(name for name in _NEEDED.values() if name not in environment):
+    needed = [each.encode_name for each in structs.fields(_Variables) if each.required]
+    if missing := ", ".join(name for name in needed if name not in environment):
         raise BadInput(f"RANK is set, as torchrun does, but {missing} is not; set all or none")
     try:
         variables = convert(dict(environment), _Variables, strict=False)

@@ -7,8 +7,9 @@ samples a worker.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from math import exp, log, sqrt
+
+import numpy as np
 
 from mdgan.engine.settings import RunSettings
 from mdgan.families import registry
@@ -62,8 +63,5 @@ def _between(measured: Sequence[tuple[float, float]], where: float) -> str:
         said = best if where < first else worst
         better = (where < first) == (best < worst)
         return f"{'below' if better else 'above'} {said:g}"
-    for (low, at_low), (high, at_high) in pairwise(measured):
-        if where <= high:
-            part = log(where / low) / log(high / low)
-            return f"about {exp((1 - part) * log(at_low) + part * log(at_high)):.2g}"
-    raise AssertionError(f"{where} is between {first} and {last}")
+    places, found = np.log(measured).T
+    return f"about {exp(np.interp(log(where), places, found)):.2g}"

@@ -64,21 +64,18 @@ class PhaseClock:
             self.charges.append(PhaseCharge(self._phase, seconds, busy))
         self._phase = phase.replace(" ", "-")
         if self._turn is not None:
-            self._take_turns(self._turn)
+            computes = self._phase not in _IDLE
+            if computes and not self._holds_turn:
+                self._turn.acquire()
+            elif self._holds_turn and not computes:
+                self._turn.release()
+            self._holds_turn = computes
         if self._stop_after is not None and self._phase == "wait":
             self._count_step(*self._stop_after)
         elif self._stop_after is None and self._phase == "send" and not self._steps:
             self._steps = 1
             self.forked_bytes = _bytes_of_forks()
         self._since, self._busy_since = time.perf_counter(), time.process_time()
-
-    def _take_turns(self, turn: Semaphore) -> None:
-        computes = self._phase not in _IDLE
-        if computes and not self._holds_turn:
-            turn.acquire()
-        elif self._holds_turn and not computes:
-            turn.release()
-        self._holds_turn = computes
 
     def _count_step(self, least: int, seconds: float) -> None:
         self._steps += 1

@@ -13,8 +13,8 @@ import psutil
 import torch
 from safetensors.torch import load_file
 
-from mdgan.chaos.outcome import Consequence, consequences, troubles
 from mdgan.chaos.play import ChaosCommands, ChaosLimits, ChaosRun, play
+from mdgan.chaos.run import Consequence, consequences, troubles
 from mdgan.chaos.schedule import ChaosEvent
 from mdgan.launch.faults import Fault
 from tests.forks import MDGAN, ForkedCommand

@@ -9,15 +9,17 @@ from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import Advance
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
-from mdgan.families.data_parallel.image_buffer import ImageBuffer, deal
-from mdgan.families.data_parallel.messages import (
-    ApartQuestion,
-    alone_form,
-    read_images,
-    train_apart,
+from mdgan.families.data_parallel import messages
+from mdgan.families.data_parallel.messages import ApartQuestion
+from mdgan.families.data_parallel.replica import (
+    ALONE,
+    BUFFERS,
+    DISCRIMINATOR,
+    GENERATOR,
+    ImageBuffer,
+    ReferenceReplica,
+    deal,
 )
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica
-from mdgan.families.data_parallel.replica import ALONE, BUFFERS, DISCRIMINATOR, GENERATOR
 from mdgan.families.data_parallel.scaling import WorkerShare
 from mdgan.families.data_parallel.server import ReplicaServer, keeping_up
 from mdgan.families.data_parallel.settings import DataParallelSettings, GeneratorRanks
@@ -118,12 +120,14 @@ class ApartServer(ReplicaServer):
 
     def _form(self, network: str, num_images: int = 0) -> AnswerForm:
         shape = self.replica.vector(ALONE[network]).shape
-        return alone_form(network, shape, num_images, self._sample_shape, self._num_classes)
+        return messages.alone_form(
+            network, shape, num_images, self._sample_shape, self._num_classes
+        )
 
     def _made(self, answers: Mapping[str, Answers]) -> Samples | None:
         """The images of the generator's group; None if it did not answer."""
         group = answers.get(GENERATOR, Answers())
-        return read_images(group.beside, self._num_classes) if group.singles else None
+        return messages.read_images(group.beside, self._num_classes) if group.singles else None
 
     def _ask_for(
         self, i: int, hosts: Hosts, shares: Shares, fake: Samples | None, engine: Engine
@@ -150,7 +154,7 @@ class ApartServer(ReplicaServer):
                 counts if trains_generator else None,
             )
 
-        engine.ask(i, asked, lambda host: train_apart(i, question(host)))
+        engine.ask(i, asked, lambda host: messages.train_apart(i, question(host)))
         forms = {n: self._form(GENERATOR, generated[n]) for n in generated}
         forms |= dict.fromkeys(dealt, self._form(DISCRIMINATOR))
         answers = engine.collect(i, asked, weights, forms=forms)

@@ -9,31 +9,29 @@ from torch import nn
 from mdgan.engine.answers import LEAST_TO_SUM
 from mdgan.engine.message_sizes import MessageSizes, small_bytes
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, ServerNeeds
+from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.apart_server import ApartServer
-from mdgan.families.data_parallel.common_memory import CommonMemory
 from mdgan.families.data_parallel.direct_host import DirectHost
-from mdgan.families.data_parallel.direct_messages import with_direct
 from mdgan.families.data_parallel.direct_server import DirectServer
 from mdgan.families.data_parallel.host import ApartHost, DataParallelHost
-from mdgan.families.data_parallel.messages import KINDS, TOGETHER_FORM, TRAIN, apart_sizes
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica
+from mdgan.families.data_parallel.messages import KINDS, TOGETHER_FORM, TRAIN
 from mdgan.families.data_parallel.replica import (
     ALONE,
     DISCRIMINATOR,
     GENERATOR,
+    ReferenceReplica,
     Replica,
     reductions,
     weight_vectors,
 )
 from mdgan.families.data_parallel.server import DataParallelServer
 from mdgan.families.data_parallel.settings import DIRECT, SHARED, STAR, DataParallelSettings
-from mdgan.families.data_parallel.shared_network import can_be_shared
 from mdgan.families.data_parallel.shared_steps import SharedTraining
 from mdgan.families.data_parallel.together_host import TogetherHost
 from mdgan.families.data_parallel.together_server import TogetherServer
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model, num_parameters
 from mdgan.gan.labels import num_classes_of
-from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, Policy
 from mdgan.gan.optimizers import training_bytes
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.gan.settings import resolve_kappa
@@ -61,9 +59,7 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         if memory is None:
             direct = DirectServer(replica) if settings.all_reduce == DIRECT else None
             return DataParallelServer(replica, settings, direct=direct)
-        shared = SharedTraining(networks, _policies(settings), memory.hosts, memory)
-        together = TogetherServer(replica, memory, shared, settings)
-        return DataParallelServer(replica, settings, together)
+        return DataParallelServer(replica, settings, TogetherServer(replica, memory, settings))
 
     def host(self, needs: HostNeeds[DataParallelSettings]) -> DataParallelHost | ApartHost:
         """The part of a host, with a replica for each of its shards."""
@@ -74,11 +70,9 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         if needs.settings.all_reduce == DIRECT:
             policies = _policies(needs.settings)
             direct = DirectHost(replicas, policies, needs.device, needs.tracer)
-        if (memory := needs.memory) is not None:
-            networks = next(iter(replicas.values())).models
-            shared = SharedTraining(networks, _policies(needs.settings), memory.hosts, memory)
+        if needs.memory is not None:
             host = min(replicas)
-            together = TogetherHost(host, replicas, memory, shared, needs.settings, needs.tracer)
+            together = TogetherHost(host, replicas, needs.memory, needs.settings, needs.tracer)
         return DataParallelHost(replicas, needs.device, needs.tracer, together, direct)
 
     def common_memory(
@@ -86,28 +80,38 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         settings: DataParallelSettings,
         models: Models,
         hosts: Mapping[int, Sequence[int]],
-    ) -> CommonMemory | None:
+    ) -> SharedTraining | None:
         """What hosts share that train together; None if they may not."""
         policies = _policies(settings)
         is_left_behind = settings.faults.deadline is not None
         if settings.all_reduce != SHARED or settings.asynchrony.generator_ranks is not None:
             return None
-        if is_left_behind or not can_be_shared(policies):
+        # Each tensor must be stepped by itself, which is known of no others.
+        is_known = not any(
+            policy.looks_ahead or policy.inner in OPTIMIZER_NAMES.registered
+            for policy in policies.values()
+        )
+        if is_left_behind or not is_known:
             return None
         networks = _networks(models)
         if any(p.dtype != torch.float32 for own in networks.values() for p in own.parameters()):
             return None
-        return CommonMemory(SharedTraining(networks, policies, hosts).num_bytes, hosts)
+        return SharedTraining(networks, policies, hosts)
 
     def message_sizes(self, settings: DataParallelSettings, models: Models) -> MessageSizes:
         """Weights on the way out, gradients on the way back."""
         networks = _networks(models)
         weights = sum(4 * prod(vector.shape) for vector in weight_vectors(networks).values())
-        image_bytes = {name: _images_bytes(settings, models, name) for name in networks}
+        scaling, sample_bytes = settings.scaling(), 4 * prod(models.shape) + _LABEL_BYTES
+        image_bytes = {  # of a worker's generated batch: a global batch may all become one worker's
+            name: (scaling.global_batch_size or scaling.own.of(name)) * sample_bytes
+            + small_bytes(0)
+            for name in networks
+        }
         if settings.asynchrony.generator_ranks is not None:
             gradients = {name: 4 * prod(ALONE[name].vector(networks).shape) for name in ALONE}
             counts = _LABEL_BYTES * (num_classes_of(networks[GENERATOR]) or 0)
-            return apart_sizes(_STATE_BYTES, weights + counts, gradients, image_bytes)
+            return messages.apart_sizes(_STATE_BYTES, weights + counts, gradients, image_bytes)
         answers = {kind: 4 * prod(r.vector(networks).shape) for kind, r in KINDS.items()}
         # A sum is float64, but stands for three workers or more.
         sizes = MessageSizes(
@@ -124,7 +128,7 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
             return sizes
         policies = _policies(settings)
         trained = [(network, policies[name]) for name, network in networks.items()]
-        return with_direct(sizes, training_bytes(*trained), settings.num_workers)
+        return messages.with_direct(sizes, training_bytes(*trained), settings.num_workers)
 
     def planning(
         self, settings: DataParallelSettings, models: Models, class_counts: ClassCounts | None
@@ -189,13 +193,6 @@ def _kappa(settings: DataParallelSettings) -> int:
     """How many batches a worker generates, if it does; the groups share the only one."""
     is_apart = settings.asynchrony.generator_ranks is not None
     return 1 if is_apart else resolve_kappa(settings.kappa, 1)
-
-
-def _images_bytes(settings: DataParallelSettings, models: Models, network: str) -> int:
-    """Of a worker's generated batch for a network; a global batch may all become one worker's."""
-    scaling = settings.scaling()
-    batch_size = scaling.global_batch_size or scaling.own.of(network)
-    return batch_size * (4 * prod(models.shape) + _LABEL_BYTES) + small_bytes(0)
 
 
 def make_replica(rank: int, needs: HostNeeds[DataParallelSettings]) -> Replica:

@@ -8,13 +8,17 @@ one person owns. See `docs/security.md`.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch import distributed as _distributed
+
+from mdgan.families.data_parallel.replica import GradientVector
+from mdgan.gan.exact_sum import MeanOfRows, average
 
 _Gloo: Any = _distributed.ProcessGroupGloo
 _Store: Any = _distributed.Store  # type: ignore[attr-defined] # it is there
@@ -29,18 +33,34 @@ _OF_A_MEMBER_BYTES = 8
 
 
 def most_place_bytes(size: int) -> int:
-    """How long `Collective.place` can be.
-
-    Args:
-        size: the number of members.
-    """
+    """How long `Collective.place` can be in a group of so many members."""
     return _OF_A_PLACE_BYTES + _OF_A_MEMBER_BYTES * size
+
+
+class Counted(NamedTuple):
+    """The workers whose gradients count."""
+
+    members: Sequence[Sequence[int]]
+    """By rank of the member that carries them."""
+    weights: Mapping[int, float]
+    """Of each of them in the mean."""
+
+    @property
+    def workers(self) -> list[int]:
+        """All of them, in the order of their members."""
+        return [worker for workers in self.members for worker in workers]
 
 
 class Collective:
     """One member of a group, which listens from the beginning.
 
     Several members may be in one process, each in a thread of its own.
+
+    They find a mean together: each adds up a part of it for all. A member sends each other one that
+    one's part of its gradients, adds up what comes for its own part, and sends the mean of that to
+    all. So 8 bytes of each weight leave a member and 8 come, however many there are (Rajbhandari
+    et al. 2020, "ZeRO", section 7.1). The bits are those of `average`: all that is added up for a
+    weight lies in one place. Buffers, which are few, go to all members.
 
     Args:
         rank: of this member, from 0.
@@ -52,8 +72,9 @@ class Collective:
     """
 
     def __init__(self, rank: int, size: int, address: str) -> None:
-        self._size = size
+        self.size = size
         self._board = _Noticeboard()
+        self._means = MeanOfRows()
         self._group: Any = None
         self._opening = threading.Thread(
             target=self._open, args=(rank, address), name="collective", daemon=True
@@ -73,8 +94,8 @@ class Collective:
         Returns:
             Whether they have.
         """
-        fits = len(places) == self._size
-        fits &= all(0 < len(place) <= most_place_bytes(self._size) for place in places)
+        fits = len(places) == self.size
+        fits &= all(0 < len(place) <= most_place_bytes(self.size) for place in places)
         self._board.places.set_result(list(places) if fits else [])
         self._opening.join(_SECONDS + _MARGIN_SECONDS)
         return self._group is not None
@@ -100,6 +121,69 @@ class Collective:
         """Puts the parts of all members together, which are equally long; returns as `trade`."""
         return self._works(lambda group: group._allgather_base(whole, part))
 
+    def mean(
+        self, like: GradientVector, counted: Counted, found: Mapping[int, Tensor]
+    ) -> Tensor | None:
+        """The mean of what members have found, who all call it at a time.
+
+        Args:
+            like: what is averaged.
+            found: by worker, what this member's have found, float32 of the vector's shape.
+
+        Returns:
+            What `GradientVector.write` takes, float64 on the CPU; None if the group is broken.
+        """
+        own = [found[n].cpu() for n in counted.workers if n in found]
+        blocks, width = like.shape
+        cut = like.num_gradient_blocks
+        mean = torch.empty(blocks * width, dtype=torch.float64)
+        gradients = [vector[:cut].reshape(-1) for vector in own]
+        if cut and not self._average(mean[: cut * width], gradients, counted):
+            return None
+        buffers = [vector[cut:].reshape(-1) for vector in own]
+        if blocks > cut and not self._share(mean[cut * width :], buffers, counted):
+            return None
+        return mean.view(like.shape)
+
+    def _average(self, mean: Tensor, own: Sequence[Tensor], counted: Counted) -> bool:
+        """Each member finds the mean of a part."""
+        part = -(-len(mean) // self.size)
+        given = torch.zeros(self.size, len(own), part)
+        for n, vector in enumerate(own):
+            for piece, whole in zip(torch.split(vector, part), given[:, n], strict=False):
+                whole[: len(piece)] = piece
+        order = counted.workers
+        taken = torch.empty(len(order), part)
+        sizes_taken = [len(workers) * part for workers in counted.members]
+        sizes_given = [len(own) * part] * self.size
+        if not self.trade(taken.view(-1), given.view(-1), sizes_taken, sizes_given):
+            return False
+        rows = [taken[n] for n in sorted(range(len(order)), key=order.__getitem__)]
+        its_mean = torch.empty(part)
+        self._means.write(its_mean, rows, counted.weights)
+        whole = torch.empty(self.size * part)
+        if not self.gather(whole, its_mean):
+            return False
+        mean.copy_(whole[: len(mean)])
+        return True
+
+    def _share(self, mean: Tensor, own: Sequence[Tensor], counted: Counted) -> bool:
+        """Each member gets everything."""
+        most = max(map(len, counted.members))
+        given = torch.zeros(most, len(mean))
+        for row, vector in zip(given, own, strict=False):
+            row.copy_(vector)
+        whole = torch.empty(self.size, most, len(mean))
+        if not self.gather(whole.view(-1), given.view(-1)):
+            return False
+        found = {
+            worker: row
+            for workers, rows in zip(counted.members, whole, strict=True)
+            for worker, row in zip(workers, rows, strict=False)
+        }
+        mean.copy_(average(found, (), counted.weights))
+        return True
+
     def _works(self, begin: Callable[[Any], Any]) -> bool:
         if self._group is None:
             return False
@@ -122,7 +206,7 @@ class Collective:
             options._devices = [_Gloo.create_device(hostname=address)]
             options._timeout = timedelta(seconds=_SECONDS)
             options._threads = 1
-            self._group = _Gloo(self._board, rank, self._size, options)
+            self._group = _Gloo(self._board, rank, self.size, options)
         except Exception:  # gloo raises what the parser of a foreign place happens to run into
             if not self._board.own.done():
                 self._board.own.set_result(b"")

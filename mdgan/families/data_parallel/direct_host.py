@@ -2,60 +2,45 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from mdgan.engine.parts import HostHandler
+from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.collective import Collective
-from mdgan.families.data_parallel.direct_messages import (
-    ADD_UP,
-    CONNECT,
-    JOIN,
-    STEP,
-    arithmetic,
-    done,
-    member,
-    read_add_up,
-)
-from mdgan.families.data_parallel.direct_sum import DirectSum
-from mdgan.families.data_parallel.messages import TrainQuestion
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica
-from mdgan.families.data_parallel.replica import Reduction, Replica
+from mdgan.families.data_parallel.messages import ADD_UP, CONNECT, JOIN, STEP, arithmetic, done
+from mdgan.families.data_parallel.replica import Reduction, ReferenceReplica, Replica
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
 
 
+@dataclass(eq=False)
 class DirectHost:
     """A host as a member of the group.
 
     The networks of its first worker have optimizers, and the other workers follow them.
 
-    Args:
+    Attributes:
         replicas: by worker, at least one.
         policies: how each network is optimized.
-
-    Attributes:
         losses: with the gradients that were found last, by worker, float32 [2].
         found: these gradients, until they have been used.
     """
 
-    def __init__(
-        self,
-        replicas: Mapping[int, Replica],
-        policies: Mapping[str, Policy],
-        device: torch.device,
-        tracer: Tracer,
-    ) -> None:
-        self._replicas = replicas
-        first, *self._others = replicas.values()
-        self._own = ReferenceReplica(first.models, policies)
-        self._device = device
-        self._tracer = tracer
+    replicas: Mapping[int, Replica]
+    policies: Mapping[str, Policy]
+    device: torch.device
+    tracer: Tracer
+
+    def __post_init__(self) -> None:
+        """There is no group yet."""
+        first, *self._others = self.replicas.values()
+        self._own = ReferenceReplica(first.models, self.policies)
         self._collective: Collective | None = None
-        self._sum: DirectSum | None = None
         self._reduction: Reduction | None = None
         self._mean: Tensor | None = None
         self.found: Mapping[int, Tensor] = {}
@@ -65,7 +50,7 @@ class DirectHost:
         """By kind of message, what carries it out."""
         return {JOIN: self._join, CONNECT: self._connect, ADD_UP: self._add_up, STEP: self._step}
 
-    def begin(self, question: TrainQuestion) -> None:
+    def begin(self, question: messages.TrainQuestion) -> None:
         """Takes over what the optimizers keep, if it comes with a question."""
         for name, moments in question.moments.items():
             self._own.load_moments(name, moments)
@@ -85,23 +70,24 @@ class DirectHost:
         rank, size = int(message.fields["rank"]), int(message.fields["size"])
         self.close()
         self._collective = Collective(rank, size, transport.own_address)
-        self._sum = DirectSum(self._collective, size)
         place = self._collective.place
-        transport.send(member(message.iteration, place, arithmetic(self._device)))
-        transport.send(done(message.iteration, list(self._replicas), well=bool(place)))
+        steps = arithmetic(self.device)
+        transport.send(messages.member(message.iteration, place, steps))
+        transport.send(done(message.iteration, list(self.replicas), well=bool(place)))
 
     def _connect(self, message: Message, transport: HostTransport) -> None:
         places = [bytes.fromhex(place) for place in message.fields["places"]]
         well = self._collective is not None and self._collective.connect(places)
-        transport.send(done(message.iteration, list(self._replicas), well=well))
+        transport.send(done(message.iteration, list(self.replicas), well=well))
 
     def _add_up(self, message: Message, transport: HostTransport) -> None:
-        if self._sum is not None and self._reduction is not None:
-            with self._tracer.span("aggregate"):
+        if self._collective is not None and self._reduction is not None:
+            with self.tracer.span("aggregate"):
                 like = self._own.vector(self._reduction)
-                self._mean = self._sum.mean(like, read_add_up(message), self.found)
+                counted = messages.read_add_up(message)
+                self._mean = self._collective.mean(like, counted, self.found)
         well = self._mean is not None
-        transport.send(done(message.iteration, list(self._replicas), well=well))
+        transport.send(done(message.iteration, list(self.replicas), well=well))
 
     def _step(self, message: Message, _transport: HostTransport) -> None:
         reduction, mean = self._reduction, self._mean
@@ -109,7 +95,7 @@ class DirectHost:
             raise RuntimeError("told to step without a mean")
         self.found, self._mean = {}, None
         rates = {name: float(rate) for name, rate in message.fields["rates"].items()}
-        with self._tracer.span("step"), _threads(int(message.fields["threads"])):
+        with self.tracer.span("step"), _threads(int(message.fields["threads"])):
             self._own.at(message.iteration, rates)
             self._own.put(reduction, mean)
             self._own.step(reduction)

@@ -17,21 +17,10 @@ from mdgan.engine.answers import Answers
 from mdgan.engine.parts import ServerHandler
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts
-from mdgan.families.data_parallel.collective import Collective
-from mdgan.families.data_parallel.direct_messages import (
-    DONE,
-    MEMBER,
-    NORMS,
-    add_up,
-    arithmetic,
-    connect,
-    join,
-    step,
-)
-from mdgan.families.data_parallel.direct_sum import Counted, DirectSum
-from mdgan.families.data_parallel.messages import TrainQuestion
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica
-from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR
+from mdgan.families.data_parallel import messages
+from mdgan.families.data_parallel.collective import Collective, Counted
+from mdgan.families.data_parallel.messages import DONE, MEMBER, NORMS, TrainQuestion
+from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, ReferenceReplica
 from mdgan.messages import Message
 
 _LEAST_HOSTS = 2
@@ -47,7 +36,6 @@ class DirectServer:
     def __init__(self, replica: ReferenceReplica) -> None:
         self._replica = replica
         self._collective: Collective | None = None
-        self._sum: DirectSum | None = None
         self._members: dict[int, list[int]] = {}
         self._is_new = False
         self._cannot: frozenset[int] = frozenset()
@@ -59,8 +47,8 @@ class DirectServer:
 
     def stands(self, hosts: Hosts) -> bool:
         """Whether these hosts, and no others, are members, and none has been lost."""
-        is_whole = self._sum is not None and len(self._members) == self._sum.num_members - 1
-        return is_whole and self._members.keys() == hosts.keys()
+        size = 0 if self._collective is None else self._collective.size
+        return len(self._members) == size - 1 and self._members.keys() == hosts.keys()
 
     def begin(self, i: int, hosts: Hosts, engine: Engine) -> None:
         """Builds a group of some hosts, unless there is one, or these could not connect before."""
@@ -100,12 +88,12 @@ class DirectServer:
         """
         self._is_new = False
         hosts = {host: own for host, own in engine.peers.free().items() if host in self._members}
-        if self._sum is None or not self.stands(hosts):
+        if self._collective is None or not self.stands(hosts):
             return None
         weights = {n: question.weights[n] for n in sorted(answers.losses)}
         carried = ([n for n in own if n in weights] for own in self._members.values())
-        counted, found_by = Counted([[], *carried], weights), self._sum
-        message = add_up(i, counted)
+        counted, found_by = Counted([[], *carried], weights), self._collective
+        message = messages.add_up(i, counted)
         like, mean = self._replica.vector(question.reduction), None
 
         def own_part() -> bool:
@@ -118,7 +106,7 @@ class DirectServer:
             self.drop()
             engine.note("the hosts' group broke: the server adds up what they have found")
             return None
-        message = step(i, rates, torch.get_num_threads())
+        message = messages.step(i, rates, torch.get_num_threads())
         for host in self._members:
             engine.tell(host, message)
         return mean
@@ -132,7 +120,7 @@ class DirectServer:
         """The group is over."""
         if self._collective is not None:
             self._collective.close()
-        self._collective = self._sum = None
+        self._collective = None
         self._members = {}
 
     def _build(self, i: int, hosts: Hosts, engine: Engine) -> str:
@@ -141,16 +129,16 @@ class DirectServer:
         own = self._collective = Collective(0, size, engine.transport.own_address)
         ranks = {host: rank for rank, host in enumerate(sorted(hosts), start=1)}
         self._told = {}
-        if not self._ask(i, hosts, lambda host: join(i, ranks[host], size), engine):
+        if not self._ask(i, hosts, lambda host: messages.join(i, ranks[host], size), engine):
             return "not all hosts can listen for others"
-        steps = arithmetic(self._replica.device)
+        steps = messages.arithmetic(self._replica.device)
         if others := sorted({other for _, other in self._told.values()} - {steps}):
             return f"hosts would step otherwise than the server ({steps}): {others[0]:.99}"
         places = [own.place, *(self._told[host][0] for host in ranks if host in self._told)]
-        message = connect(i, places)
+        message = messages.connect(i, places)
         if not self._ask(i, hosts, lambda _: message, engine, lambda: own.connect(places)):
             return "not all hosts can connect with each other"
-        self._sum, self._is_new = DirectSum(own, size), True
+        self._is_new = True
         self._members = {host: list(hosts[host]) for host in ranks}
         return ""
 

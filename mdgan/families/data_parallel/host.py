@@ -9,8 +9,8 @@ from torch import Tensor
 
 from mdgan.engine.answers import in_one_message, pack_answers
 from mdgan.engine.parts import HostHandler, HostPart
+from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.direct_host import DirectHost
-from mdgan.families.data_parallel.direct_messages import norms
 from mdgan.families.data_parallel.messages import (
     IMAGES,
     LABELS,
@@ -18,10 +18,6 @@ from mdgan.families.data_parallel.messages import (
     ApartQuestion,
     TrainQuestion,
     alone_form,
-    gradient_form,
-    is_together,
-    read_train,
-    read_train_apart,
 )
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Replica
 from mdgan.families.data_parallel.together_host import TogetherHost
@@ -34,18 +30,14 @@ class ReplicaHost(HostPart):
     """The replicas of one host."""
 
     begins = TRAIN
+    learners: Mapping[int, Replica] = {}
 
     def __init__(
         self, replicas: Mapping[int, Replica], device: torch.device, tracer: Tracer
     ) -> None:
-        self._replicas = replicas
+        self.learners = replicas
         self._device = device
         self._tracer = tracer
-
-    @property
-    def learners(self) -> Mapping[int, Replica]:
-        """By rank."""
-        return self._replicas
 
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
@@ -56,7 +48,7 @@ class ReplicaHost(HostPart):
         """Answers a question."""
 
     def _take_over(self, weights: Mapping[str, Tensor]) -> None:
-        for replica in self._replicas.values():  # also of workers that are not asked this time
+        for replica in self.learners.values():  # also of workers that are not asked this time
             replica.take_over(weights)
 
     def _send(self, answer: Message, transport: HostTransport) -> None:
@@ -99,25 +91,27 @@ class DataParallelHost(ReplicaHost):
         return {} if self._together is None else self._together.tell()
 
     def _train(self, message: Message, transport: HostTransport) -> None:
-        if self._together is not None and is_together(message):
+        if self._together is not None and message.fields.get(messages.TOGETHER) is True:
             answer = self._together.train(message.iteration, lambda: transport.is_over)
             self._send(answer, transport)
             return
         if self._together is not None:
             self._together.take_back()
-        question = read_train(message, self._device)
+        question = messages.read_train(message, self._device)
         self._take_over(question.tensors)
         gradients, losses = self._gradients(question)
         if self._direct is not None and question.is_direct:
             self._direct.keep(question.reduction, gradients, losses)
-            self._send(norms(message.iteration, question.reduction, gradients, losses), transport)
+            self._send(
+                messages.norms(message.iteration, question.reduction, gradients, losses), transport
+            )
             return
         answer = pack_answers(
             message.iteration,
             gradients,
             losses,
             dict.fromkeys(gradients, 0),  # three or more are added up
-            gradient_form(question.reduction, next(iter(gradients.values())).shape),
+            messages.gradient_form(question.reduction, next(iter(gradients.values())).shape),
             weights=question.weights,
         )
         self._send(answer, transport)
@@ -133,7 +127,7 @@ class DataParallelHost(ReplicaHost):
             if kept is not None and rank in kept.found:
                 gradients[rank], losses[rank] = kept.found[rank], kept.losses[rank]
                 continue
-            gradients[rank], losses[rank] = self._replicas[rank].gradients(
+            gradients[rank], losses[rank] = self.learners[rank].gradients(
                 question.reduction, share.batch_sizes, question.lag, self._tracer.of_worker(rank)
             )
         return gradients, losses
@@ -143,7 +137,7 @@ class ApartHost(ReplicaHost):
     """Its workers, of one group or of both, train one network each (ParaGAN, section 5.1)."""
 
     def _train(self, message: Message, transport: HostTransport) -> None:
-        question = read_train_apart(message, self._device)
+        question = messages.read_train_apart(message, self._device)
         self._take_over(question.tensors)
         answers = []
         if question.generated:
@@ -157,7 +151,7 @@ class ApartHost(ReplicaHost):
         images: dict[int, Tensor] = {}
         labels: dict[int, Tensor] = {}
         for rank, num_images in question.generated.items():
-            gradients[rank], loss, made = self._replicas[rank].generator_alone(
+            gradients[rank], loss, made = self.learners[rank].generator_alone(
                 num_images, question.label_counts, self._tracer.of_worker(rank)
             )
             losses[rank] = torch.stack([torch.zeros_like(loss), loss])
@@ -171,7 +165,7 @@ class ApartHost(ReplicaHost):
     def _train_discriminator(self, iteration: int, question: ApartQuestion) -> Message:
         gradients, losses = {}, {}
         for rank, fake in question.learnt.items():
-            gradients[rank], loss = self._replicas[rank].discriminator_alone(
+            gradients[rank], loss = self.learners[rank].discriminator_alone(
                 fake, self._tracer.of_worker(rank)
             )
             losses[rank] = torch.stack([loss, torch.zeros_like(loss)])

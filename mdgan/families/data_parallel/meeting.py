@@ -1,4 +1,7 @@
-"""How the server and the hosts of one machine meet, through numbers in common memory.
+"""How the server and the hosts of one machine meet, through numbers in memory that they share.
+
+The launcher makes the memory before it forks, so only its own children have it: it has no name that
+another program could open, and nothing is left of it when the last of them is gone.
 
 Reductions are counted over the whole run: q = 1, 2, … In each of them every host gives the
 gradients of its workers, waits until all have given theirs, steps its share of the weights, and
@@ -11,18 +14,25 @@ A host that has died is over: nothing waits for it any more. It took part in a r
 given its gradients by then. That is the same for all others, since nothing can change it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from math import inf, isfinite, isnan
-from typing import NamedTuple
+import mmap
+import multiprocessing
+import secrets
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from math import inf, isfinite, isnan, prod
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from mdgan.engine.stages.screen import ABSURD_FACTOR, LEAST_VOTES
-from mdgan.families.data_parallel.common_memory import Room
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Reduction
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
 
+SERVER = 0
+"""The number of the server's bell; that of a host is its own."""
+_LOOK_SECONDS = 0.1
 _NETWORKS = (DISCRIMINATOR, GENERATOR)
 _KINDS = ((DISCRIMINATOR,), (GENERATOR,), _NETWORKS)
 """Of reductions; what norm is usual is known of each."""
@@ -31,6 +41,64 @@ _AT_ONCE = 2
 _STEPS = 1 << 24
 """More than one process takes in a reduction."""
 _NO_END = 1 << 62
+UNTIL, END, LOOKED_AT, GIVEN_UP = range(4)
+"""What `Meeting.server` says: up to which iteration hosts may begin; after which they part, and
+listen to the server's messages again; up to which the server has all that it needs of the
+generator; and 1 if hosts part at once, wherever they are."""
+
+
+def shared_array(dtype: type[np.generic], *shape: int) -> npt.NDArray[Any]:
+    """Zeros that this process shares with its forks; only those that are written take memory.
+
+    Raises:
+        OSError: the system has no such memory.
+    """
+    memory = mmap.mmap(-1, max(1, prod(shape) * np.dtype(dtype).itemsize))
+    return np.ndarray(shape, dtype, memory)
+
+
+def shared_tensor(count: int, dtype: type[np.generic] = np.float32) -> Tensor:
+    """The same as a tensor of one dimension."""
+    return torch.from_numpy(shared_array(dtype, count))
+
+
+class CommonMemory:
+    """What processes share that train together.
+
+    Args:
+        hosts: those that share it with the server, each with its workers.
+
+    Attributes:
+        token: what only a process with this memory knows.
+
+    Raises:
+        OSError: the system has no such memory, or no semaphores.
+    """
+
+    def __init__(self, hosts: Mapping[int, Sequence[int]]) -> None:
+        forks = multiprocessing.get_context("fork")
+        self.hosts = {host: tuple(workers) for host, workers in hosts.items()}
+        self.token = secrets.token_hex(16)
+        self._bells = {number: forks.Semaphore(0) for number in (SERVER, *hosts)}
+
+    def wake(self, numbers: Iterable[int]) -> None:
+        """Rings the bells of some processes, whether they wait or not."""
+        for number in numbers:
+            self._bells[number].release()
+
+    def wait(self, number: int, is_over: Callable[[], bool]) -> bool:
+        """Waits until something is so that another process writes before it rings.
+
+        Returns:
+            Whether it is so; False after a short while, for the caller to look at other things.
+        """
+        bell = self._bells[number]
+        while not is_over():
+            if not bell.acquire(timeout=_LOOK_SECONDS):
+                return is_over()
+        while bell.acquire(block=False):  # rings for what has been seen by now
+            pass
+        return True
 
 
 class Order(NamedTuple):
@@ -50,43 +118,42 @@ class Order(NamedTuple):
 
 
 class Meeting:
-    """The numbers; see above. `hosts` are all that may take part, each with its workers."""
+    """The numbers; see above. `hosts` are all that may take part, each with its workers.
 
-    def __init__(self, hosts: Mapping[int, Sequence[int]], room: Room) -> None:
-        self.hosts = {host: tuple(workers) for host, workers in hosts.items()}
-        self.host_of = {n: host for host, workers in self.hosts.items() for n in workers}
-        self._rows = {host: row for row, host in enumerate(self.hosts)}
+    Attributes:
+        server: four of the server's, by `UNTIL`, `END`, `LOOKED_AT` and `GIVEN_UP`.
+        given: the last reduction for which each host has given its gradients; `stepped`: in which
+            it has stepped its share.
+    """
+
+    def __init__(self, hosts: Mapping[int, Sequence[int]]) -> None:
+        self.host_of = {n: host for host, workers in hosts.items() for n in workers}
+        self._rows = {host: row for row, host in enumerate(hosts)}
         self._columns = {n: column for column, n in enumerate(self.host_of)}
         num_hosts, num_workers = len(self._rows), len(self._columns)
         # Written by the server.
-        self._until, self._end, self._looked_at, self._given_up = range(4)
-        self._server = room.array(np.int64, 4)
-        self._orders = room.array(np.int64, _AT_ONCE, 2)
-        self._rates = room.array(np.float64, _AT_ONCE, len(_NETWORKS))
-        self._shares = room.array(np.float64, _AT_ONCE, num_workers, 3)
-        self._over = room.array(np.int64, num_hosts)
+        self.server = shared_array(np.int64, 4)
+        self._orders = shared_array(np.int64, _AT_ONCE, 2)
+        self._rates = shared_array(np.float64, _AT_ONCE, len(_NETWORKS))
+        self._shares = shared_array(np.float64, _AT_ONCE, num_workers, 3)
+        self._over = shared_array(np.int64, num_hosts)
         # Written by hosts, or by the server for one that is over.
-        self._given = room.array(np.int64, num_hosts)
-        self._stepped = room.array(np.int64, num_hosts)
-        self._positions = room.array(np.int64, num_hosts, 2)
-        self._norms = room.array(np.float64, num_workers)
-        self._largest = room.array(np.float64, num_workers, len(_KINDS))
-        self._losses = room.array(np.float32, _AT_ONCE, num_workers, 2)
-        self._refused = room.array(np.float64, _AT_ONCE, num_workers)
+        self.given = shared_array(np.int64, num_hosts)
+        self.stepped = shared_array(np.int64, num_hosts)
+        self._positions = shared_array(np.int64, num_hosts, 2)
+        self._norms = shared_array(np.float64, num_workers)
+        self._largest = shared_array(np.float64, num_workers, len(_KINDS))
+        self._losses = shared_array(np.float32, _AT_ONCE, num_workers, 2)
+        self._refused = shared_array(np.float64, _AT_ONCE, num_workers)
 
     # The server's.
 
     def convene(self, hosts: Collection[int], iteration: int, before: int) -> None:
         """Hosts that stand still meet from an iteration on; `before` reductions are done."""
         for host, row in self._rows.items():
-            self._given[row] = self._stepped[row] = before
+            self.given[row] = self.stepped[row] = before
             self._over[row] = host not in hosts
-        self._server[:] = iteration - 1, _NO_END, iteration - 1, 0
-
-    def let_begin(self, iteration: int, order: Order) -> None:
-        """An iteration may begin as soon as the one before is over."""
-        self.write_order(iteration, order)
-        self._server[self._until] = iteration
+        self.server[:] = iteration - 1, _NO_END, iteration - 1, 0
 
     def write_order(self, iteration: int, order: Order) -> None:
         """Writes what is to be done in an iteration that no host has begun."""
@@ -98,24 +165,6 @@ class Meeting:
             self._shares[place, self._columns[worker]] = *sizes, weight
         self._refused[place] = 0.0
 
-    @property
-    def end(self) -> int | None:
-        """The iteration after which hosts part, if that is decided."""
-        end = int(self._server[self._end])
-        return None if end == _NO_END else end
-
-    def part_after(self, iteration: int) -> None:
-        """Hosts part after an iteration, and listen to the server's messages again."""
-        self._server[self._end] = iteration
-
-    def look_at(self, iteration: int) -> None:
-        """The server has all that it needs of the generator up to an iteration."""
-        self._server[self._looked_at] = iteration
-
-    def give_up(self) -> None:
-        """Hosts part at once, wherever they are."""
-        self._server[self._given_up] = 1
-
     def bury(self, host: int) -> None:
         """A host's process is gone for good."""
         self._over[self._rows[host]] = 1
@@ -123,25 +172,17 @@ class Meeting:
     def owes_step(self, host: int) -> int:
         """The reduction in which a host that is over has left its share undone; 0 if none."""
         row = self._rows[host]
-        given = int(self._given[row])
-        return given if self._over[row] and self._stepped[row] < given else 0
+        given = int(self.given[row])
+        return given if self._over[row] and self.stepped[row] < given else 0
 
     def num_stepped(self, host: int) -> int:
         """The last reduction in which a host has stepped its share."""
-        return int(self._stepped[self._rows[host]])
-
-    def num_done(self) -> int:
-        """Grows whenever a host gives gradients or has stepped."""
-        return int(self._given.sum() + self._stepped.sum())
+        return int(self.stepped[self._rows[host]])
 
     def slowest(self, hosts: Collection[int]) -> list[int]:
         """Those of some hosts that keep the others waiting."""
-        done = {host: self._given[self._rows[host]] + self.num_stepped(host) for host in hosts}
+        done = {host: self.given[self._rows[host]] + self.num_stepped(host) for host in hosts}
         return [host for host in hosts if done[host] == min(done.values())]
-
-    def last_given(self) -> int:
-        """The last reduction for which any host has given its gradients."""
-        return int(self._given.max())
 
     def losses(self, iteration: int, workers: Sequence[int]) -> npt.NDArray[np.float32]:
         """J_disc and J_gen of some workers in an iteration, float32 [N, 2]."""
@@ -171,23 +212,6 @@ class Meeting:
         rates = dict(zip(_NETWORKS, map(float, self._rates[place]), strict=True))
         return Order(before, first, rates, shares)
 
-    def may_begin(self, iteration: int) -> bool:
-        """Whether an iteration may begin."""
-        return bool(self._server[self._until] >= iteration)
-
-    def parts_before(self, iteration: int) -> bool:
-        """Whether hosts part before an iteration."""
-        return bool(self._server[self._end] < iteration)
-
-    @property
-    def is_given_up(self) -> bool:
-        """See `give_up`."""
-        return bool(self._server[self._given_up])
-
-    def is_looked_at(self, iteration: int) -> bool:
-        """See `look_at`."""
-        return bool(self._server[self._looked_at] >= iteration)
-
     def note(
         self,
         iteration: int,
@@ -205,11 +229,11 @@ class Meeting:
 
     def give(self, host: int, q: int) -> None:
         """The gradients of a host's workers lie there."""
-        self._given[self._rows[host]] = q
+        self.given[self._rows[host]] = q
 
     def step(self, host: int, q: int) -> None:
         """A host has stepped its share of the weights."""
-        self._stepped[self._rows[host]] = q
+        self.stepped[self._rows[host]] = q
 
     def refuse(self, iteration: int, worker: int) -> None:
         """A worker's gradients were left out."""
@@ -221,16 +245,16 @@ class Meeting:
     def have_given(self, q: int) -> bool:
         """Whether all hosts have given their gradients, but those that are over."""
         # Numpy takes longer than Python for as few numbers as these.
-        given_or_over = zip(self._given.tolist(), self._over.tolist(), strict=True)
+        given_or_over = zip(self.given.tolist(), self._over.tolist(), strict=True)
         return all(given >= q or is_over for given, is_over in given_or_over)
 
     def members(self, q: int) -> tuple[int, ...]:
         """The hosts that take part in a reduction, once all have given their gradients."""
-        return tuple(host for host, row in self._rows.items() if self._given[row] >= q)
+        return tuple(host for host, row in self._rows.items() if self.given[row] >= q)
 
     def have_stepped(self, q: int) -> bool:
         """Whether all that take part in a reduction have stepped."""
-        stepped = zip(self._stepped.tolist(), self._given.tolist(), strict=True)
+        stepped = zip(self.stepped.tolist(), self.given.tolist(), strict=True)
         return all(done >= q or given < q for done, given in stepped) and self.have_given(q)
 
     def usable(self, workers: Sequence[int], reduction: Reduction) -> list[int]:

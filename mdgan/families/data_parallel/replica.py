@@ -20,19 +20,28 @@ from functools import cache, partial
 import torch
 from torch import Tensor, nn
 
-from mdgan.families.data_parallel.image_buffer import ImageBuffer
 from mdgan.families.data_parallel.scaling import BatchSizes
 from mdgan.gan.discriminator_learner import Stage, unobserved
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.local_gan import Generated, LocalGAN
-from mdgan.gan.model_state import check_names, part_of, under
+from mdgan.gan.model_state import (
+    check_names,
+    load_model,
+    load_moments,
+    optimizer_tensors,
+    part_of,
+    under,
+)
 from mdgan.gan.model_vector import TensorVector, buffers_of, gradients_of, weights_of
+from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizers import TrainedModel, make_optimizer
 
 ALL = GENERATOR, DISCRIMINATOR, BUFFERS = "generator", "discriminator", "buffers"
 """The names of `weight_vectors`."""
 WHOLE = 2.0**24
 """By this whole numbers are divided while they are averaged with gradients."""
 _IMAGES = "images."
+_LABELS = "labels."
 _OF_MODELS = ("generator.", "optimizer.", "worker.discriminator.")
 """What `LocalGAN.state` has that comes anew with the server's next question."""
 
@@ -113,6 +122,76 @@ def weight_vectors(models: Mapping[str, nn.Module]) -> dict[str, TensorVector]:
         DISCRIMINATOR: TensorVector(weights_of(discriminator)),
         BUFFERS: TensorVector(buffers_of(generator, discriminator)),
     }
+
+
+def deal(images: Samples, sizes: Mapping[int, int]) -> dict[int, Samples]:
+    """Deals generated images out to workers, like cards: each gets as many as `sizes` says.
+
+    After the last image comes the first again; if there are too many, the last ones are left out.
+    """
+    dealt, first = {}, 0
+    for worker, size in sizes.items():
+        places = torch.arange(first, first + size) % len(images)
+        dealt[worker] = images[places.tolist()]
+        first += size
+    return dealt
+
+
+class ImageBuffer:
+    """The image buffer (ParaGAN, section 5.1): the newest generated batches, without their graphs.
+
+    They are of one worker, or of several together.
+    """
+
+    def __init__(self, shape: Sequence[int], num_classes: int | None) -> None:
+        self._shape = torch.Size(shape)
+        self._num_classes = num_classes
+        self._batches: list[Samples] = []
+
+    def exchange(self, made: Samples, lag: int) -> Samples:
+        """Takes in what G has made, and gives the batch of `lag` iterations ago, or the oldest.
+
+        Batches of another size than `made` are dropped: they are of a time with other workers.
+        """
+        self._batches = [batch for batch in self._batches if len(batch) == len(made)]
+        oldest = [*self._batches, made][-lag - 1 :][0]
+        self.take_in(made, lag)
+        return oldest
+
+    def oldest(self) -> Samples | None:
+        """The batch that was taken in first, of those that are kept; None if there is none."""
+        return self._batches[0] if self._batches else None
+
+    def take_in(self, made: Samples, lag: int) -> None:
+        """Takes in the batch of an iteration, of any size, and keeps those of the last `lag`."""
+        self._batches = [*self._batches, made][-lag:] if lag else []
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy: `0`, `1`, … are the images, the oldest first, and `labels.0`, … their classes."""
+        state = {}
+        for number, batch in enumerate(self._batches):
+            state[str(number)] = batch.images.clone()
+            if batch.labels is not None:
+                state[f"{_LABELS}{number}"] = batch.labels.clone()
+        return state
+
+    def load_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
+        """Continues on a device where `state` was taken, or raises `KeyError` or `RuntimeError`."""
+        labelled = self._num_classes is not None
+        numbers = [str(number) for number in range(len(state) // (2 if labelled else 1))]
+        expected = {*numbers, *(f"{_LABELS}{number}" for number in numbers if labelled)}
+        if state.keys() != expected:
+            raise KeyError(f"no batches of generated samples: {sorted(state)}")
+        batches = [Samples(state[number], state.get(f"{_LABELS}{number}")) for number in numbers]
+        for images, labels in ((batch.images, batch.labels) for batch in batches):
+            if images.shape[1:] != self._shape or images.dtype != torch.float32:
+                raise RuntimeError(f"no generated images: {images.dtype} {list(images.shape)}")
+            if labels is None:
+                continue
+            fits = labels.dtype == torch.int64 and labels.shape == images.shape[:1]
+            if not fits or not bool(((labels >= 0) & (labels < (self._num_classes or 0))).all()):
+                raise RuntimeError(f"no classes of generated images: {labels.dtype}")
+        self._batches = [batch.to(device) for batch in batches]
 
 
 class Replica:
@@ -201,3 +280,74 @@ class Replica:
 
     def _no_images(self) -> ImageBuffer:
         return ImageBuffer(self._shape, num_classes_of(self._gan.discriminator))
+
+
+class ReferenceReplica:
+    """A replica with optimizers: the server's, or one that takes the same steps.
+
+    Attributes:
+        models: both networks, by name; `networks`: the same, with their optimizers.
+        vector: what a reduction averages.
+    """
+
+    def __init__(self, models: Mapping[str, nn.Module], policies: Mapping[str, Policy]) -> None:
+        self.models = models
+        self.networks = {
+            name: TrainedModel(model, make_optimizer(model, policies[name]), policies[name])
+            for name, model in models.items()
+        }
+        self._weights = weight_vectors(models)
+        self.vector = cache(partial(Reduction.vector, models=models))
+
+    @property
+    def device(self) -> torch.device:
+        """Where it lives."""
+        return next(self.models[GENERATOR].parameters()).device
+
+    def weights(self, name: str) -> Tensor:
+        """The present weights of a network, or the buffers of both, as they travel."""
+        return self._weights[name].read()
+
+    def at(self, iteration: int, scales: Mapping[str, float]) -> None:
+        """Learning rates become those of an iteration."""
+        for name, network in self.networks.items():
+            network.at(iteration, scales[name])
+
+    def put(self, reduction: Reduction, mean: Tensor) -> None:
+        """Puts the mean of all workers' gradients in place, and that of their buffers."""
+        self.vector(reduction).write(mean)
+
+    def step(self, reduction: Reduction) -> None:
+        """One optimizer step of each network in a reduction."""
+        for name in reduction.networks:
+            self.networks[name].step()
+
+    def moments(self, name: str) -> dict[str, Tensor]:
+        """What the optimizer of a network keeps: the tensors themselves."""
+        network = self.networks[name]
+        return optimizer_tensors(network.model, network.optimizer)
+
+    def load_moments(self, name: str, moments: Mapping[str, Tensor]) -> None:
+        """The optimizer of a network goes on with what `moments` gave; weights stay.
+
+        Raises:
+            KeyError, RuntimeError: this does not fit the network.
+        """
+        network = self.networks[name]
+        load_moments(network.model, network.optimizer, moments)
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of everything that the next iteration depends on, by network and `…_moments`."""
+        state: dict[str, Tensor] = {}
+        for name, network in self.networks.items():
+            state |= under(f"{name}.", network.model.state_dict())
+            state |= under(f"{name}_moments.", self.moments(name))
+        return {name: tensor.detach().clone() for name, tensor in state.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restores what `state` returned, or raises `KeyError` or `RuntimeError`."""
+        prefixes = [f"{name}{end}" for name in self.networks for end in (".", "_moments.")]
+        check_names(state, *prefixes)
+        for name, network in self.networks.items():
+            weights, moments = part_of(state, f"{name}."), part_of(state, f"{name}_moments.")
+            load_model(network.model, network.optimizer, weights, moments)

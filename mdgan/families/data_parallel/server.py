@@ -9,22 +9,16 @@ from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts, workers_of
-from mdgan.families.data_parallel.direct_messages import NORMS
+from mdgan.families.data_parallel import messages
 from mdgan.families.data_parallel.direct_server import DirectServer, kept
-from mdgan.families.data_parallel.messages import (
-    KINDS,
-    TOGETHER_FORM,
-    TrainQuestion,
-    gradient_form,
-    train,
-)
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica
+from mdgan.families.data_parallel.messages import KINDS, NORMS, TOGETHER_FORM, TrainQuestion
 from mdgan.families.data_parallel.replica import (
     ALL,
     DISCRIMINATOR,
     GENERATOR,
     OF_DISCRIMINATOR,
     Reduction,
+    ReferenceReplica,
     reductions,
 )
 from mdgan.families.data_parallel.settings import DataParallelSettings
@@ -127,7 +121,7 @@ class DataParallelServer(ReplicaServer):
     ) -> None:
         super().__init__(replica, settings)
         self._forms = {
-            reduction: gradient_form(reduction, replica.vector(reduction).shape)
+            reduction: messages.gradient_form(reduction, replica.vector(reduction).shape)
             for reduction in KINDS.values()
         }
         self.form = self._forms[OF_DISCRIMINATOR]
@@ -251,7 +245,7 @@ class DataParallelServer(ReplicaServer):
         def message(host: int) -> Message:
             shares = {n: question.shares[n] for n in asked[host]}
             lacking = self.sent.missing(host, ALL)
-            return train(i, replace(question, shares=shares, tensors=lacking))
+            return messages.train(i, replace(question, shares=shares, tensors=lacking))
 
         engine.ask(i, asked, message)
         form = (NORMS if question.is_direct else self._forms)[question.reduction]

@@ -223,14 +223,10 @@ class DataParallelSettings(RunSettings):
                 "train a network; use more, or fewer workers"
             )
         if self.batches.lr_scaling in SCALING_RULE_NAMES.registered:
-            self._try_scaling()
-
-    def _try_scaling(self) -> None:
-        """Tries a rule of the user's own for each number of workers that may be left."""
-        scaling = self.scaling()
-        for num_workers in range(1, self.num_workers + 1):
-            for sizes in zip(*scaling.batch_sizes(range(num_workers)).values(), strict=True):
-                scaling.rate_factor(sum(sizes))
+            scaling = self.scaling()  # a rule of the user's own may fail for some number of workers
+            for num_workers in range(1, self.num_workers + 1):
+                for sizes in zip(*scaling.batch_sizes(range(num_workers)).values(), strict=True):
+                    scaling.rate_factor(sum(sizes))
 
     def _check_apart(self, ranks: GeneratorRanks) -> None:
         given = f"--generator-ranks {ranks}"

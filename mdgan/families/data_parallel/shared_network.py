@@ -1,4 +1,4 @@
-"""A network in memory that the processes of one machine share.
+"""A network in memory that the processes of one machine share, and how they average buffers.
 
 Each worker lays its gradients beside those of the others. The weights are cut into pieces; the
 owner of a piece adds up what lies there for it, and steps its weights and moments in place. So
@@ -11,15 +11,18 @@ tensor, which fill no vector, in another way: so tensors are cut only after whol
 optimizers, and a bound on the norm of the gradient, get whole tensors.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
+from operator import is_
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mdgan.families.data_parallel.common_memory import Room
-from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, Policy
+from mdgan.families.data_parallel.meeting import shared_array, shared_tensor
+from mdgan.families.data_parallel.replica import WHOLE
+from mdgan.gan.model_vector import HALF, places_of_buffers
+from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import COUNTS, TrainedModel, kept_by
 
 PIECE = 1 << 15
@@ -29,14 +32,6 @@ _ALIGNED = 16
 STEPPED, COUNT, NUMBERS = 0, 1, 2
 """What is noted of a piece: whether it was stepped, what the optimizer counts for all weights
 together, and from there on what it keeps as numbers."""
-
-
-def can_be_shared(policies: Mapping[str, Policy]) -> bool:
-    """Whether the optimizers are known to step each tensor by itself."""
-    return not any(
-        policy.looks_ahead or policy.inner in OPTIMIZER_NAMES.registered
-        for policy in policies.values()
-    )
 
 
 class Piece:
@@ -55,7 +50,7 @@ class Piece:
     def add(self, like: Tensor) -> None:
         """Adds weights that lie as another tensor does."""
         self._forms.append((self._end - self._begin, like.shape, like.stride()))
-        self._end += _places(like)
+        self._end += _up(like.numel())
 
     def of(self, flat: Tensor) -> Tensor:
         """Its part of all weights, moments or gradients, […, count]."""
@@ -82,14 +77,8 @@ def _cut(trained: Sequence[Tensor], size: int | None) -> tuple[list[Piece], list
             if n == 0:
                 piece_of.append(len(pieces) - 1)
             pieces[-1].add(part)
-            end += _places(part)
+            end += _up(part.numel())
     return pieces, piece_of
-
-
-def _piece_size(count: int, num_owners: int) -> int:
-    """Of pieces for weights, so that each owner has as many as the others."""
-    num_pieces = num_owners * -(-count // (num_owners * PIECE))
-    return _up(-(-count // max(1, num_pieces)))
 
 
 class SharedNetwork:
@@ -105,29 +94,26 @@ class SharedNetwork:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        policy: Policy,
-        workers: Sequence[int],
-        num_owners: int,
-        room: Room,
+        self, model: nn.Module, policy: Policy, workers: Sequence[int], num_owners: int
     ) -> None:
         self.policy = policy
         self.kept = kept_by(policy)
         ordered = trained_first(model)
         trained = [parameter for parameter in ordered if parameter.requires_grad]
-        self._begins = [0, *accumulate(map(_places, ordered))]
+        self._begins = [0, *accumulate(_up(parameter.numel()) for parameter in ordered)]
         count = self._begins[len(trained)]
         whole = policy.inner != "adam" or policy.clip_norm is not None
-        size = None if whole else _piece_size(count, num_owners)
+        # Pieces are so large that each owner has as many as the others.
+        num_pieces = num_owners * -(-count // (num_owners * PIECE))
+        size = None if whole else _up(-(-count // max(1, num_pieces)))
         self.pieces, self._piece_of = _cut(trained, size)
-        self._all_weights = room.tensor(self._begins[-1])
+        self._all_weights = shared_tensor(self._begins[-1])
         self.weights = self._all_weights[:count]
-        self.moments = {name: room.tensor(count) for name in self.kept.moments}
-        self.gradients = room.tensor(len(workers) * count).view(len(workers), count)
+        self.moments = {name: shared_tensor(count) for name in self.kept.moments}
+        self.gradients = shared_tensor(len(workers) * count).view(len(workers), count)
         self.row_of = {worker: row for row, worker in enumerate(sorted(workers))}
         self.num_noted = NUMBERS + len(self.kept.numbers)
-        self.noted = room.array(np.float64, len(self.pieces), self.num_noted)
+        self.noted = shared_array(np.float64, len(self.pieces), self.num_noted)
 
     def views(self, flat: Tensor, model: nn.Module) -> list[Tensor]:
         """All weights, or the moments or gradients of those that are trained, by parameter."""
@@ -211,9 +197,60 @@ def trained_first(model: nn.Module) -> list[nn.Parameter]:
     return sorted(model.parameters(), key=lambda parameter: not parameter.requires_grad)
 
 
-def _places(tensor: Tensor) -> int:
-    return _up(tensor.numel())
-
-
 def _up(count: int) -> int:
     return -(-count // _ALIGNED) * _ALIGNED
+
+
+class BuffersInOne:
+    """The buffers of some models on the CPU, which become parts of two tensors.
+
+    In small models these are much faster to read and to write. As in a `GradientVector`, a whole
+    number n is averaged as ⌊n / 2²⁴⌋ and n mod 2²⁴, both divided by 2²⁴.
+
+    Attributes:
+        count: of the values that are averaged.
+    """
+
+    def __init__(self, *models: nn.Module) -> None:
+        self._places = [place for model in models for place in places_of_buffers(model)]
+        self._wholes: list[Tensor] = []
+        self._parts: list[Tensor] = []
+        floats, others = self._find()
+        self.count = len(floats) + 2 * len(others)
+
+    @torch.no_grad()
+    def read(self, into: Tensor) -> None:
+        """Puts the present values in place, float32 [count]."""
+        floats, others = self._find()
+        into[: len(floats)] = floats
+        if len(others):
+            into.numpy()[len(floats) :] = np.concatenate(np.divmod(others.numpy(), HALF)) / WHOLE
+
+    @torch.no_grad()
+    def write(self, values: Tensor) -> None:
+        """Puts values in the models, float64 [count], rounded."""
+        floats, others = self._find()
+        floats.copy_(values[: len(floats)])
+        if len(others):
+            high, low = values.numpy()[len(floats) :].reshape(2, -1) * WHOLE
+            others.numpy()[:] = np.rint(high * HALF + low)
+
+    def _find(self) -> list[Tensor]:
+        found: list[Tensor] = [module._buffers[name] for module, name in self._places]  # type: ignore[misc] # none is None: it is saved
+        if not self._wholes or not all(map(is_, found, self._parts)):  # a model may replace one
+            floats = [n for n, buffer in enumerate(found) if buffer.is_floating_point()]
+            others = [n for n, buffer in enumerate(found) if not buffer.is_floating_point()]
+            self._wholes = [_in_one(found, of_kind) for of_kind in (floats, others)]
+            for (module, name), part in zip(self._places, found, strict=True):
+                module._buffers[name] = part
+            self._parts = found
+        return self._wholes
+
+
+def _in_one(tensors: list[Tensor], which: list[int]) -> Tensor:
+    """Lays some of the tensors in one, and replaces them by its parts."""
+    whole = torch.cat([tensors[n].reshape(-1) for n in which]) if which else torch.zeros(0)
+    sizes = [tensors[n].numel() for n in which]
+    for n, part in zip(which, torch.split(whole, sizes), strict=True):
+        tensors[n] = part.view(tensors[n].shape)
+    return whole

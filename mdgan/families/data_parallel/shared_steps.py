@@ -8,14 +8,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mdgan.families.data_parallel.common_memory import CommonMemory, Room
-from mdgan.families.data_parallel.meeting import Meeting, Order
+from mdgan.families.data_parallel.meeting import (
+    CommonMemory,
+    Meeting,
+    Order,
+    shared_array,
+    shared_tensor,
+)
 from mdgan.families.data_parallel.replica import Reduction
-from mdgan.families.data_parallel.shared_buffers import BuffersInOne
 from mdgan.families.data_parallel.shared_network import (
     COUNT,
     NUMBERS,
     STEPPED,
+    BuffersInOne,
     Piece,
     SharedNetwork,
 )
@@ -32,13 +37,12 @@ class Journal(NamedTuple):
     noted: np.ndarray
 
 
-class SharedTraining:
+class SharedTraining(CommonMemory):
     """Both networks in common memory, and where the processes meet that train them.
 
     Args:
         models: of the architectures, by network.
         hosts: all that may take part, each with its workers.
-        memory: None only to find out how many bytes it takes.
 
     Attributes:
         buffers: by worker, the buffers of both models after its last iteration; `mean_buffers`:
@@ -50,27 +54,26 @@ class SharedTraining:
         models: Mapping[str, nn.Module],
         policies: Mapping[str, Policy],
         hosts: Mapping[int, Sequence[int]],
-        memory: CommonMemory | None = None,
     ) -> None:
-        room = Room(memory)
-        self.meeting = Meeting(hosts, room)
+        super().__init__(hosts)
+        self.meeting = Meeting(hosts)
         workers = list(self.meeting.host_of)
         self.networks = {
-            name: SharedNetwork(model, policies[name], workers, len(hosts), room)
+            name: SharedNetwork(model, policies[name], workers, len(hosts))
             for name, model in models.items()
         }
         count = BuffersInOne(*models.values()).count
-        self.buffers = {worker: room.tensor(count) for worker in workers}
-        self.mean_buffers = room.tensor(count, torch.float64)
+        self.buffers = {worker: shared_tensor(count) for worker in workers}
+        self.mean_buffers = shared_tensor(count, np.float64)
         largest = max(
             (1 + len(network.moments)) * max((piece.count for piece in network.pieces), default=0)
             for network in self.networks.values()
         )
         num_noted = max(network.num_noted for network in self.networks.values())
         self.journals = {
-            host: Journal(room.tensor(largest), room.array(np.float64, num_noted)) for host in hosts
+            host: Journal(shared_tensor(largest), shared_array(np.float64, num_noted))
+            for host in hosts
         }
-        self.num_bytes = room.num_bytes
 
 
 class _PieceSteps:
@@ -147,35 +150,18 @@ class _PieceSteps:
         self._noted_by_this = noted.tolist()
 
 
-class _NetworkSteps:
-    """What a process steps of one network."""
-
-    def __init__(self, network: SharedNetwork, mean: MeanOfRows) -> None:
-        self.sizes = [piece.count for piece in network.pieces]
-        self.clip_norm = network.policy.clip_norm
-        largest = max(self.sizes, default=0)
-        one, self.pieces = torch.zeros(largest), []
-        for piece, size in zip(network.pieces, self.sizes, strict=True):
-            # The norm of all gradients together needs them all at a time.
-            gradient = one[:size] if self.clip_norm is None else torch.zeros(size)
-            self.pieces.append(_PieceSteps(network, piece, gradient, mean))
-
-    def clip(self, weights: Mapping[int, float]) -> None:
-        """Adds up all gradients, and scales them down together."""
-        for piece in self.pieces:
-            piece.add_up(weights)
-        parameters = [parameter for piece in self.pieces for parameter in piece.parameters]
-        nn.utils.clip_grad_norm_(parameters, float(self.clip_norm or 0.0))
+def _steps_of(network: SharedNetwork, mean: MeanOfRows) -> list[_PieceSteps]:
+    largest = max((piece.count for piece in network.pieces), default=0)
+    one, is_clipped = torch.zeros(largest), network.policy.clip_norm is not None
+    return [
+        # The norm of all gradients together needs them all at a time.
+        _PieceSteps(network, piece, torch.zeros(n) if is_clipped else one[:n], mean)
+        for piece, n in ((piece, piece.count) for piece in network.pieces)
+    ]
 
 
-class _Task(NamedTuple):
-    """A piece of a network; of none the buffers of both."""
-
-    network: str
-    piece: int = 0
-
-
-_BUFFERS = _Task("")
+_Task = tuple[str, _PieceSteps | None]
+"""A piece of a network; none for the buffers of both."""
 
 
 class Stepper:
@@ -185,7 +171,7 @@ class Stepper:
         self._shared = shared
         self._meeting = shared.meeting
         self._mean = MeanOfRows()
-        self._networks = {n: _NetworkSteps(own, self._mean) for n, own in shared.networks.items()}
+        self._pieces = {n: _steps_of(own, self._mean) for n, own in shared.networks.items()}
         self._divided: dict[tuple[Reduction, tuple[int, ...]], list[list[_Task]]] = {}
 
     @torch.no_grad()
@@ -203,41 +189,40 @@ class Stepper:
         if not usable:
             return
         weights = {n: order.shares[n].weight for n in usable}
+        most_norms = {name: own.policy.clip_norm for name, own in self._shared.networks.items()}
         for name in reduction.networks:
-            if self._networks[name].clip_norm is not None:
-                self._networks[name].clip(weights)
+            if (most := most_norms[name]) is not None:
+                for piece in self._pieces[name]:
+                    piece.add_up(weights)
+                parameters = [p for piece in self._pieces[name] for p in piece.parameters]
+                nn.utils.clip_grad_norm_(parameters, most)
         journal = self._shared.journals[host]
         tasks = self._share(reduction, members, host)
         begin, is_saved = meeting.position(host, q)
-        for n, task in enumerate(tasks[begin:], begin):
-            if task == _BUFFERS:
+        for n, (name, task) in enumerate(tasks[begin:], begin):
+            if task is None:
                 rows = [self._shared.buffers[worker] for worker in sorted(weights)]
                 self._mean.write(self._shared.mean_buffers, rows, weights)
                 continue
-            network = self._networks[task.network]
-            piece = network.pieces[task.piece]
             if is_saved:
-                piece.restore(journal)
+                task.restore(journal)
                 is_saved = False
-            if network.clip_norm is None:
-                piece.add_up(weights)
-            piece.save(journal)
+            if most_norms[name] is None:
+                task.add_up(weights)
+            task.save(journal)
             meeting.note_saved(host, q, n)
-            piece.step(iteration, order.rates[task.network])
+            task.step(iteration, order.rates[name])
             meeting.note_stepped(host, q, n + 1)
 
     def _share(self, reduction: Reduction, members: tuple[int, ...], host: int) -> list[_Task]:
         """What a host steps in a reduction."""
         key = reduction, members
         if key not in self._divided:
-            tasks = [
-                _Task(name, n)
-                for name in reduction.networks
-                for n in range(len(self._networks[name].pieces))
-            ]
-            sizes = [self._networks[task.network].sizes[task.piece] for task in tasks]
+            pieces = [(n, piece) for n in reduction.networks for piece in self._pieces[n]]
+            sizes = [len(piece.gradient) for _, piece in pieces]
+            tasks: list[_Task] = [*pieces]
             if reduction.last and len(self._shared.mean_buffers):
-                tasks.append(_BUFFERS)
+                tasks.append(("", None))
                 sizes.append(self._shared.mean_buffers.numel())
             shares = divide(sizes, len(members))
             self._divided[key] = [[tasks[n] for n in owned] for owned in shares]

@@ -17,18 +17,25 @@ import torch
 from mdgan.engine.parts import Advance
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.hosts import Hosts
-from mdgan.families.data_parallel.common_memory import SERVER, CommonMemory
-from mdgan.families.data_parallel.meeting import Order, why_left_out
+from mdgan.families.data_parallel.meeting import (
+    END,
+    GIVEN_UP,
+    LOOKED_AT,
+    SERVER,
+    UNTIL,
+    Order,
+    why_left_out,
+)
 from mdgan.families.data_parallel.messages import TOGETHER_FORM, train_together
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import (
     DISCRIMINATOR,
     GENERATOR,
     Reduction,
+    ReferenceReplica,
     reductions,
 )
 from mdgan.families.data_parallel.settings import DataParallelSettings
-from mdgan.families.data_parallel.shared_buffers import BuffersInOne
+from mdgan.families.data_parallel.shared_network import BuffersInOne
 from mdgan.families.data_parallel.shared_steps import SharedTraining, Stepper
 
 _TOGETHER_SECONDS = 0.5
@@ -44,15 +51,10 @@ class TogetherServer:
     """
 
     def __init__(
-        self,
-        replica: ReferenceReplica,
-        memory: CommonMemory,
-        shared: SharedTraining,
-        settings: DataParallelSettings,
+        self, replica: ReferenceReplica, shared: SharedTraining, settings: DataParallelSettings
     ) -> None:
         self.num_reduced = 0
         self._replica = replica
-        self._memory = memory
         self._shared = shared
         self._meeting = shared.meeting
         self._settings = settings
@@ -97,17 +99,23 @@ class TogetherServer:
         meeting = self._meeting
         engine.at(i)
         self._listen(engine)
-        meeting.look_at(i - 1)
-        if self._must_part_after(i, engine):
-            meeting.part_after(i)
+        meeting.server[LOOKED_AT] = i - 1
+        if (
+            engine.stop_asked
+            or i == self._settings.training.iterations
+            or engine.checkpoint_due(i - 1, i)
+            or engine.peers.taking_part().keys() != self._hosts.keys()
+            or time.monotonic() - self._since > _TOGETHER_SECONDS
+        ):
+            meeting.server[END] = i
         else:
             self._let_begin(i + 1, engine)
-        self._memory.wake(self._hosts)
+        self._shared.wake(self._hosts)
         end = self._end_of(i)
         with engine.span("wait"):
             self._await(end, engine)
         order = self._orders.pop(i)
-        if (reduced := meeting.last_given()) < end:  # all hosts are gone
+        if (reduced := int(meeting.given.max())) < end:  # all hosts are gone
             self.num_reduced = order.first + max(0, reduced - order.before)
             self._part(reduced)
             return None
@@ -116,7 +124,7 @@ class TogetherServer:
             self._buffers.write(self._shared.mean_buffers)
             workers = self._judge(i, order, end, engine)
             losses = torch.from_numpy(meeting.losses(i, workers))
-        if meeting.end == i:
+        if meeting.server[END] == i:
             self._hosts = {}  # they write nothing any more
             engine.collect(self._first, self._asked, form=TOGETHER_FORM)
             self._part(end)
@@ -130,14 +138,17 @@ class TogetherServer:
         for host in [host for host in self._hosts if host not in live]:
             self._end_process(host)
             del self._hosts[host]
-            self._share_out_anew(host, engine)
+            for i, order in self._orders.items():
+                if self._meeting.num_stepped(host) < order.before:  # no host can have begun it
+                    self._orders[i] = self._ordered(order.before, order.first, engine)
+                    self._meeting.write_order(i, self._orders[i])
             self._meeting.bury(host)
-            self._memory.wake(self._memory.hosts)
+            self._shared.wake(self._shared.hosts)
 
     def close(self) -> None:
         """Hosts part at once."""
-        self._meeting.give_up()
-        self._memory.wake(self._memory.hosts)
+        self._meeting.server[GIVEN_UP] = 1
+        self._shared.wake(self._shared.hosts)
         for descriptor in self._processes.values():
             os.close(descriptor)
         self._processes = {}
@@ -148,7 +159,8 @@ class TogetherServer:
         first = 0 if self._orders else self.num_reduced
         before = max((self._end_of(n) for n in self._orders), default=self._num_before)
         self._orders[i] = self._ordered(before, first, engine)
-        self._meeting.let_begin(i, self._orders[i])
+        self._meeting.write_order(i, self._orders[i])
+        self._meeting.server[UNTIL] = i
 
     def _ordered(self, before: int, first: int, engine: Engine) -> Order:
         live = engine.peers.taking_part()
@@ -165,15 +177,6 @@ class TogetherServer:
         """The last reduction of an iteration."""
         return self._orders[i].before + len(self._reductions(i))
 
-    def _must_part_after(self, i: int, engine: Engine) -> bool:
-        return (
-            engine.stop_asked
-            or i == self._settings.training.iterations
-            or engine.checkpoint_due(i - 1, i)
-            or engine.peers.taking_part().keys() != self._hosts.keys()
-            or time.monotonic() - self._since > _TOGETHER_SECONDS
-        )
-
     # What becomes of hosts.
 
     def _await(self, end: int, engine: Engine) -> None:
@@ -187,15 +190,20 @@ class TogetherServer:
             return not self._hosts or meeting.have_stepped(end)
 
         while True:
-            is_due = self._memory.wait(SERVER, lambda: is_over() or bool(self._undone(end)))
+            is_due = self._shared.wait(SERVER, lambda: is_over() or bool(self._undone(end)))
             for host, q in self._undone(end):
-                self._step_for(host, q)
+                i = next(i for i in sorted(self._orders) if q <= self._end_of(i))
+                order = self._orders[i]
+                reduction = self._reductions(i)[q - order.before - 1]
+                self._stepper.step(host, q, i, reduction, order)
+                self._meeting.step(host, q)
+                self._shared.wake(self._hosts)
             if is_over() and not self._undone(end):
                 return
             if is_due:
                 continue
             self._listen(engine)
-            if (done := meeting.num_done()) != before:
+            if (done := int(meeting.given.sum() + meeting.stepped.sum())) != before:
                 since, before = time.monotonic(), done
             elif time.monotonic() - since > engine.answer_seconds:
                 for host in meeting.slowest(self._hosts):
@@ -204,23 +212,8 @@ class TogetherServer:
 
     def _undone(self, end: int) -> list[tuple[int, int]]:
         """The hosts that have died within a step up to a reduction, with the reduction."""
-        owed = [(host, self._meeting.owes_step(host)) for host in self._memory.hosts]
+        owed = [(host, self._meeting.owes_step(host)) for host in self._shared.hosts]
         return [(host, q) for host, q in owed if 0 < q <= end and self._meeting.have_given(q)]
-
-    def _step_for(self, host: int, q: int) -> None:
-        """Steps what a host that has died would have stepped."""
-        i = next(i for i in sorted(self._orders) if q <= self._end_of(i))
-        order = self._orders[i]
-        self._stepper.step(host, q, i, self._reductions(i)[q - order.before - 1], order)
-        self._meeting.step(host, q)
-        self._memory.wake(self._hosts)
-
-    def _share_out_anew(self, host: int, engine: Engine) -> None:
-        """Iterations that no host can have begun, since one has died before, are of the others."""
-        for i, order in self._orders.items():
-            if self._meeting.num_stepped(host) < order.before:
-                self._orders[i] = self._ordered(order.before, order.first, engine)
-                self._meeting.write_order(i, self._orders[i])
 
     def knows(self, host: int, engine: Engine) -> bool:
         """Whether a host has the memory; from here on its process can be ended."""
@@ -228,7 +221,7 @@ class TogetherServer:
         token, process = told.get("memory"), told.get("process")
         if not isinstance(token, str) or type(process) is not int or process < 1:
             return False
-        if not secrets.compare_digest(token.encode(), self._memory.token.encode()):
+        if not secrets.compare_digest(token.encode(), self._shared.token.encode()):
             return False
         if host not in self._processes:
             try:

@@ -111,17 +111,16 @@ class Aggregation:
             learner.backward(combine_groups(rule, feedbacks, assignment, kappa))
         else:
             gradients = gradient_of_each(learner, feedbacks, assignment, kappa)
+            rows = torch.stack(list(gradients.values()))
+            if rule.name == "krum":
+                self.record.note(gradients)
+                combined = mean_of_trusted(rule, rows, self.record.of(gradients))
+            else:
+                combined = combine(rule, rows.unsqueeze(1)).squeeze(0)
             sizes = [parameter.numel() for parameter in learner.parameters]
-            pieces = torch.split(self._combine(gradients), sizes)
+            pieces = torch.split(combined, sizes)
             shaped = zip(pieces, learner.parameters, strict=True)
             learner.put_gradients([piece.view_as(parameter) for piece, parameter in shaped])
-
-    def _combine(self, gradients: Mapping[int, Tensor]) -> Tensor:
-        rows = torch.stack(list(gradients.values()))
-        if self._rule.name != "krum":
-            return combine(self._rule, rows.unsqueeze(1)).squeeze(0)
-        self.record.note(gradients)
-        return mean_of_trusted(self._rule, rows, self.record.of(gradients))
 
 
 def aggregate(

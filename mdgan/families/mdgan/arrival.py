@@ -1,6 +1,5 @@
 """MD-GAN without a barrier (Hardy et al. 2019, VII.1): a step for each answer that comes."""
 
-from collections import defaultdict
 from math import sqrt
 from statistics import fmean
 from typing import NamedTuple
@@ -23,26 +22,12 @@ class _OpenQuestion(NamedTuple):
     num_steps: int
 
 
-class _Used:
-    """What was used in an iteration, by worker."""
+class _Used(NamedTuple):
+    """An answer that was used, and how many steps G had taken since it made the batches."""
 
-    def __init__(self) -> None:
-        self.number = 0
-        self._losses: defaultdict[int, list[Tensor]] = defaultdict(list)
-        self._staleness: defaultdict[int, list[int]] = defaultdict(list)
-
-    def add(self, worker: int, losses: Tensor, staleness: int) -> None:
-        self.number += 1
-        self._losses[worker].append(losses)
-        self._staleness[worker].append(staleness)
-
-    def advance(self, i: int) -> Advance:
-        """Iteration i is done; a worker's losses are the means over its answers."""
-        workers = sorted(self._losses)
-        losses = torch.stack([torch.stack(self._losses[n]).mean(dim=0) for n in workers])
-        old = self._staleness
-        staleness = {n: [fmean(old[n]), max(old[n])] for n in workers}
-        return Advance(i, losses, workers, {"staleness": staleness})
+    worker: int
+    losses: Tensor
+    staleness: int
 
 
 def rate_scale(staleness: int) -> float:
@@ -70,17 +55,22 @@ class ByArrival:
 
     def advance(self, i: int, server: MDGANServer, engine: Engine) -> Advance | None:
         """See `Stepping`."""
-        used = _Used()
+        used: list[_Used] = []
         if not engine.peers.busy():
             self._open, self._num_steps = {}, 0
             server.await_hosts(i, engine)
-        while self._ask_idle(i, used.number, server, engine):
+        while self._ask_idle(i, len(used), server, engine):
             self._use(i, engine.next_answer(i), used, server, engine)
-        if not used.number:  # all workers were lost: the same iteration again, with newcomers
+        if not used:  # all workers were lost: the same iteration again, with newcomers
             return None
         if server.swap_follows(i):
             server.swap(i, engine)
-        return used.advance(i)
+        workers = sorted({each.worker for each in used})
+        own = {n: [each for each in used if each.worker == n] for n in workers}
+        losses = [torch.stack([each.losses for each in some]).mean(dim=0) for some in own.values()]
+        old = {n: [each.staleness for each in some] for n, some in own.items()}
+        staleness = {n: [fmean(steps), max(steps)] for n, steps in old.items()}
+        return Advance(i, torch.stack(losses), workers, {"staleness": staleness})
 
     def _ask_idle(self, i: int, num_used: int, server: MDGANServer, engine: Engine) -> bool:
         """Sends batches to the workers that owe nothing, unless a pause follows."""
@@ -102,7 +92,7 @@ class ByArrival:
         return num_busy > 0
 
     def _use(
-        self, i: int, answers: Answers, used: _Used, server: MDGANServer, engine: Engine
+        self, i: int, answers: Answers, used: list[_Used], server: MDGANServer, engine: Engine
     ) -> None:
         """One optimizer step for each answer."""
         learner = server.learner
@@ -119,4 +109,4 @@ class ByArrival:
                 learner.at(i, rate_scale(staleness))
                 learner.step()
             self._num_steps += 1
-            used.add(worker, answers.losses[worker], staleness)
+            used.append(_Used(worker, answers.losses[worker], staleness))

@@ -1,5 +1,6 @@
 """Makes the two parts of MD-GAN, and says what `mdgan plan` must know of them."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf, prod
@@ -27,21 +28,13 @@ from mdgan.families.contract import (
     ServerNeeds,
     mean_size,
 )
+from mdgan.families.mdgan import messages
 from mdgan.families.mdgan.algorithm import GeneratorLearner
 from mdgan.families.mdgan.arrival import ByArrival
 from mdgan.families.mdgan.host import MDGANHost
-from mdgan.families.mdgan.messages import (
-    BATCHES,
-    DISCRIMINATORS,
-    FEEDBACK,
-    SWAP,
-    SWAPPED,
-    feedback_form,
-    image_codec,
-)
 from mdgan.families.mdgan.server import InStep, MDGANServer, Stepping
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.families.mdgan.worker import LearningLater, OneByOne, Worker, stacked
+from mdgan.families.mdgan.worker import LearningLater, OneByOne, StackedWorkers, Worker
 from mdgan.gan.arithmetic import loss_scale
 from mdgan.gan.build import (
     Models,
@@ -51,10 +44,13 @@ from mdgan.gan.build import (
     make_model,
     num_parameters,
 )
+from mdgan.gan.model_stack import CannotStack
 from mdgan.gan.optimizers import make_optimizer, training_bytes
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.privacy.budget import Budget, make_half
 from mdgan.privacy.spending import Spending
+
+_log = logging.getLogger(__name__)
 
 _OUTPUT_BYTES = 4
 _LABEL_BYTES = 8
@@ -62,9 +58,7 @@ _ADDRESSES_BYTES = 1 << 20
 _FLOAT_BYTES = 4
 
 
-class MDGANBuilder(Builder[MDGANSettings]):
-    """Makes the two parts of MD-GAN, and says what `mdgan plan` must know of them."""
-
+class _MDGANBuilder(Builder[MDGANSettings]):
     def server(self, needs: ServerNeeds[MDGANSettings]) -> MDGANServer:
         """The server's part, with w drawn from the seed."""
         settings, models = needs.settings, needs.models
@@ -80,7 +74,7 @@ class MDGANBuilder(Builder[MDGANSettings]):
             )
             for rank, shard in needs.shards.items()
         }
-        form = feedback_form(settings, needs.models.shape)
+        form = messages.feedback_form(settings, needs.models.shape)
         path = HostPath(form)
         if settings.secure.secure_aggregation and needs.keys is not None:
             path = HostMask(needs.keys, form, needs.least_parties)
@@ -89,7 +83,7 @@ class MDGANBuilder(Builder[MDGANSettings]):
             make_group(workers, needs),
             path,
             needs.tracer,
-            image_codec(settings),
+            messages.image_codec(settings),
             Spending(needs.budgets),
         )
 
@@ -97,9 +91,11 @@ class MDGANBuilder(Builder[MDGANSettings]):
         """Batches and feedback to the byte, discriminators with all that moves with them."""
         batch_bytes = 4 * settings.training.batch_size * prod(models.shape)
         label_bytes = _LABEL_BYTES * settings.training.batch_size
-        masked = int(settings.secure.secure_aggregation)
-        shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
+        is_secure = settings.secure.secure_aggregation
+        shares = shares_bytes(settings.num_workers, is_secure=is_secure)
         outputs = _OUTPUT_BYTES * settings.training.batch_size
+        # A masked sum is int64.
+        answer_bytes = (1 + is_secure) * batch_bytes + outputs + shares + 64
         scale_bytes = 4
         for_all = settings.num_fakes * (prod(models.shape) + scale_bytes + _LABEL_BYTES)
 
@@ -111,16 +107,15 @@ class MDGANBuilder(Builder[MDGANSettings]):
         return MessageSizes(
             states,
             lambda count: {
-                # A masked sum is int64.
-                FEEDBACK: count * ((1 + masked) * batch_bytes + outputs + shares + 64) + (8 << 10),
-                SWAPPED: small_bytes(count),
+                messages.FEEDBACK: count * answer_bytes + (8 << 10),
+                messages.SWAPPED: small_bytes(count),
             },
             lambda count: {
                 # Each uses two at most, unless all use the same.
-                BATCHES: generated(count) + small_bytes(count) + shares,
-                SWAP: _ADDRESSES_BYTES + small_bytes(count),
+                messages.BATCHES: generated(count) + small_bytes(count) + shares,
+                messages.SWAP: _ADDRESSES_BYTES + small_bytes(count),
             },
-            lambda count: {DISCRIMINATORS: count * states + small_bytes(0)},
+            lambda count: {messages.DISCRIMINATORS: count * states + small_bytes(0)},
             names_bytes(network),
             shares_bytes=shares,
         )
@@ -139,10 +134,8 @@ class MDGANBuilder(Builder[MDGANSettings]):
         discriminator = build_model(models.discriminator, 0)
         num_judges, num_sharing = settings.num_judges, settings.num_sharing
         kappa = settings.num_judged(num_sharing)
-        least = settings.least_samples
-        short = settings.but(
-            kappa=kappa, step_samples=least, stale=0, swap_interval=0, swap_epochs=None
-        )
+        others = {"stale": 0, "swap_interval": 0, "swap_epochs": None}
+        short = settings.but(kappa=kappa, step_samples=settings.least_samples, **others)
         weights = num_parameters(discriminator)
         worker_bytes = training_bytes((discriminator, settings.training.policy("discriminator")))
         thing = worker_bytes - _FLOAT_BYTES * weights  # it goes without its gradients
@@ -193,7 +186,7 @@ def make_server(
     num_weights: int = 0,
 ) -> MDGANServer:
     """The server's part with this learner; see `MDGANServer`."""
-    form = feedback_form(settings, sample_shape)
+    form = messages.feedback_form(settings, sample_shape)
     path = (
         ServerMask(form, divides=True) if settings.secure.secure_aggregation else ServerPath(form)
     )
@@ -208,8 +201,13 @@ def make_group(workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]) -
     if settings.updates == "async":
         return LearningLater(workers, stage_of, train_on_all=on_all)
     if settings.vectorize and len(workers) > 1:
-        shape, is_compiled = needs.models.shape, settings.training.arithmetic.compile
-        return stacked(workers, shape, stage_of, is_compiled=is_compiled, train_on_all=on_all)
+        try:
+            if settings.training.arithmetic.compile:
+                raise CannotStack("compiled models are called one by one")
+            return StackedWorkers(workers, needs.models.shape, stage_of, train_on_all=on_all)
+        except CannotStack as reason:
+            ranks = ", ".join(map(str, workers))
+            _log.warning("the process of rank(s) %s computes one by one: %s", ranks, reason)
     return OneByOne(workers, stage_of, train_on_all=on_all)
 
 
@@ -288,4 +286,4 @@ def _notes(
     }
 
 
-BUILDER = MDGANBuilder()
+BUILDER = _MDGANBuilder()

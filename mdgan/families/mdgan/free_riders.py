@@ -165,7 +165,7 @@ class FreeRiders:
             heeds = self._heeds(generated.flatten(2), answers, batches)
             self._heed.take(dict(zip(workers, heeds, strict=True)))
         if may_move:
-            self._look_at_motion(self._look_of(workers, answers))
+            self._look_at_motion(workers, answers)
         against = {n: max(self._against(n)) for n in sorted(self._known)}
         self.scores = {n: math.sqrt(2 * evidence) for n, evidence in against.items()}
 
@@ -213,16 +213,13 @@ class FreeRiders:
         pairs /= np.sqrt(np.einsum("np,np->n", pairs, pairs).clip(_TINY))[:, None]
         return pairs
 
-    def _look_of(self, workers: Sequence[int], answers: Tensor) -> _Look:
-        """What is kept of answers, [N, b, C·H·W]."""
+    def _look_at_motion(self, workers: Sequence[int], answers: Tensor) -> None:
+        """Compares answers, [N, b, C·H·W], with earlier ones of theirs; begins anew, or rests."""
         means = answers.mean(dim=1, keepdim=True)
         spread = torch.linalg.vector_norm(answers - means, dim=(1, 2)).cpu().numpy()
         variances = np.square(spread) / (self._batch_size * (self._batch_size - 1))
-        rows = {worker: row for row, worker in enumerate(workers)}
-        return _Look(rows, means[:, 0].cpu().numpy(), variances)
-
-    def _look_at_motion(self, now: _Look) -> None:
-        """Compares answers with those since which it is looked at; begins anew, or rests."""
+        row_of = {worker: row for row, worker in enumerate(workers)}
+        now = _Look(row_of, means[:, 0].cpu().numpy(), variances)
         then, since = self._last, self._since
         if then is not None and len(since) >= LEAST_WORKERS:
             rows = [now.rows[worker] for worker in since]

@@ -11,16 +11,8 @@ from torch import Tensor
 from mdgan import messages as engine_messages
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
-from mdgan.families.mdgan.messages import (
-    BATCHES,
-    COPIED,
-    DISCRIMINATORS,
-    OUTPUTS,
-    SWAP,
-    judged_by_sum,
-    read_batches,
-    swapped,
-)
+from mdgan.families.mdgan import messages
+from mdgan.families.mdgan.messages import BATCHES, COPIED, DISCRIMINATORS, OUTPUTS, SWAP
 from mdgan.families.mdgan.worker import OneByOne, Worker
 from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.labels import num_classes_of
@@ -36,6 +28,7 @@ class MDGANHost(HostPart):
     """The workers' side of Algorithm 1 (Hardy et al. 2019), for all workers of one host."""
 
     begins = BATCHES
+    learners: Mapping[int, Worker] = {}
 
     def __init__(
         self,
@@ -46,7 +39,7 @@ class MDGANHost(HostPart):
         images: Codec = FP32,
         spending: Spending | None = None,
     ) -> None:
-        self._workers = workers
+        self.learners = workers
         self._group = group
         self.path = path
         self._tracer = tracer
@@ -57,23 +50,18 @@ class MDGANHost(HostPart):
         self._device = discriminator.device
         self._num_classes = num_classes_of(discriminator.model)
 
-    @property
-    def learners(self) -> Mapping[int, Worker]:
-        """By rank."""
-        return self._workers
-
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
         return {BATCHES: self._answer, SWAP: self._swap, Kind.COPY: self._hand_over_copy}
 
     def arrived(self, holds: Sequence[int]) -> None:
         """Learns real halves, if all workers can go on as they are."""
-        if len(holds) == len(self._workers):
+        if len(holds) == len(self.learners):
             self._group.learn_real_halves()
 
     def adopt(self, rank: int, state: Mapping[str, Tensor]) -> None:
         """See `HostPart`; with a copy of a live worker's weights the optimizer begins anew."""
-        worker = self._workers[rank]
+        worker = self.learners[rank]
         if all(name.startswith(COPIED) for name in state):
             worker.load_discriminator(part_of(state, "discriminator."))
         else:
@@ -85,7 +73,7 @@ class MDGANHost(HostPart):
 
     def _answer(self, question: Message, transport: HostTransport) -> None:
         """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
-        generated, assignment = read_batches(
+        generated, assignment = messages.read_batches(
             question, self._images, self.path.form.shape, self._num_classes
         )
         assignment = {n: own for n, own in assignment.items() if self._spending.lets(n)}
@@ -93,7 +81,7 @@ class MDGANHost(HostPart):
             return
         ending = self._spending.ending(dict.fromkeys(assignment, 1))
         for worker in assignment:
-            self._workers[worker].discriminator.at(question.iteration)
+            self.learners[worker].discriminator.at(question.iteration)
         answers = self._group.answer(generated.to(self._device), assignment)
         numbers = question.fields.get("groups", question.fields["judge"])
         groups = {worker: int(numbers[str(worker)]) for worker in assignment}
@@ -105,7 +93,7 @@ class MDGANHost(HostPart):
                     answers.losses,
                     groups,
                     {OUTPUTS: answers.outputs},
-                    about=partial(judged_by_sum, generated, assignment, groups),
+                    about=partial(messages.judged_by_sum, generated, assignment, groups),
                 )
             )
             ending.tell(question.iteration, transport.send)
@@ -125,15 +113,15 @@ class MDGANHost(HostPart):
         self.path.begin_exchange(order.iteration)
         with self._tracer.span("swap") as span:
             before = _swap_bytes(transport)
-            given, taken = carry_out(order, self._workers, transport.exchange, self.path)
+            given, taken = carry_out(order, self.learners, transport.exchange, self.path)
             self._tracer.reach("swapped")
-            transport.send(swapped(order.iteration, given, taken, transport.slow_givers))
+            transport.send(messages.swapped(order.iteration, given, taken, transport.slow_givers))
             span.num_bytes = _swap_bytes(transport) - before
         self._group.learn_real_halves()
 
     def _hand_over_copy(self, order: Message, transport: HostTransport) -> None:
         rank, taker = int(order.fields["worker"]), int(order.fields["taker"])
-        state = self._workers[rank].state()
+        state = self.learners[rank].state()
         copy = {name: tensor for name, tensor in state.items() if name.startswith(COPIED)}
         answer = engine_messages.state(order.iteration, {rank: copy}, "copy", taker)
         if (parcel := self.path.parcel(taker, answer)) is not None:

@@ -106,9 +106,7 @@ class MDGANServer(ServerPart):
             _log.info(
                 "workers hold different classes: discriminators are swapped every %d iteration(s) "
                 "instead of every %d (--swap-interval %d)",
-                self._swap_every,
-                usual,
-                usual,
+                *(self._swap_every, usual, usual),
             )
 
     def advance(self, done: int, engine: Engine) -> Advance | None:

@@ -6,6 +6,7 @@ non-overlapping pairs at the server (section 5.3), which is our default.
 
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -73,6 +74,7 @@ def _shuffled(workers: list[int], seed: int) -> list[int]:
     return [workers[index] for index in order.tolist()]
 
 
+@dataclass
 class Holders:
     """Which workers hold a discriminator: `now`, a fraction C, or None for all if C is 1.
 
@@ -81,23 +83,22 @@ class Holders:
     to do until it gets another in a swap.
     """
 
-    def __init__(self, fraction: float, seed: int) -> None:
-        self.now: set[int] | None = None
-        self._fraction = fraction
-        self._seed = seed
-        self._num_drawn = 0
-        self._too_many = False
+    fraction: float
+    seed: int
+    now: set[int] | None = None
+    _num_drawn: int = 0
+    _too_many: bool = False
 
     def among(self, workers: Iterable[int]) -> set[int] | None:
         """The holders among the live workers that are free; None for all of them.
 
         Instead of a missing holder another worker goes on with the discriminator it had last.
         """
-        if self._fraction == 1:
+        if self.fraction == 1:
             return None
         live = sorted(workers)
         here = set(live) & (self.now or set())
-        wanted = num_participants(self._fraction, len(live))
+        wanted = num_participants(self.fraction, len(live))
         idle = [worker for worker in live if worker not in here]
         missing = wanted - len(here)
         if missing > 0:
@@ -120,20 +121,20 @@ class Holders:
         return {
             ".now": torch.tensor(sorted(self.now), dtype=torch.int64),
             ".drawn": torch.tensor(self._num_drawn),
-            ".fraction": torch.tensor(self._fraction, dtype=torch.float64),
+            ".fraction": torch.tensor(self.fraction, dtype=torch.float64),
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restores what `state` returned; if C is smaller now, only some of its holders go on."""
         if state and state.keys() != {".now", ".drawn", ".fraction"}:
             raise KeyError(f"no state of holders: {sorted(state)}")
-        if state and self._fraction < 1:
+        if state and self.fraction < 1:
             self.now = set(state[".now"].tolist())
             self._num_drawn = int(state[".drawn"])
-            self._too_many = self._fraction < float(state[".fraction"])
+            self._too_many = self.fraction < float(state[".fraction"])
 
     def _draw(self, workers: list[int], count: int) -> set[int]:
-        random = generator_for(self._seed, "holders", self._num_drawn)
+        random = generator_for(self.seed, "holders", self._num_drawn)
         self._num_drawn += 1
         order = torch.randperm(len(workers), generator=random)[:count]
         return {workers[place] for place in order.tolist()}
@@ -255,7 +256,8 @@ class ServerSwaps:
         """Hosts are gone and will not report."""
         live = engine.peers.workers()
         for record in self._records.values():
-            record.keep_waiting_for(live)
+            record.lost |= record.silent - set(live)
+            record.silent -= record.lost
         self._write_complete(engine)
 
     def _write_complete(self, engine: Engine) -> None:
@@ -280,17 +282,19 @@ class ServerSwaps:
             )
 
 
+@dataclass
 class _SwapRecord:
     """The digests that hosts report of one swap; `silent` are the workers of which none has."""
 
-    def __init__(self, moves: Moves, host_of: Mapping[int, int], *, means: bool) -> None:
-        self.moves = moves
-        self.means = means
-        self.host_of = host_of
-        self.given: dict[int, str] = {}
-        self.taken: dict[int, str] = {}
-        self.silent = moves.keys() | set(moves.values())
-        self._lost: set[int] = set()
+    moves: Moves
+    host_of: Mapping[int, int]
+    means: bool
+    given: dict[int, str] = field(default_factory=dict)
+    taken: dict[int, str] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.silent = self.moves.keys() | set(self.moves.values())
 
     def note(self, host: int, message: Message) -> None:
         for known, name in (self.given, "given"), (self.taken, "taken"):
@@ -303,14 +307,10 @@ class _SwapRecord:
         pairs = {(self.host_of[g], self.host_of[t]) for g, t in self.moves.items()}
         return {giver for giver, taker in pairs if taker == host != giver}
 
-    def keep_waiting_for(self, workers: Collection[int]) -> None:
-        self._lost |= self.silent - set(workers)
-        self.silent -= self._lost
-
     def failed(self) -> list[int]:
         """The takers that got nothing from a giver that has reported."""
         given = {taker for giver, taker in self.moves.items() if giver in self.given}
-        return sorted(given - self.taken.keys() - self._lost)
+        return sorted(given - self.taken.keys() - self.lost)
 
     def content(self) -> dict[str, Any]:
         arrived = (
@@ -323,6 +323,6 @@ class _SwapRecord:
             "sits_out": sorted(self.host_of.keys() - self.moves.keys()),
             "given": self.given,
             "taken": self.taken,
-            "lost": sorted(self._lost),
+            "lost": sorted(self.lost),
             "exact": all(arrived),
         }

@@ -3,8 +3,8 @@
 Shapes are written [b, C, H, W]: b samples.
 """
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 import torch
@@ -14,7 +14,6 @@ from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import DiscriminatorLearner, Stage, unobserved
 from mdgan.gan.labels import Samples
-from mdgan.gan.model_stack import CannotStack
 from mdgan.gan.model_state import is_finite, part_of, under
 from mdgan.gan.stacked_learners import StackedLearners
 
@@ -145,10 +144,6 @@ class Worker(DiscriminatorLearner):
         self.drop_real_half()
 
 
-StageOf = Callable[[int], Stage]
-"""From a worker's rank to the hook that its stages run in."""
-
-
 class WorkerAnswers(NamedTuple):
     """F_n, J_disc and J_gen [2], and logits by rank, in the order in which workers were asked."""
 
@@ -157,38 +152,35 @@ class WorkerAnswers(NamedTuple):
     outputs: dict[int, Tensor]
 
 
+@dataclass(eq=False)
 class OneByOne:
     """Workers of one host that compute one after another; between two calls every one is whole.
 
     The bits do not depend on which workers share a host.
 
-    Args:
+    Attributes:
+        workers: by rank.
+        stage_of: from a worker's rank to the hook that its stages run in.
         train_on_all: each trains on all batches that the host gets; on its X^(d) by default, as in
             the paper.
     """
 
-    def __init__(
-        self,
-        workers: Mapping[int, Worker],
-        stage_of: StageOf = lambda _rank: unobserved,
-        *,
-        train_on_all: bool = False,
-    ) -> None:
-        self._workers = workers
-        self._stage_of = stage_of
-        self._train_on_all = train_on_all
+    workers: Mapping[int, Worker]
+    stage_of: Callable[[int], Stage] = lambda _rank: unobserved
+    _: KW_ONLY
+    train_on_all: bool = False
 
     def learn_real_halves(self) -> None:
         """`Worker.learn_real_half` of all workers."""
-        for rank, worker in self._workers.items():
-            with self._stage_of(rank)("real half"):
+        for rank, worker in self.workers.items():
+            with self.stage_of(rank)("real half"):
                 worker.learn_real_half()
 
     def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> WorkerAnswers:
         """`Worker.learn` and `Worker.feedback` of some workers, by the places of their batches."""
         answers = WorkerAnswers({}, {}, {})
         for rank, (judge, _) in assignment.items():
-            worker, stage = self._workers[rank], self._stage_of(rank)
+            worker, stage = self.workers[rank], self.stage_of(rank)
             fake = self._fake(generated, assignment[rank])
             discriminator_loss = worker.learn(fake, stage)
             with stage("feedback"):
@@ -202,7 +194,7 @@ class OneByOne:
 
     def _fake(self, generated: Samples, own: Assignment) -> Samples:
         """What a worker trains on, [m, C, H, W]."""
-        return generated.flattened() if self._train_on_all else generated[own.train]
+        return generated.flattened() if self.train_on_all else generated[own.train]
 
 
 class LearningLater(OneByOne):
@@ -218,7 +210,7 @@ class LearningLater(OneByOne):
         answers = WorkerAnswers({}, {}, {})
         self._put_off = {rank: self._fake(generated, own) for rank, own in assignment.items()}
         for rank, (judge, _) in assignment.items():
-            worker, stage = self._workers[rank], self._stage_of(rank)
+            worker, stage = self.workers[rank], self.stage_of(rank)
             with stage("real half"):  # always before the feedback: both may draw random numbers
                 worker.learn_real_half()
             with stage("feedback"):
@@ -232,10 +224,7 @@ class LearningLater(OneByOne):
         """Every worker that has answered learns."""
         put_off, self._put_off = self._put_off, {}
         for rank, fake in put_off.items():
-            self._workers[rank].learn(fake, self._stage_of(rank))
-
-
-_log = logging.getLogger(__name__)
+            self.workers[rank].learn(fake, self.stage_of(rank))
 
 
 class StackedWorkers(OneByOne):
@@ -248,7 +237,7 @@ class StackedWorkers(OneByOne):
         self,
         workers: Mapping[int, Worker],
         sample_shape: Sequence[int],
-        stage_of: StageOf = lambda _rank: unobserved,
+        stage_of: Callable[[int], Stage] = lambda _rank: unobserved,
         *,
         train_on_all: bool = False,
     ) -> None:
@@ -261,7 +250,7 @@ class StackedWorkers(OneByOne):
     def learn_real_halves(self) -> None:
         """See `OneByOne`."""
         self._learners.arrange()
-        for worker in self._workers.values():
+        for worker in self.workers.values():
             if not worker.has_real_half:
                 worker.remember()
         self._learners.learn_real_halves([*self._row.values()])
@@ -273,7 +262,7 @@ class StackedWorkers(OneByOne):
         rows = [self._row[rank] for rank in ranks]
         fake = Samples.stacked([self._fake(generated, assignment[rank]) for rank in ranks])
         discriminator_losses = self._learners.learn(rows, fake)
-        scale = next(iter(self._workers.values())).rules.loss_scale
+        scale = next(iter(self.workers.values())).rules.loss_scale
         with self._learners.stage(rows, "feedback"):
             judged = generated[[assignment[rank].judge for rank in ranks]]
             images = judged.images.detach().requires_grad_()
@@ -287,22 +276,3 @@ class StackedWorkers(OneByOne):
             {rank: losses[place[rank]] for rank in assignment},
             {rank: outputs.detach()[place[rank]] for rank in assignment},
         )
-
-
-def stacked(
-    workers: Mapping[int, Worker],
-    sample_shape: Sequence[int],
-    stage_of: StageOf,
-    *,
-    is_compiled: bool,
-    train_on_all: bool,
-) -> OneByOne:
-    """Workers that are computed at once; one by one, and a warning, if that cannot be."""
-    try:
-        if is_compiled:
-            raise CannotStack("compiled models are called one by one")
-        return StackedWorkers(workers, sample_shape, stage_of, train_on_all=train_on_all)
-    except CannotStack as reason:
-        ranks = ", ".join(map(str, workers))
-        _log.warning("the process of rank(s) %s computes one by one: %s", ranks, reason)
-        return OneByOne(workers, stage_of, train_on_all=train_on_all)

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from mdgan.chaos.history import History
-from mdgan.chaos.outcome import consequences, troubles
-from mdgan.chaos.play import ChaosRun
+from mdgan.chaos.play import ChaosRun, History
+from mdgan.chaos.run import consequences, troubles
 from mdgan.chaos.schedule import ChaosEvent
 from mdgan.launch.faults import Fault, Strike
 from mdgan.records.run_directory import RunDirectory

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
 from mdgan.families.data_parallel.host import DataParallelHost
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica
-from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Replica
+from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, ReferenceReplica, Replica
 from mdgan.families.data_parallel.server import DataParallelServer
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.labels import Samples

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from mdgan.families.data_parallel.collective import Collective
-from mdgan.families.data_parallel.direct_sum import Counted, DirectSum
+from mdgan.families.data_parallel.collective import Collective, Counted
 from mdgan.families.data_parallel.replica import GradientVector
 from mdgan.gan.exact_sum import average
 from mdgan.transport.base import LOOPBACK
@@ -30,12 +29,12 @@ GROUPS = st.sampled_from(
 )
 
 
-def members(size: int) -> list[DirectSum]:
+def members(size: int) -> list[Collective]:
     own = [Collective(rank, size, LOOPBACK) for rank in range(size)]
     places = [member.place for member in own]
     with ThreadPoolExecutor(size) as pool:
         assert all(pool.map(lambda member: member.connect(places), own))
-    return [DirectSum(member, size) for member in own]
+    return own
 
 
 @settings(max_examples=40)
@@ -49,7 +48,7 @@ def test_the_bits_of_the_average(
     weights = {n: float(torch.rand(1, generator=random)) + 0.1 for n in workers}
     theirs = average(found, (), weights)
 
-    def mean(rank: int, own: DirectSum) -> torch.Tensor | None:
+    def mean(rank: int, own: Collective) -> torch.Tensor | None:
         its = {n: found[n] for n in groups[rank]}
         return own.mean(like, Counted(groups, weights), its)
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from mdgan.families.data_parallel.image_buffer import ImageBuffer
-from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import (
     BUFFERS,
     DISCRIMINATOR,
     GENERATOR,
+    ImageBuffer,
+    ReferenceReplica,
     Replica,
     reductions,
 )

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.families.data_parallel import shared_network
-from mdgan.families.data_parallel.common_memory import CommonMemory, Room
 from mdgan.families.data_parallel.meeting import Meeting, Order
 from mdgan.families.data_parallel.replica import (
     DISCRIMINATOR,
@@ -20,8 +19,7 @@ from mdgan.families.data_parallel.replica import (
     Reduction,
 )
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
-from mdgan.families.data_parallel.shared_buffers import BuffersInOne
-from mdgan.families.data_parallel.shared_network import LentModel
+from mdgan.families.data_parallel.shared_network import BuffersInOne, LentModel
 from mdgan.families.data_parallel.shared_steps import SharedTraining, Stepper, divide
 from mdgan.gan.exact_sum import average
 from mdgan.gan.model_state import digest_of, optimizer_tensors
@@ -49,9 +47,7 @@ class Together:
             for name, model in copy.deepcopy(models).items()
         }
         policies = dict.fromkeys(models, policy)
-        num_bytes = SharedTraining(models, policies, HOSTS).num_bytes
-        self.memory = CommonMemory(num_bytes, HOSTS)
-        self.shared = SharedTraining(models, policies, HOSTS, self.memory)
+        self.shared = SharedTraining(models, policies, HOSTS)
         self.server = {
             name: TrainedModel(model, make_optimizer(model, policy), policy)
             for name, model in models.items()
@@ -180,7 +176,7 @@ def test_another_process_ends_the_step_in_which_one_has_died(
 
         return dies
 
-    for piece in dying._networks[DISCRIMINATOR].pieces:
+    for piece in dying._pieces[DISCRIMINATOR]:
         monkeypatch.setattr(piece._trained, "step", die(piece._trained.step))
     with pytest.raises(_Died):
         dying.step(2, together.q, 1, OF_DISCRIMINATOR, together.order)
@@ -193,7 +189,7 @@ def test_another_process_ends_the_step_in_which_one_has_died(
 
 
 def test_nobody_waits_for_a_host_that_died_before_it_gave() -> None:
-    meeting = Meeting(HOSTS, Room())
+    meeting = Meeting(HOSTS)
     meeting.convene(HOSTS, 1, 0)
     meeting.give(1, 1)
     assert not meeting.have_given(1)
