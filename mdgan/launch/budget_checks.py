@@ -128,7 +128,7 @@ def _check_samples(
     *,
     goes_on: bool,
 ) -> list[str]:
-    privacy, resumes = settings.privacy, goes_on
+    privacy = settings.privacy
     warnings, folder = _large_delta(privacy.dp_delta or 0.0, shards), ledger_folder(privacy)
     if (said := privacy.dp_public_samples) is not None:
         warnings.append(
@@ -152,13 +152,13 @@ def _check_samples(
         plan = plan_of(privacy, schedule, known, folder)
         if privacy.audit_canaries:
             _check_canaries(settings, plan)
-        if repeats and known.last is not None and known.last.plan == plan:
+        last = known.last if known.last is not None and known.last.plan == plan else None
+        if repeats and last is not None:
             warnings.append(f"{schedule.whose} have told this before; they tell the same again")
         elif spent := _spent_before(settings, schedule, known):
-            goes_on = known.last is not None and known.last.plan == plan
-            left = plan.until - (known.last.steps if goes_on and known.last else 0)
+            left = plan.until - (0 if last is None else last.steps)
             warnings.append(f"{spent}; {left:,} steps with noise {plan.noise:.3g} are left")
-        if rank in contents and not resumes:
+        if rank in contents and not goes_on:
             warnings += _new_questions(settings, schedule, contents[rank], known, kind, folder)
     return warnings
 
