@@ -1,6 +1,5 @@
 """Classifiers that learn a table's target, and how well they tell classes apart."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,35 +19,27 @@ def area_of_lr(samples: Tensor, labels: Tensor, real: Tensor, classes: Tensor) -
         In [0, 1]; of more than two classes the mean over each against all others. None if a class
         of the real rows is not learnt, or they have one class alone.
     """
+    from sklearn.linear_model import LogisticRegression
 
-    def make() -> Any:
-        from sklearn.linear_model import LogisticRegression
-
-        return LogisticRegression(max_iter=_MOST_STEPS)
-
-    return _area(make, samples, labels, real, classes)
+    return _area(LogisticRegression(max_iter=_MOST_STEPS), samples, labels, real, classes)
 
 
 def area_of_gb(samples: Tensor, labels: Tensor, real: Tensor, classes: Tensor) -> float | None:
     """The same of gradient boosting over histograms."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
 
-    def make() -> Any:
-        from sklearn.ensemble import HistGradientBoostingClassifier
-
-        return HistGradientBoostingClassifier(random_state=0)
-
-    return _area(make, samples, labels, real, classes)
+    return _area(HistGradientBoostingClassifier(random_state=0), samples, labels, real, classes)
 
 
 def _area(
-    make: Callable[[], Any], samples: Tensor, labels: Tensor, real: Tensor, classes: Tensor
+    classifier: Any, samples: Tensor, labels: Tensor, real: Tensor, classes: Tensor
 ) -> float | None:
     from sklearn.metrics import roc_auc_score
 
     learnt, asked = np.unique(labels.numpy()), np.unique(classes.numpy())
     if len(asked) < 2 or not set(asked) <= set(learnt):
         return None
-    classifier = make().fit(samples.numpy(), labels.numpy())
+    classifier.fit(samples.numpy(), labels.numpy())
     shares = classifier.predict_proba(real.numpy())
     judged = asked[1:] if len(asked) == len(learnt) == 2 else asked
     areas = [

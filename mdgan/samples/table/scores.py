@@ -199,9 +199,5 @@ def _figures(columns: list[Shown], made: Rows, real: Rows | None) -> dict[str, A
 
 
 def _matrix(rows: Rows, places: list[int]) -> list[list[float | None]]:
-    return [[_rounded(_correlation(rows.values[:, a], rows.values[:, b])) for b in places]
-            for a in places]  # fmt: skip
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
+    found = [[_correlation(rows.values[:, a], rows.values[:, b]) for b in places] for a in places]
+    return [[None if value is None else round(value, 3) for value in row] for row in found]
