@@ -11,7 +11,7 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import prod
 from pathlib import Path
 from types import ModuleType
@@ -126,19 +126,9 @@ class DatasetFile:
         if found.models is not None:
             weights = found.kind.value_weights
             models = Models(str(self.path), found.shape, *found.models, weights)
-        return replace(
-            self,
-            own_models=models,
-            prepare=None,
-            shape=found.shape,
-            kind=found.kind,
-            partitioner=found.partitioner,
-            held_out=found.held_out,
-            num_classes=found.num_classes,
-            agreed=found.agreed,
-            reads_files=found.reads_files,
-            keeps=found.keeps,
-        )
+        names = {item.name for item in fields(found)} - {"models"}
+        shared = {name: getattr(found, name) for name in names}
+        return replace(self, own_models=models, prepare=None, **shared)
 
     def check_folder(self, flag: str, folder: str | None) -> None:
         """Refuses a folder for data that are not read from files."""

@@ -48,8 +48,6 @@ from mdgan.launch.privacy import (
     open_account,
     open_budgets,
     tells,
-    tells_times,
-    told_counts,
     why_untold,
 )
 from mdgan.launch.requirements import least_parties, least_sharers
@@ -144,11 +142,12 @@ def make_host(
     """
     settings, builder, fetcher = prepared.settings, prepared.builder, prepared.fetcher()
     shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
-    held = {
+    counts = {
         rank: builder.class_counts(counted(settings, shard, prepared.contents.get(rank)), settings)
         for rank, shard in shards.items()
     }
-    counts = {rank: told_counts(settings, counts) for rank, counts in held.items()}
+    if (said := settings.privacy.dp_public_samples) is not None:
+        counts = {rank: [said] for rank in counts}
     kind = prepared.dataset.kind
     count = partial(counts_of, settings, shards, prepared.contents, kind)
     if kind.num_counts and prepared.continues is None:
@@ -188,8 +187,8 @@ def make_host(
 
 
 def _recorded_windows(prepared: Prepared) -> int:
-    """See `traced_every`."""
-    if not (tells_times(prepared.settings) or prepared.is_rehearsed):
+    """See `traced_every`; none where how long real samples take would tell of them."""
+    if prepared.settings.privacy.covers_samples and not prepared.is_rehearsed:
         return 0
     # There are few rounds, and each moves whole models: their spans are nothing beside that.
     if prepared.algorithm.unit != "iteration":

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -91,14 +91,8 @@ class Contents:
                 "differential privacy: a sample cannot be read to find out what it has spent "
                 f"({reason_of(error)}); repair or remove it"
             ) from error
-        return cls(
-            tuple(sorted(units)),
-            tuple(sorted(rows)),
-            tuple(sorted(aliases)),
-            tuple(sorted(before)),
-            tuple(sorted(sources.items())),
-            torch.tensor(numbers),
-        )
+        named = map(_sorted, (units, rows, aliases, before, sources.items()))
+        return cls(*named, unit_of_sample=torch.tensor(numbers))
 
     @classmethod
     def of_name(cls, name: str) -> "Contents":
@@ -109,17 +103,12 @@ class Contents:
     def union(cls, several: Iterable["Contents"]) -> "Contents":
         """All of several, each once; nothing is said of single samples."""
         parts = list(several)
-        return cls(
-            tuple(sorted({digest for part in parts for digest in part.digests})),
-            tuple(sorted({row for part in parts for row in part.rows})),
-            tuple(sorted({alias for part in parts for alias in part.aliases})),
-            tuple(sorted({digest for part in parts for digest in part.before})),
-            tuple(sorted({source for part in parts for source in part.sources})),
-        )
+        names = ("digests", "rows", "aliases", "before", "sources")
+        return cls(*(_sorted(chain(*(getattr(each, name) for each in parts))) for name in names))
 
     def as_files(self) -> "Contents":
         """The files that they lie in, as what an account may have met before."""
-        return Contents(tuple(sorted({file for file, _ in self.sources})))
+        return Contents(_sorted(file for file, _ in self.sources))
 
     @property
     def num_repeats(self) -> int:
@@ -172,6 +161,10 @@ class Units:
     def weights(self) -> Tensor:
         """The weight of each sample, float64 [n]: those of a unit share 1."""
         return 1 / self._sizes[self._unit_of_sample].double()
+
+
+def _sorted(each: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(sorted(set(each)))
 
 
 def _known(shards: Iterable[HasContents]) -> Iterator[Known]:

@@ -1,29 +1,36 @@
 """Rows of a table as a kind of sample."""
 
 import mmap
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import sqrt
 from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, one_line
 from mdgan.samples.contract import HeldOut, Judge, SampleKind, Shape, Where, Writer
-from mdgan.samples.npz import npz_of
 from mdgan.samples.table.encoding import Encoding, count_rows
 from mdgan.samples.table.layout import RowLayout
 from mdgan.samples.table.rows import Rows
-from mdgan.samples.table.schema import ScaledColumn, Schema, WholeColumn
+from mdgan.samples.table.schema import AnyColumn, ScaledColumn, Schema, WholeColumn
 from mdgan.samples.table.scores import RowsJudge
 from mdgan.samples.table.spread import coarse_counts, num_counts, rounded_counts
-from mdgan.samples.table.where import RowCondition
 from mdgan.samples.table.writing import csv_of, parquet_of
 
 _MOST_CLASSES = 50
 _FLOAT_BYTES = 8
+_CONDITION = re.compile(r"(.*?)(<=|>=|=)(.*)", re.DOTALL)
+_MISSING = ""
+_COMPARES: dict[str, Callable[[NDArray[np.float64], float], NDArray[np.bool_]]] = {
+    "=": np.equal,
+    "<=": np.less_equal,
+    ">=": np.greater_equal,
+}
 
 
 class TableKind(SampleKind):
@@ -193,16 +200,12 @@ class TableKind(SampleKind):
         """See `SampleKind`."""
         return {column.name: column.kind for column in self.schema.columns}
 
-    def contents(self, samples: Tensor) -> list[bytes]:
-        """The encoded values of each."""
-        return [sample.tobytes() for sample in samples.contiguous().numpy()]
-
     def writers(self) -> Mapping[str, Writer]:
         """Files of rows, or arrays of samples."""
         return {
             ".csv": lambda samples, labels: csv_of(self.decode(samples, labels)),
             ".parquet": lambda samples, labels: parquet_of(self.decode(samples, labels)),
-            ".npz": npz_of,
+            **super().writers(),
         }
 
     def where(self, conditions: Sequence[str]) -> Where:
@@ -242,3 +245,55 @@ def _place_of(schema: Schema, target: str) -> int:
             f"of categories, or of at most {_MOST_CLASSES} whole numbers"
         )
     return place
+
+
+class RowCondition:
+    """A condition that rows shall fulfil, such as `sex=F` or `age>=65`.
+
+    Args:
+        text: a column's name, one of = <= >=, and a value; empty for a missing one. <= and >= are
+            for numbers, dates, times and ordered categories.
+
+    Raises:
+        BadInput: it is none, or the schema knows no such column or value.
+    """
+
+    def __init__(self, schema: Schema, text: str) -> None:
+        shown = f"--where {one_line(text)}"
+        found = _CONDITION.fullmatch(text)
+        if found is None:
+            raise BadInput(f"{shown}: must be COLUMN=VALUE, COLUMN<=VALUE or COLUMN>=VALUE")
+        name, self.compare, value = (part.strip() for part in found.groups())
+        if name not in schema.names:
+            raise BadInput(
+                f"{shown}: there is no column {one_line(name)}; there are {', '.join(schema.names)}"
+            )
+        self.place = schema.place(name)
+        column = schema.columns[self.place]
+        try:
+            self.value = _read(column, self.compare, value)
+        except ValueError as error:
+            raise BadInput(f"{shown}: {one_line(value)} {error}") from error
+
+    def holds(self, rows: Rows) -> NDArray[np.bool_]:
+        """For which rows it holds, [n]."""
+        values = rows.values[:, self.place]
+        return (
+            np.isnan(values)
+            if np.isnan(self.value)
+            else _COMPARES[self.compare](values, self.value)
+        )
+
+
+def _read(column: AnyColumn, compare: str, text: str) -> float:
+    if text == _MISSING:
+        if compare != "=" or not column.may_be_missing:
+            raise ValueError("is no value of this column")
+        return float("nan")
+    if isinstance(column, ScaledColumn):
+        return column.read(text)
+    if text not in column.choices:
+        raise ValueError(f"is none of {', '.join(column.choices[:20])}")
+    if compare != "=" and not column.is_ordered:
+        raise ValueError(f"has no order; write {column.name}={text}")
+    return float(column.choices.index(text))
