@@ -76,7 +76,11 @@ class Contents:
             again = list(islice(_known(shards), _FIRST))
             for place, known in enumerate(_known(shards)):
                 if place < _FIRST and known != again[place]:
-                    raise _unstable()
+                    raise BadInput(
+                        "differential privacy: the data set gives another picture each time that "
+                        "the same sample is read, so what it has spent cannot be told; let its "
+                        "Partitioner define `contents`"
+                    )
                 own = _digest(known.content)
                 numbers.append(units.setdefault(own, len(units)))
                 if known.row:
@@ -173,10 +177,3 @@ def _known(shards: Iterable[HasContents]) -> Iterator[Known]:
 
 def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
-
-
-def _unstable() -> BadInput:
-    return BadInput(
-        "differential privacy: the data set gives another picture each time that the same sample "
-        "is read, so what it has spent cannot be told; let its Partitioner define `contents`"
-    )

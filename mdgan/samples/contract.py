@@ -66,12 +66,21 @@ class SampleKind(ABC):
         is_seen: whether `png` and `class_png` draw samples.
         most_scored: how many are generated for a score, at most.
         judges: whether `judge` scores samples, rather than the features of a network.
+        value_weights: what each value of a sample counts for where two are compared; empty if all
+            alike.
+        num_counts: how many counts say all that must be learnt from all samples before training.
+        num_histograms: in how many of these counts a single sample is 1, at most.
+        counts_meaning: what is counted: it differs wherever the counts of the same samples would.
     """
 
     name: ClassVar[str]
     is_seen: ClassVar[bool] = False
     judges: ClassVar[bool] = False
     most_scored: ClassVar[int] = 1 << 40
+    value_weights: tuple[float, ...] = ()
+    num_counts: int = 0
+    num_histograms: int = 0
+    counts_meaning: str = ""
 
     @abstractmethod
     def why_not(self, shape: Shape) -> str:
@@ -113,27 +122,7 @@ class SampleKind(ABC):
         """What scores samples, if this kind judges them; its `learn` was called before."""
         raise TypeError(f"{self.name} are scored by features, {held_out is not None}")
 
-    @property
-    def value_weights(self) -> tuple[float, ...]:
-        """What each value of a sample counts for where two are compared; empty if all alike."""
-        return ()
-
     # What all sites learn together before training begins.
-
-    @property
-    def num_counts(self) -> int:
-        """How many counts say all that must be learnt from all samples; 0 if there is nothing."""
-        return 0
-
-    @property
-    def num_histograms(self) -> int:
-        """In how many of these counts a single sample is 1, at most."""
-        return 0
-
-    @property
-    def counts_meaning(self) -> str:
-        """What is counted: it differs wherever the counts of the same samples would."""
-        return ""
 
     @property
     def is_learnt(self) -> bool:

@@ -36,7 +36,13 @@ class Encoding:
         for begin in range(0, len(rows), _PIECE):
             piece = slice(begin, begin + _PIECE)
             for place, spread in zip(self._layout.places, self.spreads, strict=True):
-                _encode(place, spread, rows.values[piece, place.index], found[piece])
+                values, into = rows.values[piece, place.index], found[piece]
+                if place.score is not None and isinstance(place.column, ScaledColumn):
+                    others = is_other(place.column, values)
+                    into[others, place.score] = spread.scores(values[others])
+                if place.choice:
+                    options = options_of(place.column, values)
+                    into[np.arange(len(values)), place.choice.start + options] = 1
         return torch.from_numpy(found)
 
     def decode(self, samples: Tensor) -> NDArray[np.float64]:
@@ -52,17 +58,6 @@ def count_rows(layout: RowLayout, rows: Rows) -> Tensor:
     """The counts of all columns, int64: of cells and of options, one column after the other."""
     counted = [count_column(place.column, rows.values[:, place.index]) for place in layout.places]
     return torch.from_numpy(np.concatenate(counted))
-
-
-def _encode(
-    place: ColumnPlace, spread: Spread, values: NDArray[np.float64], into: NDArray[np.float32]
-) -> None:
-    if place.score is not None and isinstance(place.column, ScaledColumn):
-        others = is_other(place.column, values)
-        into[others, place.score] = spread.scores(values[others])
-    if place.choice:
-        options = options_of(place.column, values)
-        into[np.arange(len(values)), place.choice.start + options] = 1
 
 
 def _decode(place: ColumnPlace, spread: Spread, given: NDArray[np.float64]) -> NDArray[np.float64]:

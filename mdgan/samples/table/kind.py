@@ -3,7 +3,6 @@
 import mmap
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from math import sqrt
 from typing import ClassVar
 
@@ -39,6 +38,10 @@ class TableKind(SampleKind):
     Args:
         target: the column that is the label of rows instead of a part of them, if there is one.
 
+    Attributes:
+        class_names: the values of the target; empty without one.
+        num_classes: K; None without a target.
+
     Raises:
         BadInput: the schema has no such column, or not one that can be a label.
     """
@@ -52,41 +55,27 @@ class TableKind(SampleKind):
         self.layout = RowLayout(schema, without=self.target)
         if not self.layout.places:
             raise BadInput(f"--target {target}: the schema has no other column")
+        target_column = None if self.target is None else schema.columns[self.target]
+        self.class_names = _classes(target_column)
+        self.num_classes = len(self.class_names) or None
+        # The value of class 0.
+        self._first = target_column.low if isinstance(target_column, WholeColumn) else 0
+        width, scores = self.layout.width, set(self.layout.scores)
+        self.shape: Shape = (width,)
+        # All columns count alike, however many entries they have. Squared, two scores are 2/9 apart
+        # on average, and two different choices 2.
+        of_column = width / len(self.layout.places)
+        self.value_weights = tuple(
+            sqrt(of_column * (4.5 if n in scores else 0.5)) for n in range(width)
+        )
+        self._columns = [place.column for place in self.layout.places]
+        self.num_counts = sum(map(num_counts, self._columns)) + len(self.class_names)
+        self.num_histograms = len(scores) + len(self.layout.choices) + (self.target is not None)
+        self.counts_meaning = f"{schema.sha256} {self.target}"
         self._encoding: Encoding | None = None
         # Processes that are forked later share it: a slot learns what its host is told.
         memory = mmap.mmap(-1, _FLOAT_BYTES * (1 + self.num_counts))
         self._shared = torch.frombuffer(memory, dtype=torch.float64)
-
-    @property
-    def shape(self) -> Shape:
-        """Of a sample."""
-        return (self.layout.width,)
-
-    @cached_property
-    def value_weights(self) -> tuple[float, ...]:
-        """See `SampleKind`: all columns count alike, however many entries they have.
-
-        Squared, two scores are 2/9 apart on average, and two different choices 2.
-        """
-        width, scores = self.layout.width, set(self.layout.scores)
-        of_column = width / len(self.layout.places)
-        return tuple(sqrt(of_column * (4.5 if n in scores else 0.5)) for n in range(width))
-
-    @cached_property
-    def class_names(self) -> tuple[str, ...]:
-        """The values of the target; empty without one."""
-        if self.target is None:
-            return ()
-        column = self.schema.columns[self.target]
-        if isinstance(column, WholeColumn):
-            return tuple(map(str, range(column.low, column.high + 1)))
-        assert not isinstance(column, ScaledColumn)
-        return column.choices
-
-    @property
-    def num_classes(self) -> int | None:
-        """K; None without a target."""
-        return len(self.class_names) or None
 
     def labels_of(self, rows: Rows) -> Tensor:
         """The classes of rows, int64 [n]; zeros without a target."""
@@ -94,29 +83,7 @@ class TableKind(SampleKind):
             return torch.zeros(len(rows), dtype=torch.int64)
         return torch.from_numpy(rows.values[:, self.target] - self._first).long()
 
-    @property
-    def _first(self) -> int:
-        """The value of class 0."""
-        column = None if self.target is None else self.schema.columns[self.target]
-        return column.low if isinstance(column, WholeColumn) else 0
-
     # What all sites learn together.
-
-    @cached_property
-    def num_counts(self) -> int:
-        """See `SampleKind`."""
-        return sum(num_counts(place.column) for place in self.layout.places) + len(self.class_names)
-
-    @property
-    def num_histograms(self) -> int:
-        """In how many counts a single row is 1: see `SampleKind`."""
-        of_columns = ((p.score is not None) + bool(p.choice) for p in self.layout.places)
-        return sum(of_columns) + (self.target is not None)
-
-    @property
-    def counts_meaning(self) -> str:
-        """See `SampleKind`."""
-        return f"{self.schema.sha256} {self.target}"
 
     @property
     def is_learnt(self) -> bool:
@@ -159,11 +126,10 @@ class TableKind(SampleKind):
 
     def coarse(self, counts: Tensor) -> Tensor:
         """See `SampleKind`."""
-        columns = [place.column for place in self.layout.places]
-        sizes = [*map(num_counts, columns), len(self.class_names)]
-        parts = torch.split(counts, sizes)
-        found = [coarse_counts(c, part.numpy()) for c, part in zip(columns, parts, strict=False)]
-        return torch.from_numpy(np.concatenate([*found, rounded_counts(parts[-1].numpy())]))
+        sizes = [*map(num_counts, self._columns), len(self.class_names)]
+        *parts, classes = (part.numpy() for part in torch.split(counts, sizes))
+        found = map(coarse_counts, self._columns, parts)
+        return torch.from_numpy(np.concatenate([*found, rounded_counts(classes)]))
 
     def learn(self, counts: Tensor) -> None:
         """See `SampleKind`."""
@@ -223,6 +189,14 @@ class TableKind(SampleKind):
     def judge(self, held_out: HeldOut | None) -> Judge:
         """See `SampleKind`."""
         return RowsJudge(self, held_out)
+
+
+def _classes(column: AnyColumn | None) -> tuple[str, ...]:
+    """The values of a target; empty without one."""
+    if isinstance(column, WholeColumn):
+        return tuple(map(str, range(column.low, column.high + 1)))
+    assert not isinstance(column, ScaledColumn)
+    return () if column is None else column.choices
 
 
 def _place_of(schema: Schema, target: str) -> int:

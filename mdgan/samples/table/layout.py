@@ -7,7 +7,6 @@ is a choice alone.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from mdgan.samples.table.schema import AnyColumn, ScaledColumn, Schema
 
@@ -33,6 +32,10 @@ class RowLayout:
 
     Args:
         without: the index of a column that is no part of samples, since it is their label.
+
+    Attributes:
+        scores: the entries that are scores.
+        choices: the entries of each choice.
     """
 
     def __init__(self, schema: Schema, without: int | None = None) -> None:
@@ -48,16 +51,8 @@ class RowLayout:
             self.places.append(ColumnPlace(index, column, score, choice))
             width = choice.stop
         self.width = width
-
-    @cached_property
-    def scores(self) -> list[int]:
-        """The entries that are scores."""
-        return [place.score for place in self.places if place.score is not None]
-
-    @cached_property
-    def choices(self) -> list[range]:
-        """The entries of each choice."""
-        return [place.choice for place in self.places if place.choice]
+        self.scores = [place.score for place in self.places if place.score is not None]
+        self.choices = [place.choice for place in self.places if place.choice]
 
 
 def num_options(column: AnyColumn) -> int:

@@ -77,7 +77,10 @@ class ScaledColumn(Column, frozen=True, kw_only=True):
         common: values that many rows share exactly, such as 0, in rising order.
         spacing: how cells of the histogram that all sites add up are spaced: equally wide, or for
             long tails equally wide in log(1 + 10⁴ (x − low) / (high − low)).
+        is_whole: whether all values are whole numbers.
     """
+
+    is_whole: ClassVar[bool] = True
 
     common: tuple[float, ...] = ()
     spacing: Literal["linear", "log"] = "linear"
@@ -86,11 +89,6 @@ class ScaledColumn(Column, frozen=True, kw_only=True):
     def bounds(self) -> tuple[float, float]:
         """The least and the largest value."""
         raise NotImplementedError
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all values are whole numbers."""
-        return True
 
     def read(self, text: str) -> float:
         """The value of a text; raises ValueError in words."""
@@ -108,6 +106,8 @@ class ScaledColumn(Column, frozen=True, kw_only=True):
 class NumberColumn(ScaledColumn, frozen=True, kw_only=True, tag="number"):
     """Numbers with so many decimals, from `low` to `high`."""
 
+    is_whole: ClassVar[bool] = False
+
     low: float
     high: float
     decimals: int = 6
@@ -116,11 +116,6 @@ class NumberColumn(ScaledColumn, frozen=True, kw_only=True, tag="number"):
     def bounds(self) -> tuple[float, float]:
         """See `ScaledColumn`."""
         return self.low, self.high
-
-    @property
-    def is_whole(self) -> bool:
-        """See `ScaledColumn`."""
-        return False
 
     def read(self, text: str) -> float:
         """See `ScaledColumn`."""

@@ -113,12 +113,15 @@ class Spread:
         # At a cell's very edge a score would be that of the cell before, and of empty ones between.
         inside = np.clip(np.floor(positions), 0, self.cells.number - 1) + _EDGE
         below = np.interp(np.maximum(positions, inside), places, self._edges)
-        return _quantiles(below)
+        shares = torch.from_numpy(_BELOW + below * (1 - 2 * _BELOW))
+        found: Floats = (torch.special.ndtri(shares) / _CUT).clamp(-1, 1).numpy()
+        return found
 
     def values(self, scores: Floats) -> Floats:
         """The values that have some scores; never one from a cell without rows."""
         assert self.cells is not None
-        below = _shares(np.clip(scores, -1.0, 1.0))
+        shares = torch.special.ndtr(torch.from_numpy(np.clip(scores, -1.0, 1.0)) * _CUT)
+        below = ((shares - _BELOW) / (1 - 2 * _BELOW)).clamp(0, 1).numpy()
         cell = np.searchsorted(self._edges, below, side="right") - 1
         last = int(np.flatnonzero(np.diff(self._edges) > 0)[-1])
         cell = np.minimum(cell, last)
@@ -182,15 +185,3 @@ def options_of(column: AnyColumn, values: Floats) -> Codes:
         options = np.where(missing, 0, values)
     last = num_options(column) - 1
     return np.where(missing, last, options).astype(np.int64)
-
-
-def _quantiles(below: Floats) -> Floats:
-    shares = torch.from_numpy(_BELOW + below * (1 - 2 * _BELOW))
-    found: Floats = (torch.special.ndtri(shares) / _CUT).clamp(-1, 1).numpy()
-    return found
-
-
-def _shares(scores: Floats) -> Floats:
-    below = torch.special.ndtr(torch.from_numpy(scores) * _CUT)
-    found: Floats = ((below - _BELOW) / (1 - 2 * _BELOW)).clamp(0, 1).numpy()
-    return found
