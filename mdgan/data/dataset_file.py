@@ -137,19 +137,19 @@ class DatasetFile:
 
     def open(self, data_dir: Path, *, strict: bool = False) -> Partitioner:
         """Reads the data; samples that cannot be read are named in the log and left out."""
-        return self._open("Partitioner", self.partitioner, data_dir, strict)
+        return self._open("Partitioner", self.partitioner, data_dir, strict=strict)
 
-    def open_held_out(self, data_dir: Path, *, strict: bool = False) -> Partitioner:
+    def open_held_out(self, data_dir: Path) -> Partitioner:
         """Reads the samples that no worker trains on, as `open` reads the others."""
         if self.held_out is None:
             raise BadInput(
                 f"--dataset {self.name}: {self.path} defines no HeldOut, a Partitioner of samples "
                 "that no worker trains on; add one"
             )
-        return self._open("HeldOut", self.held_out, data_dir, strict)
+        return self._open("HeldOut", self.held_out, data_dir, strict=False)
 
     def _open(
-        self, what: str, kind: Callable[[Path], Partitioner], data_dir: Path, strict: bool
+        self, what: str, kind: Callable[[Path], Partitioner], data_dir: Path, *, strict: bool
     ) -> Partitioner:
         try:
             source = kind(data_dir)

@@ -134,7 +134,6 @@ def counts_of(
             kind.num_histograms,
             schedule=StepSchedule.of_samples(rank, len(each), settings),
             settings=settings,
-            folder=ledger_folder(settings.privacy),
             held=held,
             meaning=kind.counts_meaning,
         )

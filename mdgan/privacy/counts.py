@@ -24,7 +24,7 @@ from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import Ledger
 from mdgan.privacy.ledger_view import SAMPLE, LedgerView, Plan
 from mdgan.privacy.noise import with_noise
-from mdgan.privacy.planning import StepSchedule, check_alike
+from mdgan.privacy.planning import StepSchedule, check_alike, ledger_folder
 from mdgan.privacy.releases import Releases
 from mdgan.privacy.settings import PrivacySettings, Private
 
@@ -51,7 +51,6 @@ def noisy_counts(
     *,
     schedule: StepSchedule,
     settings: Private,
-    folder: Path,
     held: Contents,
     meaning: str,
 ) -> Tensor:
@@ -67,7 +66,8 @@ def noisy_counts(
     Raises:
         BadInput: the ledger refuses.
     """
-    privacy, releases = settings.privacy, Releases(folder, held)
+    privacy, folder = settings.privacy, ledger_folder(settings.privacy)
+    releases = Releases(folder, held)
     question = _question(settings, releases, meaning)
     if (again := releases.told(question)) is not None:
         return again

@@ -13,12 +13,11 @@ from torch import Tensor
 
 from mdgan.errors import BadInput, one_line
 from mdgan.samples.contract import HeldOut, Judge, SampleKind, Shape, Where, Writer
-from mdgan.samples.table.encoding import Encoding, count_rows
-from mdgan.samples.table.layout import RowLayout
+from mdgan.samples.table.layout import Encoding, RowLayout
 from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import AnyColumn, ScaledColumn, Schema, WholeColumn
 from mdgan.samples.table.scores import RowsJudge
-from mdgan.samples.table.spread import coarse_counts, num_counts, rounded_counts
+from mdgan.samples.table.spread import coarse_counts, count_column, num_counts, rounded_counts
 from mdgan.samples.table.writing import csv_of, parquet_of
 
 _MOST_CLASSES = 50
@@ -111,7 +110,8 @@ class TableKind(SampleKind):
 
     def counts(self, rows: Rows) -> Tensor:
         """What rows add to the counts, int64 [num_counts]."""
-        of_columns = count_rows(self.layout, rows)
+        each = [count_column(p.column, rows.values[:, p.index]) for p in self.layout.places]
+        of_columns = torch.from_numpy(np.concatenate(each))
         if self.target is None:
             return of_columns
         classes = torch.bincount(self.labels_of(rows), minlength=len(self.class_names))

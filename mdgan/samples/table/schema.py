@@ -73,6 +73,9 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 class ScaledColumn(Column, frozen=True, kw_only=True):
     """A column of numbers, within bounds.
 
+    Each kind has `bounds`, its least and largest value, and `read`, which gives the value of a text
+    or raises ValueError in words.
+
     Attributes:
         common: values that many rows share exactly, such as 0, in rising order.
         spacing: how cells of the histogram that all sites add up are spaced: equally wide, or for
@@ -84,15 +87,6 @@ class ScaledColumn(Column, frozen=True, kw_only=True):
 
     common: tuple[float, ...] = ()
     spacing: Literal["linear", "log"] = "linear"
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The least and the largest value."""
-        raise NotImplementedError
-
-    def read(self, text: str) -> float:
-        """The value of a text; raises ValueError in words."""
-        raise NotImplementedError
 
     def write(self, value: float) -> str:
         """The text of a value."""

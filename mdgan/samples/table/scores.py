@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mdgan.samples.contract import HeldOut, Verdict
 from mdgan.samples.table.rows import Rows
-from mdgan.samples.table.schema import AnyColumn, ScaledColumn, column_kind
+from mdgan.samples.table.schema import AnyColumn, Scaled, ScaledColumn, column_kind
 from mdgan.samples.table.spread import Spread, options_of
 from mdgan.samples.table.writing import texts_of
 
@@ -158,7 +158,7 @@ def shape_of(column: AnyColumn, spread: Spread, made: Floats) -> float:
     return 1 - float(np.abs(real - below).max())
 
 
-def _distribution(column: ScaledColumn, spread: Spread) -> tuple[Floats, Floats]:
+def _distribution(column: Scaled, spread: Spread) -> tuple[Floats, Floats]:
     """Values, and which share of all real ones is at most so large."""
     assert spread.cells is not None
     common = np.array(column.common)

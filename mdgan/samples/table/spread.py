@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mdgan.samples.table.layout import num_options
-from mdgan.samples.table.schema import AnyColumn, ScaledColumn
+from mdgan.samples.table.schema import AnyColumn, Scaled, ScaledColumn
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -33,7 +32,7 @@ class Cells:
     Columns of at most 1,024 whole values have a cell for each value, others 1,024 cells.
     """
 
-    def __init__(self, column: ScaledColumn) -> None:
+    def __init__(self, column: Scaled) -> None:
         self._column = column
         self._low, self._high = column.bounds
         num_values = self._high - self._low + 1
@@ -130,6 +129,14 @@ class Spread:
         return self.cells.values(cell + np.clip(within, 0.0, 1 - 1e-9))
 
 
+def num_options(column: AnyColumn) -> int:
+    """How many entries a column's choice has; 0 if it has none."""
+    if isinstance(column, ScaledColumn):
+        has_any = bool(column.common) or column.may_be_missing
+        return has_any + len(column.common) + column.may_be_missing
+    return len(column.choices) + column.may_be_missing
+
+
 def num_counts(column: AnyColumn) -> int:
     """How many counts a column has: of cells, then of options."""
     cells = Cells(column).number if isinstance(column, ScaledColumn) else 0
@@ -168,7 +175,7 @@ def rounded_counts(counts: Floats) -> Floats:
     return found
 
 
-def is_other(column: ScaledColumn, values: Floats) -> NDArray[np.bool_]:
+def is_other(column: Scaled, values: Floats) -> NDArray[np.bool_]:
     """Which values of a column of numbers are there, and are none of the common ones."""
     found: NDArray[np.bool_] = ~np.isnan(values) & ~np.isin(values, column.common)
     return found
