@@ -68,10 +68,9 @@ def _holdings(
     if not entry.has_hosts:
         source = _open(settings, dataset, settings.data.data_folder(dataset.name, 1))
         return {1: (source, torch.arange(len(source)))}
-    without = {worker for worker in wanted if not settings.holds_data(worker)}
-    held = _divide(settings, dataset, [worker for worker in wanted if worker not in without])
+    held = _divide(settings, dataset, [*filter(settings.holds_data, wanted)])
     nothing = NoSamples(), torch.empty(0, dtype=torch.int64)
-    holdings = {worker: nothing if worker in without else held[worker] for worker in wanted}
+    holdings = {worker: held.get(worker, nothing) for worker in wanted}
     if len(held) == settings.num_workers:
         counts = {worker: held[0].class_counts(held[1]) for worker, held in holdings.items()}
         entry.build().check_holdings(settings, counts)

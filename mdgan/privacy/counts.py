@@ -7,6 +7,7 @@ two up. See `releases.py` for what happens when counts are asked for again.
 """
 
 import json
+from contextlib import closing
 from math import inf, sqrt
 from pathlib import Path
 
@@ -90,16 +91,12 @@ def noisy_counts(
         asked = json.dumps(["counts", question.hex()])
         return Plan(asked, SAMPLE, "rdp", noise, _EACH, 1, 1, order)
 
-    ledger = Ledger(folder, held, make_plan)
-    try:
-        key = ledger.key("counts")
-        most = sqrt(num_histograms)
+    with closing(Ledger(folder, held, make_plan)) as ledger:
+        key, most = ledger.key("counts"), sqrt(num_histograms)
         answer = with_noise(counts.double(), most, noise, key).round().long()
         ledger.taken += 1
         releases.keep(ledger, question, answer)
-        return answer
-    finally:
-        ledger.close()
+    return answer
 
 
 def _check_affordable(

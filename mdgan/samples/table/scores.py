@@ -77,55 +77,41 @@ class RowsJudge:
             for place, spread in zip(kind.layout.places, kind.encoding.spreads, strict=True)
         ]
         shapes = [shape_of(*part) for part in parts]
-        scores = {
-            "column_shapes": sum(shapes) / len(shapes),
-            "valid_rows": float(made.fits().mean()),
-        }
-        left_out: dict[str, str] = {}
-        if self._held_out is None:
-            names = ("pair_trends", *_CLASSIFIERS, "closest_record")
-            left_out |= dict.fromkeys(names, _NO_HELD_OUT)
-        else:
-            self._compare(kind.encode(made), made, labels, scores, left_out)
+        compared = dict(self._compared(made, labels))
+        held_out = None if self._held_out is None else self._held_out[1]
         return Verdict(
-            scores=scores,
-            left_out=left_out,
+            scores={
+                "column_shapes": sum(shapes) / len(shapes),
+                "valid_rows": float(made.fits().mean()),
+                **{name: found for name, found in compared.items() if not isinstance(found, str)},
+            },
+            left_out={name: why for name, why in compared.items() if isinstance(why, str)},
             real=dict(self._real),
-            num_held_out=0 if self._held_out is None else len(self._held_out[0]),
-            figures=_figures(
-                [shown_shape(*part) for part in parts],
-                made,
-                None if self._held_out is None else self._held_out[1],
-            ),
+            num_held_out=0 if held_out is None else len(held_out),
+            figures=_figures([shown_shape(*part) for part in parts], made, held_out),
         )
 
-    def _compare(
-        self,
-        samples: Tensor,
-        made: Rows,
-        labels: Tensor | None,
-        scores: dict[str, float],
-        left_out: dict[str, str],
-    ) -> None:
-        """Adds the scores that need single real rows."""
-        assert self._held_out is not None
-        kept, rows, classes = self._held_out
-        scores["closest_record"] = _to_closest(samples, kept)
+    def _compared(self, made: Rows, labels: Tensor | None) -> Iterator[tuple[str, float | str]]:
+        """The scores that need single real rows, by name; of each that is left out the reason."""
+        if self._held_out is None:
+            for name in ("pair_trends", *_CLASSIFIERS, "closest_record"):
+                yield name, _NO_HELD_OUT
+            return
+        samples, (kept, rows, classes) = self._kind.encode(made), self._held_out
+        yield "closest_record", _to_closest(samples, kept)
         if len(rows.schema.columns) > _MOST_COLUMNS:
-            left_out["pair_trends"] = f"pairs of more than {_MOST_COLUMNS} columns"
-        elif trends := [*_trends(rows, made)]:
-            scores["pair_trends"] = sum(trends) / len(trends)
+            yield "pair_trends", f"pairs of more than {_MOST_COLUMNS} columns"
         else:
-            left_out["pair_trends"] = "no two columns whose values vary"
+            trends = [*_trends(rows, made)]
+            none = "no two columns whose values vary"
+            yield "pair_trends", sum(trends) / len(trends) if trends else none
         for name, area in _CLASSIFIERS.items():
             if self._kind.target is None:
-                left_out[name] = _NO_TARGET
+                yield name, _NO_TARGET
                 continue
             found = None if labels is None else area(samples, labels, kept, classes)
-            if found is None:
-                left_out[name] = "a class lacks in the synthetic rows, or in the held-out ones"
-            else:
-                scores[name] = found
+            lacks = "a class lacks in the synthetic rows, or in the held-out ones"
+            yield name, lacks if found is None else found
 
 
 def _to_closest(samples: Tensor, others: Tensor) -> float:
