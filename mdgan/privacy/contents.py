@@ -95,8 +95,13 @@ class Contents:
                 "differential privacy: a sample cannot be read to find out what it has spent "
                 f"({reason_of(error)}); repair or remove it"
             ) from error
-        named = map(_sorted, (units, rows, aliases, before, sources.items()))
-        return cls(*named, unit_of_sample=torch.tensor(numbers))
+        unit_of_sample = torch.tensor(numbers)
+        return cls._in_order(units, rows, aliases, before, sources.items(), of=unit_of_sample)
+
+    @classmethod
+    def _in_order(cls, *several: Iterable[Any], of: Tensor | None = None) -> "Contents":
+        digests, rows, aliases, before, sources = (tuple(sorted(set(each))) for each in several)
+        return cls(digests, rows, aliases, before, sources, of)
 
     @classmethod
     def of_name(cls, name: str) -> "Contents":
@@ -108,11 +113,11 @@ class Contents:
         """All of several, each once; nothing is said of single samples."""
         parts = list(several)
         names = ("digests", "rows", "aliases", "before", "sources")
-        return cls(*(_sorted(chain(*(getattr(each, name) for each in parts))) for name in names))
+        return cls._in_order(*(chain(*(getattr(each, name) for each in parts)) for name in names))
 
     def as_files(self) -> "Contents":
         """The files that they lie in, as what an account may have met before."""
-        return Contents(_sorted(file for file, _ in self.sources))
+        return Contents(tuple(sorted({file for file, _ in self.sources})))
 
     @property
     def num_repeats(self) -> int:
@@ -165,10 +170,6 @@ class Units:
     def weights(self) -> Tensor:
         """The weight of each sample, float64 [n]: those of a unit share 1."""
         return 1 / self._sizes[self._unit_of_sample].double()
-
-
-def _sorted(each: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple(sorted(set(each)))
 
 
 def _known(shards: Iterable[HasContents]) -> Iterator[Known]:
