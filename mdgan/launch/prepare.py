@@ -182,7 +182,10 @@ def prepare(
     settings, launch = settings_with_defaults(resolved.layers, dataset), resolved.launch
     entry = registry.algorithm(settings.algorithm)
     check_required(launch.links.require, settings, told=joins_as is not None)
-    ranks = _ranks_here(entry, resolved, settings, dataset, faults, joins_as)
+    if joins_as is None:
+        ranks = _ranks_here(resolved, settings, dataset, faults)
+    else:
+        ranks = LocalRanks(serves=False, hosts=((joins_as,),), complete=False)
     if resolved.ray is None:
         _check_machine(launch)
     own_identity = _credentials(settings, launch, ranks)
@@ -272,16 +275,9 @@ def _role(credentials: Identity | None) -> str:
 
 
 def _ranks_here(
-    entry: Algorithm[Any],
-    resolved: Resolved,
-    settings: RunSettings,
-    dataset: DatasetFile,
-    planned: Planned,
-    joins_as: int | None,
+    resolved: Resolved, settings: RunSettings, dataset: DatasetFile, planned: Planned
 ) -> LocalRanks:
-    if joins_as is not None:
-        return LocalRanks(serves=False, hosts=((joins_as,),), complete=False)
-    if not entry.has_hosts:
+    if not registry.algorithm(settings.algorithm).has_hosts:
         if resolved.ray is not None:
             raise BadInput(f"--launcher ray: {settings.algorithm} needs one process alone")
         return LocalRanks(serves=True, hosts=(), complete=True)

@@ -72,11 +72,8 @@ def _parts(
 ) -> Parts:
     channels = [width * min(_MOST, 1 << level) for level in range(doublings)]
     generator = partial(_generator, side, channels[::-1], sample_channels, growing)
-    return (
-        generator,
-        partial(_discriminator, side, channels, sample_channels, shrinking, norm_of_d),
-        Z_DIM,
-    )
+    discriminator = partial(_discriminator, side, channels, sample_channels, shrinking, norm_of_d)
+    return generator, discriminator, Z_DIM
 
 
 def _generator(

@@ -9,7 +9,6 @@ two up. See `releases.py` for what happens when counts are asked for again.
 import json
 from contextlib import closing
 from math import inf, sqrt
-from pathlib import Path
 
 from torch import Tensor
 
@@ -82,7 +81,7 @@ def noisy_counts(
 
     def make_plan(known: LedgerView) -> Plan:
         check_alike(privacy, schedule, known, folder)
-        _check_affordable(privacy, schedule, known, charge, folder)
+        _check_affordable(privacy, schedule, known, charge)
         # The order of Rényi stays with the samples, and must suit training.
         whole = privacy.dp_noise or noise_for(
             privacy.dp_epsilon or inf, delta, schedule.rate, steps, (), "rdp"
@@ -100,11 +99,7 @@ def noisy_counts(
 
 
 def _check_affordable(
-    privacy: PrivacySettings,
-    schedule: StepSchedule,
-    known: LedgerView,
-    charge: PrivacyCharge,
-    folder: Path,
+    privacy: PrivacySettings, schedule: StepSchedule, known: LedgerView, charge: PrivacyCharge
 ) -> None:
     """Refuses counts after which nothing would be left for training."""
     delta, limit = privacy.dp_delta or 0.0, privacy.dp_epsilon
@@ -116,7 +111,8 @@ def _check_affordable(
             f"--dp-epsilon {limit:g}: too small for counts with so little noise; give more"
         )
     raise BadInput(
-        f"--dp-epsilon {limit:g}: {schedule.whose} have spent {spent:.3g} before (ledger {folder}),"
+        f"--dp-epsilon {limit:g}: {schedule.whose} have spent {spent:.3g} before "
+        f"(ledger {ledger_folder(privacy)}),"
         " and counts by a schema or a target that they were not counted by yet would spend the "
         "rest; give more, or the schema and the target of before"
     )

@@ -1,14 +1,15 @@
 """What mdgan asks of a kind of sample; families, engine, links and privacy ask nothing of it."""
 
+import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
 from mdgan.errors import BadInput
-from mdgan.samples.npz import npz_of
 
 Shape = tuple[int, ...]
 """Of one sample, such as (C, H, W) of a picture."""
@@ -53,6 +54,16 @@ class Where(NamedTuple):
 
     label: int | None
     keeps: Callable[[Tensor, Tensor | None], Tensor]
+
+
+def npz_of(samples: Tensor, labels: Tensor | None) -> bytes:
+    """A file of numpy: `images`, float32 [n, *shape] in [−1, 1]; `labels`, int64 [n], if any."""
+    arrays = {"images": samples.numpy()}
+    if labels is not None:
+        arrays["labels"] = labels.numpy()
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type] # numpy's stubs take the arrays for its own flag
+    return buffer.getvalue()
 
 
 class SampleKind(ABC):

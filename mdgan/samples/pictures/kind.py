@@ -5,8 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from mdgan.samples.contract import Writer
-from mdgan.samples.npz import npz_of
+from mdgan.samples.contract import Writer, npz_of
 from mdgan.samples.pictures.reading import float_to_pixels
 from mdgan.samples.tensors.kind import SeenTensors
 

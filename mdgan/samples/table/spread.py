@@ -36,6 +36,7 @@ class Cells:
         self._column = column
         self._low, self._high = column.bounds
         num_values = self._high - self._low + 1
+        self._decimals: int = getattr(column, "decimals", 0)
         self.is_exact = column.is_whole and num_values <= _NUM_CELLS
         self.number = int(num_values) if self.is_exact else _NUM_CELLS
 
@@ -67,10 +68,6 @@ class Cells:
         found: Floats = np.floor(inside * scale) / scale
         found[-1] = self._high
         return found
-
-    @property
-    def _decimals(self) -> int:
-        return 0 if self._column.is_whole else getattr(self._column, "decimals", 0)
 
     def _unrounded(self, positions: Floats) -> Floats:
         share = positions / self.number
