@@ -33,11 +33,14 @@ class ClientShards(Mapping[int, Shard]):
         return iter(range(1, len(self._parts) + 1))
 
     def __getitem__(self, client: int) -> Shard:
-        return self._made(client)
+        return self.begun_in(client)
 
-    def begun_in(self, client: int, iteration: int) -> Shard:
-        """A client's shard, in an order that the last iteration of its round decides."""
-        return self._made(client, iteration)
+    def begun_in(self, client: int, *iteration: int) -> Shard:
+        """A client's shard, in an order that the last iteration of its round decides, if any."""
+        if not 1 <= client <= len(self._parts):
+            raise KeyError(client)
+        generator = generator_for(self._seed, "shard", client, *iteration)
+        return Shard(self._source, self._parts[client - 1], generator)
 
     def read_once(self, read: Callable[..., T]) -> T:
         """What a function finds in all shards; later calls, and processes forked, do not read."""
@@ -48,12 +51,7 @@ class ClientShards(Mapping[int, Shard]):
 
     def class_counts(self) -> dict[int, list[int]]:
         """By client, the number of samples of each class that the data have."""
-        labels = self._source.labels
-        num_classes = int(labels.max()) + 1
-        return {
-            client: torch.bincount(labels[part], minlength=num_classes).tolist()
-            for client, part in enumerate(self._parts, start=1)
-        }
+        return {n: self._source.class_counts(part) for n, part in enumerate(self._parts, start=1)}
 
     def described_by(self, rank: int, num_ranks: int) -> tuple[Partitioner, Tensor]:
         """The data set, and which of its samples one of several ranks describes for scores.
@@ -70,9 +68,3 @@ class ClientShards(Mapping[int, Shard]):
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part.numpy().tobytes())
         return digest.hexdigest()
-
-    def _made(self, client: int, *stream: int) -> Shard:
-        if not 1 <= client <= len(self._parts):
-            raise KeyError(client)
-        generator = generator_for(self._seed, "shard", client, *stream)
-        return Shard(self._source, self._parts[client - 1], generator)

@@ -25,10 +25,6 @@ class Range(NamedTuple):
     least: int
     most: int
 
-    def at(self, step: int) -> int:
-        """The least number, doubled as often as this, but at most the largest one."""
-        return min(self.least << step, self.most)
-
 
 class Tuner:
     """Decides by how long training waited for its last batches.
@@ -41,7 +37,8 @@ class Tuner:
     def __init__(self, threads: Range, buffer: Range) -> None:
         steps = [(threads.least, buffer.least)]
         while steps[-1] != (threads.most, buffer.most):
-            steps.append((threads.at(len(steps)), buffer.at(len(steps))))
+            num_threads, size = steps[-1]
+            steps.append((min(2 * num_threads, threads.most), min(2 * size, buffer.most)))
         self._least = steps[0]
         self._climber = HillClimber(steps, gain=0.0)
         self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW)  # waiting, training

@@ -11,7 +11,7 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import prod
 from pathlib import Path
 from types import ModuleType
@@ -126,19 +126,9 @@ class DatasetFile:
         if found.models is not None:
             weights = found.kind.value_weights
             models = Models(str(self.path), found.shape, *found.models, weights)
-        return replace(
-            self,
-            own_models=models,
-            prepare=None,
-            shape=found.shape,
-            kind=found.kind,
-            partitioner=found.partitioner,
-            held_out=found.held_out,
-            num_classes=found.num_classes,
-            agreed=found.agreed,
-            reads_files=found.reads_files,
-            keeps=found.keeps,
-        )
+        names = {item.name for item in fields(found)} - {"models"}
+        shared = {name: getattr(found, name) for name in names}
+        return replace(self, own_models=models, prepare=None, **shared)
 
     def check_folder(self, flag: str, folder: str | None) -> None:
         """Refuses a folder for data that are not read from files."""
@@ -147,19 +137,19 @@ class DatasetFile:
 
     def open(self, data_dir: Path, *, strict: bool = False) -> Partitioner:
         """Reads the data; samples that cannot be read are named in the log and left out."""
-        return self._open("Partitioner", self.partitioner, data_dir, strict)
+        return self._open("Partitioner", self.partitioner, data_dir, strict=strict)
 
-    def open_held_out(self, data_dir: Path, *, strict: bool = False) -> Partitioner:
+    def open_held_out(self, data_dir: Path) -> Partitioner:
         """Reads the samples that no worker trains on, as `open` reads the others."""
         if self.held_out is None:
             raise BadInput(
                 f"--dataset {self.name}: {self.path} defines no HeldOut, a Partitioner of samples "
                 "that no worker trains on; add one"
             )
-        return self._open("HeldOut", self.held_out, data_dir, strict)
+        return self._open("HeldOut", self.held_out, data_dir, strict=False)
 
     def _open(
-        self, what: str, kind: Callable[[Path], Partitioner], data_dir: Path, strict: bool
+        self, what: str, kind: Callable[[Path], Partitioner], data_dir: Path, *, strict: bool
     ) -> Partitioner:
         try:
             source = kind(data_dir)

@@ -6,9 +6,8 @@ number of threads nor what they have already read changes any result.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from math import inf, prod
 from typing import Any
 
@@ -31,21 +30,8 @@ training waits, so it is no setting."""
 _MEMORY_SHARE = 8
 """Samples that are read ahead take an eighth of the machine's memory at most."""
 _FLOAT_BYTES = 4
-
-
-@dataclass
-class Waits:
-    """How long training waited for its batches."""
-
-    batches: int = 0
-    waited_seconds: float = 0.0
-    longest_seconds: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        """One more batch."""
-        self.batches += 1
-        self.waited_seconds += seconds
-        self.longest_seconds = max(self.longest_seconds, seconds)
+_NO_WAITS: Mapping[str, float] = {"batches": 0, "waited_seconds": 0.0, "longest_seconds": 0.0}
+"""How long training waited for its batches."""
 
 
 class Fetcher:
@@ -58,7 +44,7 @@ class Fetcher:
         self._tuner = Tuner(threads, buffer)
         self._pools: list[ThreadPoolExecutor] = []
         self._threads = 0
-        self._waits = Waits()
+        self._waits = dict(_NO_WAITS)
         self._drawn: float | None = None
         self._told = (-inf, 0, 0)
 
@@ -95,17 +81,17 @@ class Fetcher:
         """How long training waited for data since this was told, and what reads them.
 
         Returns:
-            JSON values: those of `Waits`, `threads` and `buffer`. None if there is nothing to tell,
-            or too little has passed since and nothing has changed.
+            JSON values: `batches`, `waited_seconds`, `longest_seconds`, `threads` and `buffer`.
+            None if there is nothing to tell, or too little has passed since and nothing changed.
         """
         now, tuner = time.monotonic(), self._tuner
         told_at, *setting = self._told
         is_due = now >= told_at + _TELL_SECONDS or [tuner.threads, tuner.buffer] != setting
-        if not self._waits.batches or not (is_due or at_end):
+        if not self._waits["batches"] or not (is_due or at_end):
             return None
         self._told = now, tuner.threads, tuner.buffer
-        waits, self._waits = self._waits, Waits()
-        rounded = {name: round(value, 6) for name, value in asdict(waits).items()}
+        waits, self._waits = self._waits, dict(_NO_WAITS)
+        rounded = {name: round(value, 6) for name, value in waits.items()}
         return {**rounded, "threads": tuner.threads, "buffer": tuner.buffer}
 
     def close(self) -> None:
@@ -125,7 +111,9 @@ class Fetcher:
     def note(self, waited_seconds: float) -> None:
         """Training waited so long for a batch."""
         before, self._drawn = self._drawn, time.monotonic()
-        self._waits.add(waited_seconds)
+        self._waits["batches"] += 1
+        self._waits["waited_seconds"] += waited_seconds
+        self._waits["longest_seconds"] = max(self._waits["longest_seconds"], waited_seconds)
         if before is not None:  # nothing could have been read ahead for the first batch
             self._tuner.note(waited_seconds, self._drawn - before)
 

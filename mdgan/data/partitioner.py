@@ -63,6 +63,12 @@ class Partitioner(ABC):
         """
         raise TypeError(f"{type(self).__name__} counts nothing in {len(indices)} samples")
 
+    def class_counts(self, indices: Tensor) -> list[int]:
+        """How many of some samples each class has, of all classes that the data have."""
+        num_classes = int(self.labels.max()) + 1
+        counts: list[int] = torch.bincount(self.labels[indices], minlength=num_classes).tolist()
+        return counts
+
     def try_reading(self, index: int) -> None:
         """Reads one sample and forgets it; raises anything if it cannot be read."""
         self.images(torch.tensor([index]))

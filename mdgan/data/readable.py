@@ -12,7 +12,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
 
 import PIL
 import torch
@@ -177,9 +176,9 @@ def _unreadable(source: Partitioner) -> dict[int, str]:
                 return bad
     began = time.monotonic()
     failures = _try_all(source)
-    bad = {index: failure.reason for index, failure in failures.items()}
+    bad = {index: reason for index, (reason, _) in failures.items()}
     took_long = time.monotonic() - began >= _WORTH_KEEPING_SECONDS
-    if cache is not None and took_long and all(f.will_last for f in failures.values()):
+    if cache is not None and took_long and all(will_last for _, will_last in failures.values()):
         with contextlib.suppress(OSError):  # the cache only saves time
             cache.parent.mkdir(parents=True, exist_ok=True)
             write_whole(cache, json.dumps(bad).encode())
@@ -200,17 +199,14 @@ def _cache_file(source: ImageFilesPartitioner) -> Path | None:
     return None if folder is None else folder / "pictures" / f"{digest.hexdigest()}.json"
 
 
-class _Failure(NamedTuple):
-    """Why a sample cannot be read, and whether that will be so until its file changes."""
+def _try_all(source: Partitioner) -> dict[int, tuple[str, bool]]:
+    """Reads every sample, by threads where that helps; says how far it is if that takes long.
 
-    reason: str
-    will_last: bool
-
-
-def _try_all(source: Partitioner) -> dict[int, _Failure]:
-    """Reads every sample, by threads where that helps; says how far it is if that takes long."""
+    Returns:
+        Of each that cannot be read why, and whether that will be so until its file changes.
+    """
     pieces = [range(i, min(i + _AT_ONCE, len(source))) for i in range(0, len(source), _AT_ONCE)]
-    failures: dict[int, _Failure] = {}
+    failures: dict[int, tuple[str, bool]] = {}
     told = time.monotonic()
     pool, each = ThreadPoolExecutor(num_cores()), partial(_try_some, source)
     results = pool.map(each, pieces) if source.read_one_by_one else map(each, pieces)
@@ -226,7 +222,7 @@ def _try_all(source: Partitioner) -> dict[int, _Failure]:
     return failures
 
 
-def _try_some(source: Partitioner, indices: range) -> dict[int, _Failure]:
+def _try_some(source: Partitioner, indices: range) -> dict[int, tuple[str, bool]]:
     failures = {}
     for index in indices:
         try:
@@ -234,5 +230,5 @@ def _try_some(source: Partitioner, indices: range) -> dict[int, _Failure]:
         except Exception as error:  # a reader may raise anything
             will_last = not (isinstance(error, OSError) and error.errno)
             path = source.paths[index] if isinstance(source, ImageFilesPartitioner) else None
-            failures[index] = _Failure(why_unreadable(error, path), will_last)
+            failures[index] = why_unreadable(error, path), will_last
     return failures

@@ -117,7 +117,7 @@ def prepare_table(settings: DataSettings) -> PreparedData:
             f"--rows-per-person {settings.rows_per_person}: --schema {settings.schema} names no "
             'person; add "person": "COLUMN" to it, or leave that out'
         )
-    return table_data(kind, _Tables(kind, settings.rows_per_person).open)
+    return table_data(kind, _tables(kind, settings.rows_per_person))
 
 
 def table_data(
@@ -140,41 +140,42 @@ def table_data(
     )
 
 
-class _Tables:
-    """The tables of the sites on this machine, each read once."""
+def _tables(kind: TableKind, most: int | None) -> Callable[[Path], TablePartitioner]:
+    """Opens the tables of the sites on this machine, files or folders, each once.
 
-    def __init__(self, kind: TableKind, rows_per_person: int | None) -> None:
-        self._kind = kind
-        self._rows_per_person = rows_per_person
-        self._opened: dict[Path, TablePartitioner] = {}
-        self._seen: dict[bytes, int] = {}
+    Args:
+        most: how many rows of a person a site trains on; None for all.
+    """
+    opened: dict[Path, TablePartitioner] = {}
+    seen: dict[bytes, int] = {}
 
-    def open(self, path: Path) -> TablePartitioner:
-        """The rows of a file, or of all files in a folder."""
+    def read(path: Path) -> TablePartitioner:
+        target = None if kind.target is None else kind.schema.columns[kind.target].name
+        rows, kept = read_rows(path, kind.schema, target), None
+        if most is not None and rows.persons is not None:
+            kept = _some_of_each(rows, most)
+            if left_out := len(rows) - len(kept):
+                warn_once(
+                    f"{path}: {left_out:,} of {len(rows):,} rows are left out, since each person "
+                    f"adds {most} at most (--rows-per-person)"
+                )
+            rows = rows.of(kept)
+        for other, source in opened.items():
+            if np.array_equal(source.rows.values, rows.values, equal_nan=True):
+                warn_once(f"{path} and {other} hold the same rows; give each site its own")
+        return TablePartitioner(kind, rows, seen, path, kept)
+
+    def open_once(path: Path) -> TablePartitioner:
         if not path.exists():
             raise BadInput(
                 f"--data-dir {path}: no such file; give a CSV or Parquet file, or a folder of "
                 "them; {rank} in it stands for the number of the site"
             )
-        if (known := self._opened.get(path.resolve())) is None:
-            kind = self._kind
-            target = None if kind.target is None else kind.schema.columns[kind.target].name
-            rows = read_rows(path, kind.schema, target)
-            kept = None
-            if self._rows_per_person is not None and rows.persons is not None:
-                kept = _some_of_each(rows, self._rows_per_person)
-                if left_out := len(rows) - len(kept):
-                    warn_once(
-                        f"{path}: {left_out:,} of {len(rows):,} rows are left out, since each "
-                        f"person adds {self._rows_per_person} at most (--rows-per-person)"
-                    )
-                rows = rows.of(kept)
-            for other, source in self._opened.items():
-                if np.array_equal(source.rows.values, rows.values, equal_nan=True):
-                    warn_once(f"{path} and {other} hold the same rows; give each site its own")
-            known = TablePartitioner(kind, rows, self._seen, path, kept)
-            self._opened[path.resolve()] = known
-        return known
+        if (place := path.resolve()) not in opened:
+            opened[place] = read(path)
+        return opened[place]
+
+    return open_once
 
 
 def _some_of_each(rows: Rows, most: int) -> "np.typing.NDArray[np.int64]":

@@ -5,6 +5,7 @@ Noise hides what a sample adds. It does not hide what one changes of what all ot
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from math import inf, nan
 from typing import Any
 
@@ -105,24 +106,18 @@ def _recorded(network: nn.Module) -> Iterator[dict[str, Tensor]]:
     """What layers without layers of their own have made last, by name and type."""
     made: dict[str, Tensor] = {}
 
-    def record(name: str) -> Any:
-        def keep(_layer: nn.Module, _given: Any, found: Any) -> None:
-            if isinstance(found, Tensor) and found.is_floating_point() and found.dim():
-                made[name] = found.detach().double()
-
-        return keep
+    def keep(name: str, _layer: nn.Module, _given: Any, found: Any) -> None:
+        if isinstance(found, Tensor) and found.is_floating_point() and found.dim():
+            made[name] = found.detach().double()
 
     handles = []
     with suppress(RuntimeError):  # layers of TorchScript have no hooks
         for name, layer in network.named_modules():
             if not list(layer.children()):
-                handles.append(layer.register_forward_hook(record(f"{name}, {_kind(layer)}")))
+                kind = getattr(layer, "original_name", type(layer).__name__)
+                handles.append(layer.register_forward_hook(partial(keep, f"{name}, {kind}")))
     try:
         yield made
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _kind(layer: nn.Module) -> str:
-    return str(getattr(layer, "original_name", type(layer).__name__))

@@ -143,10 +143,11 @@ def _check_samples(
             )
         schedule = StepSchedule.of_samples(rank, len(shard), settings)
         known = look_up(folder, contents[rank]) if rank in contents else LedgerView()
-        repeats = False
-        may_repeat = settings.tells_once and not (privacy.audit_canaries or settings.shares_noise)
-        if may_repeat and known.last is not None:
-            repeats = Releases(folder, contents[rank]).has_told(known.last.plan.asked)
+        repeats = known.last is not None and (
+            settings.tells_once
+            and not (privacy.audit_canaries or settings.shares_noise)
+            and Releases(folder, contents[rank]).has_told(known.last.plan.asked)
+        )
         if not (goes_on or repeats):
             schedule = schedule._replace(may_be_over=False)
         plan = plan_of(privacy, schedule, known, folder)

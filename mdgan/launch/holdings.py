@@ -57,10 +57,7 @@ def _clients(
             "be trained by any rank; name one folder"
         )
     source = _open(settings, dataset, folder)
-    seed = settings.training.seed
-    groups = _groups(settings, source)
-    parts = partition(source.labels, settings.data.partition, number, seed, groups)
-    clients = ClientShards(source, parts, settings.training.seed)
+    clients = ClientShards(source, _parts(settings, source, number), settings.training.seed)
     entry.build().check_holdings(settings, clients.class_counts())
     return clients
 
@@ -71,12 +68,11 @@ def _holdings(
     if not entry.has_hosts:
         source = _open(settings, dataset, settings.data.data_folder(dataset.name, 1))
         return {1: (source, torch.arange(len(source)))}
-    without = {worker for worker in wanted if not settings.holds_data(worker)}
-    held = _divide(settings, dataset, [worker for worker in wanted if worker not in without])
+    held = _divide(settings, dataset, [*filter(settings.holds_data, wanted)])
     nothing = NoSamples(), torch.empty(0, dtype=torch.int64)
-    holdings = {worker: nothing if worker in without else held[worker] for worker in wanted}
+    holdings = {worker: held.get(worker, nothing) for worker in wanted}
     if len(held) == settings.num_workers:
-        counts = {worker: class_counts_of(*held) for worker, held in holdings.items()}
+        counts = {worker: held[0].class_counts(held[1]) for worker, held in holdings.items()}
         entry.build().check_holdings(settings, counts)
     return holdings
 
@@ -96,12 +92,14 @@ def _divide(settings: RunSettings, dataset: DatasetFile, workers: Sequence[int])
         )
     (source,) = sources.values()
     holders = [worker for worker in range(1, settings.world_size) if settings.holds_data(worker)]
-    seed = settings.training.seed
-    scheme, number = settings.data.partition, len(holders)
-    parts = partition(source.labels, scheme, number, seed, _groups(settings, source))
-    part_of = dict(zip(holders, parts, strict=True))
+    part_of = dict(zip(holders, _parts(settings, source, len(holders)), strict=True))
     everything = torch.arange(len(source))  # for newcomers: they have no part
     return {worker: (source, part_of.get(worker, everything)) for worker in workers}
+
+
+def _parts(settings: RunSettings, source: Partitioner, number: int) -> list[Tensor]:
+    scheme, seed = settings.data.partition, settings.training.seed
+    return partition(source.labels, scheme, number, seed, _groups(settings, source))
 
 
 def _groups(settings: RunSettings, source: Partitioner) -> Tensor | None:
@@ -127,10 +125,3 @@ def _open(settings: RunSettings, dataset: DatasetFile, folder: Path) -> Partitio
             f"{len(source)} samples ({dataset.name} in {folder})"
         )
     return source
-
-
-def class_counts_of(source: Partitioner, indices: Tensor) -> list[int]:
-    """How many samples of each class a worker holds, of all classes that the data have."""
-    num_classes = int(source.labels.max()) + 1
-    counts: list[int] = torch.bincount(source.labels[indices], minlength=num_classes).tolist()
-    return counts

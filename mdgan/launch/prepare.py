@@ -75,8 +75,8 @@ class Prepared:
     holdings: Holdings
     task: LaunchedTask | None
     extractor: str
-    warnings: tuple[str, ...]
     launched: float
+    warnings: tuple[str, ...] = ()
     continues: Path | None = None
     resumes_or_starts: bool = False
     ray: RayCluster | None = None
@@ -182,11 +182,13 @@ def prepare(
     settings, launch = settings_with_defaults(resolved.layers, dataset), resolved.launch
     entry = registry.algorithm(settings.algorithm)
     check_required(launch.links.require, settings, told=joins_as is not None)
-    ranks = _ranks_here(entry, resolved, settings, dataset, faults, joins_as)
+    if joins_as is None:
+        ranks = _ranks_here(resolved, settings, dataset, faults)
+    else:
+        ranks = LocalRanks(serves=False, hosts=((joins_as,),), complete=False)
     if resolved.ray is None:
         _check_machine(launch)
     own_identity = _credentials(settings, launch, ranks)
-    credentials = None if own_identity is None else own_identity()
     check_trackers(settings.records.trackers() if ranks.serves else ())
     if continues is None:
         dataset.check_folder("--data-dir", settings.data.data_dir)
@@ -201,7 +203,6 @@ def prepare(
     prepared = Prepared(
         *(settings, launch, dataset, ranks, holdings, resolved.task),
         extractor=extractor_identity(settings.scores, dataset),
-        warnings=_warnings(entry, settings, launch, holdings, credentials, clients),
         launched=time.monotonic() if launched is None else launched,
         continues=continues,
         resumes_or_starts=resumes_or_starts,
@@ -211,19 +212,20 @@ def prepare(
         beginning=beginning,
         clients=clients,
     )
-    return _with_budgets(prepared)
+    return _with_warnings(prepared)
 
 
-def _with_budgets(prepared: Prepared) -> Prepared:
+def _with_warnings(prepared: Prepared) -> Prepared:
     """The run, after a look at what the samples of the workers here may spend."""
+    warnings = _warnings(prepared)
     if not prepared.settings.privacy.has_dp:
-        return prepared
+        return replace(prepared, warnings=tuple(warnings))
     shards = {rank: prepared.shard(rank) for rank in prepared.ranks.workers()}
     settings, serves = prepared.settings, prepared.ranks.serves
     contents = read_contents(settings, shards, prepared.clients if serves else None)
     sizes = {n: len(counted(settings, shard, contents.get(n))) for n, shard in shards.items()}
     check_delta(prepared.launch.links.require, settings, sizes)
-    warnings = check_budgets(
+    warnings += check_budgets(
         settings,
         shards,
         contents,
@@ -231,7 +233,7 @@ def _with_budgets(prepared: Prepared) -> Prepared:
         serves=serves,
         goes_on=prepared.continues is not None,
     )
-    return replace(prepared, warnings=(*prepared.warnings, *warnings), contents=contents)
+    return replace(prepared, warnings=tuple(warnings), contents=contents)
 
 
 def _check_machine(launch: LaunchSettings) -> None:
@@ -273,16 +275,9 @@ def _role(credentials: Identity | None) -> str:
 
 
 def _ranks_here(
-    entry: Algorithm[Any],
-    resolved: Resolved,
-    settings: RunSettings,
-    dataset: DatasetFile,
-    planned: Planned,
-    joins_as: int | None,
+    resolved: Resolved, settings: RunSettings, dataset: DatasetFile, planned: Planned
 ) -> LocalRanks:
-    if joins_as is not None:
-        return LocalRanks(serves=False, hosts=((joins_as,),), complete=False)
-    if not entry.has_hosts:
+    if not registry.algorithm(settings.algorithm).has_hosts:
         if resolved.ray is not None:
             raise BadInput(f"--launcher ray: {settings.algorithm} needs one process alone")
         return LocalRanks(serves=True, hosts=(), complete=True)
@@ -313,16 +308,10 @@ def load_dataset(resolved: Resolved, continues: Path | None = None) -> DatasetFi
     return dataset
 
 
-def _warnings(
-    entry: Algorithm[Any],
-    settings: RunSettings,
-    launch: LaunchSettings,
-    holdings: Holdings,
-    credentials: Identity | None,
-    clients: ClientShards | None,
-) -> tuple[str, ...]:
-    warnings = []
-    if launch.links.insecure:
+def _warnings(prepared: Prepared) -> list[str]:
+    settings, holdings, warnings = prepared.settings, prepared.holdings, []
+    credentials, clients = prepared.credentials, prepared.clients
+    if prepared.launch.links.insecure:
         warnings.append(
             "--insecure: nothing is encrypted; who reaches the port can take part, and who is on "
             "the way can read and change everything"
@@ -351,13 +340,13 @@ def _warnings(
             "fewer clients, a smaller --batch-size or a larger data set"
         )
     small = [n for n, (_, indices) in holdings.items() if 0 < len(indices) < batch]
-    if small and entry.lets_batches_repeat and clients is None:
+    if small and prepared.algorithm.lets_batches_repeat and clients is None:
         ranks = ", ".join(map(str, small[:10])) + (", …" if len(small) > 10 else "")
         warnings.append(
             f"{len(small)} worker(s) hold fewer samples than a batch of {batch}, so their batches "
             f"repeat samples: rank(s) {ranks}"
         )
-    return tuple(warnings)
+    return warnings
 
 
 def _same_data(settings: RunSettings, ranks: Sequence[int]) -> list[str]:

@@ -1,6 +1,6 @@
 """What a machine checks and opens for differential privacy, before its workers train."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,7 @@ from mdgan.privacy.budget import Budget, ClientsAccount, open_budget
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import look_up
 from mdgan.privacy.ledger_view import LedgerView, Plan
-from mdgan.privacy.planning import (
-    StepSchedule,
-    ledger_folder,
-    plan_of,
-)
+from mdgan.privacy.planning import StepSchedule, ledger_folder, plan_of
 from mdgan.privacy.settings import DISCLOSABLE
 from mdgan.samples.contract import SampleKind
 
@@ -39,13 +35,8 @@ def flush_denormals(settings: RunSettings) -> None:
 
     Some processors take many times as long for them, which would tell of samples that lead to them.
     """
-    if settings.privacy.hides_samples and settings.privacy.dp_noise != 0:
+    if settings.privacy.covers_samples:
         torch.set_flush_denormal(True)
-
-
-def tells_times(settings: RunSettings) -> bool:
-    """Whether hosts tell how long they compute: how long real samples take tells of them."""
-    return not (settings.privacy.hides_samples and settings.privacy.keeps_ledger)
 
 
 def rehearsed(settings: RunSettings, ledger: Path) -> RunSettings:
@@ -68,13 +59,6 @@ def counted(settings: RunSettings, shard: Shard, held: Contents | None) -> Shard
         return shard
     units = held.units(len(shard))
     return shard.of(units.first_samples) if units.num_repeats else shard
-
-
-def told_counts(settings: RunSettings, held: Sequence[int]) -> Sequence[int]:
-    """What a host says of how many samples of each class a worker holds, or of how many in all."""
-    if settings.privacy.dp_public_samples is None:
-        return held
-    return [settings.privacy.dp_public_samples]
 
 
 def read_contents(
@@ -150,7 +134,6 @@ def counts_of(
             kind.num_histograms,
             schedule=StepSchedule.of_samples(rank, len(each), settings),
             settings=settings,
-            folder=ledger_folder(settings.privacy),
             held=held,
             meaning=kind.counts_meaning,
         )
@@ -176,7 +159,7 @@ def planned_noise(
 ) -> tuple[int, Plan] | None:
     """The worker here with the fewest samples, and the noise of its steps; spends nothing."""
     privacy = settings.privacy
-    if not (shards and privacy.hides_samples and privacy.dp_noise != 0):
+    if not (shards and privacy.covers_samples):
         return None
     shards = {rank: counted(settings, shard, contents.get(rank)) for rank, shard in shards.items()}
     rank, folder = min(shards, key=lambda n: len(shards[n])), ledger_folder(privacy)

@@ -49,8 +49,6 @@ from mdgan.launch.privacy import (
     open_account,
     open_budgets,
     tells,
-    tells_times,
-    told_counts,
     why_untold,
 )
 from mdgan.launch.requirements import least_parties, least_sharers
@@ -187,15 +185,17 @@ def make_host(
 def _told_counts(prepared: Prepared, shards: Mapping[int, Shard]) -> dict[int, Sequence[int]]:
     """What a host says of how many samples each of its workers holds."""
     settings, found = prepared.settings, dict[int, Sequence[int]]()
+    if (said := settings.privacy.dp_public_samples) is not None:
+        return {rank: [said] for rank in shards}
     for rank, shard in shards.items():
         units = counted(settings, shard, prepared.contents.get(rank))
-        found[rank] = told_counts(settings, prepared.builder.class_counts(units, settings))
+        found[rank] = prepared.builder.class_counts(units, settings)
     return found
 
 
 def _recorded_windows(prepared: Prepared) -> int:
-    """See `traced_every`."""
-    if not (tells_times(prepared.settings) or prepared.is_rehearsed):
+    """See `traced_every`; none where how long real samples take would tell of them."""
+    if prepared.settings.privacy.covers_samples and not prepared.is_rehearsed:
         return 0
     # There are few rounds, and each moves whole models: their spans are nothing beside that.
     if prepared.algorithm.unit != "iteration":

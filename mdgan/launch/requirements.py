@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeGuard
 
 from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
@@ -24,11 +23,24 @@ _FORM = re.compile(
 class Requirements:
     """What the user of this machine insists on, each as it was written, without spaces."""
 
-    given: tuple[str, ...]
+    given: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """As the command line has it."""
         return ",".join(self.given)
+
+    @property
+    def ask_for_dp(self) -> bool:
+        """Whether they bound what samples lose."""
+        return any(not each.startswith((_SECURE, _SHARERS)) for each in self.given)
+
+    def least(self, name: str) -> int:
+        """The largest number that stands behind a name and >=; 0 without one."""
+        parts = (each.partition(">=") for each in self.given)
+        return max((int(least) for asked, _, least in parts if asked == name and least), default=0)
+
+
+_NONE = Requirements()
 
 
 def check_required(
@@ -38,16 +50,16 @@ def check_required(
 
     If a server has told them, it has chosen what no number bounds.
     """
-    for each in () if required is None else required.given:
+    required = required or _NONE
+    for each in required.given:
         if lacks := _lacks(each, settings):
             raise BadInput(
                 f"--require {each}: {lacks}; this machine takes part only where it has that"
             )
-    if not told or not _asks_for_dp(required):
-        return
-    if settings.privacy.dp_disclose is not None and settings.privacy.dp_disclose.names:
+    disclosed = settings.privacy.dp_disclose
+    if told and required.ask_for_dp and disclosed is not None and disclosed.names:
         raise BadInput(
-            f"--require {required}: the run has --dp-disclose {settings.privacy.dp_disclose}: the "
+            f"--require {required}: the run has --dp-disclose {disclosed}: the "
             "server is told what no noise covers; if you agree, take part by `mdgan train --ranks` "
             "with these flags"
         )
@@ -71,9 +83,8 @@ def check_delta(
     required: Requirements | None, settings: RunSettings, num_samples: Mapping[int, int]
 ) -> None:
     """Checks that delta makes epsilon mean something, where the user bounds epsilon alone."""
-    if not _asks_for_dp(required):
-        return
-    if any(each.startswith("delta") for each in required.given):
+    required = required or _NONE
+    if not required.ask_for_dp or any(each.startswith("delta") for each in required.given):
         return
     delta = settings.privacy.dp_delta
     for rank, count in num_samples.items():
@@ -87,18 +98,12 @@ def check_delta(
 
 def least_parties(required: Requirements | None) -> int:
     """How many hosts' answers a sum must have at least, which each host checks itself."""
-    return max(LEAST_PARTIES, _least(_SECURE, required))
+    return max(LEAST_PARTIES, (required or _NONE).least(_SECURE))
 
 
 def least_sharers(required: Requirements | None) -> int:
     """How many certificates must share the noise of a sum, which each host checks itself."""
-    return max(1, _least(_SHARERS, required))
-
-
-def _least(name: str, required: Requirements | None) -> int:
-    given = () if required is None else required.given
-    parts = (each.partition(">=") for each in given)
-    return max((int(least) for asked, _, least in parts if asked == name and least), default=0)
+    return max(1, (required or _NONE).least(_SHARERS))
 
 
 def parse_requirements(text: str) -> Requirements:
@@ -115,11 +120,6 @@ def parse_requirements(text: str) -> Requirements:
     return Requirements(given)
 
 
-def _asks_for_dp(required: Requirements | None) -> TypeGuard[Requirements]:
-    others = (_SECURE, _SHARERS)
-    return required is not None and any(not each.startswith(others) for each in required.given)
-
-
 def _lacks(requirement: str, settings: RunSettings) -> str:
     """What the run has instead; empty if it has what is required."""
     if requirement.startswith(_SECURE):
@@ -127,12 +127,12 @@ def _lacks(requirement: str, settings: RunSettings) -> str:
             return "the run has no --secure-aggregation"
         at_a_time = num_participants(settings.participation, settings.num_workers)
         few = f"a sum has the answers of {at_a_time} worker(s) at most"
-        return "" if at_a_time >= _least(_SECURE, Requirements((requirement,))) else few
+        return "" if at_a_time >= Requirements((requirement,)).least(_SECURE) else few
     if requirement.startswith(_SHARERS):
         if not settings.shares_noise:
             return "the run's workers share no noise (--secure-aggregation with --dp-epsilon)"
         few = f"{settings.num_workers} worker(s) share the noise"
-        is_met = settings.num_workers >= _least(_SHARERS, Requirements((requirement,)))
+        is_met = settings.num_workers >= Requirements((requirement,)).least(_SHARERS)
         return "" if is_met else few
     if not settings.privacy.keeps_ledger:
         return "the run has no differential privacy (--dp-epsilon)"

@@ -54,9 +54,9 @@ class UpBlock(nn.Module):
 
     def forward(self, maps: Tensor, *condition: Tensor) -> Tensor:
         """Doubles the side."""
-        inner = _doubled(F.relu(self.norm_1(maps, *condition)))
+        inner = F.interpolate(F.relu(self.norm_1(maps, *condition)), scale_factor=2)
         inner = F.relu(self.norm_2(self.conv_1(inner), *condition))
-        return torch.add(self.conv_2(inner), self.shortcut(_doubled(maps)))
+        return torch.add(self.conv_2(inner), self.shortcut(F.interpolate(maps, scale_factor=2)))
 
 
 class DownBlock(nn.Module):
@@ -84,16 +84,9 @@ class DownBlock(nn.Module):
         if not self._halves:
             return torch.add(inner, self.shortcut(maps))
         # On the picture a mean before the 1×1 convolution gives the same for less work.
-        short = self.shortcut(_halved(maps)) if self._first else _halved(self.shortcut(maps))
-        return torch.add(_halved(inner), short)
-
-
-def _doubled(maps: Tensor) -> Tensor:
-    return F.interpolate(maps, scale_factor=2)
-
-
-def _halved(maps: Tensor) -> Tensor:
-    return F.avg_pool2d(maps, 2)
+        halved = F.avg_pool2d(maps if self._first else self.shortcut(maps), 2)
+        short = self.shortcut(halved) if self._first else halved
+        return torch.add(F.avg_pool2d(inner, 2), short)
 
 
 def down_blocks(image_channels: int, down: Sequence[int], flat: Sequence[int]) -> nn.Sequential:

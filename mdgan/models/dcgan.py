@@ -7,11 +7,13 @@ channels in D as in G.
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from math import gcd
 
 from torch import nn
 
 from mdgan.gan.build import Parts
 from mdgan.models.blocks import growth_of, with_normal_weights
+from mdgan.samples.contract import Shape
 
 Z_DIM = 100
 SUITED = {
@@ -24,32 +26,62 @@ SUITED = {
 
 They are measured in `docs/quality.md`; the paper's are those of `--architecture dcgan`.
 """
-MOST = 8
+_MOST = 8
 """Times the width: no layer has more channels."""
 _SLOPE = 0.2
+_SIDE, _SIZES, _GROUPS = 4, 4, 8
+"""Of volumes: the smallest one's side, sizes of a sample, and groups of channels in D."""
 
 
 def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
     """The models for pictures of a shape; see `Architecture.parts`."""
     del num_classes
-    side, doublings = growth_of(shape)
-    channels = [width * min(MOST, 1 << level) for level in range(doublings)]
-    kinds = nn.ConvTranspose2d, nn.BatchNorm2d
-    generator = partial(make_generator, side, channels[::-1], shape[0], *kinds)
-    kinds_in_d = nn.Conv2d, nn.BatchNorm2d
-    discriminator = partial(make_discriminator, side, channels, shape[0], *kinds_in_d)
+    layers_of_d = nn.Conv2d, nn.BatchNorm2d
+    return _parts(*growth_of(shape), shape[0], width, nn.ConvTranspose2d, *layers_of_d)
+
+
+def make_volumes(shape: Shape, num_classes: int, width: int) -> Parts:
+    """The models for volumes of a shape, with GroupNorm in D; see `Architecture.parts`.
+
+    Wu et al. 2016 ("Learning a Probabilistic Latent Space of Object Shapes via 3D Generative-
+    Adversarial Modeling", section 3.1) make volumes so.
+    """
+    del num_classes
+    sides = shape[1:]
+    doublings = (sides[0] // _SIDE).bit_length() - 1 if len(shape) == _SIZES else 0
+    if doublings < 1 or set(sides) != {_SIDE << doublings}:
+        raise ValueError(
+            f"makes volumes (channels, D, H, W) with D = H = W one of 8, 16, 32, …, not {shape}"
+        )
+    return _parts(_SIDE, doublings, shape[0], width, nn.ConvTranspose3d, nn.Conv3d, _group_norm)
+
+
+def _group_norm(channels: int) -> nn.Module:
+    """Lets D judge each sample by itself."""
+    return nn.GroupNorm(gcd(_GROUPS, channels), channels)
+
+
+def _parts(
+    side: int,
+    doublings: int,
+    sample_channels: int,
+    width: int,
+    growing: Callable[..., nn.Module],
+    shrinking: Callable[..., nn.Module],
+    norm_of_d: Callable[[int], nn.Module],
+) -> Parts:
+    channels = [width * min(_MOST, 1 << level) for level in range(doublings)]
+    generator = partial(_generator, side, channels[::-1], sample_channels, growing)
+    discriminator = partial(_discriminator, side, channels, sample_channels, shrinking, norm_of_d)
     return generator, discriminator, Z_DIM
 
 
-def make_generator(
-    side: int,
-    channels: list[int],
-    sample_channels: int,
-    convolution: Callable[..., nn.Module],
-    norm: Callable[[int], nn.Module],
+def _generator(
+    side: int, channels: list[int], sample_channels: int, convolution: Callable[..., nn.Module]
 ) -> nn.Module:
     """From z [b, 100] to samples [b, C, H, W] in [−1, 1], or to volumes."""
-    ones = (1,) * (2 if convolution is nn.ConvTranspose2d else 3)
+    is_flat = convolution is nn.ConvTranspose2d
+    ones, norm = ((1, 1), nn.BatchNorm2d) if is_flat else ((1, 1, 1), nn.BatchNorm3d)
     layers = [
         nn.Unflatten(1, (Z_DIM, *ones)),
         *(convolution(Z_DIM, channels[0], side, bias=False), norm(channels[0]), nn.ReLU()),
@@ -60,7 +92,7 @@ def make_generator(
     return with_normal_weights(nn.Sequential(*layers, last, nn.Tanh()))
 
 
-def make_discriminator(
+def _discriminator(
     side: int,
     channels: list[int],
     sample_channels: int,

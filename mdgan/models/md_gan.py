@@ -7,10 +7,11 @@ not. What the text leaves open is as in ACGAN, which these models are called the
 from functools import partial
 from math import prod
 
-from torch import Tensor, nn
+from torch import nn
 
 from mdgan.gan.build import Parts
-from mdgan.models.acgan import ACGANDiscriminator, ACGANGenerator, first_and_others, with_classes
+from mdgan.models import acgan
+from mdgan.models.acgan import NamingDiscriminator, ToldGenerator
 from mdgan.models.blocks import growth_of
 
 _INPUT_SIZE = 100
@@ -27,8 +28,8 @@ _MOST = 4
 def make_mlp(shape: tuple[int, ...], num_classes: int, width: int) -> Parts:
     """The MLPs for samples of a shape; see `Architecture.parts`."""
     noise_size = _noise_size(num_classes)
-    generator = partial(MLPGenerator, noise_size, num_classes, width, shape)
-    return generator, partial(MLPDiscriminator, shape, num_classes, width), noise_size
+    generator = partial(_mlp_generator, noise_size, num_classes, width, shape)
+    return generator, partial(_mlp_discriminator, shape, num_classes, width), noise_size
 
 
 def make_cnn(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:
@@ -41,8 +42,10 @@ def make_cnn(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts
     side, doublings = growth_of(shape)
     last, noise_size = _TIMES_WIDTH[side] * width, _noise_size(num_classes)
     channels = [last * min(_MOST, _GROWTH[side] ** level) for level in range(doublings)]
-    generator = partial(ACGANGenerator, noise_size, num_classes, side, channels[::-1], shape[0])
-    discriminator = partial(ACGANDiscriminator, shape, num_classes, width, sees_batch=True)
+    generator = partial(
+        acgan.make_generator, noise_size, num_classes, side, channels[::-1], shape[0]
+    )
+    discriminator = partial(acgan.make_discriminator, shape, num_classes, width, sees_batch=True)
     return generator, discriminator, noise_size
 
 
@@ -51,46 +54,30 @@ def _noise_size(num_classes: int) -> int:
     return _INPUT_SIZE - (num_classes if 2 * num_classes <= _INPUT_SIZE else 0)
 
 
-class MLPGenerator(nn.Module):
+def _mlp_generator(
+    noise_size: int, num_classes: int, width: int, shape: tuple[int, ...]
+) -> nn.Module:
     """From z [b, n] and classes y [b] to samples [b, C, H, W] in [−1, 1]."""
-
-    def __init__(
-        self, noise_size: int, num_classes: int, width: int, shape: tuple[int, ...]
-    ) -> None:
-        super().__init__()
-        self.num_classes = num_classes
-        self.layers = nn.Sequential(
-            nn.Linear(noise_size + num_classes, width),
-            nn.ReLU(),
-            nn.Linear(width, width),
-            nn.ReLU(),
-            nn.Linear(width, prod(shape)),
-            nn.Tanh(),
-            nn.Unflatten(1, shape),
-        )
-
-    def forward(self, z: Tensor, labels: Tensor) -> Tensor:
-        """Makes samples."""
-        samples: Tensor = self.layers(with_classes(z, labels, self.num_classes))
-        return samples
+    return ToldGenerator(
+        num_classes,
+        nn.Linear(noise_size + num_classes, width),
+        nn.ReLU(),
+        nn.Linear(width, width),
+        nn.ReLU(),
+        nn.Linear(width, prod(shape)),
+        nn.Tanh(),
+        nn.Unflatten(1, shape),
+    )
 
 
-class MLPDiscriminator(nn.Module):
+def _mlp_discriminator(shape: tuple[int, ...], num_classes: int, width: int) -> nn.Module:
     """From samples [b, C, H, W] to logits [b], and logits of classes [b, K]."""
-
-    def __init__(self, shape: tuple[int, ...], num_classes: int, width: int) -> None:
-        super().__init__()
-        self.num_classes = num_classes
-        self.layers = nn.Sequential(
-            nn.Flatten(),
-            nn.Linear(prod(shape), width),
-            nn.LeakyReLU(_SLOPE),
-            nn.Linear(width, width),
-            nn.LeakyReLU(_SLOPE),
-            nn.Linear(width, 1 + num_classes),
-        )
-
-    def forward(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Judges samples."""
-        del labels
-        return first_and_others(self.layers(samples))
+    return NamingDiscriminator(
+        num_classes,
+        nn.Flatten(),
+        nn.Linear(prod(shape), width),
+        nn.LeakyReLU(_SLOPE),
+        nn.Linear(width, width),
+        nn.LeakyReLU(_SLOPE),
+        nn.Linear(width, 1 + num_classes),
+    )

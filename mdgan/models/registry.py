@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from mdgan.errors import BadInput
 from mdgan.gan.build import Models, Parts
-from mdgan.models import acgan, biggan, dcgan, dcgan3d, lsgan, md_gan, sngan, table
+from mdgan.models import acgan, biggan, dcgan, lsgan, md_gan, sngan, table
 from mdgan.models.settings import FILE
 from mdgan.samples.contract import SampleKind, Shape
 from mdgan.samples.kinds import kind_of
@@ -83,7 +83,7 @@ _ARCHITECTURES = {
             "md-gan-mlp", md_gan.make_mlp, 512, _DCGAN, True, "shapes"
         ),  # Hardy et al. 2019
         Architecture("md-gan-cnn", md_gan.make_cnn, 16, _DCGAN, True),  # Hardy et al. 2019
-        Architecture("dcgan3d", dcgan3d.make, 32, _DCGAN, fits="shapes"),  # Wu et al. 2016
+        Architecture("dcgan3d", dcgan.make_volumes, 32, _DCGAN, fits="shapes"),  # Wu et al. 2016
         Architecture("table", table.make, 192, _TABLE, fits="kinds"),
     )
 }

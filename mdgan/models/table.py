@@ -32,15 +32,12 @@ def make(kind: SampleKind, num_classes: int, width: int) -> Parts:
         raise ValueError(f"makes rows of tables, not {kind.name}")
     layout = kind.layout
     z_dim = _NOISE_SIZE + sum(map(len, layout.choices))
-    if not num_classes:
-        discriminator = partial(TableDiscriminator, layout.width, width)
-        return partial(TableGenerator, layout, width), discriminator, z_dim
-    conditional = partial(_ProjectionDiscriminator, layout.width, width, num_classes)
-    return partial(_ConditionalGenerator, layout, width, num_classes), conditional, z_dim
+    generator = partial(TableGenerator, layout, width, num_classes)
+    return generator, partial(TableDiscriminator, layout.width, width, num_classes), z_dim
 
 
 class TableGenerator(nn.Module):
-    """From z [b, 128 + number of options] to rows [b, width of the layout].
+    """From z [b, 128 + number of options], and maybe classes y [b], to rows [b, layout's width].
 
     What of z stands behind the first 128 numbers is the noise by which choices are drawn, so that a
     row follows from z alone.
@@ -49,21 +46,22 @@ class TableGenerator(nn.Module):
         width: of each block.
     """
 
-    def __init__(self, layout: RowLayout, width: int, num_classes: int = 0) -> None:
+    def __init__(self, layout: RowLayout, width: int, num_classes: int) -> None:
         super().__init__()
         self._layout = layout
+        self.num_classes = num_classes or None
         sizes = [_NOISE_SIZE + num_classes + block * width for block in range(_NUM_BLOCKS + 1)]
         self.blocks = nn.ModuleList(
             nn.Sequential(nn.Linear(size, width), nn.ReLU()) for size, _ in pairwise(sizes)
         )
         self.last = nn.Linear(sizes[-1], layout.width)
 
-    def forward(self, z: Tensor) -> Tensor:
+    def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
         """Makes rows."""
-        return self.made(z[:, :_NOISE_SIZE], z[:, _NOISE_SIZE:])
-
-    def made(self, features: Tensor, noise: Tensor) -> Tensor:
-        """Rows of what the first block sees, and of noise [b, number of options], normal."""
+        features, noise = z[:, :_NOISE_SIZE], z[:, _NOISE_SIZE:]
+        if labels is not None and self.num_classes is not None:
+            told = F.one_hot(labels, self.num_classes).to(z.dtype)
+            features = torch.cat([features, told], dim=1)
         for block in self.blocks:
             features = torch.cat([block(features), features], dim=1)
         raw = self.last(features)
@@ -78,24 +76,12 @@ class TableGenerator(nn.Module):
         return torch.cat([*parts, made[:, done:]], dim=1)
 
 
-class _ConditionalGenerator(TableGenerator):
-    """The same, for classes y [b]."""
-
-    def __init__(self, layout: RowLayout, width: int, num_classes: int) -> None:
-        super().__init__(layout, width, num_classes)
-        self.num_classes = num_classes
-
-    def forward(self, z: Tensor, labels: Tensor) -> Tensor:  # type: ignore[override] # conditional
-        """Makes rows of classes."""
-        told = F.one_hot(labels, self.num_classes).to(z.dtype)
-        return self.made(torch.cat([z[:, :_NOISE_SIZE], told], dim=1), z[:, _NOISE_SIZE:])
-
-
 class TableDiscriminator(nn.Module):
-    """From rows [b, size] to logits [b, 1]."""
+    """From rows [b, size], and classes y [b] if there are any, to logits [b, 1]."""
 
-    def __init__(self, size: int, width: int) -> None:
+    def __init__(self, size: int, width: int, num_classes: int) -> None:
         super().__init__()
+        self.num_classes = num_classes or None
         self.features = nn.Sequential(
             nn.Linear(size, width),
             nn.LeakyReLU(_SLOPE),
@@ -103,25 +89,12 @@ class TableDiscriminator(nn.Module):
             nn.LeakyReLU(_SLOPE),
         )
         self.last = nn.Linear(width, 1)
+        self.of_class = nn.Embedding(num_classes, width) if num_classes else None
 
-    def forward(self, rows: Tensor) -> Tensor:
+    def forward(self, rows: Tensor, labels: Tensor | None = None) -> Tensor:
         """Judges rows."""
-        logits: Tensor = self.last(self.features(rows))
-        return logits
-
-
-class _ProjectionDiscriminator(TableDiscriminator):
-    """The same, for rows and their classes y [b]."""
-
-    def __init__(self, size: int, width: int, num_classes: int) -> None:
-        super().__init__(size, width)
-        self.num_classes = num_classes
-        self.of_class = nn.Embedding(num_classes, width)
-
-    def forward(self, rows: Tensor, labels: Tensor) -> Tensor:  # type: ignore[override] # conditional
-        """Judges rows of classes."""
         features = self.features(rows)
-        logits: Tensor = self.last(features) + (self.of_class(labels) * features).sum(
-            1, keepdim=True
-        )
+        logits: Tensor = self.last(features)
+        if labels is not None and self.of_class is not None:
+            logits = logits + (self.of_class(labels) * features).sum(1, keepdim=True)
         return logits

@@ -23,7 +23,7 @@ from mdgan.families.contract import (
 from mdgan.gan.build import Models
 from mdgan.launch import machine
 from mdgan.launch.forks import ForkFailed
-from mdgan.launch.holdings import class_counts_of, read_data
+from mdgan.launch.holdings import read_data
 from mdgan.launch.host_size import default_host_size
 from mdgan.launch.models import tried_models
 from mdgan.launch.ranks import LocalRanks, local_ranks
@@ -136,7 +136,7 @@ def _class_counts(
         return None
     if clients is not None:
         return list(clients.class_counts().values())
-    counts = [class_counts_of(*own) for own in held.values() if len(own[1])]
+    counts = [source.class_counts(own) for source, own in held.values() if len(own)]
     return [[sum(own)] for own in counts] if settings.privacy.keeps_classes else counts
 
 

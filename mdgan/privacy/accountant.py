@@ -6,6 +6,7 @@ privacy loss random variables; samples are added or removed.
 
 import logging
 import warnings
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -270,13 +271,11 @@ def steps_for(
     most: int,
 ) -> int:
     """How many steps with a given noise an ε allows; at most `most`. See `noise_for`."""
-    low, high = 0, most
-    while low < high:
-        middle = -(-(low + high) // 2)
-        charge = PrivacyCharge(noise, rate, middle)
-        fits = epsilon_of(charge, delta, kind, earlier) <= epsilon
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return low
+
+    def cost(steps: int) -> float:
+        return epsilon_of(PrivacyCharge(noise, rate, steps), delta, kind, earlier)
+
+    return bisect_right(range(1, most + 1), epsilon, key=cost)
 
 
 def joined(charges: Iterable[PrivacyCharge]) -> tuple[PrivacyCharge, ...]:

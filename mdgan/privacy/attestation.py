@@ -121,17 +121,12 @@ def attest(
     """
     if refusal := _why_not(text, known, may_be_blank=leaves_early):
         return Attestation(workers=workers, statement=text[:_MOST_TEXT], refusal=refusal[:500])
-    epsilon, replaced = (
-        {int(worker): rounded_up(spent) for worker, spent in account[name].items()}
+    spent = {
+        name: {int(worker): rounded_up(each) for worker, each in account[name].items()}
         for name in ("epsilon", "replaced")
-    )
-    draft = Attestation(
-        workers=workers,
-        statement=text,
-        epsilon=epsilon,
-        replaced=replaced,
-        chain=own.certificate.decode(),
-    )
+    }
+    unsaid = Attestation(workers=workers, statement=text, chain=own.certificate.decode())
+    draft = msgspec.structs.replace(unsaid, **spent)
     return msgspec.structs.replace(draft, signature=sign(own, draft.signed_bytes()).hex())
 
 

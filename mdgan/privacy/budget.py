@@ -81,6 +81,7 @@ class Budget:
     Attributes:
         units: which of its samples belong together; None for clients as wholes.
         releases: what its samples have told once; None where they tell in steps.
+        noise: σ.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Budget:
             self.releases = Releases(ledger.folder, held)
         self._settings = settings
         self._plan = plan = ledger.run.plan
+        self.noise = plan.noise
         self._earlier = tuple(sorted({*ledger.earlier, *plan.disclosed}))
         self._computed = -1, Spent(0.0, 0.0)
         self._due = 0.0
@@ -107,11 +109,6 @@ class Budget:
             if number
             else None
         )
-
-    @property
-    def noise(self) -> float:
-        """σ."""
-        return self._plan.noise
 
     @property
     def round(self) -> RoundNotice:

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -76,7 +76,11 @@ class Contents:
             again = list(islice(_known(shards), _FIRST))
             for place, known in enumerate(_known(shards)):
                 if place < _FIRST and known != again[place]:
-                    raise _unstable()
+                    raise BadInput(
+                        "differential privacy: the data set gives another picture each time that "
+                        "the same sample is read, so what it has spent cannot be told; let its "
+                        "Partitioner define `contents`"
+                    )
                 own = _digest(known.content)
                 numbers.append(units.setdefault(own, len(units)))
                 if known.row:
@@ -91,14 +95,13 @@ class Contents:
                 "differential privacy: a sample cannot be read to find out what it has spent "
                 f"({reason_of(error)}); repair or remove it"
             ) from error
-        return cls(
-            tuple(sorted(units)),
-            tuple(sorted(rows)),
-            tuple(sorted(aliases)),
-            tuple(sorted(before)),
-            tuple(sorted(sources.items())),
-            torch.tensor(numbers),
-        )
+        unit_of_sample = torch.tensor(numbers)
+        return cls._in_order(units, rows, aliases, before, sources.items(), of=unit_of_sample)
+
+    @classmethod
+    def _in_order(cls, *several: Iterable[Any], of: Tensor | None = None) -> "Contents":
+        digests, rows, aliases, before, sources = (tuple(sorted(set(each))) for each in several)
+        return cls(digests, rows, aliases, before, sources, of)
 
     @classmethod
     def of_name(cls, name: str) -> "Contents":
@@ -109,13 +112,8 @@ class Contents:
     def union(cls, several: Iterable["Contents"]) -> "Contents":
         """All of several, each once; nothing is said of single samples."""
         parts = list(several)
-        return cls(
-            tuple(sorted({digest for part in parts for digest in part.digests})),
-            tuple(sorted({row for part in parts for row in part.rows})),
-            tuple(sorted({alias for part in parts for alias in part.aliases})),
-            tuple(sorted({digest for part in parts for digest in part.before})),
-            tuple(sorted({source for part in parts for source in part.sources})),
-        )
+        names = ("digests", "rows", "aliases", "before", "sources")
+        return cls._in_order(*(chain(*(getattr(each, name) for each in parts)) for name in names))
 
     def as_files(self) -> "Contents":
         """The files that they lie in, as what an account may have met before."""
@@ -180,10 +178,3 @@ def _known(shards: Iterable[HasContents]) -> Iterator[Known]:
 
 def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
-
-
-def _unstable() -> BadInput:
-    return BadInput(
-        "differential privacy: the data set gives another picture each time that the same sample "
-        "is read, so what it has spent cannot be told; let its Partitioner define `contents`"
-    )

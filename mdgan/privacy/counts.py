@@ -7,8 +7,8 @@ two up. See `releases.py` for what happens when counts are asked for again.
 """
 
 import json
+from contextlib import closing
 from math import inf, sqrt
-from pathlib import Path
 
 from torch import Tensor
 
@@ -24,7 +24,7 @@ from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import Ledger
 from mdgan.privacy.ledger_view import SAMPLE, LedgerView, Plan
 from mdgan.privacy.noise import with_noise
-from mdgan.privacy.planning import StepSchedule, check_alike
+from mdgan.privacy.planning import StepSchedule, check_alike, ledger_folder
 from mdgan.privacy.releases import Releases
 from mdgan.privacy.settings import PrivacySettings, Private
 
@@ -51,7 +51,6 @@ def noisy_counts(
     *,
     schedule: StepSchedule,
     settings: Private,
-    folder: Path,
     held: Contents,
     meaning: str,
 ) -> Tensor:
@@ -67,7 +66,8 @@ def noisy_counts(
     Raises:
         BadInput: the ledger refuses.
     """
-    privacy, releases = settings.privacy, Releases(folder, held)
+    privacy, folder = settings.privacy, ledger_folder(settings.privacy)
+    releases = Releases(folder, held)
     question = _question(settings, releases, meaning)
     if (again := releases.told(question)) is not None:
         return again
@@ -81,7 +81,7 @@ def noisy_counts(
 
     def make_plan(known: LedgerView) -> Plan:
         check_alike(privacy, schedule, known, folder)
-        _check_affordable(privacy, schedule, known, charge, folder)
+        _check_affordable(privacy, schedule, known, charge)
         # The order of Rényi stays with the samples, and must suit training.
         whole = privacy.dp_noise or noise_for(
             privacy.dp_epsilon or inf, delta, schedule.rate, steps, (), "rdp"
@@ -90,24 +90,16 @@ def noisy_counts(
         asked = json.dumps(["counts", question.hex()])
         return Plan(asked, SAMPLE, "rdp", noise, _EACH, 1, 1, order)
 
-    ledger = Ledger(folder, held, make_plan)
-    try:
-        key = ledger.key("counts")
-        most = sqrt(num_histograms)
+    with closing(Ledger(folder, held, make_plan)) as ledger:
+        key, most = ledger.key("counts"), sqrt(num_histograms)
         answer = with_noise(counts.double(), most, noise, key).round().long()
         ledger.taken += 1
         releases.keep(ledger, question, answer)
-        return answer
-    finally:
-        ledger.close()
+    return answer
 
 
 def _check_affordable(
-    privacy: PrivacySettings,
-    schedule: StepSchedule,
-    known: LedgerView,
-    charge: PrivacyCharge,
-    folder: Path,
+    privacy: PrivacySettings, schedule: StepSchedule, known: LedgerView, charge: PrivacyCharge
 ) -> None:
     """Refuses counts after which nothing would be left for training."""
     delta, limit = privacy.dp_delta or 0.0, privacy.dp_epsilon
@@ -119,7 +111,8 @@ def _check_affordable(
             f"--dp-epsilon {limit:g}: too small for counts with so little noise; give more"
         )
     raise BadInput(
-        f"--dp-epsilon {limit:g}: {schedule.whose} have spent {spent:.3g} before (ledger {folder}),"
+        f"--dp-epsilon {limit:g}: {schedule.whose} have spent {spent:.3g} before "
+        f"(ledger {ledger_folder(privacy)}),"
         " and counts by a schema or a target that they were not counted by yet would spend the "
         "rest; give more, or the schema and the target of before"
     )

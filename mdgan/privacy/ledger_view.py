@@ -188,7 +188,8 @@ def _read_known(db: sqlite3.Connection) -> LedgerView:
         last.samples != sum(counts.values()) or max(others, default=0) > last.number
     ):
         last = None
-    whole = [_newest_first([*chain, *others.values()]) for chain in chains]
+    each_once = [{run.number: run for run in (*chain, *others.values())} for chain in chains]
+    whole = [[own[number] for number in sorted(own, reverse=True)] for own in each_once]
     return LedgerView(
         last,
         () if last is None else _histories([r for r in chain if r != last] for chain in whole),
@@ -199,12 +200,6 @@ def _read_known(db: sqlite3.Connection) -> LedgerView:
         tuple(sorted(others)),
         several,
     )
-
-
-def _newest_first(chain: Iterable[LedgerRun]) -> list[LedgerRun]:
-    """Each run once."""
-    by_number = {run.number: run for run in chain}
-    return [by_number[number] for number in sorted(by_number, reverse=True)]
 
 
 def _histories(chains: Iterable[list[LedgerRun]]) -> tuple[PrivacyHistory, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mdgan import messages
 from mdgan.messages import Message
-from mdgan.privacy.budget import Budget
+from mdgan.privacy.budget import Budget, Spent
 from mdgan.privacy.canaries import CANARIES
 
 
@@ -69,10 +69,8 @@ class Spending:
     def account(self, *, exactly: bool) -> dict[str, dict[str, float]]:
         """What `Spent` says of each worker that has a budget, by name and worker."""
         spent = {str(n): own.spent(exactly=exactly) for n, own in self._budgets.items()}
-        return {
-            "epsilon": {worker: own.epsilon for worker, own in spent.items()},
-            "replaced": {worker: own.replaced for worker, own in spent.items()},
-        }
+        names = Spent._fields
+        return {name: {n: getattr(own, name) for n, own in spent.items()} for name in names}
 
     def close(self) -> None:
         """The host ends in order."""

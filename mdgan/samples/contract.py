@@ -1,10 +1,12 @@
 """What mdgan asks of a kind of sample; families, engine, links and privacy ask nothing of it."""
 
+import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
 from mdgan.errors import BadInput
@@ -54,6 +56,16 @@ class Where(NamedTuple):
     keeps: Callable[[Tensor, Tensor | None], Tensor]
 
 
+def npz_of(samples: Tensor, labels: Tensor | None) -> bytes:
+    """A file of numpy: `images`, float32 [n, *shape] in [−1, 1]; `labels`, int64 [n], if any."""
+    arrays = {"images": samples.numpy()}
+    if labels is not None:
+        arrays["labels"] = labels.numpy()
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type] # numpy's stubs take the arrays for its own flag
+    return buffer.getvalue()
+
+
 class SampleKind(ABC):
     """One kind of sample: pictures, rows of a table, plain tensors.
 
@@ -65,24 +77,33 @@ class SampleKind(ABC):
         is_seen: whether `png` and `class_png` draw samples.
         most_scored: how many are generated for a score, at most.
         judges: whether `judge` scores samples, rather than the features of a network.
+        value_weights: what each value of a sample counts for where two are compared; empty if all
+            alike.
+        num_counts: how many counts say all that must be learnt from all samples before training.
+        num_histograms: in how many of these counts a single sample is 1, at most.
+        counts_meaning: what is counted: it differs wherever the counts of the same samples would.
     """
 
     name: ClassVar[str]
     is_seen: ClassVar[bool] = False
     judges: ClassVar[bool] = False
     most_scored: ClassVar[int] = 1 << 40
+    value_weights: tuple[float, ...] = ()
+    num_counts: int = 0
+    num_histograms: int = 0
+    counts_meaning: str = ""
 
     @abstractmethod
     def why_not(self, shape: Shape) -> str:
         """Why samples of this kind cannot have that shape, in a few words; empty if they can."""
 
-    @abstractmethod
     def contents(self, samples: Tensor) -> list[bytes]:
         """What tells each of [n, *shape] from others, by which an account of privacy knows it."""
+        return [sample.tobytes() for sample in samples.contiguous().numpy()]
 
-    @abstractmethod
     def writers(self) -> Mapping[str, Writer]:
         """By the ending of a file, such as `.npz`, what makes it; the usual one comes first."""
+        return {".npz": npz_of}
 
     def as_written(self, samples: Tensor) -> Tensor:
         """Samples as they are after they were written and read again, [n, *shape]."""
@@ -112,27 +133,7 @@ class SampleKind(ABC):
         """What scores samples, if this kind judges them; its `learn` was called before."""
         raise TypeError(f"{self.name} are scored by features, {held_out is not None}")
 
-    @property
-    def value_weights(self) -> tuple[float, ...]:
-        """What each value of a sample counts for where two are compared; empty if all alike."""
-        return ()
-
     # What all sites learn together before training begins.
-
-    @property
-    def num_counts(self) -> int:
-        """How many counts say all that must be learnt from all samples; 0 if there is nothing."""
-        return 0
-
-    @property
-    def num_histograms(self) -> int:
-        """In how many of these counts a single sample is 1, at most."""
-        return 0
-
-    @property
-    def counts_meaning(self) -> str:
-        """What is counted: it differs wherever the counts of the same samples would."""
-        return ""
 
     @property
     def is_learnt(self) -> bool:

@@ -3,9 +3,7 @@
 from mdgan.errors import BadInput
 from mdgan.samples.contract import SampleKind, Shape
 from mdgan.samples.pictures.kind import PICTURES
-from mdgan.samples.tensors.kind import TENSORS
-from mdgan.samples.tensors.series import SERIES
-from mdgan.samples.tensors.volumes import VOLUMES
+from mdgan.samples.tensors.kind import SERIES, TENSORS, VOLUMES
 from mdgan.settings.declare import suggest
 from mdgan.settings.plugins import SAMPLES, installed, load
 

@@ -16,7 +16,7 @@ from mdgan.gan.model_state import digest_of
 from mdgan.privacy.attestation import Attestation, Statement, attest
 from mdgan.release.evidence import RunEvidence
 from mdgan.release.signing import MANIFEST_FILE, SIGNATURE_FILE, seal
-from mdgan.samples.npz import npz_of
+from mdgan.samples.contract import npz_of
 from tests.integration.signed_runs import checked, replaced, resealed, same, wrong
 from tests.processes import run_here
 

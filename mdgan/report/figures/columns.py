@@ -36,7 +36,7 @@ _NUMBERS = ("number", "whole", "date", "time")
 
 
 class ColumnShape(Struct, frozen=True):
-    """The shares of rows with each value or between two ticks; see `samples.table.shapes`."""
+    """The shares of rows with each value or between two ticks; see `samples.table.scores`."""
 
     name: _Name
     kind: str

@@ -1,29 +1,34 @@
 """Rows of a table as a kind of sample."""
 
 import mmap
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+import re
+from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, one_line
 from mdgan.samples.contract import HeldOut, Judge, SampleKind, Shape, Where, Writer
-from mdgan.samples.npz import npz_of
-from mdgan.samples.table.encoding import Encoding, count_rows
-from mdgan.samples.table.layout import RowLayout
+from mdgan.samples.table.layout import Encoding, RowLayout
 from mdgan.samples.table.rows import Rows
-from mdgan.samples.table.schema import ScaledColumn, Schema, WholeColumn
+from mdgan.samples.table.schema import AnyColumn, ScaledColumn, Schema, WholeColumn
 from mdgan.samples.table.scores import RowsJudge
-from mdgan.samples.table.spread import coarse_counts, num_counts, rounded_counts
-from mdgan.samples.table.where import RowCondition
+from mdgan.samples.table.spread import coarse_counts, count_column, num_counts, rounded_counts
 from mdgan.samples.table.writing import csv_of, parquet_of
 
 _MOST_CLASSES = 50
 _FLOAT_BYTES = 8
+_CONDITION = re.compile(r"(.*?)(<=|>=|=)(.*)", re.DOTALL)
+_MISSING = ""
+_COMPARES: dict[str, Callable[[NDArray[np.float64], float], NDArray[np.bool_]]] = {
+    "=": np.equal,
+    "<=": np.less_equal,
+    ">=": np.greater_equal,
+}
 
 
 class TableKind(SampleKind):
@@ -31,6 +36,10 @@ class TableKind(SampleKind):
 
     Args:
         target: the column that is the label of rows instead of a part of them, if there is one.
+
+    Attributes:
+        class_names: the values of the target; empty without one.
+        num_classes: K; None without a target.
 
     Raises:
         BadInput: the schema has no such column, or not one that can be a label.
@@ -45,41 +54,27 @@ class TableKind(SampleKind):
         self.layout = RowLayout(schema, without=self.target)
         if not self.layout.places:
             raise BadInput(f"--target {target}: the schema has no other column")
+        target_column = None if self.target is None else schema.columns[self.target]
+        self.class_names = _classes(target_column)
+        self.num_classes = len(self.class_names) or None
+        # The value of class 0.
+        self._first = target_column.low if isinstance(target_column, WholeColumn) else 0
+        width, scores = self.layout.width, set(self.layout.scores)
+        self.shape: Shape = (width,)
+        # All columns count alike, however many entries they have. Squared, two scores are 2/9 apart
+        # on average, and two different choices 2.
+        of_column = width / len(self.layout.places)
+        self.value_weights = tuple(
+            sqrt(of_column * (4.5 if n in scores else 0.5)) for n in range(width)
+        )
+        self._columns = [place.column for place in self.layout.places]
+        self.num_counts = sum(map(num_counts, self._columns)) + len(self.class_names)
+        self.num_histograms = len(scores) + len(self.layout.choices) + (self.target is not None)
+        self.counts_meaning = f"{schema.sha256} {self.target}"
         self._encoding: Encoding | None = None
         # Processes that are forked later share it: a slot learns what its host is told.
         memory = mmap.mmap(-1, _FLOAT_BYTES * (1 + self.num_counts))
         self._shared = torch.frombuffer(memory, dtype=torch.float64)
-
-    @property
-    def shape(self) -> Shape:
-        """Of a sample."""
-        return (self.layout.width,)
-
-    @cached_property
-    def value_weights(self) -> tuple[float, ...]:
-        """See `SampleKind`: all columns count alike, however many entries they have.
-
-        Squared, two scores are 2/9 apart on average, and two different choices 2.
-        """
-        width, scores = self.layout.width, set(self.layout.scores)
-        of_column = width / len(self.layout.places)
-        return tuple(sqrt(of_column * (4.5 if n in scores else 0.5)) for n in range(width))
-
-    @cached_property
-    def class_names(self) -> tuple[str, ...]:
-        """The values of the target; empty without one."""
-        if self.target is None:
-            return ()
-        column = self.schema.columns[self.target]
-        if isinstance(column, WholeColumn):
-            return tuple(map(str, range(column.low, column.high + 1)))
-        assert not isinstance(column, ScaledColumn)
-        return column.choices
-
-    @property
-    def num_classes(self) -> int | None:
-        """K; None without a target."""
-        return len(self.class_names) or None
 
     def labels_of(self, rows: Rows) -> Tensor:
         """The classes of rows, int64 [n]; zeros without a target."""
@@ -87,29 +82,7 @@ class TableKind(SampleKind):
             return torch.zeros(len(rows), dtype=torch.int64)
         return torch.from_numpy(rows.values[:, self.target] - self._first).long()
 
-    @property
-    def _first(self) -> int:
-        """The value of class 0."""
-        column = None if self.target is None else self.schema.columns[self.target]
-        return column.low if isinstance(column, WholeColumn) else 0
-
     # What all sites learn together.
-
-    @cached_property
-    def num_counts(self) -> int:
-        """See `SampleKind`."""
-        return sum(num_counts(place.column) for place in self.layout.places) + len(self.class_names)
-
-    @property
-    def num_histograms(self) -> int:
-        """In how many counts a single row is 1: see `SampleKind`."""
-        of_columns = ((p.score is not None) + bool(p.choice) for p in self.layout.places)
-        return sum(of_columns) + (self.target is not None)
-
-    @property
-    def counts_meaning(self) -> str:
-        """See `SampleKind`."""
-        return f"{self.schema.sha256} {self.target}"
 
     @property
     def is_learnt(self) -> bool:
@@ -137,7 +110,8 @@ class TableKind(SampleKind):
 
     def counts(self, rows: Rows) -> Tensor:
         """What rows add to the counts, int64 [num_counts]."""
-        of_columns = count_rows(self.layout, rows)
+        each = [count_column(p.column, rows.values[:, p.index]) for p in self.layout.places]
+        of_columns = torch.from_numpy(np.concatenate(each))
         if self.target is None:
             return of_columns
         classes = torch.bincount(self.labels_of(rows), minlength=len(self.class_names))
@@ -152,11 +126,10 @@ class TableKind(SampleKind):
 
     def coarse(self, counts: Tensor) -> Tensor:
         """See `SampleKind`."""
-        columns = [place.column for place in self.layout.places]
-        sizes = [*map(num_counts, columns), len(self.class_names)]
-        parts = torch.split(counts, sizes)
-        found = [coarse_counts(c, part.numpy()) for c, part in zip(columns, parts, strict=False)]
-        return torch.from_numpy(np.concatenate([*found, rounded_counts(parts[-1].numpy())]))
+        sizes = [*map(num_counts, self._columns), len(self.class_names)]
+        *parts, classes = (part.numpy() for part in torch.split(counts, sizes))
+        found = map(coarse_counts, self._columns, parts)
+        return torch.from_numpy(np.concatenate([*found, rounded_counts(classes)]))
 
     def learn(self, counts: Tensor) -> None:
         """See `SampleKind`."""
@@ -193,16 +166,12 @@ class TableKind(SampleKind):
         """See `SampleKind`."""
         return {column.name: column.kind for column in self.schema.columns}
 
-    def contents(self, samples: Tensor) -> list[bytes]:
-        """The encoded values of each."""
-        return [sample.tobytes() for sample in samples.contiguous().numpy()]
-
     def writers(self) -> Mapping[str, Writer]:
         """Files of rows, or arrays of samples."""
         return {
             ".csv": lambda samples, labels: csv_of(self.decode(samples, labels)),
             ".parquet": lambda samples, labels: parquet_of(self.decode(samples, labels)),
-            ".npz": npz_of,
+            **super().writers(),
         }
 
     def where(self, conditions: Sequence[str]) -> Where:
@@ -220,6 +189,14 @@ class TableKind(SampleKind):
     def judge(self, held_out: HeldOut | None) -> Judge:
         """See `SampleKind`."""
         return RowsJudge(self, held_out)
+
+
+def _classes(column: AnyColumn | None) -> tuple[str, ...]:
+    """The values of a target; empty without one."""
+    if isinstance(column, WholeColumn):
+        return tuple(map(str, range(column.low, column.high + 1)))
+    assert not isinstance(column, ScaledColumn)
+    return () if column is None else column.choices
 
 
 def _place_of(schema: Schema, target: str) -> int:
@@ -242,3 +219,55 @@ def _place_of(schema: Schema, target: str) -> int:
             f"of categories, or of at most {_MOST_CLASSES} whole numbers"
         )
     return place
+
+
+class RowCondition:
+    """A condition that rows shall fulfil, such as `sex=F` or `age>=65`.
+
+    Args:
+        text: a column's name, one of = <= >=, and a value; empty for a missing one. <= and >= are
+            for numbers, dates, times and ordered categories.
+
+    Raises:
+        BadInput: it is none, or the schema knows no such column or value.
+    """
+
+    def __init__(self, schema: Schema, text: str) -> None:
+        shown = f"--where {one_line(text)}"
+        found = _CONDITION.fullmatch(text)
+        if found is None:
+            raise BadInput(f"{shown}: must be COLUMN=VALUE, COLUMN<=VALUE or COLUMN>=VALUE")
+        name, self.compare, value = (part.strip() for part in found.groups())
+        if name not in schema.names:
+            raise BadInput(
+                f"{shown}: there is no column {one_line(name)}; there are {', '.join(schema.names)}"
+            )
+        self.place = schema.place(name)
+        column = schema.columns[self.place]
+        try:
+            self.value = _read(column, self.compare, value)
+        except ValueError as error:
+            raise BadInput(f"{shown}: {one_line(value)} {error}") from error
+
+    def holds(self, rows: Rows) -> NDArray[np.bool_]:
+        """For which rows it holds, [n]."""
+        values = rows.values[:, self.place]
+        return (
+            np.isnan(values)
+            if np.isnan(self.value)
+            else _COMPARES[self.compare](values, self.value)
+        )
+
+
+def _read(column: AnyColumn, compare: str, text: str) -> float:
+    if text == _MISSING:
+        if compare != "=" or not column.may_be_missing:
+            raise ValueError("is no value of this column")
+        return float("nan")
+    if isinstance(column, ScaledColumn):
+        return column.read(text)
+    if text not in column.choices:
+        raise ValueError(f"is none of {', '.join(column.choices[:20])}")
+    if compare != "=" and not column.is_ordered:
+        raise ValueError(f"has no order; write {column.name}={text}")
+    return float(column.choices.index(text))

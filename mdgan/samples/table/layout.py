@@ -1,4 +1,4 @@
-"""Which entries of a sample stand for which column.
+"""Rows to samples and back: which entries of a sample stand for which column.
 
 A sample is float32 [width]. A column of numbers has one entry for its *score*, in [−1, 1]; if it
 has common values or may be missing, a *choice* follows: one entry each for "another value", for
@@ -7,9 +7,18 @@ is a choice alone.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import AnyColumn, ScaledColumn, Schema
+from mdgan.samples.table.spread import Spread, is_other, num_counts, num_options, options_of
+
+_PIECE = 65_536
+"""Rows that are encoded together, which bounds the memory."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,10 @@ class RowLayout:
 
     Args:
         without: the index of a column that is no part of samples, since it is their label.
+
+    Attributes:
+        scores: the entries that are scores.
+        choices: the entries of each choice.
     """
 
     def __init__(self, schema: Schema, without: int | None = None) -> None:
@@ -48,21 +61,61 @@ class RowLayout:
             self.places.append(ColumnPlace(index, column, score, choice))
             width = choice.stop
         self.width = width
-
-    @cached_property
-    def scores(self) -> list[int]:
-        """The entries that are scores."""
-        return [place.score for place in self.places if place.score is not None]
-
-    @cached_property
-    def choices(self) -> list[range]:
-        """The entries of each choice."""
-        return [place.choice for place in self.places if place.choice]
+        self.scores = [place.score for place in self.places if place.score is not None]
+        self.choices = [place.choice for place in self.places if place.choice]
 
 
-def num_options(column: AnyColumn) -> int:
-    """How many entries a column's choice has; 0 if it has none."""
+class Encoding:
+    """How the columns of a table become the entries of samples, once their spread is known.
+
+    Args:
+        counts: float64 [number of counts], of all sites together: of cells and of options,
+            one column after the other.
+    """
+
+    def __init__(self, layout: RowLayout, counts: Tensor) -> None:
+        self._layout = layout
+        sizes = [num_counts(place.column) for place in layout.places]
+        parts = torch.split(counts.double().cpu(), sizes)
+        self.spreads = [
+            Spread(place.column, part.numpy())
+            for place, part in zip(layout.places, parts, strict=True)
+        ]
+
+    def encode(self, rows: Rows) -> Tensor:
+        """Samples, float32 [n, width]."""
+        found = np.zeros((len(rows), self._layout.width), dtype=np.float32)
+        for begin in range(0, len(rows), _PIECE):
+            piece = slice(begin, begin + _PIECE)
+            for place, spread in zip(self._layout.places, self.spreads, strict=True):
+                values, into = rows.values[piece, place.index], found[piece]
+                if place.score is not None and isinstance(place.column, ScaledColumn):
+                    others = is_other(place.column, values)
+                    into[others, place.score] = spread.scores(values[others])
+                if place.choice:
+                    options = options_of(place.column, values)
+                    into[np.arange(len(values)), place.choice.start + options] = 1
+        return torch.from_numpy(found)
+
+    def decode(self, samples: Tensor) -> NDArray[np.float64]:
+        """Values, float64 [n, columns of the schema], NaN in the column that is the label."""
+        given = samples.detach().double().cpu().numpy()
+        found = np.full((len(given), len(self._layout.schema.columns)), np.nan)
+        for place, spread in zip(self._layout.places, self.spreads, strict=True):
+            found[:, place.index] = _decode(place, spread, given)
+        return found
+
+
+def _decode(place: ColumnPlace, spread: Spread, given: NDArray[np.float64]) -> NDArray[np.float64]:
+    if place.choice:
+        options = given[:, place.choice.start : place.choice.stop].argmax(1)
+    else:
+        options = np.zeros(len(given), dtype=np.int64)
+    column = place.column
     if isinstance(column, ScaledColumn):
-        has_any = bool(column.common) or column.may_be_missing
-        return has_any + len(column.common) + column.may_be_missing
-    return len(column.choices) + column.may_be_missing
+        assert place.score is not None
+        known = np.array([np.nan, *column.common, np.nan])
+        values = spread.values(given[:, place.score])
+        return np.where(options == 0, values, known[options])
+    values = options.astype(np.float64)
+    return np.where(options < len(column.choices), values, np.nan)

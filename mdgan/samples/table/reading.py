@@ -130,25 +130,19 @@ def _texts_of_csv(path: Path, file: Any) -> Iterator[Texts]:
         raise BadInput(f"{path}: is empty; its first line must name the columns")
     separator = _separator(head)
     file.seek(0)
-    reader = _CsvLines(path, csv.reader(file, delimiter=separator, strict=True))
-    names: list[str] = []
-    for row in reader:
-        if row:
-            names = [name.strip() for name in row]
-            break
+    reader = _csv_rows(path, csv.reader(file, delimiter=separator, strict=True))
+    names = [name.strip() for name in next(reader)[1]]
     rows: list[list[str]] = []
     lines: list[int] = []
     is_first = True
-    for row in reader:
-        line = reader.begin
-        if row and len(row) != len(names):
+    for line, row in reader:
+        if len(row) != len(names):
             raise BadInput(
                 f"{path}, row {line}: has {len(row)} values, and the header names {len(names)} "
                 f"columns; quote texts that hold {separator!r}"
             )
-        if row:
-            rows.append(row)
-            lines.append(line)
+        rows.append(row)
+        lines.append(line)
         if len(rows) == _PIECE:
             yield Texts(names, lines, list(zip(*rows, strict=True)), commas=separator != ",")
             rows, lines, is_first = [], [], False
@@ -176,24 +170,16 @@ def _encoding_of(path: Path) -> str:
     return "UTF-16" if head in (b"\xff\xfe", b"\xfe\xff") else "latin1"
 
 
-class _CsvLines:
-    """The rows of a reader, and in which line of the file each begins."""
-
-    def __init__(self, path: Path, reader: Any) -> None:
-        self._path = path
-        self._reader = reader
-        self.begin = 1
-
-    def __iter__(self) -> "_CsvLines":
-        return self
-
-    def __next__(self) -> list[str]:
-        self.begin = self._reader.line_num + 1
-        try:
-            row: list[str] = next(self._reader)
-        except csv.Error as error:
-            raise BadInput(f"{self._path}, row {self.begin}: is no row of CSV ({error})") from error
-        return row
+def _csv_rows(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a reader but empty ones, and in which line of the file each begins."""
+    begin = 1
+    try:
+        for row in reader:
+            if row:
+                yield begin, row
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        raise BadInput(f"{path}, row {begin}: is no row of CSV ({error})") from error
 
 
 def _texts_of_parquet(path: Path) -> Iterator[Texts]:
@@ -235,11 +221,8 @@ def _read_file(
             _check_header(path, names, schema, on_problem)
         values = np.full((len(texts.lines), len(schema.columns)), np.nan)
         for place, column in enumerate(schema.columns):
-            if column.name not in texts.names:
-                continue
-            given = texts.columns[texts.names.index(column.name)]
-            reader = _ColumnReader(path, column, on_problem, texts.commas, column.name == target)
-            values[:, place] = reader.read(given, texts.lines)
+            if column.name in texts.names:
+                values[:, place] = _read_column(path, column, texts, target, on_problem)
         pieces.append(values)
         persons += _persons(path, texts, schema, on_problem)
     return np.concatenate(pieces), np.array(persons, dtype=object)
@@ -270,79 +253,66 @@ def _check_header(path: Path, names: Sequence[str], schema: Schema, on_problem: 
         if names.count(name) > 1:
             on_problem(Problem(path, 0, _shown(name), "occurs twice in the header"))
         if name not in schema.names and name != schema.person:
-            on_problem(
-                Problem(
-                    path, 0, _shown(name), "is not in the schema; leave it out, or add it there"
-                )
-            )
+            why = "is not in the schema; leave it out, or add it there"
+            on_problem(Problem(path, 0, _shown(name), why))
     if schema.person and schema.person not in names:
         why = "is missing, and the schema names it as the person whose rows these are; add it"
         on_problem(Problem(path, 0, schema.person, why))
     for column in schema.columns:
         if column.name not in names and not column.may_be_missing:
-            on_problem(
-                Problem(
-                    *(path, 0, column.name),
-                    "is missing, and the schema does not let it be; add it, or agree on "
-                    '"may_be_missing": true',
-                )
+            why = (
+                "is missing, and the schema does not let it be; add it, or agree on "
+                '"may_be_missing": true'
             )
+            on_problem(Problem(path, 0, column.name, why))
 
 
-class _ColumnReader:
-    """Reads the texts of one column of one file."""
-
-    def __init__(
-        self, path: Path, column: AnyColumn, on_problem: OnProblem, commas: bool, is_target: bool
-    ) -> None:
-        self._path = path
-        self._column = column
-        self._on_problem = on_problem
-        self._commas = commas
-        self._is_target = is_target
-        self._codes: dict[str, float] = {}
-        if not isinstance(column, ScaledColumn):
-            self._codes = {text: float(code) for code, text in enumerate(column.choices)}
-            if isinstance(column, YesNoColumn):
-                self._codes |= {"True": 1.0, "False": 0.0}  # as Parquet has them
-        self._missing = MISSING - self._codes.keys()
-
-    def read(self, texts: Sequence[str], lines: Sequence[int]) -> NDArray[np.float64]:
-        """The values, float64 [n], NaN where one is missing, or does not fit."""
-        known: dict[str, float] = {}
-        refused: dict[str, str] = {}
-        for text in dict.fromkeys(texts):
-            try:
-                known[text] = self._value(text.strip())
-            except ValueError as error:
-                known[text], refused[text] = np.nan, str(error)
-        if refused:
-            for text, line in zip(texts, lines, strict=True):
-                if text in refused:
-                    problem = Problem(self._path, line, self._column.name, refused[text])
-                    self._on_problem(problem)
-        return np.fromiter(map(known.__getitem__, texts), dtype=np.float64, count=len(texts))
-
-    def _value(self, text: str) -> float:
-        """The value of a text; raises ValueError in words."""
-        if text in self._missing:
-            if self._is_target:
-                raise ValueError("is missing, and every row needs the target")
-            if not self._column.may_be_missing:
-                raise ValueError("is missing, and the schema does not let it be")
-            return np.nan
-        if not isinstance(self._column, ScaledColumn):
-            # A program that has only floats for numbers with gaps writes 1 as 1.0.
-            whole = number_text(text, self._commas).removesuffix(".0")
-            code = self._codes.get(text, self._codes.get(whole))
-            if code is None:
-                raise ValueError(f"{_shown(text)!r} is none of its categories")
-            return code
+def _read_column(
+    path: Path, column: AnyColumn, texts: Texts, target: str | None, on_problem: OnProblem
+) -> NDArray[np.float64]:
+    """The values of one column, float64 [n], NaN where one is missing, or does not fit."""
+    given = texts.columns[texts.names.index(column.name)]
+    codes: dict[str, float] = {}
+    if not isinstance(column, ScaledColumn):
+        codes = {text: float(code) for code, text in enumerate(column.choices)}
+        if isinstance(column, YesNoColumn):
+            codes |= {"True": 1.0, "False": 0.0}  # as Parquet has them
+    known: dict[str, float] = {}
+    refused: dict[str, str] = {}
+    for text in dict.fromkeys(given):
         try:
-            return self._column.read(number_text(text, self._commas))
+            known[text] = _value(text.strip(), column, codes, target, texts.commas)
         except ValueError as error:
-            hint = "; write a decimal point, and no other points or commas" if "," in text else ""
-            raise ValueError(f"{_shown(text)!r} {error}{hint}") from None
+            known[text], refused[text] = np.nan, str(error)
+    if refused:
+        for text, line in zip(given, texts.lines, strict=True):
+            if text in refused:
+                on_problem(Problem(path, line, column.name, refused[text]))
+    return np.fromiter(map(known.__getitem__, given), dtype=np.float64, count=len(given))
+
+
+def _value(
+    text: str, column: AnyColumn, codes: dict[str, float], target: str | None, commas: bool
+) -> float:
+    """The value of a text; raises ValueError in words."""
+    if text in MISSING and text not in codes:
+        if column.name == target:
+            raise ValueError("is missing, and every row needs the target")
+        if not column.may_be_missing:
+            raise ValueError("is missing, and the schema does not let it be")
+        return np.nan
+    if not isinstance(column, ScaledColumn):
+        # A program that has only floats for numbers with gaps writes 1 as 1.0.
+        whole = number_text(text, commas).removesuffix(".0")
+        code = codes.get(text, codes.get(whole))
+        if code is None:
+            raise ValueError(f"{_shown(text)!r} is none of its categories")
+        return code
+    try:
+        return column.read(number_text(text, commas))
+    except ValueError as error:
+        hint = "; write a decimal point, and no other points or commas" if "," in text else ""
+        raise ValueError(f"{_shown(text)!r} {error}{hint}") from None
 
 
 def number_text(text: str, commas: bool) -> str:

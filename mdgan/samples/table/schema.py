@@ -26,6 +26,32 @@ LARGEST_WHOLE = 1 << 53
 _TOO_LARGE = f"has bounds beyond ±{LARGEST_WHOLE:,}, where digits are lost"
 
 
+def moment_of(text: str) -> datetime:
+    """A date with or without a time: 2024-12-31T23:59, 31.12.2024 23:59 or 2024/12/31.
+
+    Raises:
+        ValueError: it is none of these. 1/2/2024 is none, since it may be of January or February.
+    """
+    if found := _DAY_FIRST.fullmatch(text):
+        day, month, year, rest = found.groups()
+        text = f"{year}-{month:0>2}-{day:0>2}{rest}"
+    elif found := _SLASHES.fullmatch(text):
+        text = "{}-{}-{}{}".format(*found.groups())
+    return datetime.fromisoformat(text)
+
+
+_DAY_FIRST = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(.*)")
+_SLASHES = re.compile(r"(\d{4})/(\d\d)/(\d\d)(.*)")
+
+
+def day_of(text: str) -> date:
+    """A date, as `moment_of`; it may be written as the midnight at which it begins."""
+    moment = moment_of(text)
+    if moment.tzinfo is not None or moment.time() != time():
+        raise ValueError("is no date")
+    return moment.date()
+
+
 class Column(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """What every column has.
 
@@ -47,28 +73,20 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 class ScaledColumn(Column, frozen=True, kw_only=True):
     """A column of numbers, within bounds.
 
+    Each kind has `bounds`, its least and largest value, and `read`, which gives the value of a text
+    or raises ValueError in words.
+
     Attributes:
         common: values that many rows share exactly, such as 0, in rising order.
         spacing: how cells of the histogram that all sites add up are spaced: equally wide, or for
             long tails equally wide in log(1 + 10⁴ (x − low) / (high − low)).
+        is_whole: whether all values are whole numbers.
     """
+
+    is_whole: ClassVar[bool] = True
 
     common: tuple[float, ...] = ()
     spacing: Literal["linear", "log"] = "linear"
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The least and the largest value."""
-        raise NotImplementedError
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all values are whole numbers."""
-        return True
-
-    def read(self, text: str) -> float:
-        """The value of a text; raises ValueError in words."""
-        raise NotImplementedError
 
     def write(self, value: float) -> str:
         """The text of a value."""
@@ -82,6 +100,8 @@ class ScaledColumn(Column, frozen=True, kw_only=True):
 class NumberColumn(ScaledColumn, frozen=True, kw_only=True, tag="number"):
     """Numbers with so many decimals, from `low` to `high`."""
 
+    is_whole: ClassVar[bool] = False
+
     low: float
     high: float
     decimals: int = 6
@@ -90,11 +110,6 @@ class NumberColumn(ScaledColumn, frozen=True, kw_only=True, tag="number"):
     def bounds(self) -> tuple[float, float]:
         """See `ScaledColumn`."""
         return self.low, self.high
-
-    @property
-    def is_whole(self) -> bool:
-        """See `ScaledColumn`."""
-        return False
 
     def read(self, text: str) -> float:
         """See `ScaledColumn`."""
@@ -137,8 +152,12 @@ class WholeColumn(ScaledColumn, frozen=True, kw_only=True, tag="whole"):
         return _within(value, self.bounds)
 
 
-class DateColumn(ScaledColumn, frozen=True, kw_only=True, tag="date"):
-    """Days from `low` to `high`, as 2024-12-31; values are days since `low`."""
+class MomentColumn(ScaledColumn, frozen=True, kw_only=True):
+    """Moments from `low` to `high`; values are how many days or seconds have passed since `low`."""
+
+    _type: ClassVar[type[date]]
+    _unit: ClassVar[timedelta]
+    _form: ClassVar[str]
 
     low: str
     high: str
@@ -146,44 +165,34 @@ class DateColumn(ScaledColumn, frozen=True, kw_only=True, tag="date"):
     @property
     def bounds(self) -> tuple[float, float]:
         """See `ScaledColumn`."""
-        return 0.0, float((date.fromisoformat(self.high) - date.fromisoformat(self.low)).days)
+        low, high = map(self._type.fromisoformat, (self.low, self.high))
+        return 0.0, (high - low) / self._unit
 
     def read(self, text: str) -> float:
         """See `ScaledColumn`."""
         try:
-            days = (day_of(text) - date.fromisoformat(self.low)).days
-        except ValueError:
-            raise ValueError("is no date such as 2024-12-31") from None
-        return _within(float(days), self.bounds, (self.low, self.high))
-
-    def write(self, value: float) -> str:
-        """See `ScaledColumn`."""
-        return (date.fromisoformat(self.low) + timedelta(days=int(value))).isoformat()
-
-
-class TimeColumn(ScaledColumn, frozen=True, kw_only=True, tag="time"):
-    """Dates with times of day, as 2024-12-31T23:59:59; values are seconds since `low`."""
-
-    low: str
-    high: str
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """See `ScaledColumn`."""
-        length = datetime.fromisoformat(self.high) - datetime.fromisoformat(self.low)
-        return 0.0, length.total_seconds()
-
-    def read(self, text: str) -> float:
-        """See `ScaledColumn`."""
-        try:
-            passed = moment_of(text) - datetime.fromisoformat(self.low)
+            moment = moment_of(text) if self._type is datetime else day_of(text)
+            passed = float((moment - self._type.fromisoformat(self.low)) // self._unit)
         except (ValueError, TypeError):  # no moment, or one with a time zone
-            raise ValueError("is no moment such as 2024-12-31T23:59:59") from None
-        return _within(passed.total_seconds() // 1, self.bounds, (self.low, self.high))
+            raise ValueError(f"is no {self._form}") from None
+        return _within(passed, self.bounds, (self.low, self.high))
 
     def write(self, value: float) -> str:
         """See `ScaledColumn`."""
-        return (datetime.fromisoformat(self.low) + timedelta(seconds=int(value))).isoformat()
+        return (self._type.fromisoformat(self.low) + int(value) * self._unit).isoformat()
+
+
+class DateColumn(MomentColumn, frozen=True, kw_only=True, tag="date"):
+    """Days, as 2024-12-31."""
+
+    _type, _unit, _form = date, timedelta(days=1), "date such as 2024-12-31"
+
+
+class TimeColumn(MomentColumn, frozen=True, kw_only=True, tag="time"):
+    """Dates with times of day, as 2024-12-31T23:59:59; values are in seconds."""
+
+    _type, _unit = datetime, timedelta(seconds=1)
+    _form = "moment such as 2024-12-31T23:59:59"
 
 
 class YesNoColumn(Column, frozen=True, kw_only=True, tag="yes_no"):
@@ -213,41 +222,10 @@ class CategoryColumn(Column, frozen=True, kw_only=True, tag="category"):
         return self.categories
 
 
-class OrderedColumn(Column, frozen=True, kw_only=True, tag="ordered"):
+class OrderedColumn(CategoryColumn, frozen=True, kw_only=True, tag="ordered"):
     """One of several categories, from the lowest to the highest."""
 
-    categories: tuple[str, ...]
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """By code."""
-        return self.categories
-
-
-def moment_of(text: str) -> datetime:
-    """A date with or without a time: 2024-12-31T23:59, 31.12.2024 23:59 or 2024/12/31.
-
-    Raises:
-        ValueError: it is none of these. 1/2/2024 is none, since it may be of January or February.
-    """
-    if found := _DAY_FIRST.fullmatch(text):
-        day, month, year, rest = found.groups()
-        text = f"{year}-{month:0>2}-{day:0>2}{rest}"
-    elif found := _SLASHES.fullmatch(text):
-        text = "{}-{}-{}{}".format(*found.groups())
-    return datetime.fromisoformat(text)
-
-
-_DAY_FIRST = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(.*)")
-_SLASHES = re.compile(r"(\d{4})/(\d\d)/(\d\d)(.*)")
-
-
-def day_of(text: str) -> date:
-    """A date, as `moment_of`; it may be written as the midnight at which it begins."""
-    moment = moment_of(text)
-    if moment.tzinfo is not None or moment.time() != time():
-        raise ValueError("is no date")
-    return moment.date()
+    is_ordered: ClassVar[bool] = True
 
 
 Scaled = NumberColumn | WholeColumn | DateColumn | TimeColumn

@@ -7,7 +7,7 @@ valued (Medical) Time Series Generation with Recurrent Conditional GANs", sectio
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import torch
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mdgan.samples.contract import HeldOut, Verdict
-from mdgan.samples.table.classifiers import area_of_gb, area_of_lr
 from mdgan.samples.table.rows import Rows
-from mdgan.samples.table.schema import AnyColumn, ScaledColumn
-from mdgan.samples.table.shapes import Shown, shape_of, shown_shape
+from mdgan.samples.table.schema import AnyColumn, Scaled, ScaledColumn, column_kind
+from mdgan.samples.table.spread import Spread, options_of
+from mdgan.samples.table.writing import texts_of
 
 if TYPE_CHECKING:
     from mdgan.samples.table.kind import TableKind
@@ -34,7 +34,9 @@ _LEAST_ROWS = 20
 _AT_ONCE = 1_000
 _NO_HELD_OUT = "no held-out rows that the server may hold; name a file with --held-out"
 _NO_TARGET = "no --target, which a classifier could learn"
-_CLASSIFIERS = {"tstr_lr": area_of_lr, "tstr_gb": area_of_gb}
+_MOST_STEPS = 1_000
+"""Of a logistic regression."""
+_NUM_BARS = 24
 
 
 class RowsJudge:
@@ -75,55 +77,41 @@ class RowsJudge:
             for place, spread in zip(kind.layout.places, kind.encoding.spreads, strict=True)
         ]
         shapes = [shape_of(*part) for part in parts]
-        scores = {
-            "column_shapes": sum(shapes) / len(shapes),
-            "valid_rows": float(made.fits().mean()),
-        }
-        left_out: dict[str, str] = {}
-        if self._held_out is None:
-            names = ("pair_trends", *_CLASSIFIERS, "closest_record")
-            left_out |= dict.fromkeys(names, _NO_HELD_OUT)
-        else:
-            self._compare(kind.encode(made), made, labels, scores, left_out)
+        compared = dict(self._compared(made, labels))
+        held_out = None if self._held_out is None else self._held_out[1]
         return Verdict(
-            scores=scores,
-            left_out=left_out,
+            scores={
+                "column_shapes": sum(shapes) / len(shapes),
+                "valid_rows": float(made.fits().mean()),
+                **{name: found for name, found in compared.items() if not isinstance(found, str)},
+            },
+            left_out={name: why for name, why in compared.items() if isinstance(why, str)},
             real=dict(self._real),
-            num_held_out=0 if self._held_out is None else len(self._held_out[0]),
-            figures=_figures(
-                [shown_shape(*part) for part in parts],
-                made,
-                None if self._held_out is None else self._held_out[1],
-            ),
+            num_held_out=0 if held_out is None else len(held_out),
+            figures=_figures([shown_shape(*part) for part in parts], made, held_out),
         )
 
-    def _compare(
-        self,
-        samples: Tensor,
-        made: Rows,
-        labels: Tensor | None,
-        scores: dict[str, float],
-        left_out: dict[str, str],
-    ) -> None:
-        """Adds the scores that need single real rows."""
-        assert self._held_out is not None
-        kept, rows, classes = self._held_out
-        scores["closest_record"] = _to_closest(samples, kept)
+    def _compared(self, made: Rows, labels: Tensor | None) -> Iterator[tuple[str, float | str]]:
+        """The scores that need single real rows, by name; of each that is left out the reason."""
+        if self._held_out is None:
+            for name in ("pair_trends", *_CLASSIFIERS, "closest_record"):
+                yield name, _NO_HELD_OUT
+            return
+        samples, (kept, rows, classes) = self._kind.encode(made), self._held_out
+        yield "closest_record", _to_closest(samples, kept)
         if len(rows.schema.columns) > _MOST_COLUMNS:
-            left_out["pair_trends"] = f"pairs of more than {_MOST_COLUMNS} columns"
-        elif trends := [*_trends(rows, made)]:
-            scores["pair_trends"] = sum(trends) / len(trends)
+            yield "pair_trends", f"pairs of more than {_MOST_COLUMNS} columns"
         else:
-            left_out["pair_trends"] = "no two columns whose values vary"
+            trends = [*_trends(rows, made)]
+            none = "no two columns whose values vary"
+            yield "pair_trends", sum(trends) / len(trends) if trends else none
         for name, area in _CLASSIFIERS.items():
             if self._kind.target is None:
-                left_out[name] = _NO_TARGET
+                yield name, _NO_TARGET
                 continue
             found = None if labels is None else area(samples, labels, kept, classes)
-            if found is None:
-                left_out[name] = "a class lacks in the synthetic rows, or in the held-out ones"
-            else:
-                scores[name] = found
+            lacks = "a class lacks in the synthetic rows, or in the held-out ones"
+            yield name, lacks if found is None else found
 
 
 def _to_closest(samples: Tensor, others: Tensor) -> float:
@@ -131,6 +119,49 @@ def _to_closest(samples: Tensor, others: Tensor) -> float:
     pieces = torch.split(samples, _AT_ONCE)
     closest = [torch.cdist(some, others).amin(1) for some in pieces]
     return float(torch.cat(closest).median())
+
+
+# Single columns.
+
+
+def shape_of(column: AnyColumn, spread: Spread, made: Floats) -> float:
+    """1 less the largest difference of distributions; of categories, less half of all differences.
+
+    In SDMetrics KSComplement, over rows that have a value, and TVComplement. The distribution of
+    real numbers is known at the edges of cells and at common values, where it is compared.
+
+    Returns:
+        In [0, 1]; 1 is best.
+    """
+    if not isinstance(column, ScaledColumn):
+        options = np.bincount(options_of(column, made), minlength=len(spread.options))
+        return 1 - float(np.abs(_shares(spread.options) - _shares(options)).sum()) / 2
+    values = np.sort(made[~np.isnan(made)])
+    at, real = _distribution(column, spread)
+    if not len(values) or not len(at):
+        return float(len(values) == len(at))
+    below = np.searchsorted(values, at, side="right") / len(values)
+    return 1 - float(np.abs(real - below).max())
+
+
+def _distribution(column: Scaled, spread: Spread) -> tuple[Floats, Floats]:
+    """Values, and which share of all real ones is at most so large."""
+    assert spread.cells is not None
+    common = np.array(column.common)
+    values = np.concatenate([spread.cells.last_values(), common])
+    weights = np.concatenate([spread.histogram, spread.options[1 : 1 + len(common)]])
+    order = np.argsort(values, kind="stable")
+    values, summed = values[order], np.cumsum(weights[order])
+    if summed[-1] <= 0:
+        return np.empty(0), np.empty(0)
+    is_last = np.append(values[1:] != values[:-1], True)
+    return values[is_last], summed[is_last] / summed[-1]
+
+
+def _shares(counts: NDArray[np.generic]) -> Floats:
+    found: Floats = np.maximum(counts.astype(np.float64), 0.0)
+    shares: Floats = found / max(found.sum(), 1e-12)
+    return shares
 
 
 # Pairs of columns.
@@ -181,7 +212,92 @@ def _correlation(a: Floats, b: Floats) -> float | None:
     return float(np.corrcoef(a, b)[0, 1])
 
 
+# Classifiers.
+
+
+def area_of_lr(samples: Tensor, labels: Tensor, real: Tensor, classes: Tensor) -> float | None:
+    """The area under the ROC curve of a logistic regression, on real rows.
+
+    Args:
+        samples: to learn from, float32 [n, width]; labels: their classes, int64 [n].
+        real: to tell apart, [m, width]; classes: theirs.
+
+    Returns:
+        In [0, 1]; of more than two classes the mean over each against all others. None if a class
+        of the real rows is not learnt, or they have one class alone.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    return _area(LogisticRegression(max_iter=_MOST_STEPS), samples, labels, real, classes)
+
+
+def area_of_gb(samples: Tensor, labels: Tensor, real: Tensor, classes: Tensor) -> float | None:
+    """The same of gradient boosting over histograms."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return _area(HistGradientBoostingClassifier(random_state=0), samples, labels, real, classes)
+
+
+def _area(
+    classifier: Any, samples: Tensor, labels: Tensor, real: Tensor, classes: Tensor
+) -> float | None:
+    from sklearn.metrics import roc_auc_score
+
+    learnt, asked = np.unique(labels.numpy()), np.unique(classes.numpy())
+    if len(asked) < 2 or not set(asked) <= set(learnt):
+        return None
+    classifier.fit(samples.numpy(), labels.numpy())
+    shares = classifier.predict_proba(real.numpy())
+    judged = asked[1:] if len(asked) == len(learnt) == 2 else asked
+    areas = [
+        roc_auc_score(classes.numpy() == c, shares[:, int(np.searchsorted(learnt, c))])
+        for c in judged
+    ]
+    return float(np.mean(areas))
+
+
+_CLASSIFIERS = {"tstr_lr": area_of_lr, "tstr_gb": area_of_gb}
+
+
 # For the report.
+
+
+class Shown(TypedDict):
+    """A column as the report draws it.
+
+    Attributes:
+        kind: number, category or another, as in the schema.
+        ticks: of a column of numbers the edges of bars, else the names of bars.
+        real, made: the share of rows in each bar.
+    """
+
+    name: str
+    kind: str
+    ticks: list[str]
+    real: list[float]
+    made: list[float]
+
+
+def shown_shape(column: AnyColumn, spread: Spread, made: Floats) -> Shown:
+    """A column as the report draws it: bars of about equal width, or the most usual categories."""
+    if isinstance(column, ScaledColumn):
+        at, real = _distribution(column, spread)
+        low, high = column.bounds
+        edges = np.linspace(low, high, _NUM_BARS + 1)
+        there = np.concatenate([[0.0], real])[np.searchsorted(at, edges[1:], side="right")]
+        known = np.sort(made[~np.isnan(made)])
+        here = np.searchsorted(known, edges[1:], side="right") / max(1, len(known))
+        ticks = texts_of(column, edges)
+        shares = np.diff(there, prepend=0.0), np.diff(here, prepend=0.0)
+    else:
+        names = [*column.choices, *(["missing"] if column.may_be_missing else [])]
+        options = np.bincount(options_of(column, made), minlength=len(names))
+        usual = np.argsort(-spread.options, kind="stable")[:_NUM_BARS]
+        ticks = [names[place] for place in usual]
+        shares = _shares(spread.options)[usual], _shares(options)[usual]
+    real_bars, made_bars = ([round(float(x), 5) for x in part] for part in shares)
+    kind = column_kind(column)
+    return {"name": column.name, "kind": kind, "ticks": ticks, "real": real_bars, "made": made_bars}
 
 
 def _figures(columns: list[Shown], made: Rows, real: Rows | None) -> dict[str, Any]:
@@ -199,9 +315,5 @@ def _figures(columns: list[Shown], made: Rows, real: Rows | None) -> dict[str, A
 
 
 def _matrix(rows: Rows, places: list[int]) -> list[list[float | None]]:
-    return [[_rounded(_correlation(rows.values[:, a], rows.values[:, b])) for b in places]
-            for a in places]  # fmt: skip
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
+    found = [[_correlation(rows.values[:, a], rows.values[:, b]) for b in places] for a in places]
+    return [[None if value is None else round(value, 3) for value in row] for row in found]

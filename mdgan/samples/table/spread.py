@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mdgan.samples.table.layout import num_options
-from mdgan.samples.table.schema import AnyColumn, ScaledColumn
+from mdgan.samples.table.schema import AnyColumn, Scaled, ScaledColumn
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -33,10 +32,11 @@ class Cells:
     Columns of at most 1,024 whole values have a cell for each value, others 1,024 cells.
     """
 
-    def __init__(self, column: ScaledColumn) -> None:
+    def __init__(self, column: Scaled) -> None:
         self._column = column
         self._low, self._high = column.bounds
         num_values = self._high - self._low + 1
+        self._decimals: int = getattr(column, "decimals", 0)
         self.is_exact = column.is_whole and num_values <= _NUM_CELLS
         self.number = int(num_values) if self.is_exact else _NUM_CELLS
 
@@ -68,10 +68,6 @@ class Cells:
         found: Floats = np.floor(inside * scale) / scale
         found[-1] = self._high
         return found
-
-    @property
-    def _decimals(self) -> int:
-        return 0 if self._column.is_whole else getattr(self._column, "decimals", 0)
 
     def _unrounded(self, positions: Floats) -> Floats:
         share = positions / self.number
@@ -113,18 +109,29 @@ class Spread:
         # At a cell's very edge a score would be that of the cell before, and of empty ones between.
         inside = np.clip(np.floor(positions), 0, self.cells.number - 1) + _EDGE
         below = np.interp(np.maximum(positions, inside), places, self._edges)
-        return _quantiles(below)
+        shares = torch.from_numpy(_BELOW + below * (1 - 2 * _BELOW))
+        found: Floats = (torch.special.ndtri(shares) / _CUT).clamp(-1, 1).numpy()
+        return found
 
     def values(self, scores: Floats) -> Floats:
         """The values that have some scores; never one from a cell without rows."""
         assert self.cells is not None
-        below = _shares(np.clip(scores, -1.0, 1.0))
+        shares = torch.special.ndtr(torch.from_numpy(np.clip(scores, -1.0, 1.0)) * _CUT)
+        below = ((shares - _BELOW) / (1 - 2 * _BELOW)).clamp(0, 1).numpy()
         cell = np.searchsorted(self._edges, below, side="right") - 1
         last = int(np.flatnonzero(np.diff(self._edges) > 0)[-1])
         cell = np.minimum(cell, last)
         width = self._edges[cell + 1] - self._edges[cell]
         within = np.where(width > 0, (below - self._edges[cell]) / np.where(width > 0, width, 1), 0)
         return self.cells.values(cell + np.clip(within, 0.0, 1 - 1e-9))
+
+
+def num_options(column: AnyColumn) -> int:
+    """How many entries a column's choice has; 0 if it has none."""
+    if isinstance(column, ScaledColumn):
+        has_any = bool(column.common) or column.may_be_missing
+        return has_any + len(column.common) + column.may_be_missing
+    return len(column.choices) + column.may_be_missing
 
 
 def num_counts(column: AnyColumn) -> int:
@@ -165,7 +172,7 @@ def rounded_counts(counts: Floats) -> Floats:
     return found
 
 
-def is_other(column: ScaledColumn, values: Floats) -> NDArray[np.bool_]:
+def is_other(column: Scaled, values: Floats) -> NDArray[np.bool_]:
     """Which values of a column of numbers are there, and are none of the common ones."""
     found: NDArray[np.bool_] = ~np.isnan(values) & ~np.isin(values, column.common)
     return found
@@ -182,15 +189,3 @@ def options_of(column: AnyColumn, values: Floats) -> Codes:
         options = np.where(missing, 0, values)
     last = num_options(column) - 1
     return np.where(missing, last, options).astype(np.int64)
-
-
-def _quantiles(below: Floats) -> Floats:
-    shares = torch.from_numpy(_BELOW + below * (1 - 2 * _BELOW))
-    found: Floats = (torch.special.ndtri(shares) / _CUT).clamp(-1, 1).numpy()
-    return found
-
-
-def _shares(scores: Floats) -> Floats:
-    below = torch.special.ndtr(torch.from_numpy(scores) * _CUT)
-    found: Floats = ((below - _BELOW) / (1 - 2 * _BELOW)).clamp(0, 1).numpy()
-    return found

@@ -3,22 +3,16 @@
 import csv
 import io
 from collections.abc import Callable
-from datetime import date, datetime
 
 import numpy as np
 
 from mdgan.errors import BadInput
 from mdgan.samples.table.rows import Rows
-from mdgan.samples.table.schema import (
-    AnyColumn,
-    DateColumn,
-    NumberColumn,
-    ScaledColumn,
-    TimeColumn,
-    WholeColumn,
-)
+from mdgan.samples.table.schema import AnyColumn, NumberColumn, ScaledColumn
 
 PARQUET_NEEDS = "Parquet files need pyarrow: pip install 'mdgan[tables]'"
+_PARQUET_TYPES = {"whole": "int64", "date": "date32", "time": "timestamp[s]"}
+"""By kind of column; those of numbers are written as they are, and all others as texts."""
 
 
 def csv_of(rows: Rows) -> bytes:
@@ -53,18 +47,9 @@ def parquet_of(rows: Rows) -> bytes:
         values = rows.values[:, place]
         if isinstance(column, NumberColumn):
             table[column.name] = pa.array(values, mask=np.isnan(values))
-            continue
-        texts = texts_of(column, values)
-        if isinstance(column, WholeColumn):
-            table[column.name] = pa.array([int(t) if t else None for t in texts], pa.int64())
-        elif isinstance(column, DateColumn):
-            days = [date.fromisoformat(t) if t else None for t in texts]
-            table[column.name] = pa.array(days, pa.date32())
-        elif isinstance(column, TimeColumn):
-            moments = [datetime.fromisoformat(t) if t else None for t in texts]
-            table[column.name] = pa.array(moments, pa.timestamp("s"))
         else:
-            table[column.name] = pa.array([t or None for t in texts], pa.string())
+            texts = pa.array([text or None for text in texts_of(column, values)], pa.string())
+            table[column.name] = texts.cast(_PARQUET_TYPES.get(column.kind, "string"))
     buffer = io.BytesIO()
     parquet.write_table(pa.table(table), buffer)
     return buffer.getvalue()

@@ -1,14 +1,27 @@
-"""Tensors of any shape as a kind of sample."""
+"""Tensors of any shape as a kind of sample; of some, pictures can be made."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from mdgan.samples.contract import SampleKind, Shape, Writer
-from mdgan.samples.npz import npz_of
-from mdgan.samples.pictures.kind import class_grid_png, grid_png
+from mdgan.samples.pictures.grid import class_grid_png, grid_png
+from mdgan.samples.pictures.reading import pixels_to_float
+
+_WIDTH, _HEIGHT = 160, 80
+_FINER = 2
+"""Curves are drawn so many times as large, and shrunk, which smooths them."""
+_PAPER, _AXIS = (250, 250, 248), (205, 205, 200)
+_INKS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (86, 180, 233), (230, 159, 0))
+"""Okabe and Ito's colours, in turn."""
+_COLOURS = 3
+_EMPTY = -0.75
 
 
 class Tensors(SampleKind):
@@ -21,19 +34,20 @@ class Tensors(SampleKind):
         del shape
         return ""
 
-    def contents(self, samples: Tensor) -> list[bytes]:
-        """The values of each, float32."""
-        return [sample.tobytes() for sample in samples.contiguous().numpy()]
-
-    def writers(self) -> Mapping[str, Writer]:
-        """Arrays."""
-        return {".npz": npz_of}
-
 
 class SeenTensors(Tensors):
     """Tensors of which pictures are made, to be seen."""
 
     is_seen: ClassVar[bool] = True
+
+    sizes: ClassVar[tuple[str, ...]]
+    """What each size of a sample is."""
+
+    def why_not(self, shape: Shape) -> str:
+        """They have so many sizes."""
+        number = {2: "two", 3: "three", 4: "four"}[len(self.sizes)]
+        why = f"{self.name} have {number} sizes, ({', '.join(self.sizes)})"
+        return "" if len(shape) == len(self.sizes) else why
 
     @abstractmethod
     def pictures(self, samples: Tensor) -> Tensor:
@@ -52,4 +66,51 @@ class SeenTensors(Tensors):
         return class_grid_png(self.pictures(samples), labels)
 
 
-TENSORS = Tensors()
+class Series(SeenTensors):
+    """Series [C, T], such as an ECG of C leads, which are shown as curves, one for each channel."""
+
+    name: ClassVar[str] = "series"
+    sizes: ClassVar[tuple[str, ...]] = ("channels", "length")
+
+    def pictures(self, samples: Tensor) -> Tensor:
+        """Curves, [n, 3, 80, 160]."""
+        return torch.stack([_drawn(one) for one in samples])
+
+
+def _drawn(series: Tensor) -> Tensor:
+    width, height = _FINER * _WIDTH, _FINER * _HEIGHT
+    picture = Image.new("RGB", (width, height), _PAPER)
+    draw = ImageDraw.Draw(picture)
+    draw.line([(0, height / 2), (width, height / 2)], fill=_AXIS, width=_FINER)
+    length = series.shape[1]
+    x = [width * (step + 0.5) / length for step in range(length)]
+    for channel, values in enumerate(series.clamp(-1, 1)):
+        y = (height * (0.5 - 0.47 * values)).tolist()
+        ink = _INKS[channel % len(_INKS)]
+        draw.line(list(zip(x, y, strict=True)), fill=ink, width=_FINER, joint="curve")
+    small = picture.resize((_WIDTH, _HEIGHT), Image.Resampling.BOX)
+    return pixels_to_float(torch.from_numpy(np.array(small)).permute(2, 0, 1))
+
+
+class Volumes(SeenTensors):
+    """Volumes [C, D, H, W], such as a CT or MR scan, which are shown as their middle slices."""
+
+    name: ClassVar[str] = "volumes"
+    sizes: ClassVar[tuple[str, ...]] = ("channels", "depth", "height", "width")
+    most_scored: ClassVar[int] = 1000
+
+    def pictures(self, samples: Tensor) -> Tensor:
+        """Of each volume its middle slices along depth, height and width, side by side.
+
+        Of volumes with other than 1 or 3 channels, the first channel.
+        """
+        if samples.shape[1] not in (1, _COLOURS):
+            samples = samples[:, :1]
+        depth, height, width = (size // 2 for size in samples.shape[2:])
+        slices = [samples[:, :, depth], samples[:, :, :, height], samples[..., width]]
+        tallest = max(one.shape[-2] for one in slices)
+        padded = [F.pad(one, (0, 0, 0, tallest - one.shape[-2]), value=_EMPTY) for one in slices]
+        return torch.cat(padded, dim=-1)
+
+
+TENSORS, SERIES, VOLUMES = Tensors(), Series(), Volumes()

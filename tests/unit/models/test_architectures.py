@@ -31,7 +31,7 @@ from mdgan.models.settings import ARCHITECTURES
 NUM_CLASSES = 3
 SHAPES = [(1, 8, 8), (1, 28, 28), (3, 32, 32)]
 OF_PICTURES = tuple(name for name in ARCHITECTURES if name not in {"dcgan3d", "table"})
-"""See `test_table.py` and `test_dcgan3d.py` for the others."""
+"""See `test_table.py` and `test_dcgan.py` for the others."""
 EACH = pytest.mark.parametrize("name", OF_PICTURES)
 
 

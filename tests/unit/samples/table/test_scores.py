@@ -11,8 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from mdgan.errors import BadInput
 from mdgan.samples.contract import Verdict
-from mdgan.samples.table.classifiers import area_of_lr
-from mdgan.samples.table.kind import TableKind
+from mdgan.samples.table.kind import RowCondition, TableKind
 from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import (
     CategoryColumn,
@@ -22,9 +21,8 @@ from mdgan.samples.table.schema import (
     WholeColumn,
     YesNoColumn,
 )
-from mdgan.samples.table.shapes import shape_of
+from mdgan.samples.table.scores import area_of_lr, shape_of
 from mdgan.samples.table.spread import Spread, count_column
-from mdgan.samples.table.where import RowCondition
 
 AGE = WholeColumn(name="age", low=0, high=90, may_be_missing=True)
 DOSE = NumberColumn(name="dose", low=0, high=2000, decimals=0, common=(0.0,))

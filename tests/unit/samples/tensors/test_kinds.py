@@ -8,8 +8,7 @@ import torch
 from PIL import Image
 
 from mdgan.samples.kinds import kind_of
-from mdgan.samples.tensors.series import SERIES
-from mdgan.samples.tensors.volumes import VOLUMES
+from mdgan.samples.tensors.kind import SERIES, VOLUMES
 
 
 @pytest.mark.parametrize(
