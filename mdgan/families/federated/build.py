@@ -29,9 +29,8 @@ from mdgan.families.contract import (
     ServerNeeds,
     mean_size,
 )
-from mdgan.families.federated.averaging import Averaging, WeightedAveraging
+from mdgan.families.federated.averaging import Averaging
 from mdgan.families.federated.clusters import cluster_counts
-from mdgan.families.federated.cohort import AtHome, Cohort
 from mdgan.families.federated.concurrency import SlotCount, device_of_slot
 from mdgan.families.federated.fegan import check_classes
 from mdgan.families.federated.fl_gan import Client, GlobalModels, LocalTraining
@@ -47,7 +46,7 @@ from mdgan.families.federated.messages import (
 from mdgan.families.federated.placed import PlacedCohort
 from mdgan.families.federated.planning import planning
 from mdgan.families.federated.poisson_rounds import CHARGE, PoissonRounds
-from mdgan.families.federated.server import FederatedServer
+from mdgan.families.federated.server import Cohort, FederatedServer
 from mdgan.families.federated.settings import MOST_SLOTS, PULL, FederatedSettings
 from mdgan.families.federated.slots import SlotProcesses, Slots, SlotsInside, Train
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model
@@ -74,10 +73,11 @@ class _Federated(Builder[FederatedSettings]):
         form = update_form(settings, both.vector.shape)
         masked = settings.secure.secure_aggregation
         sharing = settings.noise_sharing()
-        cohort: Cohort = AtHome(ServerMask(form, sharing=sharing) if masked else ServerPath(form))
+        cohort = Cohort(ServerMask(form, sharing=sharing) if masked else ServerPath(form))
         if isinstance(shards, ClientShards):
             cohort = PlacedCohort(shards.class_counts(), form, settings)
-        averaging: Averaging = WeightedAveraging(settings, both.vector)
+        blocks = both.vector.num_weight_blocks
+        averaging = Averaging(settings, blocks)
         if settings.rounds.sampling == "poisson":
             refresh = partial(
                 refresh_buffers,
@@ -87,7 +87,6 @@ class _Federated(Builder[FederatedSettings]):
             contents = None
             if isinstance(shards, ClientShards):
                 contents = partial(shards.read_once, Contents.of)
-            blocks = both.vector.num_weight_blocks
             averaging = PoissonRounds(settings, blocks, refresh, contents)
         return FederatedServer(both, cohort, averaging, settings, needs.device)
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,7 +20,6 @@ from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.model_stack import CannotStack
-from mdgan.gan.model_state import part_of, under
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.stacked_learners import StackedGANs
 
@@ -168,11 +168,12 @@ class LocalTraining:
         for task in tasks:
             batch_size = min(task.load.batch_size, self._num_samples(task.client))
             alike.setdefault((task.load.iterations, batch_size), []).append(task)
-        return [
-            group
-            for own in alike.values()
-            for group in _evenly(own, self._most if len(own) >= LEAST_AT_ONCE else 1)
-        ]
+        groups = []
+        for own in alike.values():  # as few as possible, whose sizes differ by one at most
+            most = self._most if len(own) >= LEAST_AT_ONCE else 1
+            parts = np.array_split(range(len(own)), -(-len(own) // most))
+            groups += [[own[n] for n in part] for part in parts]
+        return groups
 
     def _train_group(
         self, clients: Sequence[Client], models: Tensor, load: Load, last: int
@@ -213,31 +214,15 @@ def _why_not_at_once(settings: FederatedSettings) -> str:
     return ""
 
 
-def _evenly(tasks: Sequence[ClientTask], most: int) -> list[list[ClientTask]]:
-    """Tasks in as few groups as possible, whose sizes differ by one at most."""
-    number = -(-len(tasks) // most)
-    each, left = divmod(len(tasks), number)
-    ends = [(n + 1) * each + min(n + 1, left) for n in range(number)]
-    return [list(tasks[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
-
-
-class GlobalModels:
+class GlobalModels(nn.Module):
     """The server's share: both models after the last round."""
 
     def __init__(self, generator: nn.Module, discriminator: nn.Module) -> None:
+        super().__init__()
         self.generator = generator
         self.discriminator = discriminator
         self.vector = ModelVector(generator, discriminator)
 
     def state(self) -> dict[str, Tensor]:
         """A copy of both models: `generator.…` and `discriminator.…`."""
-        state = {
-            **under("generator.", self.generator.state_dict()),
-            **under("discriminator.", self.discriminator.state_dict()),
-        }
-        return {name: tensor.detach().clone() for name, tensor in state.items()}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `ServerPart`."""
-        self.generator.load_state_dict(part_of(state, "generator."))
-        self.discriminator.load_state_dict(part_of(state, "discriminator."))
+        return {name: tensor.clone() for name, tensor in self.state_dict().items()}

@@ -18,8 +18,8 @@ from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import ServerHandler
 from mdgan.engine.server.engine import AllWorkersLost, Engine
 from mdgan.engine.server.hosts import Hosts, Strikes
+from mdgan.engine.stages.contract import ServerPath
 from mdgan.engine.stages.screen import Screening
-from mdgan.families.federated.cohort import Cohort, RoundPlan
 from mdgan.families.federated.messages import (
     MODELS,
     TRAINED,
@@ -37,6 +37,7 @@ from mdgan.families.federated.placement import (
     TrainingTimes,
     place,
 )
+from mdgan.families.federated.server import Cohort, RoundPlan
 from mdgan.families.federated.settings import PULL, FederatedSettings
 from mdgan.gan.exact_sum import PartialSum
 from mdgan.messages import Message
@@ -80,7 +81,7 @@ class PlacedCohort(Cohort):
     def __init__(
         self, class_counts: Mapping[int, list[int]], form: AnswerForm, settings: FederatedSettings
     ) -> None:
-        self.form = form
+        super().__init__(ServerPath(form))
         self._counts = dict(class_counts)
         self._settings = settings
         self._sees_all = not settings.adds_up
@@ -94,14 +95,12 @@ class PlacedCohort(Cohort):
         """See `Cohort`."""
         return {TRAINED: self._hear, **({MODELS: self._hear_models} if self._sees_all else {})}
 
-    def class_counts(self, engine: Engine) -> dict[int, list[int]]:
+    def class_counts(self, _engine: Engine) -> dict[int, list[int]]:
         """See `Cohort`."""
-        del engine
         return self._counts
 
-    def able(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
+    def able(self, _hosts: Hosts, _engine: Engine) -> tuple[Sequence[int], int]:
         """See `Cohort`; all but those whose models were often refused."""
-        del hosts, engine
         able = [client for client in self._counts if not self._conduct.is_out(client)]
         if not able or self._in_vain >= self._settings.faults.strikes:
             raise AllWorkersLost(
@@ -110,14 +109,12 @@ class PlacedCohort(Cohort):
             )
         return able, len(able)
 
-    def mean_shard_size(self, engine: Engine) -> float:
+    def mean_shard_size(self, _engine: Engine) -> float:
         """See `Cohort`."""
-        del engine
         return fmean(map(sum, self._counts.values()))
 
-    def train(self, plan: RoundPlan, hosts: Hosts, engine: Engine) -> Answers | None:
+    def train(self, plan: RoundPlan, _hosts: Hosts, engine: Engine) -> Answers | None:
         """See `Cohort`; what hosts that die were asked for is placed again within the round."""
-        del hosts  # some may die, others come
         strategy = self._settings.placing.placement
         if strategy == "lb" and plan.number < _ROUNDS_WITHOUT_A_FIT:
             strategy = "rr"
@@ -219,14 +216,13 @@ class PlacedCohort(Cohort):
             member.told = {"offer": message.fields["offer"]}
             asked.report = report
 
-    def _hear_models(self, engine: Engine, host: int, message: Message) -> None:
+    def _hear_models(self, _engine: Engine, host: int, message: Message) -> None:
         """Takes in a client's models, which come before the report."""
-        del engine
         client, models = message.fields["client"], message.tensors["models"]
         asked = self._asked[host]
         if client not in asked.clients or client in asked.models:
             raise ValueError("it was not asked for this client, or has sent its models before")
-        if models.shape != self.form.shape or models.dtype != torch.float32:
+        if models.shape != self.path.form.shape or models.dtype != torch.float32:
             raise ValueError(f"models of shape {list(models.shape)}, {models.dtype}")
         if not models.isfinite().all():
             raise ValueError(f"models of client {client} have NaN or Inf")

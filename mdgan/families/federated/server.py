@@ -1,6 +1,7 @@
 """The server's share of a federated algorithm: it chooses who trains, and averages their models."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -8,15 +9,20 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.engine.answers import Answers
+from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
-from mdgan.families.federated.averaging import Averaging
-from mdgan.families.federated.cohort import Cohort, RoundPlan
+from mdgan.engine.server.hosts import Hosts, workers_of
+from mdgan.engine.stages.contract import ServerPath
+from mdgan.engine.stages.mask_parties import least_parties
+from mdgan.errors import BadInput
+from mdgan.families.federated.averaging import Averaging, check_weights
 from mdgan.families.federated.fl_gan import GlobalModels
-from mdgan.families.federated.messages import ClientTask
+from mdgan.families.federated.messages import ClientTask, order
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load, choose_loads, told_of_clients
 from mdgan.gan.model_state import part_of, under
+from mdgan.messages import Message
 
 _MODELS, _SAMPLING = "models.", "sampling."
 _RHYTHM = {
@@ -29,10 +35,88 @@ _MOST_NAMED = 1000
 and the file would grow with the clients of a round."""
 
 
+@dataclass(frozen=True)
+class RoundPlan:
+    """What is to be trained: chosen clients' tasks, on models of `ModelVector.shape`, until i."""
+
+    number: int
+    iteration: int
+    models: Tensor
+    tasks: Mapping[int, ClientTask]
+
+
+class Cohort:
+    """All clients, wherever they are trained; answers may be masked on their `path`.
+
+    Here every client lives on the rank of its number, as in FL-GAN and FeGAN.
+    """
+
+    def __init__(self, path: ServerPath) -> None:
+        self.path = path
+
+    def handlers(self) -> Mapping[str, ServerHandler]:
+        """By kind of message, what takes it in; answers to the server's questions are not there."""
+        return {}
+
+    def class_counts(self, engine: Engine) -> dict[int, list[int]]:
+        """The samples of each class that every client holds that can ever be chosen now.
+
+        Under differential privacy clients tell their number of samples alone.
+        """
+        return {
+            int(worker): holding["classes"] or [holding["samples"]]
+            for worker, holding in engine.peers.holdings().items()
+        }
+
+    def able(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
+        """The clients that these free hosts can train next, and how many live in all."""
+        num_live = sum(map(len, engine.peers.taking_part().values()))
+        return workers_of(self.path.able(hosts, engine.peers)), num_live
+
+    def mean_shard_size(self, engine: Engine) -> float:
+        """m, in samples."""
+        return engine.peers.mean_shard_size
+
+    def train(self, plan: RoundPlan, hosts: Hosts, engine: Engine) -> Answers | None:
+        """Has clients trained by these free hosts; None if the round has to begin again."""
+        chosen = {host: [n for n in own if n in plan.tasks] for host, own in hosts.items()}
+        able: Hosts = {host: own for host, own in chosen.items() if own}
+        asked = self.path.ask(able, dict.fromkeys(workers_of(able), 0), engine)
+        weights = {n: task.weight for n, task in plan.tasks.items()}
+        in_sum = workers_of(asked.hosts) if asked.fields else []
+        if in_sum:
+            try:
+                _check_sum(asked.hosts, {n: weights[n] for n in in_sum}, engine)
+            except BadInput:
+                if self.path.gives_up_search():
+                    return None
+                raise
+
+        def message(workers: Collection[int]) -> Message:
+            tasks = [plan.tasks[n] for n in workers]
+            return order(plan.iteration, plan.models, [tasks], asked.fields)
+
+        # One question for all of a sum, so that hosts see that each is told the same.
+        for_all = message(in_sum) if in_sum else None
+        engine.ask(plan.iteration, asked.hosts, lambda host: for_all or message(asked.hosts[host]))
+        return self.path.collect(plan.iteration, asked, engine, weights)
+
+
+def _check_sum(asked: Hosts, weights: Mapping[int, float], engine: Engine) -> None:
+    """Checks that no host would refuse its part of the sum, since one weight is too large."""
+    least = least_parties(engine.peers)
+    try:
+        for host in asked:
+            check_weights(host, weights, asked, least, uniform=False)
+    except NotMasked as error:
+        raise BadInput(f"--secure-aggregation: {error}; use --weighting uniform") from error
+
+
 class FederatedServer(ServerPart):
     """The server of FL-GAN and FeGAN (Guerraoui et al. 2020, section 3.2)."""
 
     counts_busy = False
+    path: ServerPath
 
     def __init__(
         self,
@@ -42,7 +126,7 @@ class FederatedServer(ServerPart):
         settings: FederatedSettings,
         device: torch.device,
     ) -> None:
-        self.form, self.path = cohort.form, cohort.path
+        self.form, self.path = cohort.path.form, cohort.path
         self.device = device
         self._models = models
         self.discriminator = models.discriminator
@@ -71,8 +155,7 @@ class FederatedServer(ServerPart):
 
     def begin(self, engine: Engine) -> None:
         """Works out how long a round is, and whether there can be any."""
-        if self.path is not None:
-            self.path.begin(engine.peers)
+        self.path.begin(engine.peers)
         if not self._round_length:
             mean_shard_size = self._cohort.mean_shard_size(engine)
             self._round_length = self._settings.round_length(mean_shard_size)
@@ -108,7 +191,8 @@ class FederatedServer(ServerPart):
         took_part = sorted(answers.losses)
         aborted = self._settings.rounds.on_deadline == "abort" and took_part != chosen
         self._record(plan, took_part, counts, engine, aborted=aborted)
-        if answers.hosts and not took_part and self._settings.begins_anew and self._is_masked:
+        repeats = self._settings.begins_anew and self.path.hides_answers
+        if answers.hosts and not took_part and repeats:
             return self._advanced(i, answers)  # hosts would not answer the same a second time
         if aborted or (self._averaging.needs_answers and not took_part):
             return None
@@ -120,10 +204,6 @@ class FederatedServer(ServerPart):
             self._models.vector.write(combined)
             self._averaging.finish(number, i, took_part, engine)
         return self._advanced(i, answers)
-
-    @property
-    def _is_masked(self) -> bool:
-        return self.path is not None and self.path.hides_answers
 
     def _advanced(self, i: int, answers: Answers) -> Advance:
         """What is told of a round: who took part and their losses, if that may be known."""
@@ -164,7 +244,7 @@ class FederatedServer(ServerPart):
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `ServerPart`."""
-        self._models.load_state(part_of(state, _MODELS))
+        self._models.load_state_dict(part_of(state, _MODELS))
         self._averaging.load_state(part_of(state, _SAMPLING))
 
     def _record(

@@ -19,7 +19,6 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from mdgan.families.federated.forms import LoadForm
 from mdgan.gan.build import Models
 from mdgan.gan.labels import call, num_classes_of
 from mdgan.gan.optimizers import training_bytes
@@ -27,7 +26,7 @@ from mdgan.gan.optimizers import training_bytes
 if TYPE_CHECKING:
     from mdgan.engine.server.peers import Peers
     from mdgan.families.federated.fl_gan import Client
-    from mdgan.families.federated.settings import FederatedSettings
+    from mdgan.families.federated.settings import FederatedSettings, LoadForm
 
 Points = Sequence[tuple[int, float]]
 """Measurements: batch size, and seconds per iteration."""
@@ -74,7 +73,7 @@ class Load:
 
 
 def choose_loads(
-    form: LoadForm,
+    form: "LoadForm",
     num_clients: int,
     chosen: Sequence[int],
     full: Load,

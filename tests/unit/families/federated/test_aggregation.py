@@ -53,7 +53,9 @@ def combined(
 ) -> Tensor:
     answers = Answers(dict(back))
     weights = dict.fromkeys(back, 1 / len(back))
-    return combine_models(rule, sent, answers, weights, VECTOR, as_differences=as_differences)
+    return combine_models(
+        rule, sent, answers, weights, VECTOR.num_weight_blocks, as_differences=as_differences
+    )
 
 
 def median(rows: Array) -> Array:

@@ -111,7 +111,9 @@ def combined(iteration: int, clients: Sequence[int]) -> Tensor:
     answers = Answers({n: models_of(n, iteration) for n in clients})
     median = parse_robust_rule("median")
     vector = make_models().vector
-    return combine_models(median, sent, answers, {}, vector, as_differences=False).float()
+    return combine_models(
+        median, sent, answers, {}, vector.num_weight_blocks, as_differences=False
+    ).float()
 
 
 PACKETS: dict[str, Callable[[Message], Message]] = {
