@@ -5,13 +5,14 @@ Only the server's own thread calls any of this; `admission.py` decides which hos
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from torch import nn
 
 from mdgan import messages
-from mdgan.engine.host_keys import SignedKey, check_key
+from mdgan.engine.host_keys import SignedKey, check_key, num_sharers
 from mdgan.engine.server.admission import Admission
 from mdgan.engine.server.hosts import Hosts, Member, Strikes, workers_of
 from mdgan.engine.settings import RunSettings
@@ -24,6 +25,7 @@ from mdgan.records.values import in_words
 from mdgan.transport.server_end import ServerTransport
 
 
+@dataclass(eq=False)
 class Peers:
     """The hosts and workers that take part, and what became of those that do not.
 
@@ -37,26 +39,22 @@ class Peers:
         answered, late, back, tell_of_absent, tell_counts: see `Attendance`.
     """
 
-    def __init__(
-        self,
-        admission: Admission,
-        transport: ServerTransport,
-        observer: RunObserver,
-        settings: RunSettings,
-    ) -> None:
-        self.admission = admission
-        self.transport = transport
-        self.observer = observer
-        self.strikes = Strikes(settings.faults.strikes)
-        self.carried, self.owner = admission.carried, admission.owner
-        observer.known = admission.known_by
-        self.mean_shard_size = 0.0
-        self.learnt = ""
+    admission: Admission
+    transport: ServerTransport
+    observer: RunObserver
+    settings: RunSettings
+
+    def __post_init__(self) -> None:
+        """No host has come yet."""
+        self.strikes = Strikes(self.settings.faults.strikes)
+        self.carried, self.owner = self.admission.carried, self.admission.owner
+        self.observer.known = self.admission.known_by
+        self.mean_shard_size, self.learnt = 0.0, ""
         # Where noise hides each client as a whole, none is named.
-        privacy = settings.privacy
+        privacy = self.settings.privacy
         self._attendance = attendance = Attendance(
-            observer,
-            lambda: admission.iteration,
+            self.observer,
+            lambda: self.iteration,
             counts_answers=not (privacy.hides_clients and privacy.keeps_ledger),
         )
         self.answered, self.late, self.back = attendance.answered, attendance.late, attendance.back
@@ -170,8 +168,7 @@ class Peers:
         """How many different certificates some hosts have that told a key; hosts without any."""
         told = (member.key for host in hosts if (member := self._members.get(host)) is not None)
         keys = [msgspec.convert(key, SignedKey) for key in told if key]
-        certified = self.admission.trusts is not None
-        return len({key.sharer(certified=certified) for key in keys})
+        return num_sharers(keys, certified=self.admission.trusts is not None)
 
     def statement(self, iteration: int, generator: nn.Module | None = None) -> str:
         """What hosts with certificates sign as they leave; empty without certificates.
@@ -310,7 +307,7 @@ class Peers:
         workers = self._remove(host)
         self.admission.free_ranks(workers)
         if workers:
-            self._tell_left(f"rank(s) {in_words(workers)} left")
+            self.observer.note(f"rank(s) {in_words(workers)} left; {len(self.workers())} left")
             self.observer.event("left", self.iteration, workers=workers)
 
     def shut_out(self, worker: int, reason: str) -> None:
@@ -322,7 +319,7 @@ class Peers:
     def retire(self, worker: int, reason: str) -> None:
         """A worker ends in order, and so does its host if it carries no other."""
         self._keep_out(worker, "")
-        self._tell_left(f"rank {worker} {reason}")
+        self.observer.note(f"rank {worker} {reason}; {len(self.workers())} left")
         self.observer.event("left", self.iteration, workers=[worker], reason=reason)
 
     def dismiss_all(self, stop: Message) -> set[int]:
@@ -357,9 +354,6 @@ class Peers:
             if times >= self.strikes.limit:
                 self.shut_out(worker, f"strike {times}: {reason}")
         self.drop(host, f"{reason}; strike {max(strikes.values(), default=0)}")
-
-    def _tell_left(self, text: str) -> None:
-        self.observer.note(f"{text}; {len(self.workers())} left")
 
     def _keep_out(self, worker: int, why: str) -> None:
         """Goes on without a worker; a host that carries no other is told to stop."""

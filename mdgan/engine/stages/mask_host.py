@@ -192,7 +192,8 @@ class HostMask(HostPath):
         for group, total in zip(groups, totals, strict=True):
             if total is not None and not abstains and not refuses and group in asked.parties:
                 parties = asked.parties[group]
-                leaving.check(self._host, self.keys.carried(parties), self.least)
+                carried = {h: key.workers for h, key in self.keys.signed(parties).items()}
+                leaving.check(self._host, carried, self.least)
                 given = self._mask(asked.number, tuple(parties), group, total, about[group])
                 tensors[f"masked.{group}"] = given.total
                 tensors[f"shares.{group}"] = given.shares

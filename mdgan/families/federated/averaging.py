@@ -20,7 +20,7 @@ from mdgan.families.federated.fegan import (
     participant_weights,
 )
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.families.federated.training_load import Load, load_share
+from mdgan.families.federated.training_load import Load
 from mdgan.gan.aggregation_form import MEDIAN, RobustRule
 from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine
 from mdgan.gan.weighted_mean import average
@@ -65,7 +65,8 @@ class Averaging:
         self, chosen: list[int], loads: Mapping[int, Load], full: Load, class_counts: ClassCounts
     ) -> dict[int, float]:
         """What the models of those who were chosen weigh in the sum; here these add up to 1."""
-        shares = {client: load_share(loads[client], full) for client in chosen}
+        size = full.iterations * full.batch_size
+        shares = {n: loads[n].iterations * loads[n].batch_size / size for n in chosen}
         weights = participant_weights(self._settings.rounds.weighting, chosen, class_counts, shares)
         total = sum(weights.values())
         return {client: weight / total for client, weight in weights.items()}
@@ -142,10 +143,10 @@ def combine_models(
 
 def check_weights(
     host: int,
-    weights: Mapping[int, float],
     carried: Mapping[int, Collection[int]],
     least: int,
     *,
+    weights: Mapping[int, float],
     uniform: bool,
 ) -> None:
     """Checks that no worker of a host weighs so much that the sum is almost its answer alone.

@@ -48,7 +48,7 @@ from mdgan.families.federated.planning import planning
 from mdgan.families.federated.poisson_rounds import CHARGE, PoissonRounds
 from mdgan.families.federated.server import Cohort, FederatedServer
 from mdgan.families.federated.settings import MOST_SLOTS, PULL, FederatedSettings
-from mdgan.families.federated.slots import SlotProcesses, Slots, SlotsInside, Train
+from mdgan.families.federated.slots import SlotProcesses, Slots, Train
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
@@ -194,10 +194,9 @@ class _Federated(Builder[FederatedSettings]):
         return planning(settings, models, class_counts)
 
     def describe(
-        self, settings: FederatedSettings, models: Models, class_counts: ClassCounts
+        self, settings: FederatedSettings, _models: Models, class_counts: ClassCounts
     ) -> list[tuple[str, str]]:
         """κ of every client, and how long a round is."""
-        del models
         share = num_participants(settings.participation, settings.num_clients)
         length = settings.round_length(mean_size(class_counts))
         who = "worker" if settings.placing.clients is None else "client"
@@ -269,12 +268,12 @@ def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> 
 
         return LocalTraining(settings, device, begin, lambda n: len(clients[n])).train
 
-    slots: Slots
     if needs.own_process:
         prepare = partial(_prepare_slot, needs.cores)
-        slots = SlotProcesses(shape, given or MOST_SLOTS, make_train, prepare, gives_all=gives_all)
+        most = given or MOST_SLOTS
+        slots: Slots = SlotProcesses(shape, most, make_train, prepare, gives_all=gives_all)
     else:
-        slots, given = SlotsInside(shape, make_train(0), gives_all=gives_all), given or 1
+        slots, given = Slots(shape, make_train, gives_all=gives_all), given or 1
     about = f"{models.source}, {settings.algorithm}, batches of {settings.training.batch_size}"
     count = SlotCount(given, needs.device, about, needs.cores)
     return PlacedHost(rank, slots, count, len(clients), needs.tracer)

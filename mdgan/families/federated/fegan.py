@@ -92,12 +92,12 @@ def check_classes(rounds: RoundSettings, class_counts: ClassCounts) -> None:
     """Refuses balanced sampling where some class has no sample; of clusters some may have none."""
     if rounds.sampling != "balanced" or rounds.clusters.number:
         return
-    if _longest(class_counts.values()) < 2:
+    held = _sum_of(class_counts.values())
+    if len(held) < 2:
         raise BadInput(
             "--sampling balanced: the samples have no labels; let workers group them (--clusters "
             "kmeans:10), or use --sampling random"
         )
-    held = _sum_of(class_counts.values())
     if 0 in held:
         raise BadInput(
             f"--sampling balanced: no worker holds a sample of class {held.index(0)}; use "
@@ -172,7 +172,8 @@ class BalancedSampling(Sampling):
         best_first = sorted(class_counts, key=self._preference)
         remaining = {client: self._class_counts[client] for client in best_first}
         wanted = num_participants(self._fraction, num_live or len(remaining))
-        accumulated = _sum_of([self._accumulated, [0] * _longest(remaining.values())])
+        longest = max(map(len, remaining.values()), default=0)
+        accumulated = _sum_of([self._accumulated, [0] * longest])
         queue, chosen = set(range(len(accumulated))), list[int]()
         while len(chosen) < wanted and queue:
             fewest = min(accumulated[label] for label in queue)
@@ -234,10 +235,6 @@ def _entropy(counts: Sequence[int]) -> float:
     """Entropy of the distribution over classes, nats; does not depend on the order of counts."""
     num_samples = sum(counts)
     return fsum(n / num_samples * log(num_samples / n) for n in counts if n)
-
-
-def _longest(rows: Iterable[Sequence[int]]) -> int:
-    return max(map(len, rows), default=0)
 
 
 def _sum_of(rows: Iterable[Sequence[int]]) -> list[int]:

@@ -9,6 +9,7 @@ equal loads train at once, as long as that works.
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -113,6 +114,7 @@ def _numbers(iterations: int, last: int | None) -> range:
     return range(done + 1, done + iterations + 1)
 
 
+@dataclass
 class LocalTraining:
     """Trains clients, wherever they are: in a host, or in one of its slots.
 
@@ -120,22 +122,17 @@ class LocalTraining:
     iteration.
     """
 
-    def __init__(
-        self,
-        settings: FederatedSettings,
-        device: torch.device,
-        begin: Callable[[int, int, int], Client],
-        num_samples: Callable[[int], int],
-        span: Callable[[int], AbstractContextManager[object]] = lambda _client: nullcontext(),
-    ) -> None:
-        self._settings = settings
-        self._device = device
-        self._begin = begin
-        self._num_samples = num_samples
-        self._span = span
-        self._most = MOST_AT_ONCE if settings.vectorize else 1
+    settings: FederatedSettings
+    device: torch.device
+    begin: Callable[[int, int, int], Client]
+    num_samples: Callable[[int], int]
+    span: Callable[[int], AbstractContextManager[object]] = lambda _client: nullcontext()
+
+    def __post_init__(self) -> None:
+        """Looks whether clients can be trained at once."""
+        self._most = MOST_AT_ONCE if self.settings.vectorize else 1
         self._worked = False
-        if settings.vectorize and (why := _why_not_at_once(settings)):
+        if self.settings.vectorize and (why := _why_not_at_once(self.settings)):
             self._train_singly(why)
 
     def train(
@@ -147,16 +144,16 @@ class LocalTraining:
             As soon as a group is trained, of each client the task, what it sends, float32
             `ModelVector.shape`, and J_disc and J_gen, float32 [2].
         """
-        sent = sent.to(self._device)
+        sent = sent.to(self.device)
         for group in self.groups(tasks):
             with ExitStack() as spans:
                 for task in group:
-                    spans.enter_context(self._span(task.client))
-                clients = [self._begin(task.client, n, iteration) for n, task in enumerate(group)]
+                    spans.enter_context(self.span(task.client))
+                clients = [self.begin(task.client, n, iteration) for n, task in enumerate(group)]
                 found = self._train_group(clients, sent, group[0].load, iteration)
             vector = clients[0].vector
             yield [
-                (task, *sent_by(self._settings, vector, sent, *own))
+                (task, *sent_by(self.settings, vector, sent, *own))
                 for task, own in zip(group, found, strict=True)
             ]
 
@@ -166,7 +163,7 @@ class LocalTraining:
             return [[task] for task in tasks]
         alike: dict[tuple[int, int], list[ClientTask]] = {}
         for task in tasks:
-            batch_size = min(task.load.batch_size, self._num_samples(task.client))
+            batch_size = min(task.load.batch_size, self.num_samples(task.client))
             alike.setdefault((task.load.iterations, batch_size), []).append(task)
         groups = []
         for own in alike.values():  # as few as possible, whose sizes differ by one at most

@@ -8,7 +8,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -67,6 +66,7 @@ class _PlacedRound:
     """A round as far as it has got."""
 
     plan: RoundPlan
+    engine: Engine
     strategy: str
     prediction: Prediction
     found: Answers = field(default_factory=Answers)
@@ -109,34 +109,30 @@ class PlacedCohort(Cohort):
             )
         return able, len(able)
 
-    def mean_shard_size(self, _engine: Engine) -> float:
-        """See `Cohort`."""
-        return fmean(map(sum, self._counts.values()))
-
     def train(self, plan: RoundPlan, _hosts: Hosts, engine: Engine) -> Answers | None:
         """See `Cohort`; what hosts that die were asked for is placed again within the round."""
         strategy = self._settings.placing.placement
         if strategy == "lb" and plan.number < _ROUNDS_WITHOUT_A_FIT:
             strategy = "rr"
-        placed = _PlacedRound(plan, strategy, self._times.prediction)
+        placed = _PlacedRound(plan, engine, strategy, self._times.prediction)
         done = self._pull if strategy == PULL else self._push
-        if not done(placed, engine):
+        if not done(placed):
             return None
         for client, reason in self._screening.look_back().items():
-            self._leave_out(client, reason, placed, engine)
+            self._leave_out(client, reason, placed)
         self._in_vain = self._in_vain + 1 if plan.tasks and not placed.found.losses else 0
         fields = _recorded(placed, names_clients=self._settings.privacy.names_clients)
         engine.event("placement", plan.iteration, **fields)
         return placed.found
 
-    def _push(self, placed: _PlacedRound, engine: Engine) -> bool:
+    def _push(self, placed: _PlacedRound) -> bool:
         """One list a slot, one sum back a host (figure 6b); False if no host is left."""
-        plan = placed.plan
+        plan, engine = placed.plan, placed.engine
         left = list(plan.tasks)
         batches = {client: task.load.iterations for client, task in plan.tasks.items()}
         strategy: Strategy = placed.strategy  # type: ignore[assignment] # not `pull`
         while left:
-            slots = self._slots(placed, engine)
+            slots = self._slots(placed)
             if not slots:
                 return False
             placement = place(strategy, left, batches, slots, placed.prediction.seconds)
@@ -144,15 +140,15 @@ class PlacedCohort(Cohort):
             if len(left) == len(batches):  # while hosts train: for the round after this one
                 self._times.fit(plan.number - 1)
             answers = engine.collect(plan.iteration, asked, self._weights(asked, plan))
-            left = self._take_in(asked, answers, placed, engine)
+            left = self._take_in(asked, answers, placed)
         return True
 
-    def _pull(self, placed: _PlacedRound, engine: Engine) -> bool:
+    def _pull(self, placed: _PlacedRound) -> bool:
         """A host that is done gets the next client (figure 6a); False if no host is left."""
-        plan, busy = placed.plan, dict[int, list[int]]()
+        plan, engine, busy = placed.plan, placed.engine, dict[int, list[int]]()
         queue = deque(plan.tasks)
         while queue or busy:
-            first = {slot.host: slot for slot in self._slots(placed, engine) if slot.number == 0}
+            first = {slot.host: slot for slot in self._slots(placed) if slot.number == 0}
             free = [slot for host, slot in first.items() if host not in busy]
             if not (free or busy):
                 return False
@@ -161,12 +157,13 @@ class PlacedCohort(Cohort):
             answers = engine.next_answer(plan.iteration, self._weights(busy, plan))
             owing = engine.peers.busy()
             done = {host: own for host, own in busy.items() if host not in owing}
-            queue.extendleft(self._take_in(done, answers, placed, engine))
+            queue.extendleft(self._take_in(done, answers, placed))
             busy = {host: own for host, own in busy.items() if host in owing}
         return True
 
-    def _slots(self, placed: _PlacedRound, engine: Engine) -> list[Slot]:
+    def _slots(self, placed: _PlacedRound) -> list[Slot]:
         """What free hosts offer now: those that have not failed in this round, if there are any."""
+        engine = placed.engine
         told, slots = engine.peers.told(), list[Slot]()
         for host, ranks in engine.peers.free().items():
             offer = read_offer(told[host])
@@ -228,16 +225,14 @@ class PlacedCohort(Cohort):
             raise ValueError(f"models of client {client} have NaN or Inf")
         asked.models[client] = models
 
-    def _take_in(
-        self, hosts: Hosts, answers: Answers, placed: _PlacedRound, engine: Engine
-    ) -> list[int]:
+    def _take_in(self, hosts: Hosts, answers: Answers, placed: _PlacedRound) -> list[int]:
         """Adds what hosts found; returns the clients of hosts that failed (a host may be late)."""
-        again: list[int] = []
+        again, engine = list[int](), placed.engine
         totals = {part.workers: part.total for part in answers.sums}
         for host in hosts:
             asked, total = self._asked[host], totals.get((host,))
             if asked.report is not None and total is not None:
-                self._add(host, asked, asked.report, total, placed, engine)
+                self._add(host, asked.report, total, placed)
                 continue
             member = engine.peers.member(host)
             if member is None or not member.owes:
@@ -247,17 +242,9 @@ class PlacedCohort(Cohort):
             engine.note(f"{len(again)} client(s) are placed again")
         return again
 
-    def _add(
-        self,
-        host: int,
-        asked: _HostOrder,
-        report: HostReport,
-        total: Tensor,
-        placed: _PlacedRound,
-        engine: Engine,
-    ) -> None:
+    def _add(self, host: int, report: HostReport, total: Tensor, placed: _PlacedRound) -> None:
         """Adds what one host found."""
-        plan, kinds = placed.plan, asked.kinds
+        plan, asked = placed.plan, self._asked[host]
         losses = {each.client: torch.tensor(each.losses) for each in report.trained if each.usable}
         placed.found.losses.update(losses)
         if losses and not self._sees_all:
@@ -265,23 +252,23 @@ class PlacedCohort(Cohort):
         for client, models in asked.models.items():
             placed.found.singles[client] = models.to(plan.models.device)
             if reason := self._screening.refuse(client, models):
-                self._leave_out(client, reason, placed, engine)
+                self._leave_out(client, reason, placed)
         asked.models = {}
-        for number, kind in enumerate(kinds):
+        for number, kind in enumerate(asked.kinds):
             placed.slots.setdefault((host, number), (kind, []))
         for each in report.trained:
             placed.slots[host, each.slot][1].append(each)
             x = plan.tasks[each.client].load.iterations
-            self._times.observe(plan.number, kinds[each.slot], x, each.seconds)
+            self._times.observe(plan.number, asked.kinds[each.slot], x, each.seconds)
             if not each.usable:
                 self._conduct.refuse(each.client)
-                self._leave_out(each.client, "NaN or Inf", placed, engine)
+                self._leave_out(each.client, "NaN or Inf", placed)
 
-    def _leave_out(self, client: int, reason: str, placed: _PlacedRound, engine: Engine) -> None:
+    def _leave_out(self, client: int, reason: str, placed: _PlacedRound) -> None:
         """A client's models cannot be used; it has one strike more."""
         placed.found.drop(client)
         strikes = self._conduct.strikes_of(client)
-        engine.note(f"models of client {client} refused: {reason} (strike {strikes})")
+        placed.engine.note(f"models of client {client} refused: {reason} (strike {strikes})")
 
 
 def _recorded(placed: _PlacedRound, *, names_clients: bool) -> dict[str, Any]:

@@ -5,7 +5,7 @@ With `--sampling random --weighting uniform` FeGAN is FL-GAN bit for bit (Guerra
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Literal
 
@@ -365,34 +365,27 @@ class FederatedSettings(RunSettings):
         return self.training.iterations_of(self.rounds.round_epochs or 1.0, mean_shard_size)
 
 
-_BUILDER = "mdgan.families.federated.build:BUILDER"
-_PHASES = ("receive", "train", "send")
-
 FL_GAN = Algorithm(
     "fl-gan",
     "workers train both models, and the server averages them",
     FederatedSettings,
-    _BUILDER,
+    "mdgan.families.federated.build:BUILDER",
     unit="round",
     lets_batches_repeat=False,
-    host_phases=_PHASES,
+    host_phases=("receive", "train", "send"),
 )
 """Hardy et al. 2019, section V-A."""
 
-FEGAN = Algorithm(
-    "fegan",
-    "the same, with workers and weights chosen by their classes",
-    FederatedSettings,
-    _BUILDER,
-    {
+FEGAN = replace(
+    FL_GAN,
+    name="fegan",
+    about="the same, with workers and weights chosen by their classes",
+    defaults={
         "participation": 0.025,
         "round_iterations": 30,
         "batch_size": 50,
         "sampling": "balanced",
         "weighting": "kl",
     },
-    unit="round",
-    lets_batches_repeat=False,
-    host_phases=_PHASES,
 )
 """Guerraoui et al. 2020, section 4 (hyper-parameters)."""

@@ -13,7 +13,6 @@ import signal
 import socket
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite, prod
 from multiprocessing.connection import Connection, wait
@@ -50,20 +49,40 @@ class SlotWork(NamedTuple):
     models: dict[int, Tensor]
 
 
-class Slots(ABC):
-    """Where a host trains clients; it may give each one's models beside their sum."""
+class Slots:
+    """Where a host trains clients; it may give each one's models beside their sum.
 
-    def __init__(self, shape: tuple[int, ...], *, gives_all: bool = False) -> None:
+    These are within the host's own thread, for runs in one process. `make_train` makes what trains
+    clients, from the number of a slot.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        make_train: Callable[[int], Train],
+        *,
+        gives_all: bool = False,
+    ) -> None:
         self.shape = shape
+        self._make_train = make_train
         self._gives_all = gives_all
+        self._train: Train | None = None
 
-    @abstractmethod
     def train(self, lists: Lists, models: Tensor, iteration: int) -> SlotWork:
         """Trains clients; none is counted twice, however many slots die meanwhile.
 
         Raises:
             SlotsDied: slots keep dying.
         """
+        self._train = self._train or self._make_train(0)
+        began, work = time.monotonic(), self._nothing_done()
+        for slot, tasks in enumerate(lists):
+            groups = self._train(tasks, models, iteration)
+            for report, found in _add_up(groups, slot, began, work.total):
+                work.trained.append(report)
+                if self._gives_all and report.usable:
+                    work.models[report.client] = found
+        return work
 
     def _nothing_done(self) -> SlotWork:
         return SlotWork([], torch.zeros(self.shape).double(), {})
@@ -80,27 +99,8 @@ class Slots(ABC):
         """Ends all slots."""
 
 
-class SlotsInside(Slots):
-    """Slots within the host's own thread, for runs in one process; `train` trains clients."""
-
-    def __init__(self, shape: tuple[int, ...], train: Train, *, gives_all: bool = False) -> None:
-        super().__init__(shape, gives_all=gives_all)
-        self._train = train
-
-    def train(self, lists: Lists, models: Tensor, iteration: int) -> SlotWork:
-        """See `Slots`; one after another."""
-        began, work = time.monotonic(), self._nothing_done()
-        for slot, tasks in enumerate(lists):
-            groups = self._train(tasks, models, iteration)
-            for report, found in _add_up(groups, slot, began, work.total):
-                work.trained.append(report)
-                if self._gives_all and report.usable:
-                    work.models[report.client] = found
-        return work
-
-
 class SlotProcesses(Slots):
-    """Slots as processes, each of which calls `prepare` and then `make_train` with its number."""
+    """Slots as processes, each of which calls `prepare` with its number before it trains."""
 
     def __init__(
         self,
@@ -111,9 +111,8 @@ class SlotProcesses(Slots):
         *,
         gives_all: bool = False,
     ) -> None:
-        super().__init__(shape, gives_all=gives_all)
+        super().__init__(shape, make_train, gives_all=gives_all)
         self._most = most
-        self._make_train = make_train
         self._prepare = prepare
         # Shared with all slots; sums of slots that are not there take no memory.
         self._models = _shared(shape, torch.float32)
@@ -209,7 +208,10 @@ class SlotProcesses(Slots):
                 slot = by_connection[ready]  # type: ignore[index] # it gives back what it was given
                 try:
                     report = msgspec.json.decode(ready.recv_bytes(), type=ClientReport)  # type: ignore[union-attr] # a connection
-                    found = self._models_of(slot) if self._gives_all and report.usable else None
+                    found = None
+                    if self._gives_all and report.usable:
+                        raw = bytearray(self._slots[slot].recv_bytes())
+                        found = torch.frombuffer(raw, dtype=torch.float32).view(self.shape)
                 except (OSError, EOFError):
                     self._forget(slot)
                     del left[slot]
@@ -219,10 +221,6 @@ class SlotProcesses(Slots):
                 left[slot] -= 1
                 if not left[slot]:
                     del left[slot]
-
-    def _models_of(self, slot: int) -> Tensor:
-        raw = bytearray(self._slots[slot].recv_bytes())
-        return torch.frombuffer(raw, dtype=torch.float32).view(self.shape)
 
     def _connection(self, slot: int) -> Connection:
         """The link to a slot, which is forked if it is not there."""

@@ -28,12 +28,6 @@ if TYPE_CHECKING:
     from mdgan.families.federated.fl_gan import Client
     from mdgan.families.federated.settings import FederatedSettings, LoadForm
 
-Points = Sequence[tuple[int, float]]
-"""Measurements: batch size, and seconds per iteration."""
-
-Line = tuple[float, float]
-"""Seconds per iteration: a constant, and seconds per sample of the batch; neither is negative."""
-
 _CAPABILITIES = "capabilities"
 """Under this name hosts tell what their clients have measured."""
 _NOISE = 1.1
@@ -77,7 +71,7 @@ def choose_loads(
     num_clients: int,
     chosen: Sequence[int],
     full: Load,
-    told: Mapping[int, Any],
+    told: Mapping[int, Capability],
     class_counts: Mapping[int, Sequence[int]],
 ) -> dict[int, Load]:
     """The server's choice of training loads (section 3.4); N counts the clients at the start.
@@ -87,7 +81,7 @@ def choose_loads(
     """
     found: dict[int, Load] = {}
     if form.name == "measured":
-        found = training_loads(_capabilities(told), full)
+        found = training_loads(told, full)
     elif form.name == "samples":
         found = loads_by_samples(class_counts, full)
     elif form.name == "weak":
@@ -144,14 +138,10 @@ def loads_by_samples(class_counts: Mapping[int, Sequence[int]], full: Load) -> d
     }
 
 
-def load_share(load: Load, full: Load) -> float:
-    """Iterations times batch size, relative to the full load: the factor of the KL weight."""
-    return (load.iterations * load.batch_size) / (full.iterations * full.batch_size)
-
-
-def fit_line(points: Points) -> Line:
+def fit_line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
     """The straight line of seconds against batch size, by least squares over non-negative lines.
 
+    It is a constant, and seconds per sample of the batch; neither is negative.
     Noise can make the best line fall, or begin below zero. Then the best level line, or the best
     that begins at zero, is the best non-negative one.
     """
@@ -172,22 +162,14 @@ def _half(count: int) -> int:
     return (count + 1) // 2
 
 
-def told_of_clients(peers: "Peers") -> dict[int, Any]:
-    """By client, what its own host told of it; what hosts told of others' clients is left out."""
-    found: dict[int, Any] = {}
-    for host, told in peers.told().items():
-        said = told.get(_CAPABILITIES)
-        if isinstance(said, Mapping):
-            found |= {n: said[str(n)] for n in peers.carried(host) if str(n) in said}
-    return found
-
-
-def _capabilities(told: Mapping[int, Any]) -> dict[int, Capability]:
-    """What hosts told of their clients, as far as it is well-formed; a host may lie."""
+def told_of_clients(peers: "Peers") -> dict[int, Capability]:
+    """By client, what its own host told of it, as far as it is well-formed; a host may lie."""
     found: dict[int, Capability] = {}
-    for client, record in told.items():
-        with suppress(msgspec.ValidationError):  # as a host that told nothing: the full load
-            found[client] = msgspec.convert(record, Capability)
+    for host, told in peers.told().items():
+        said: Any = told.get(_CAPABILITIES)
+        for client in peers.carried(host) if isinstance(said, Mapping) else ():
+            with suppress(msgspec.ValidationError):  # as a host that told nothing: the full load
+                found[client] = msgspec.convert(said.get(str(client)), Capability)
     return found
 
 

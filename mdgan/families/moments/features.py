@@ -98,22 +98,18 @@ class SampleFeatures:
         ones = torch.full((len(samples), 1), CONSTANT, device=found.device)
         return torch.cat([ones, found * sqrt(1 - CONSTANT**2)], 1)
 
-    def sums(self, pieces: Iterable[Samples]) -> Tensor:
-        """Σ φ(x) by class, float64 [K, 1 + D]; samples that are not finite add nothing."""
-        return self.weighted_sums((piece, torch.ones(len(piece))) for piece in pieces)
+    def sums(self, pieces: Iterable[tuple[Samples, Tensor]]) -> Tensor:
+        """Σ w φ(x) by class, float64 [K, 1 + D], of samples and their weights, [b].
 
-    def weighted_sums(self, pieces: Iterable[tuple[Samples, Tensor]]) -> Tensor:
-        """Σ w φ(x) by class, float64 [K, 1 + D], of samples and their weights, [b]."""
+        Samples that are not finite add nothing.
+        """
         total = torch.zeros(self.shape, dtype=torch.float64)
         for piece, weights in pieces:
             found = cut(self.of(piece.images.to(self.frequencies.device)))
-            total.index_add_(0, self._rows(piece), found * weights.double()[:, None])
+            labels = None if self.num_classes == 1 else piece.labels
+            rows = torch.zeros(len(piece), dtype=torch.int64) if labels is None else labels.cpu()
+            total.index_add_(0, rows, found * weights.double()[:, None])
         return total
-
-    def _rows(self, piece: Samples) -> Tensor:
-        if piece.labels is None or self.num_classes == 1:
-            return torch.zeros(len(piece), dtype=torch.int64)
-        return piece.labels.cpu()
 
 
 def cut(found: Tensor) -> Tensor:

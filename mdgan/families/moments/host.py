@@ -46,7 +46,7 @@ class SumTeller(NothingKept):
 
         It is float32, or float64 with a part of the noise: that must stay on its lattice.
         """
-        sums = self.features.weighted_sums(self._pieces())
+        sums = self.features.sums(self._pieces())
         if self.budget is None:
             return sums.float()
         canaries, total = self.budget.canaries, sums.flatten().clone()

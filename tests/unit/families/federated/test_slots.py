@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mdgan.families.federated.messages import ClientTask
-from mdgan.families.federated.slots import SlotProcesses, Slots, SlotsDied, SlotsInside, Train
+from mdgan.families.federated.slots import SlotProcesses, Slots, SlotsDied, Train
 from mdgan.families.federated.training_load import Load
 from mdgan.gan.weighted_mean import weighted_sum
 from tests.unit.gan.small import same_bits
@@ -90,7 +90,7 @@ def test_each_slot_trains_with_what_was_made_for_it() -> None:
 )
 def test_any_slots_find_the_same_sum(lists: Sequence[Sequence[int]]) -> None:
     with processes() as slots:
-        for made in (slots, SlotsInside(SHAPE, by_twos(played)), slots):
+        for made in (slots, Slots(SHAPE, lambda _: by_twos(played)), slots):
             told, total, found = made.train([tasks(*own) for own in lists], MODELS, 7)
             assert not found
             assert same_bits(total, sum_of(1, 2, 3, 4, 5))
@@ -104,7 +104,7 @@ def test_slots_give_the_models_of_every_client_that_can_be_used() -> None:
         return (found.fill_(float("nan")) if task.client == 2 else found), losses
 
     with processes(train, gives_all=True) as slots:
-        for made in (slots, SlotsInside(SHAPE, by_twos(train), gives_all=True)):
+        for made in (slots, Slots(SHAPE, lambda _: by_twos(train), gives_all=True)):
             told, total, found = made.train([tasks(1, 2), tasks(3)], MODELS, 7)
             assert same_bits(total, sum_of(1, 3))
             assert {each.client: each.usable for each in told} == {1: True, 2: False, 3: True}
