@@ -59,7 +59,6 @@ class Host:
     encoding: HostEncoding
 
     def __post_init__(self) -> None:
-        """Nothing has been trained yet."""
         self._path, self._learners = self.part.path, self.part.learners
         self._tracer, self._teller = self.reports.tracer, self.reports.teller
         self._has_trained = False

@@ -83,12 +83,11 @@ class Collector:
         voters = workers if len(workers) >= LEAST_VOTES else None
         strikes = engine.peers.strikes
         self._screenings = {form.kind: Screening(form, strikes, voters) for form in part.forms}
-        self._device, self._first_form = part.device, part.forms[0]
+        self._part = part
         self._kinds = {ANSWERS, Kind.COUNTS, *(form.kind for form in part.forms)}
         self._engine = engine
         self._peers = engine.peers
         self._deadline = Deadline(settings.faults.deadline, settings.faults.quorum, limits)
-        self._counts_busy = part.counts_busy
         self._early: list[Received] = []
         self._since: dict[int, float] = {}  # host → since when it is known to owe an answer
         self._has_first = False
@@ -206,8 +205,8 @@ class Collector:
         forms: Mapping[int, AnswerForm] | None = None,
         read: Callable[[Message], Any] | None = None,
     ) -> AnswerChecks:
-        own = self._screenings, self._peers, self._device
-        return AnswerChecks(*own, form or self._first_form, forms or {}, weights or {}, read)
+        own = self._screenings, self._peers, self._part.device
+        return AnswerChecks(*own, form or self._part.forms[0], forms or {}, weights or {}, read)
 
     def _await_answers(self, iteration: int, asked: Hosts, checks: AnswerChecks) -> None:
         begin = time.monotonic()
@@ -243,7 +242,7 @@ class Collector:
         live, free, owing = self._peers.taking_part(), self._peers.free(), self._peers.busy()
         counted = [host for host in live if host in answers.hosts or host not in free]
         least = sum(len(set(asked[host]) & set(live[host])) for host in counted if host in asked)
-        if self._counts_busy:
+        if self._part.counts_busy:
             least += sum(len(owing.get(host, ())) for host in counted if host not in asked)
         enough = len(answers.losses) >= self._deadline.least(least)
         return enough and not self._engine.lacking(answers.losses)

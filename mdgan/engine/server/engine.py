@@ -59,7 +59,6 @@ class Engine:
     encoding: ServerEncoding
 
     def __post_init__(self) -> None:
-        """Makes what waits for hosts and takes in what they tell."""
         peers, settings, self.part = self.peers, self.settings, self.trainer.part
         self.done = peers.iteration
         self.stop_asked = self.all_failed = False
@@ -132,9 +131,8 @@ class Engine:
 
     def lacking(self, workers: Collection[int]) -> str:
         """Which workers an iteration cannot do without; see `ServerPart`."""
-        path = self.part.path
-        of_path = "" if path is None else path.lacking(self.peers, workers)
-        return self.part.lacking(workers) or of_path
+        path, lacking = self.part.path, self.part.lacking(workers)
+        return lacking if lacking or path is None else path.lacking(self.peers, workers)
 
     def poll(self) -> None:
         """Takes in what has come between two iterations, without waiting.

@@ -45,7 +45,6 @@ class Peers:
     settings: RunSettings
 
     def __post_init__(self) -> None:
-        """No host has come yet."""
         self.strikes = Strikes(self.settings.faults.strikes)
         self.carried, self.owner = self.admission.carried, self.admission.owner
         self.observer.known = self.admission.known_by
@@ -127,19 +126,13 @@ class Peers:
 
     def taking_part(self) -> dict[int, list[int]]:
         """The hosts that are ready to train, busy or not."""
-        return {
-            host: member.workers
-            for host, member in sorted(self._members.items())
-            if not member.arriving and member.workers
-        }
+        hosts = self.hosts().items()
+        return {host: own for host, own in hosts if own and not self._members[host].arriving}
 
     def free(self, besides: int | None = None) -> dict[int, list[int]]:
         """The hosts that are ready to train and owe nothing, besides an answer to one iteration."""
-        return {
-            host: workers
-            for host, workers in self.taking_part().items()
-            if self._members[host].owes.keys() <= {besides}
-        }
+        hosts = self.taking_part().items()
+        return {host: own for host, own in hosts if self._members[host].owes.keys() <= {besides}}
 
     def host_of(self) -> dict[int, int]:
         """The host of every live worker."""
@@ -160,9 +153,8 @@ class Peers:
 
     def identity(self, host: int) -> str:
         """What a host counts as where hosts are counted: its certificate, if that is its own."""
-        member, owner = self._members.get(host), self.owner(host)
-        signed_by = "" if member is None else member.fingerprint
-        return signed_by or ("" if owner is None else owner.certificate) or f"host {host}"
+        member, (certificate, _) = self._members.get(host), self.admission.known_by(host)
+        return (member.fingerprint if member else "") or certificate or f"host {host}"
 
     def num_sharers(self, hosts: Iterable[int]) -> int:
         """How many different certificates some hosts have that told a key; hosts without any."""
@@ -263,10 +255,10 @@ class Peers:
     def busy(self) -> dict[int, list[int]]:
         """The live hosts that owe an answer, each with the workers that do, in increasing order."""
         owing: dict[int, list[int]] = {}
-        for host, member in sorted(self._members.items()):
-            asked = {n for questions in member.owes.values() for each in questions for n in each}
-            if asked:
-                owing[host] = sorted(asked.intersection(member.workers))
+        for host, workers in self.hosts().items():
+            owes = self._members[host].owes.values()
+            if asked := {worker for questions in owes for each in questions for worker in each}:
+                owing[host] = sorted(asked.intersection(workers))
         return owing
 
     # Who is gone.

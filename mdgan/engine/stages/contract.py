@@ -1,7 +1,6 @@
-"""The way of answers between learners and the screening, which a family chooses where it is built.
+"""What happens to answers between learners and the screening; a family picks it when it is built.
 
-Here are the open ways. Those on which the server sees sums alone derive from them: `HostMask` and
-`ServerMask`.
+Here the server sees every answer. Where it sees sums alone, `HostMask` and `ServerMask` derive.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -113,14 +112,13 @@ class AskedHosts:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(eq=False)
 class ServerPath:
     """How the server asks for answers, and waits for them."""
 
+    form: AnswerForm
     hides_answers = False
     """Whether the server sees sums alone."""
-
-    def __init__(self, form: AnswerForm) -> None:
-        self.form = form
 
     def begin(self, members: "Peers") -> None:
         """All hosts that take part from the start have joined.

@@ -185,8 +185,7 @@ class HostMask(HostPath):
         all_asked = {host for group in groups for host in asked.parties.get(group, ())}
         refuses = sorted(self.keys.refused & all_asked)
         self._number, self._answered, self._iteration = asked.number, {}, question.iteration
-        arithmetic = self._asked_form.arithmetic
-        totals = [added_up(leaving, group, arithmetic) for group in groups]
+        totals = [added_up(leaving, group, self._asked_form.arithmetic) for group in groups]
         abstains = any(total is None for total in totals)
         tensors = {}
         for group, total in zip(groups, totals, strict=True):

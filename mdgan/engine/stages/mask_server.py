@@ -75,32 +75,27 @@ class _Sum:
         return len(self.parties) - len(self.survivors)
 
 
+@dataclass(eq=False, kw_only=True)
 class ServerMask(ServerPath):
     """Asks for masked sums of answers of a form, and has the masks taken off.
 
-    Args:
+    Attributes:
         divides: whether hosts read in a question which sum each answer belongs to (`groups`).
         is_once: whether hosts answer once alone, so that a spoiled sum cannot be asked for again.
         sharing: what a sum must have if answers have a part of the noise only.
     """
 
+    divides: bool = False
+    is_once: bool = False
+    sharing: NoiseSharing | None = None
     hides_answers = True
 
-    def __init__(
-        self,
-        form: AnswerForm,
-        *,
-        divides: bool = False,
-        is_once: bool = False,
-        sharing: NoiseSharing | None = None,
-    ) -> None:
-        super().__init__(form)
-        self._is_once, self._sharing = is_once, sharing
+    def __post_init__(self) -> None:
         # Where the noise takes all workers there are no smaller sums.
-        self._searches = sharing is None or sharing.given is not None
+        self._searches = self.sharing is None or self.sharing.given is not None
         self._question = SumQuestion(0, {})
         self._num_in_vain = 0
-        self._search = SpoilerSearch(divides=divides)
+        self._search = SpoilerSearch(divides=self.divides)
         self._parts: list[list[int]] = []
         self._left_out = set[int]()
         self._usual: dict[str, UsualSums] = {}
@@ -113,8 +108,8 @@ class ServerMask(ServerPath):
                 f"--secure-aggregation: the workers are on {num_hosts} host(s), and a sum takes "
                 f"{LEAST_PARTIES}; use --workers-per-host 1, or more machines"
             )
-        if self._sharing is not None:
-            self._sharing.check(members.num_sharers(members.hosts()))
+        if self.sharing is not None:
+            self.sharing.check(members.num_sharers(members.hosts()))
 
     def lacking(self, members: Peers, workers: Collection[int]) -> str:
         """A sum takes several hosts."""
@@ -123,12 +118,12 @@ class ServerMask(ServerPath):
         if len(able := able_hosts(members, hosts)) < LEAST_PARTIES:
             number, least = len(able) or len(hosts), least_of(hosts, members)
             return f"all but {number} of the {least} hosts that a sum takes"
-        sharing = self._sharing
+        sharing = self.sharing
         return sharing.lacking(len(workers), members.num_sharers(hosts)) if sharing else ""
 
     def num_sharers(self, hosts: Collection[int], members: Peers) -> int:
         """See `ServerPath`."""
-        return 1 if self._sharing is None else self._sharing.among(members.num_sharers(hosts))
+        return 1 if self.sharing is None else self.sharing.among(members.num_sharers(hosts))
 
     def able(self, hosts: Hosts, members: Peers) -> Hosts:
         """Those that can be in a sum; while spoilers are searched for, in one of those to ask for.
@@ -319,7 +314,7 @@ class ServerMask(ServerPath):
                 f"the sum of rank(s) {in_words(sum_.workers)} makes no sense: one of them does not "
                 "mask its answers as agreed, or answers absurdly"
             )
-            if self._is_once:
+            if self.is_once:
                 raise AllWorkersLost(f"{whose}; it tells once alone, so begin anew without it")
             if self._searches and not self._search.is_on:
                 engine.note(f"{whose}; sums of others will tell which")

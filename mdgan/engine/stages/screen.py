@@ -71,8 +71,7 @@ class Screening:
             if reason is None and not tensor.isfinite().all():
                 reason = f"NaN or Inf among its {name}"
             if reason is not None:
-                self._refuse(worker)
-                return reason
+                return self._refused({worker: reason})[worker]
         return self.refuse_together([worker], answer).get(worker)
 
     def refuse_together(self, workers: Sequence[int], answer: Tensor) -> dict[int, str]:
@@ -85,13 +84,9 @@ class Screening:
             if not math.isfinite(norm):
                 reason = "a norm beyond float32" if answer.isfinite().all() else "NaN or Inf"
         reasons = {worker: reason or self._judge(worker, norm) for worker in workers}
-        refused = {worker: reason for worker, reason in reasons.items() if reason is not None}
-        for worker in workers:
-            if worker in refused:
-                self._refuse(worker)
-            else:
-                self.conduct.accept(worker)
-        return refused
+        for worker in (worker for worker in workers if reasons[worker] is None):
+            self.conduct.accept(worker)
+        return self._refused(reasons)
 
     def look_back(self) -> dict[int, str]:
         """Judges what was taken on trust, once an iteration's answers are all in.
@@ -100,10 +95,7 @@ class Screening:
         """
         trusted = self._settle()
         reasons = {worker: self._judge(worker, norm) for worker, norm in trusted.items()}
-        absurd = {worker: reason for worker, reason in reasons.items() if reason is not None}
-        for worker in absurd:
-            self._refuse(worker)
-        return absurd
+        return self._refused(reasons)
 
     def _judge(self, worker: int, norm: float) -> str | None:
         if (most := self.form.most_norm) is not None:
@@ -136,10 +128,14 @@ class Screening:
         if worker in self._largest:
             self._votes.pop(bisect.bisect_left(self._votes, self._largest.pop(worker)))
 
-    def _refuse(self, worker: int) -> None:
-        self.conduct.refuse(worker)
-        if self.conduct.is_out(worker):
-            self._withdraw(worker)
+    def _refused(self, reasons: Mapping[int, str | None]) -> dict[int, str]:
+        """Counts a strike for each worker whose answer cannot be used; says why it cannot."""
+        refused = {worker: reason for worker, reason in reasons.items() if reason is not None}
+        for worker in refused:
+            self.conduct.refuse(worker)
+            if self.conduct.is_out(worker):
+                self._withdraw(worker)
+        return refused
 
 
 def _of_another_kind(tensor: Tensor, shape: tuple[int, ...], what: str = "") -> str | None:

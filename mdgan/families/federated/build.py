@@ -256,6 +256,10 @@ def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> 
     given = 1 if pulls else asked if isinstance(asked, int) else None
 
     def make_train(slot: int) -> Train:
+        if needs.own_process:  # one thread a slot: results may depend on the number of threads
+            if needs.cores:
+                pin(needs.cores[slot % len(needs.cores)])
+            torch.set_num_threads(1)
         device = device_of_slot(needs.device, slot)
         earlier = dict[int, Client]()  # those that train no more; their models are used again
 
@@ -269,21 +273,12 @@ def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> 
         return LocalTraining(settings, device, begin, lambda n: len(clients[n])).train
 
     if needs.own_process:
-        prepare = partial(_prepare_slot, needs.cores)
-        most = given or MOST_SLOTS
-        slots: Slots = SlotProcesses(shape, most, make_train, prepare, gives_all=gives_all)
+        slots: Slots = SlotProcesses(shape, make_train, gives_all, most=given or MOST_SLOTS)
     else:
-        slots, given = Slots(shape, make_train, gives_all=gives_all), given or 1
+        slots, given = Slots(shape, make_train, gives_all), given or 1
     about = f"{models.source}, {settings.algorithm}, batches of {settings.training.batch_size}"
     count = SlotCount(given, needs.device, about, needs.cores)
     return PlacedHost(rank, slots, count, len(clients), needs.tracer)
-
-
-def _prepare_slot(cores: Sequence[frozenset[int]], slot: int) -> None:
-    """One thread a slot, however many there are: results may depend on the number of threads."""
-    if cores:
-        pin(cores[slot % len(cores)])
-    torch.set_num_threads(1)
 
 
 BUILDER = _Federated()

@@ -83,7 +83,6 @@ class SlotCount:
     cores: Sequence[frozenset[int]] = ()
 
     def __post_init__(self) -> None:
-        """Begins with what was found on this machine before."""
         about = f"{_device_name(self.device)}, {num_cores()} cores, {self.about}"
         self._known = KnownNumber("slots", about, MOST_SLOTS)
         self._start = self.given or self._known.read() or 1

@@ -129,7 +129,6 @@ class LocalTraining:
     span: Callable[[int], AbstractContextManager[object]] = lambda _client: nullcontext()
 
     def __post_init__(self) -> None:
-        """Looks whether clients can be trained at once."""
         self._most = MOST_AT_ONCE if self.settings.vectorize else 1
         self._worked = False
         if self.settings.vectorize and (why := _why_not_at_once(self.settings)):

@@ -58,7 +58,6 @@ class FederatedHost(HostPart):
     begins = ROUND
 
     def __post_init__(self) -> None:
-        """What budgets allow."""
         self._spending = Spending(self.needs.budgets)
 
     @property

@@ -111,7 +111,6 @@ class FederatedServer(ServerPart):
     counts_busy = False
 
     def __post_init__(self) -> None:
-        """No round has been yet."""
         self.path: ServerPath = self.cohort.path
         self.form, self.discriminator = self.path.form, self.models.discriminator
         self._num_rounds = 0

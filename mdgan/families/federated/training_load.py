@@ -147,11 +147,9 @@ def fit_line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
     """
     sizes = np.array([size for size, _ in points], dtype=np.float64)
     seconds = np.array([second for _, second in points], dtype=np.float64)
-    if len(np.unique(sizes)) == 1:
-        return float(seconds.mean()), 0.0
     columns = np.stack([np.ones_like(sizes), sizes], axis=1)
     start, slope = np.linalg.lstsq(columns, seconds, rcond=None)[0].tolist()
-    if slope < 0:
+    if slope < 0 or len(np.unique(sizes)) == 1:
         return float(seconds.mean()), 0.0
     if start < 0:
         return 0.0, float(sizes @ seconds / (sizes @ sizes))

@@ -50,7 +50,6 @@ class MomentsServer(ServerPart):
     batch_size: int
 
     def __post_init__(self) -> None:
-        """Workers have told nothing yet."""
         self.form, self.device = self.path.form, self.learner.device
         self._workers: list[int] | None = None
         self._is_unsaved = False

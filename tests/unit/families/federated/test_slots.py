@@ -55,13 +55,9 @@ def by_twos(play: Play) -> Train:
     return train
 
 
-def one_thread(_slot: int) -> None:
-    torch.set_num_threads(1)
-
-
 @contextmanager
 def processes(play: Play = played, most: int = 4, *, gives_all: bool = False) -> Iterator[Slots]:
-    slots = SlotProcesses(SHAPE, most, lambda _: by_twos(play), one_thread, gives_all=gives_all)
+    slots = SlotProcesses(SHAPE, lambda _: by_twos(play), gives_all, most=most)
     try:
         yield slots
     finally:
@@ -72,7 +68,7 @@ def test_each_slot_trains_with_what_was_made_for_it() -> None:
     def play(slot: int) -> Play:
         return lambda _task, models, _iteration: (torch.full_like(models, slot), torch.zeros(2))
 
-    slots = SlotProcesses(SHAPE, 3, lambda slot: by_twos(play(slot)), one_thread, gives_all=True)
+    slots = SlotProcesses(SHAPE, lambda slot: by_twos(play(slot)), gives_all=True, most=3)
     try:
         work = slots.train([tasks(1), tasks(2), tasks(3)], torch.zeros(SHAPE), 1)
     finally:
