@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mdgan.errors import BadInput
 from mdgan.gan.randomness import derive_seed, generator_for
 
 Rows = NDArray[np.float64]
@@ -32,7 +33,12 @@ def cluster_counts(images: Iterable[Tensor], method: str, k: int, seed: int) -> 
     samples along one random direction, the same for all clients. So clients that hold all k kinds
     agree on the order, except for kinds that happen to lie close together. Clients that hold only
     some kinds do not: their counts tell how uneven their data are, not of which kinds they are.
+
+    Raises:
+        BadInput: k < 1.
     """
+    if k < 1:
+        raise BadInput(f"{k} clusters: ask for at least 1")
     rows = _projected(images, seed)
     counts = [0] * k
     if not len(rows):
