@@ -9,7 +9,9 @@ from itertools import combinations
 from math import sqrt
 from typing import NamedTuple
 
-from mdgan.privacy.direct import EDGES, Seen
+import numpy as np
+
+from mdgan.privacy.direct import EDGES, TRACED, Seen
 from mdgan.privacy.noise import SENSITIVITY
 
 DOUBT = 0.001
@@ -41,14 +43,17 @@ def flaws_of(seen: Mapping[str, Sequence[Seen]]) -> list[str]:
         seen: what each process of a worker saw, by the worker's name.
     """
     of_all = [one for each in seen.values() for one in each if one.steps]
+    lost = sum(one.lost for each in seen.values() for one in each)
     tests = [test for one in of_all for test in _of_noise(one)]
-    tests += _same_noise({worker: each[0] for worker, each in seen.items() if each})
+    tests += _same_noise([(worker, one) for worker, each in seen.items() for one in each])
     failed = [test for test in tests if test.p_value * len(tests) < DOUBT]
     if any(one.share < _LITTLE for one in of_all):  # most others follow from it
         failed = [test for test in failed if test.about not in FOLLOW]
     failed.sort(key=lambda test: -test.p_value)
     worst = {test.about: test for test in failed}
     told = [f"{test.says} ({_said(test.p_value)})" for test in reversed(worst.values())]
+    if lost:
+        told.insert(0, f"{lost:,} steps released what is not finite, and so no noise")
     return told + _of_lengths(of_all)
 
 
@@ -99,16 +104,28 @@ def _of_noise(seen: Seen) -> Iterator[Test]:
         yield Test("rate", drawn, f"batches of {times:.3g} times as many samples as stated")
 
 
-def _same_noise(seen: Mapping[str, Seen]) -> Iterator[Test]:
-    """Of each two workers."""
+def _same_noise(seen: Sequence[tuple[str, Seen]]) -> Iterator[Test]:
+    """Of each two workers, and of a worker that was resumed; of any of their steps."""
     from scipy.stats import norm  # takes a second to import
 
-    for (one, first), (other, second) in combinations(seen.items(), 2):
-        both = list(zip(first.trace, second.trace, strict=False))
-        length = sqrt(sum(b * b for _, b in both))
-        product = sum(a * b for a, b in both) / length if length else 0.0
+    for (one, first), (other, second) in combinations(seen, 2):
+        steps, others = (_traced(each) for each in (first, second))
+        if not (len(steps) and len(others) and steps.shape[1] == others.shape[1]):
+            continue
+        lengths = np.maximum(np.linalg.norm(others, axis=1), 1e-300)
+        product = float(np.abs(steps @ others.T / lengths).max())
+        p_value = min(1.0, 2 * steps.shape[0] * others.shape[0] * norm.sf(product))
         says = f"workers {one} and {other} have the same noise"
-        yield Test("workers", 2 * norm.sf(abs(product)), says)
+        if one == other:
+            says = f"worker {one} has the same noise again after a resume"
+        yield Test("workers", p_value, says)
+
+
+def _traced(seen: Seen) -> "np.typing.NDArray[np.float64]":
+    """What is kept of the noise of some steps, [steps, values]."""
+    width = min(seen.numbers, TRACED)
+    number = len(seen.trace) // width if width else 0
+    return np.array(seen.trace[: number * width]).reshape(number, max(1, width))
 
 
 def _of_lengths(seen: Sequence[Seen]) -> list[str]:

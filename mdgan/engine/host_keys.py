@@ -68,18 +68,16 @@ class SignedKey(msgspec.Struct, frozen=True):
         said = [run.hex(), self.workers, self.key]
         return b"mdgan: the key of a host: " + json.dumps(said).encode()
 
-    def sharer(self, *, certified: bool) -> str:
-        """As what the host counts where noise is shared: its certificate, which others may have.
-
-        Without certificates it is the key.
-        """
-        return permit_of(self.chain.encode()).fingerprint if certified else self.key
-
 
 def run_digest(welcome: Mapping[str, Any], identity: Mapping[str, Any]) -> bytes:
     """What tells a run, and the server of it that hosts have joined, from others."""
     said = [*map(welcome.get, ("run", "run_id", "generation")), identity]
     return sha256(json.dumps(said, sort_keys=True).encode()).digest()
+
+
+def num_sharers(keys: Iterable[SignedKey], *, certified: bool) -> int:
+    """How many different certificates, or keys without these, share noise."""
+    return len({permit_of(k.chain.encode()).fingerprint if certified else k.key for k in keys})
 
 
 def check_key(signed: SignedKey, run: bytes, trusts: Identity | None) -> str:
@@ -170,17 +168,13 @@ class HostKeys:
         """Whether the server has told the key of a host."""
         return host in self._known
 
-    def carried(self, hosts: Iterable[int]) -> dict[int, list[int]]:
-        """The ranks of some hosts whose keys are known."""
-        return {host: self._known[host].workers for host in hosts}
-
     def signed(self, hosts: Iterable[int]) -> dict[int, SignedKey]:
         """What some hosts have told, of those whose keys are known."""
         return {host: self._known[host] for host in hosts if host in self._known}
 
     def num_sharers(self, told: Iterable[SignedKey]) -> int:
-        """How many different certificates have signed some keys."""
-        return len({key.sharer(certified=self._identity is not None) for key in told})
+        """See `num_sharers`."""
+        return num_sharers(told, certified=self._identity is not None)
 
     def of(self, hosts: Iterable[int]) -> list[str]:
         """The public keys of some hosts.

@@ -139,7 +139,7 @@ class Units:
     """
 
     def __init__(self, unit_of_sample: Tensor) -> None:
-        self._unit_of_sample = unit_of_sample
+        self.unit_of_sample = unit_of_sample
         self._places = unit_of_sample.argsort(stable=True)
         self._sizes = torch.bincount(unit_of_sample)
         self._first = self._sizes.cumsum(0) - self._sizes
@@ -150,7 +150,7 @@ class Units:
     @property
     def num_repeats(self) -> int:
         """How many samples are of a unit that came before."""
-        return len(self._unit_of_sample) - len(self)
+        return len(self.unit_of_sample) - len(self)
 
     @property
     def first_samples(self) -> Tensor:
@@ -169,7 +169,7 @@ class Units:
     @property
     def weights(self) -> Tensor:
         """The weight of each sample, float64 [n]: those of a unit share 1."""
-        return 1 / self._sizes[self._unit_of_sample].double()
+        return 1 / self._sizes[self.unit_of_sample].double()
 
 
 def _known(shards: Iterable[HasContents]) -> Iterator[Known]:

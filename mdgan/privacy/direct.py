@@ -6,7 +6,7 @@ stated, on each number, in each step, with Gaussian values, new each time? Is it
 top of the sum? `mdgan.audit.direct` says how likely they are.
 """
 
-from math import sqrt
+from math import isfinite, sqrt
 from typing import Annotated
 
 import msgspec
@@ -19,7 +19,7 @@ EDGES = (*(2.0**-12, 2.0**-9, 2.0**-6, 2.0**-4, 0.25, 0.5, 1.0, 1.5, 2.0), 2.5, 
 """How many values lie within so many deviations is counted."""
 _PART = 8
 """Noise is looked at on single numbers, and on so many times as many neighbours, and so on."""
-_TRACED_STEPS, _TRACED = 8, 64
+_TRACED_STEPS, TRACED = 8, 64
 """How many values of how many steps are kept, by which workers' noise is compared."""
 _COMPARED_EVERY = 8
 """Steps between two looks whether a step's noise repeats itself."""
@@ -51,6 +51,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         follows: Σ_t r_t · s_t / ‖s_t‖, with the sums s that are known; of `followed` steps.
         along: Σ_t (r_t · s_t / ‖s_t‖)².
         inside: how many values lie within `EDGES`; `blur` is how far rounding may move one.
+        lost: how many steps released what is not finite.
         drawn: samples in batches, of so many that were `offered`.
         longest: the norm of what a sample adds alone, in C.
         cut: the same by the bound, where the bound is so small that it cuts all samples.
@@ -74,6 +75,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     followed: _Count = 0
     inside: list[_Count] = []
     blur: _Figure = 0.0
+    lost: _Count = 0
     drawn: _Count = 0
     offered: _Count = 0
     longest: _Figure = 0.0
@@ -96,6 +98,7 @@ class DirectTests:
         self._inside = torch.zeros(len(EDGES) + 1, dtype=torch.int64)
         self._sums = self._squares = self._last = torch.zeros(0, dtype=torch.float64)
         self._steps = self._followed = self._compared = self._drawn = self._offered = 0
+        self._lost = 0
         self._total = self._alike = self._follows = self._along = self._within = self._blur = 0.0
         self._least = float("inf")
         self._most = {"longest": 0.0, "cut": 0.0, "summed": 0.0}
@@ -111,7 +114,10 @@ class DirectTests:
         """
         noise = rest / (self._noise * self._clip * SENSITIVITY)
         square = float(noise.square().sum())
-        if not len(noise) or square == float("inf") or square != square:
+        if not len(noise):
+            return
+        if not isfinite(square):
+            self._lost += 1
             return
         if len(self._sums) != len(noise):
             self._sums, self._squares = torch.zeros(2, len(noise), dtype=torch.float64)
@@ -136,7 +142,7 @@ class DirectTests:
         self._total += square
         self._least = min(self._least, square / len(noise))
         if self._steps < _TRACED_STEPS:
-            self._trace += noise[:_TRACED].tolist()
+            self._trace += noise[:TRACED].tolist()
         self._last = noise
         self._steps += 1
         if drawn is not None:
@@ -155,7 +161,7 @@ class DirectTests:
     def seen(self) -> Seen:
         """All that was seen."""
         if not self._steps:
-            return Seen(noise=self._noise, rate=self._rate)
+            return Seen(noise=self._noise, rate=self._rate, lost=self._lost)
         return Seen(
             noise=self._noise,
             rate=self._rate,
@@ -173,6 +179,7 @@ class DirectTests:
             followed=self._followed,
             inside=self._inside.cumsum(0)[:-1].tolist(),
             blur=self._blur,
+            lost=self._lost,
             drawn=self._drawn,
             offered=self._offered,
             trace=self._trace,

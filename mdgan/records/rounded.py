@@ -39,11 +39,15 @@ def rounded_audit(audit: Audit, *, has_dp: bool = False) -> Audit:
     """What attacks on the generator found; what others found stays at home.
 
     With `has_dp` only what canaries say is left: coins and noise decide that, and no noise covers
-    the rest.
+    the rest, such as how long a sample's gradient is, and what was found of that.
     """
     attacks = [] if has_dp else [_rounded_attack(each) for each in audit.generator]
     nothing: dict[str, Any] = {"discriminators": [], "inversions": [], "left_out": {}}
-    return replace(audit, generator=attacks, extractor="", epsilon={}, **nothing)
+    bound = audit.bound
+    if has_dp and bound is not None:
+        flaws = ["it does not do as it states; see the audit"] if bound.flaws else []
+        bound = replace(bound, longest=None, flaws=flaws)
+    return replace(audit, generator=attacks, extractor="", epsilon={}, bound=bound, **nothing)
 
 
 def _rounded_attack(attack: Copying) -> Copying:

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -44,36 +45,26 @@ class _LinkLost(Exception):
     """The link to the server is gone; the server itself may still be there."""
 
 
+@dataclass
 class Host:
     """What a host does, whatever the algorithm: it joins, answers, saves, comes back, leaves."""
 
-    def __init__(
-        self,
-        part: HostPart,
-        hello: Mapping[str, Any],
-        connect: Connect,
-        timeouts: Timeouts,
-        describer: Describer,
-        checkpoints: HostCheckpoints,
-        reports: HostReports,
-        encoding: HostEncoding,
-    ) -> None:
-        self._part = part
-        self._path = part.path
-        self._learners = part.learners
-        self._hello = dict(hello)
-        self._connect = connect
-        self._timeouts = timeouts
-        self._describer = describer
-        self._checkpoints = checkpoints
-        self._reports = reports
-        self._encoding = encoding
-        self._tracer = reports.tracer
-        self._teller = reports.teller
+    part: HostPart
+    hello: Mapping[str, Any]
+    connect: Connect
+    timeouts: Timeouts
+    describer: Describer
+    checkpoints: HostCheckpoints
+    reports: HostReports
+    encoding: HostEncoding
+
+    def __post_init__(self) -> None:
+        self._path, self._learners = self.part.path, self.part.learners
+        self._tracer, self._teller = self.reports.tracer, self.reports.teller
         self._has_trained = False
         self._lacks: set[int] = set()
-        self._of_algorithm = part.handlers()
-        self._of_path = part.path.handlers(reports.tracer)
+        self._of_algorithm = self.part.handlers()
+        self._of_path = self._path.handlers(self._tracer)
         self._stopping = threading.Event()
         self._transport: HostTransport | None = None
 
@@ -86,7 +77,7 @@ class Host:
             ServerLost: the server is gone, and no other server has taken over.
             HostFailed: a sample could not be read, or the server has shut this host out.
         """
-        transport = self._transport = self._connect(self._hello, self._timeouts.connect)
+        transport = self._transport = self.connect(self.hello, self.timeouts.connect)
         try:
             while True:
                 try:
@@ -100,9 +91,9 @@ class Host:
         except BadInput as error:
             raise HostFailed(str(error)) from error
         finally:
-            self._checkpoints.close()
-            self._reports.close()
-            self._part.close()
+            self.checkpoints.close()
+            self.reports.close()
+            self.part.close()
             transport.close()
 
     def interrupt(self) -> None:
@@ -115,13 +106,13 @@ class Host:
         """Looks for the server, or the one that has taken over; the workers stay as they are."""
         if self._stopping.is_set():
             raise Interrupted
-        if not self._timeouts.patience:
+        if not self.timeouts.patience:
             raise ServerLost(f"the server is gone: {reason}")
         ranks = ", ".join(map(str, self._learners))
         _log.warning("rank %s lost the server (%s); looking for it", ranks, reason)
         begin = time.monotonic()
         try:
-            transport = self._connect(self._hello, self._timeouts.patience)
+            transport = self.connect(self.hello, self.timeouts.patience)
         except BadInput as error:
             raise ServerLost(f"the server is gone: {reason}; {error}") from error
         away = time.monotonic() - begin
@@ -135,22 +126,22 @@ class Host:
         welcome = transport.welcome
         iteration = int(welcome["iteration"])
         self._tracer.clock_offset_seconds = transport.clock_offset_seconds
-        self._hello["generation"] = welcome["generation"]
-        spending = self._reports.spending
-        spending.attend(self._checkpoints.attend(welcome))
+        self.hello = {**self.hello, "generation": welcome["generation"]}
+        spending = self.reports.spending
+        spending.attend(self.checkpoints.attend(welcome))
         holds = self._what_holds(welcome)
-        told = self._part.tell()
+        told = self.part.tell()
         spending.over().tell(iteration, transport.send)
-        key = self._path.begin(run_digest(welcome, self._hello["identity"]))
+        key = self._path.begin(run_digest(welcome, self.hello["identity"]))
         transport.send(messages.ready(iteration, holds, told, key))
         self._lacks = set(self._learners) - set(holds)
-        self._encoding.once_known(partial(self._part.arrived, holds))
+        self.encoding.once_known(partial(self.part.arrived, holds))
         if self._teller is not None:
             self._teller.joined(welcome)
         while (message := self._next_message(transport)).kind != Kind.STOP:
             self._obey(message, transport)
-        run, terms = str(welcome.get("run_id", "")), self._hello["identity"]
-        self._stop(message, transport, Statement(run, terms, 0, learnt=self._encoding.learnt))
+        run, terms = str(welcome.get("run_id", "")), self.hello["identity"]
+        self._stop(message, transport, Statement(run, terms, 0, learnt=self.encoding.learnt))
 
     def _obey(self, message: Message, transport: HostTransport) -> None:
         """Does what the server says."""
@@ -163,16 +154,19 @@ class Host:
                 if self._tracer.due():
                     self._tell_spans(transport)
             case Kind.ASKCOUNTS:
-                transport.send(self._encoding.answer(message, self._path))
+                transport.send(self.encoding.answer(message, self._path))
             case Kind.LEARNT:
-                self._learn(message)
+                try:
+                    self.encoding.learn(message)
+                except ValueError as error:
+                    raise HostFailed(f"this host does not train: {error}") from error
             case Kind.EXTRACTOR:
-                self._describer.begin(message)
+                self.describer.begin(message)
             case Kind.CHECKPOINT:
                 if message.fields["to_server"] and self._path.hides_answers:
                     raise NotMasked("it wants states of workers, which tell what each has answered")
                 with self._tracer.span("checkpoint"):
-                    self._checkpoints.save(message, self._learners, transport.send)
+                    self.checkpoints.save(message, self._learners, transport.send)
             case Kind.ADOPT:
                 self._adopt(message, transport)
 
@@ -182,16 +176,16 @@ class Host:
         as_drawn = welcome["iteration"] == 0 and not welcome.get("brings_states")
         if self._has_trained or as_drawn:
             return list(self._learners)
-        return [] if newest is None else self._checkpoints.restore(newest, self._learners)
+        return [] if newest is None else self.checkpoints.restore(newest, self._learners)
 
     def _next_message(self, transport: HostTransport) -> Message:
         """Waits for the next message, and meanwhile describes the real data if asked to."""
         while True:
             with self._tracer.span("receive") as span:
-                event = transport.receive(0.0 if self._describer.busy else _LOOK_SECONDS)
+                event = transport.receive(0.0 if self.describer.busy else _LOOK_SECONDS)
                 if isinstance(event, Received):
                     span.num_bytes = event.num_bytes
-                    if event.message.kind == self._part.begins:
+                    if event.message.kind == self.part.begins:
                         self._tracer.iteration = event.message.iteration
                         if self._teller is not None:
                             self._teller.reached(event.message.iteration)
@@ -202,9 +196,9 @@ class Host:
                 self._leave(transport)
             if self._tracer.due():  # in a stall, too: it shows the user which process waits
                 self._tell_spans(transport)
-            if self._describer.busy:
+            if self.describer.busy:
                 with self._tracer.span("evaluate"):
-                    answer = self._describer.step(self._tracer.iteration)
+                    answer = self.describer.step(self._tracer.iteration)
                 if answer is not None:
                     transport.send(answer)
 
@@ -219,7 +213,7 @@ class Host:
 
     def _stop(self, message: Message, transport: HostTransport, known: Statement) -> None:
         self._tell_spans(transport, at_end=True)
-        self._reports.attest(transport, message, known, list(self._learners))
+        self.reports.attest(transport, message, known, list(self._learners))
         if message.fields["shut_out"]:
             raise HostFailed(one_line(message.fields["reason"]))
         if message.fields["reason"]:
@@ -235,18 +229,12 @@ class Host:
             raise NotMasked("it gives states to workers that lack none")
         for rank, state in brought.items():
             try:
-                self._part.adopt(rank, state)
+                self.part.adopt(rank, state)
             except (KeyError, RuntimeError):  # not of this architecture
                 holds.remove(rank)
         self._lacks = set(self._learners) - set(holds)
         transport.send(messages.ready(message.iteration, holds))
-        self._encoding.once_known(self._part.adopted)
-
-    def _learn(self, message: Message) -> None:
-        try:
-            self._encoding.learn(message)
-        except ValueError as error:
-            raise HostFailed(f"this host does not train: {error}") from error
+        self.encoding.once_known(self.part.adopted)
 
     def _tell_spans(self, transport: HostTransport, *, at_end: bool = False) -> None:
-        self._reports.send(transport, self._part.memory_bytes(), at_end=at_end)
+        self.reports.send(transport, self.part.memory_bytes(), at_end=at_end)

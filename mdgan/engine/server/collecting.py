@@ -81,13 +81,13 @@ class Collector:
     def __init__(self, engine: "Engine", settings: RunSettings, limits: Timeouts) -> None:
         part, workers = engine.part, range(1, settings.num_workers + 1)
         voters = workers if len(workers) >= LEAST_VOTES else None
-        screenings = [Screening(form, engine.peers.strikes, voters) for form in part.forms]
-        self._checks = AnswerChecks(screenings, engine.peers, part.device)
+        strikes = engine.peers.strikes
+        self._screenings = {form.kind: Screening(form, strikes, voters) for form in part.forms}
+        self._part = part
         self._kinds = {ANSWERS, Kind.COUNTS, *(form.kind for form in part.forms)}
         self._engine = engine
         self._peers = engine.peers
         self._deadline = Deadline(settings.faults.deadline, settings.faults.quorum, limits)
-        self._counts_busy = part.counts_busy
         self._early: list[Received] = []
         self._since: dict[int, float] = {}  # host → since when it is known to owe an answer
         self._has_first = False
@@ -107,19 +107,16 @@ class Collector:
             self._engine.take_in(event)
             return None
         if 0 < iteration < event.message.iteration:
-            self._keep(event)
+            # The server has asked, but does not wait for it yet.
+            host, i = event.sender, event.message.iteration
+            before = sum((kept.sender, kept.message.iteration) == (host, i) for kept in self._early)
+            if before < self._peers.num_owed(host, i):
+                self._early.append(event)
             return None
         workers = self._peers.paid(event.sender, event.message.iteration)
         if workers is None:
             return None
         return HostAnswer(event.sender, workers, event.message, event.num_bytes)
-
-    def _keep(self, event: Received) -> None:
-        """Keeps an answer to a question that the server has asked, but does not wait for yet."""
-        host, i = event.sender, event.message.iteration
-        before = sum((kept.sender, kept.message.iteration) == (host, i) for kept in self._early)
-        if before < self._peers.num_owed(host, i):
-            self._early.append(event)
 
     def _kept(self, iteration: int) -> Received | None:
         for place, event in enumerate(self._early):
@@ -190,19 +187,29 @@ class Collector:
             The answers that came: all of them, or those of at least a quorum within the deadline.
         """
         received = self._engine.transport.traffic.received
-        self._checks.begin(form, forms, read)
+        checks = self._checks(weights, form, forms, read)
         with self._engine.span("wait") as waiting:
             before = received.total()
-            answers = self._await_answers(iteration, asked, weights or {})
-            self._checks.look_back(answers)
+            self._await_answers(iteration, asked, checks)
+            checks.look_back()
             self._engine.handle_losses()
             if not again:
-                self._peers.answered(answers.losses)
+                self._peers.answered(checks.answers.losses)
             waiting.num_bytes = received.total() - before
-        return answers
+        return checks.answers
 
-    def _await_answers(self, iteration: int, asked: Hosts, weights: Mapping[int, float]) -> Answers:
-        answers, begin = Answers(), time.monotonic()
+    def _checks(
+        self,
+        weights: Mapping[int, float] | None,
+        form: AnswerForm | None = None,
+        forms: Mapping[int, AnswerForm] | None = None,
+        read: Callable[[Message], Any] | None = None,
+    ) -> AnswerChecks:
+        own = self._screenings, self._peers, self._part.device
+        return AnswerChecks(*own, form or self._part.forms[0], forms or {}, weights or {}, read)
+
+    def _await_answers(self, iteration: int, asked: Hosts, checks: AnswerChecks) -> None:
+        begin = time.monotonic()
         limit, patience = self._deadline.limit_seconds(), self._deadline.least_patience_seconds
         while missing := [host for host in asked if self._peers.num_owed(host, iteration)]:
             waited = time.monotonic() - begin
@@ -210,7 +217,7 @@ class Collector:
                 patience = self._deadline.patience_seconds()
             if waited >= patience:
                 self._give_up_on(missing, patience)
-            elif waited >= limit and self._may_go_on(answers, asked):
+            elif waited >= limit and self._may_go_on(checks.answers, asked):
                 live = self._peers.hosts()
                 late = [n for host in missing for n in asked[host] if n in live[host]]
                 self._peers.late(iteration, late)
@@ -221,14 +228,13 @@ class Collector:
                 if answer is None:
                     continue
                 if answer.message.iteration == iteration and answer.host in asked:
-                    self._take_in(answer, answers, weights)
+                    self._take_in(answer, checks)
                     self._deadline.times.append(time.monotonic() - begin)
                 else:  # to an earlier question, or to one of this iteration that was given up
                     self._peers.back(answer.workers)
-        return answers
 
-    def _take_in(self, answer: HostAnswer, answers: Answers, weights: Mapping[int, float]) -> None:
-        self._checks.take_in(answer, answers, weights)
+    def _take_in(self, answer: HostAnswer, checks: AnswerChecks) -> None:
+        checks.take_in(answer)
         self._engine.handle_losses()  # some may be shut out
 
     def _may_go_on(self, answers: Answers, asked: Hosts) -> bool:
@@ -236,7 +242,7 @@ class Collector:
         live, free, owing = self._peers.taking_part(), self._peers.free(), self._peers.busy()
         counted = [host for host in live if host in answers.hosts or host not in free]
         least = sum(len(set(asked[host]) & set(live[host])) for host in counted if host in asked)
-        if self._counts_busy:
+        if self._part.counts_busy:
             least += sum(len(owing.get(host, ())) for host in counted if host not in asked)
         enough = len(answers.losses) >= self._deadline.least(least)
         return enough and not self._engine.lacking(answers.losses)
@@ -262,17 +268,16 @@ class Collector:
         if not self._has_first:
             self._has_first = True
             return self.collect(iteration, self._peers.busy(), weights)
-        answers = Answers()
+        checks = self._checks(weights)
         with self._engine.span("wait") as waiting:
             answer = self._next(self._seconds_left())
             if answer is not None:
                 if (since := self._since.pop(answer.host, None)) is not None:
                     self._deadline.times.append(time.monotonic() - since)
-                self._checks.begin()
-                self._take_in(answer, answers, weights or {})
-                self._peers.answered(answers.losses)
+                self._take_in(answer, checks)
+                self._peers.answered(checks.answers.losses)
                 waiting.num_bytes = answer.num_bytes
-        return answers
+        return checks.answers
 
     def _seconds_left(self) -> float:
         """How long to wait for the next event; lets go of hosts that have taken too long."""

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from math import inf
 
 from mdgan import messages
@@ -36,6 +37,7 @@ class AllWorkersLost(RuntimeError):
     """No worker is left to train with, and none came in time."""
 
 
+@dataclass
 class Engine:
     """The server, as an algorithm sees it.
 
@@ -48,40 +50,32 @@ class Engine:
         collect, next_answer, is_enough, checkpoint_due: see `Collector`, `ServerCheckpoints`.
     """
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        settings: RunSettings,
-        peers: Peers,
-        checkpoints: ServerCheckpoints,
-        scorer: ScorerLink,
-        timeouts: Timeouts,
-        encoding: ServerEncoding,
-    ) -> None:
+    trainer: Trainer
+    settings: RunSettings
+    peers: Peers
+    checkpoints: ServerCheckpoints
+    scorer: ScorerLink
+    timeouts: Timeouts
+    encoding: ServerEncoding
+
+    def __post_init__(self) -> None:
+        peers, settings, self.part = self.peers, self.settings, self.trainer.part
         self.done = peers.iteration
         self.stop_asked = self.all_failed = False
-        self.part = trainer.part
-        self.peers = peers
-        self.transport = peers.transport
-        self.observer = peers.observer
-        self.scoring = Scoring(scorer, settings, peers)
-        self.encoding = encoding
+        self.transport, self.observer = peers.transport, peers.observer
+        self.scoring = Scoring(self.scorer, settings, peers)
         self.span, self.at = peers.observer.tracer.span, peers.at
         self.note, self.event = peers.observer.note, peers.observer.event
         self.tell = peers.transport.send
-        self.checkpoint_due = checkpoints.due
-        self._trainer = trainer
-        self._checkpoints = checkpoints
+        self.checkpoint_due = self.checkpoints.due
+        self.answer_seconds = self.timeouts.answer
         self._makes_checkpoints = bool(settings.checkpoints.checkpoint_interval)
-        self._timeouts = timeouts
-        self.answer_seconds = timeouts.answer
         self._hurries = self._any_spent = False
-        self._tells_once = settings.tells_once
         self._spent: dict[int, float] = {}  # worker → ε, of those whose last answer follows
-        self._newcomers = Newcomers(peers, checkpoints.kept, self.part.copied)
+        self._newcomers = Newcomers(peers, self.checkpoints.kept, self.part.copied)
         self._timelines = Timelines(peers.observer, peers.carried, settings.training.iterations)
         self._of_part = self.part.handlers()
-        self._collector = Collector(self, settings, timeouts)
+        self._collector = Collector(self, settings, self.timeouts)
         self.collect, self.next_answer = self._collector.collect, self._collector.next_answer
         self.is_enough = self._collector.is_enough
 
@@ -111,12 +105,12 @@ class Engine:
             Interrupted: the user has asked the server to stop; everything is saved.
         """
         self.stop_if_asked()
-        live, patience = workers_of(self.peers.taking_part()), self._timeouts.patience
+        live, patience = workers_of(self.peers.taking_part()), self.timeouts.patience
         newest = None
         if not live:
             self.save(alone=True)
         if missing := self.lacking(live):
-            newest = self._checkpoints.newest()
+            newest = self.checkpoints.newest()
             self.note(
                 f"{missing} are gone at iteration {self.done + 1}; waiting {patience:g} s for one "
                 "to come back, or to join (mdgan join)"
@@ -137,9 +131,8 @@ class Engine:
 
     def lacking(self, workers: Collection[int]) -> str:
         """Which workers an iteration cannot do without; see `ServerPart`."""
-        path = self.part.path
-        of_path = "" if path is None else path.lacking(self.peers, workers)
-        return self.part.lacking(workers) or of_path
+        path, lacking = self.part.path, self.part.lacking(workers)
+        return lacking if lacking or path is None else path.lacking(self.peers, workers)
 
     def poll(self) -> None:
         """Takes in what has come between two iterations, without waiting.
@@ -181,7 +174,11 @@ class Engine:
                 outcome = f"refused: {event.told}" if event.is_refused else event.told
                 self.observer.visited(outcome, self.peers.iteration, event.visitor)
             case Asked():
-                self._stop_when_done()
+                self._hurries = self.stop_asked
+                if self._hurries or not self.peers.has_begun:
+                    raise Interrupted
+                self.stop_asked = True
+                self.note("stopping when this is done and saved; Ctrl-C again: at once")
             case None:  # perhaps all hosts have gone to another server
                 self._look_at_fence()
         self.handle_losses()
@@ -192,7 +189,7 @@ class Engine:
         while self.peers.losses_to_handle():
             self._collector.on_lost()
             self.part.on_lost(self)
-            self._checkpoints.on_lost()
+            self.checkpoints.on_lost()
             self.scoring.on_lost()
             self.encoding.on_lost(self)
             self._newcomers.on_lost()
@@ -203,8 +200,7 @@ class Engine:
         try:
             self._understand(host, message)
         except NONSENSE as error:
-            reason = f"its {message.kind} message makes no sense ({error!r:.99})"
-            self.peers.blame(host, reason)
+            self.peers.blame(host, f"its {message.kind} message makes no sense ({error!r:.99})")
             return False
         return True
 
@@ -216,9 +212,9 @@ class Engine:
             case Kind.STATE if message.fields["purpose"] == "copy":
                 self._newcomers.pass_on(host, message)
             case Kind.STATE:
-                self._checkpoints.note_states(host, message)
+                self.checkpoints.note_states(host, message)
             case Kind.CHECKPOINTED:
-                self._checkpoints.note(host, message)
+                self.checkpoints.note(host, message)
             case Kind.REAL:
                 self.scoring.note_real(host, message)
             case Kind.SPANS:
@@ -234,14 +230,7 @@ class Engine:
 
     def _look_at_fence(self) -> None:
         with contextlib.suppress(OSError):
-            self._checkpoints.fence.check()
-
-    def _stop_when_done(self) -> None:
-        self._hurries = self.stop_asked
-        if self._hurries or not self.peers.has_begun:
-            raise Interrupted
-        self.stop_asked = True
-        self.note("stopping when this is done and saved; Ctrl-C again: at once")
+            self.checkpoints.fence.check()
 
     def _note_spent(self, host: int, message: Message) -> None:
         given = {int(worker): float(e) for worker, e in message.fields["epsilon"].items()}
@@ -256,7 +245,7 @@ class Engine:
 
         Those that tell once stay until they have described their data for scores, if they do.
         """
-        if self._tells_once and not self.scoring.described():
+        if self.settings.tells_once and not self.scoring.described():
             return
         spent = {n: e for n, e in self._spent.items() if workers is None or n in workers}
         self._spent = {n: e for n, e in self._spent.items() if n not in spent}
@@ -264,7 +253,7 @@ class Engine:
         for worker in sorted(spent.keys() & set(self.peers.workers())):
             self._any_spent = True
             why = f"has spent its privacy budget ε = {spent[worker]:.3g} after {i:,} iterations"
-            if self._tells_once:
+            if self.settings.tells_once:
                 why = f"has told all that it tells (ε = {spent[worker]:.3g}) and goes home"
             self.peers.retire(worker, why)
             self.observer.spent(i, {worker: spent[worker]}, {})  # its last words may come too late
@@ -273,7 +262,7 @@ class Engine:
     @property
     def all_spent(self) -> bool:
         """Whether no worker is left to train, the last ones because their budgets are spent."""
-        return self._any_spent and not self.peers.hosts() and not self._tells_once
+        return self._any_spent and not self.peers.hosts() and not self.settings.tells_once
 
     # Saving and ending.
 
@@ -285,8 +274,8 @@ class Engine:
         if not self._makes_checkpoints:
             return
         with self.span("checkpoint"):
-            save = self._checkpoints.save_alone if alone else self._checkpoints.order
-            save(self.done, self.part.progress(), self._trainer.state())
+            save = self.checkpoints.save_alone if alone else self.checkpoints.order
+            save(self.done, self.part.progress(), self.trainer.state())
 
     def stop_if_asked(self) -> None:
         """Between two iterations: makes a checkpoint and stops, if the user has asked for that.
@@ -298,14 +287,14 @@ class Engine:
             return
         if self._makes_checkpoints:
             self.await_files()
-            if not self.peers.workers() or self._checkpoints.ordered != self.done:
+            if not self.peers.workers() or self.checkpoints.ordered != self.done:
                 self.save(alone=not self.peers.workers())
             self.await_reports()
         raise Interrupted
 
     def await_files(self) -> None:
         """Waits until workers have written the checkpoint that was ordered last."""
-        while self._checkpoints.waits():
+        while self.checkpoints.waits():
             self._collector.take_one(_LOOK_SECONDS)
 
     def await_reports(self, also: Callable[[], bool] = lambda: False) -> None:
@@ -314,16 +303,16 @@ class Engine:
         Raises:
             Interrupted: the user has asked the server once more to stop.
         """
-        deadline = time.monotonic() + self._timeouts.answer
-        while time.monotonic() < deadline and (also() or not self._checkpoints.complete()):
+        deadline = time.monotonic() + self.timeouts.answer
+        while time.monotonic() < deadline and (also() or not self.checkpoints.complete()):
             self._collector.take_one(_LOOK_SECONDS)
 
     def see_off(self, reason: str) -> None:
         """Tells every host to stop, takes in what they still send, and closes the transport."""
-        said = self.peers.statement(self.done, self._trainer.shown)
+        said = self.peers.statement(self.done, self.trainer.shown)
         stop = messages.stop(self.done, reason, said=said)
         hosts = self.peers.dismiss_all(stop)
-        farewell = self._timeouts.farewell
+        farewell = self.timeouts.farewell
         deadline = time.monotonic() + (min(farewell, _HURRY_SECONDS) if self._hurries else farewell)
         while hosts and (left := deadline - time.monotonic()) > 0:
             match self.transport.receive(left):

@@ -5,13 +5,14 @@ Only the server's own thread calls any of this; `admission.py` decides which hos
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from torch import nn
 
 from mdgan import messages
-from mdgan.engine.host_keys import SignedKey, check_key
+from mdgan.engine.host_keys import SignedKey, check_key, num_sharers
 from mdgan.engine.server.admission import Admission
 from mdgan.engine.server.hosts import Hosts, Member, Strikes, workers_of
 from mdgan.engine.settings import RunSettings
@@ -24,6 +25,7 @@ from mdgan.records.values import in_words
 from mdgan.transport.server_end import ServerTransport
 
 
+@dataclass(eq=False)
 class Peers:
     """The hosts and workers that take part, and what became of those that do not.
 
@@ -37,26 +39,21 @@ class Peers:
         answered, late, back, tell_of_absent, tell_counts: see `Attendance`.
     """
 
-    def __init__(
-        self,
-        admission: Admission,
-        transport: ServerTransport,
-        observer: RunObserver,
-        settings: RunSettings,
-    ) -> None:
-        self.admission = admission
-        self.transport = transport
-        self.observer = observer
-        self.strikes = Strikes(settings.faults.strikes)
-        self.carried, self.owner = admission.carried, admission.owner
-        observer.known = admission.known_by
-        self.mean_shard_size = 0.0
-        self.learnt = ""
+    admission: Admission
+    transport: ServerTransport
+    observer: RunObserver
+    settings: RunSettings
+
+    def __post_init__(self) -> None:
+        self.strikes = Strikes(self.settings.faults.strikes)
+        self.carried, self.owner = self.admission.carried, self.admission.owner
+        self.observer.known = self.admission.known_by
+        self.mean_shard_size, self.learnt = 0.0, ""
         # Where noise hides each client as a whole, none is named.
-        privacy = settings.privacy
+        privacy = self.settings.privacy
         self._attendance = attendance = Attendance(
-            observer,
-            lambda: admission.iteration,
+            self.observer,
+            lambda: self.iteration,
             counts_answers=not (privacy.hides_clients and privacy.keeps_ledger),
         )
         self.answered, self.late, self.back = attendance.answered, attendance.late, attendance.back
@@ -129,19 +126,13 @@ class Peers:
 
     def taking_part(self) -> dict[int, list[int]]:
         """The hosts that are ready to train, busy or not."""
-        return {
-            host: member.workers
-            for host, member in sorted(self._members.items())
-            if not member.arriving and member.workers
-        }
+        hosts = self.hosts().items()
+        return {host: own for host, own in hosts if own and not self._members[host].arriving}
 
     def free(self, besides: int | None = None) -> dict[int, list[int]]:
         """The hosts that are ready to train and owe nothing, besides an answer to one iteration."""
-        return {
-            host: workers
-            for host, workers in self.taking_part().items()
-            if self._members[host].owes.keys() <= {besides}
-        }
+        hosts = self.taking_part().items()
+        return {host: own for host, own in hosts if self._members[host].owes.keys() <= {besides}}
 
     def host_of(self) -> dict[int, int]:
         """The host of every live worker."""
@@ -162,16 +153,14 @@ class Peers:
 
     def identity(self, host: int) -> str:
         """What a host counts as where hosts are counted: its certificate, if that is its own."""
-        member, owner = self._members.get(host), self.owner(host)
-        signed_by = "" if member is None else member.fingerprint
-        return signed_by or ("" if owner is None else owner.certificate) or f"host {host}"
+        member, (certificate, _) = self._members.get(host), self.admission.known_by(host)
+        return (member.fingerprint if member else "") or certificate or f"host {host}"
 
     def num_sharers(self, hosts: Iterable[int]) -> int:
         """How many different certificates some hosts have that told a key; hosts without any."""
         told = (member.key for host in hosts if (member := self._members.get(host)) is not None)
         keys = [msgspec.convert(key, SignedKey) for key in told if key]
-        certified = self.admission.trusts is not None
-        return len({key.sharer(certified=certified) for key in keys})
+        return num_sharers(keys, certified=self.admission.trusts is not None)
 
     def statement(self, iteration: int, generator: nn.Module | None = None) -> str:
         """What hosts with certificates sign as they leave; empty without certificates.
@@ -266,10 +255,10 @@ class Peers:
     def busy(self) -> dict[int, list[int]]:
         """The live hosts that owe an answer, each with the workers that do, in increasing order."""
         owing: dict[int, list[int]] = {}
-        for host, member in sorted(self._members.items()):
-            asked = {n for questions in member.owes.values() for each in questions for n in each}
-            if asked:
-                owing[host] = sorted(asked.intersection(member.workers))
+        for host, workers in self.hosts().items():
+            owes = self._members[host].owes.values()
+            if asked := {worker for questions in owes for each in questions for worker in each}:
+                owing[host] = sorted(asked.intersection(workers))
         return owing
 
     # Who is gone.
@@ -310,7 +299,7 @@ class Peers:
         workers = self._remove(host)
         self.admission.free_ranks(workers)
         if workers:
-            self._tell_left(f"rank(s) {in_words(workers)} left")
+            self.observer.note(f"rank(s) {in_words(workers)} left; {len(self.workers())} left")
             self.observer.event("left", self.iteration, workers=workers)
 
     def shut_out(self, worker: int, reason: str) -> None:
@@ -322,7 +311,7 @@ class Peers:
     def retire(self, worker: int, reason: str) -> None:
         """A worker ends in order, and so does its host if it carries no other."""
         self._keep_out(worker, "")
-        self._tell_left(f"rank {worker} {reason}")
+        self.observer.note(f"rank {worker} {reason}; {len(self.workers())} left")
         self.observer.event("left", self.iteration, workers=[worker], reason=reason)
 
     def dismiss_all(self, stop: Message) -> set[int]:
@@ -357,9 +346,6 @@ class Peers:
             if times >= self.strikes.limit:
                 self.shut_out(worker, f"strike {times}: {reason}")
         self.drop(host, f"{reason}; strike {max(strikes.values(), default=0)}")
-
-    def _tell_left(self, text: str) -> None:
-        self.observer.note(f"{text}; {len(self.workers())} left")
 
     def _keep_out(self, worker: int, why: str) -> None:
         """Goes on without a worker; a host that carries no other is told to stop."""

@@ -1,7 +1,6 @@
-"""The way of answers between learners and the screening, which a family chooses where it is built.
+"""What happens to answers between learners and the screening; a family picks it when it is built.
 
-Here are the open ways. Those on which the server sees sums alone derive from them: `HostMask` and
-`ServerMask`.
+Here the server sees every answer. Where it sees sums alone, `HostMask` and `ServerMask` derive.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -58,19 +57,16 @@ class HostPath:
     def __init__(self, form: AnswerForm = _NO_FORM) -> None:
         self.form = form
 
-    def begin(self, run: bytes) -> Mapping[str, Any] | None:
+    def begin(self, _run: bytes) -> Mapping[str, Any] | None:
         """The host joins a server; returns what other hosts must know of it."""
-        del run
         return None
 
-    def handlers(self, tracer: Tracer) -> Mapping[str, "HostHandler"]:
+    def handlers(self, _tracer: Tracer) -> Mapping[str, "HostHandler"]:
         """By kind of message, what carries it out, beside those of the algorithm."""
-        del tracer
         return {}
 
-    def num_sharers(self, question: Message) -> int:
+    def num_sharers(self, _question: Message) -> int:
         """By how many hosts' parts the noise in what the server sees of the answers is enough."""
-        del question
         return 1
 
     def pack(self, leaving: Leaving) -> Message:
@@ -92,20 +88,18 @@ class HostPath:
     def begin_exchange(self, iteration: int) -> None:
         """See `HostKeys.begin_exchange`."""
 
-    def parcel(self, taker: int, message: Message) -> Message | None:
+    def parcel(self, _taker: int, message: Message) -> Message | None:
         """A message for another host; None if only the server could read it."""
-        del taker
         return message
 
     def opened(
-        self, giver: int, kind: str, iteration: int, parcel: Message
+        self, _giver: int, _kind: str, _iteration: int, parcel: Message
     ) -> Mapping[str, Tensor]:
         """The tensors of what another host has made a parcel of.
 
         Raises:
             ValueError: it has not, or not for this host.
         """
-        del giver, kind, iteration
         return parcel.tensors
 
 
@@ -118,14 +112,13 @@ class AskedHosts:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(eq=False)
 class ServerPath:
     """How the server asks for answers, and waits for them."""
 
+    form: AnswerForm
     hides_answers = False
     """Whether the server sees sums alone."""
-
-    def __init__(self, form: AnswerForm) -> None:
-        self.form = form
 
     def begin(self, members: "Peers") -> None:
         """All hosts that take part from the start have joined.
@@ -134,33 +127,28 @@ class ServerPath:
             BadInput: there are too few.
         """
 
-    def lacking(self, members: "Peers", workers: Collection[int]) -> str:
+    def lacking(self, _members: "Peers", _workers: Collection[int]) -> str:
         """As `ServerPart.lacking`."""
-        del members, workers
         return ""
 
-    def num_sharers(self, hosts: Collection[int], members: "Peers") -> int:
+    def num_sharers(self, _hosts: Collection[int], _members: "Peers") -> int:
         """By how many hosts' parts the noise of some hosts' answers is enough."""
-        del hosts, members
         return 1
 
-    def able(self, hosts: "Hosts", members: "Peers") -> "Hosts":
+    def able(self, hosts: "Hosts", _members: "Peers") -> "Hosts":
         """Those of some hosts that the next question can be for."""
-        del members
         return hosts
 
     def gives_up_search(self) -> bool:
         """Takes all hosts next time, since those of `able` do not do; False if these were all."""
         return False
 
-    def most_groups(self, wanted: int, hosts: "Hosts", members: "Peers") -> int:
+    def most_groups(self, wanted: int, _hosts: "Hosts", _members: "Peers") -> int:
         """Into how many groups the answers of some hosts are divided; at least 1."""
-        del hosts, members
         return wanted
 
-    def ask(self, hosts: "Hosts", groups: Mapping[int, int], engine: "Engine") -> AskedHosts:
+    def ask(self, hosts: "Hosts", groups: Mapping[int, int], _engine: "Engine") -> AskedHosts:
         """The hosts that are to be asked, and what for; groups are by worker."""
-        del engine
         return AskedHosts(hosts, groups)
 
     def collect(

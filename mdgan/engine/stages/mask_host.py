@@ -185,14 +185,14 @@ class HostMask(HostPath):
         all_asked = {host for group in groups for host in asked.parties.get(group, ())}
         refuses = sorted(self.keys.refused & all_asked)
         self._number, self._answered, self._iteration = asked.number, {}, question.iteration
-        arithmetic = self._asked_form.arithmetic
-        totals = [added_up(leaving, group, arithmetic) for group in groups]
+        totals = [added_up(leaving, group, self._asked_form.arithmetic) for group in groups]
         abstains = any(total is None for total in totals)
         tensors = {}
         for group, total in zip(groups, totals, strict=True):
             if total is not None and not abstains and not refuses and group in asked.parties:
                 parties = asked.parties[group]
-                leaving.check(self._host, self.keys.carried(parties), self.least)
+                carried = {h: key.workers for h, key in self.keys.signed(parties).items()}
+                leaving.check(self._host, carried, self.least)
                 given = self._mask(asked.number, tuple(parties), group, total, about[group])
                 tensors[f"masked.{group}"] = given.total
                 tensors[f"shares.{group}"] = given.shares

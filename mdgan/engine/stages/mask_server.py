@@ -7,7 +7,7 @@ sum that two thirds of its hosts, or three, do not survive is left out, and so i
 sense; `privacy/spoilers.py` finds whose fault that is.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -75,32 +75,27 @@ class _Sum:
         return len(self.parties) - len(self.survivors)
 
 
+@dataclass(eq=False, kw_only=True)
 class ServerMask(ServerPath):
     """Asks for masked sums of answers of a form, and has the masks taken off.
 
-    Args:
+    Attributes:
         divides: whether hosts read in a question which sum each answer belongs to (`groups`).
         is_once: whether hosts answer once alone, so that a spoiled sum cannot be asked for again.
         sharing: what a sum must have if answers have a part of the noise only.
     """
 
+    divides: bool = False
+    is_once: bool = False
+    sharing: NoiseSharing | None = None
     hides_answers = True
 
-    def __init__(
-        self,
-        form: AnswerForm,
-        *,
-        divides: bool = False,
-        is_once: bool = False,
-        sharing: NoiseSharing | None = None,
-    ) -> None:
-        super().__init__(form)
-        self._is_once, self._sharing = is_once, sharing
+    def __post_init__(self) -> None:
         # Where the noise takes all workers there are no smaller sums.
-        self._searches = sharing is None or sharing.given is not None
+        self._searches = self.sharing is None or self.sharing.given is not None
         self._question = SumQuestion(0, {})
         self._num_in_vain = 0
-        self._search = SpoilerSearch(divides=divides)
+        self._search = SpoilerSearch(divides=self.divides)
         self._parts: list[list[int]] = []
         self._left_out = set[int]()
         self._usual: dict[str, UsualSums] = {}
@@ -113,8 +108,8 @@ class ServerMask(ServerPath):
                 f"--secure-aggregation: the workers are on {num_hosts} host(s), and a sum takes "
                 f"{LEAST_PARTIES}; use --workers-per-host 1, or more machines"
             )
-        if self._sharing is not None:
-            self._sharing.check(members.num_sharers(members.hosts()))
+        if self.sharing is not None:
+            self.sharing.check(members.num_sharers(members.hosts()))
 
     def lacking(self, members: Peers, workers: Collection[int]) -> str:
         """A sum takes several hosts."""
@@ -123,12 +118,12 @@ class ServerMask(ServerPath):
         if len(able := able_hosts(members, hosts)) < LEAST_PARTIES:
             number, least = len(able) or len(hosts), least_of(hosts, members)
             return f"all but {number} of the {least} hosts that a sum takes"
-        sharing = self._sharing
+        sharing = self.sharing
         return sharing.lacking(len(workers), members.num_sharers(hosts)) if sharing else ""
 
     def num_sharers(self, hosts: Collection[int], members: Peers) -> int:
         """See `ServerPath`."""
-        return 1 if self._sharing is None else self._sharing.among(members.num_sharers(hosts))
+        return 1 if self.sharing is None else self.sharing.among(members.num_sharers(hosts))
 
     def able(self, hosts: Hosts, members: Peers) -> Hosts:
         """Those that can be in a sum; while spoilers are searched for, in one of those to ask for.
@@ -239,34 +234,31 @@ class ServerMask(ServerPath):
         codes = dict[int, dict[int, Tensor]]()
 
         def ask(
-            wanted: Sequence[_Sum],
-            order: Callable[[int, list[_Sum]], Message],
-            read: Callable[[Message], dict[int, Tensor]],
+            kind: Kind, wanted: Sequence[_Sum], name: str, shapes: Mapping[int, tuple[int, ...]]
         ) -> dict[int, Any]:
             """Asks the survivors of some sums, as far as they are there."""
             own = {host: [s for s in wanted if host in s.survivors] for host in asked.hosts}
             there = [h for h, its in own.items() if its and engine.peers.member(h) is not None]
             hosts = {host: asked.hosts[host] for host in there}
-            engine.ask(iteration, hosts, lambda host: order(host, own[host]))
+
+            def order(host: int) -> Message:
+                its, tensors = own[host], dict[str, Tensor]()
+                if kind == Kind.UNMASK:
+                    # A host that has confirmed nothing reveals nothing.
+                    its = [s for s in its if not s.num_lost or s.group in codes.get(host, {})]
+                    for sum_ in its:
+                        tensors |= _passed_on(host, sum_, masked, codes)
+                lists = {sum_.group: list(sum_.survivors) for sum_ in its}
+                fields = as_fields(Survivors(self._question.number, lists))
+                return Message(kind, iteration, fields, tensors)
+
+            engine.ask(iteration, hosts, order)
+            read = partial(read_tensors, name=name, shapes=shapes, dtype=torch.uint8)
             return engine.collect(iteration, hosts, read=read, again=True).masked
-
-        def named(own: Sequence[_Sum]) -> dict[str, Any]:
-            lists = {sum_.group: list(sum_.survivors) for sum_ in own}
-            return as_fields(Survivors(self._question.number, lists))
-
-        def survivors(_host: int, own: list[_Sum]) -> Message:
-            return Message(Kind.SURVIVORS, iteration, named(own))
-
-        def unmask(host: int, own: list[_Sum]) -> Message:
-            # A host that has confirmed nothing reveals nothing.
-            own = [s for s in own if not s.num_lost or s.group in codes.get(host, {})]
-            given = [_passed_on(host, sum_, masked, codes) for sum_ in own]
-            tensors = {name: tensor for each in given for name, tensor in each.items()}
-            return Message(Kind.UNMASK, iteration, named(own), tensors)
 
         if incomplete := [sum_ for sum_ in sums if sum_.num_lost]:
             sizes = {sum_.group: (len(sum_.survivors) - 1, CODE_BYTES) for sum_ in incomplete}
-            codes |= ask(incomplete, survivors, _reader("codes", sizes))
+            codes |= ask(Kind.SURVIVORS, incomplete, "codes", sizes)
             confirmed = [group for given in codes.values() for group in given]
             sums = [
                 sum_
@@ -275,7 +267,7 @@ class ServerMask(ServerPath):
                 or confirmed.count(sum_.group) >= threshold(len(sum_.parties))  # else none reveals
             ]
         shapes = {s.group: (len(s.survivors), 1 + s.num_lost, SECRET_BYTES) for s in sums}
-        revealed = ask(sums, unmask, _reader("revealed", shapes))
+        revealed = ask(Kind.UNMASK, sums, "revealed", shapes)
         return {
             host: {g: given.numpy().view("<u2").astype(np.uint16) for g, given in own.items()}
             for host, own in revealed.items()
@@ -322,7 +314,7 @@ class ServerMask(ServerPath):
                 f"the sum of rank(s) {in_words(sum_.workers)} makes no sense: one of them does not "
                 "mask its answers as agreed, or answers absurdly"
             )
-            if self._is_once:
+            if self.is_once:
                 raise AllWorkersLost(f"{whose}; it tells once alone, so begin anew without it")
             if self._searches and not self._search.is_on:
                 engine.note(f"{whose}; sums of others will tell which")
@@ -345,10 +337,6 @@ class ServerMask(ServerPath):
                 f"{self._num_in_vain} times in a row there was no sum: too few of its hosts were "
                 "left to take the masks off, or some do not mask their answers as agreed"
             )
-
-
-def _reader(name: str, shapes: Mapping[int, tuple[int, ...]]) -> Callable[[Message], Any]:
-    return partial(read_tensors, name=name, shapes=shapes, dtype=torch.uint8)
 
 
 def _passed_on(

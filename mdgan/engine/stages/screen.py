@@ -67,33 +67,26 @@ class Screening:
             form: how it should look, if that differs by worker.
         """
         for name, tensor in (beside or {}).items():
-            reason = _unusable_beside(name, tensor, (form or self.form).beside[name])
+            reason = _of_another_kind(tensor, (form or self.form).beside[name], f"{name} of ")
+            if reason is None and not tensor.isfinite().all():
+                reason = f"NaN or Inf among its {name}"
             if reason is not None:
-                self._refuse(worker)
-                return reason
+                return self._refused({worker: reason})[worker]
         return self.refuse_together([worker], answer).get(worker)
 
     def refuse_together(self, workers: Sequence[int], answer: Tensor) -> dict[int, str]:
         """Judges one answer for several workers; says why it is refused, a strike for each."""
         if not self._on_trust.keys().isdisjoint(workers):  # a second answer: all first ones are in
             self._settle()
-        reason, norm = None, 0.0
-        if answer.dtype != torch.float32:
-            reason = f"{answer.dtype}, not {torch.float32}"
-        elif answer.shape != self.form.shape:
-            reason = f"shape {list(answer.shape)}, not {list(self.form.shape)}"
-        else:
+        reason, norm = _of_another_kind(answer, self.form.shape), 0.0
+        if reason is None:
             norm = float(torch.linalg.vector_norm(answer))
             if not math.isfinite(norm):
                 reason = "a norm beyond float32" if answer.isfinite().all() else "NaN or Inf"
         reasons = {worker: reason or self._judge(worker, norm) for worker in workers}
-        refused = {worker: reason for worker, reason in reasons.items() if reason is not None}
-        for worker in workers:
-            if worker in refused:
-                self._refuse(worker)
-            else:
-                self.conduct.accept(worker)
-        return refused
+        for worker in (worker for worker in workers if reasons[worker] is None):
+            self.conduct.accept(worker)
+        return self._refused(reasons)
 
     def look_back(self) -> dict[int, str]:
         """Judges what was taken on trust, once an iteration's answers are all in.
@@ -102,10 +95,7 @@ class Screening:
         """
         trusted = self._settle()
         reasons = {worker: self._judge(worker, norm) for worker, norm in trusted.items()}
-        absurd = {worker: reason for worker, reason in reasons.items() if reason is not None}
-        for worker in absurd:
-            self._refuse(worker)
-        return absurd
+        return self._refused(reasons)
 
     def _judge(self, worker: int, norm: float) -> str | None:
         if (most := self.form.most_norm) is not None:
@@ -138,112 +128,96 @@ class Screening:
         if worker in self._largest:
             self._votes.pop(bisect.bisect_left(self._votes, self._largest.pop(worker)))
 
-    def _refuse(self, worker: int) -> None:
-        self.conduct.refuse(worker)
-        if self.conduct.is_out(worker):
-            self._withdraw(worker)
+    def _refused(self, reasons: Mapping[int, str | None]) -> dict[int, str]:
+        """Counts a strike for each worker whose answer cannot be used; says why it cannot."""
+        refused = {worker: reason for worker, reason in reasons.items() if reason is not None}
+        for worker in refused:
+            self.conduct.refuse(worker)
+            if self.conduct.is_out(worker):
+                self._withdraw(worker)
+        return refused
 
 
-def _unusable_beside(name: str, tensor: Tensor, shape: tuple[int, ...]) -> str | None:
+def _of_another_kind(tensor: Tensor, shape: tuple[int, ...], what: str = "") -> str | None:
     if tensor.dtype != torch.float32:
-        return f"{name} of {tensor.dtype}, not {torch.float32}"
-    if tensor.shape != shape:
-        return f"{name} of shape {list(tensor.shape)}, not {list(shape)}"
-    return None if tensor.isfinite().all() else f"NaN or Inf among its {name}"
+        return f"{what}{tensor.dtype}, not {torch.float32}"
+    return None if tensor.shape == shape else f"{what}shape {list(tensor.shape)}, not {list(shape)}"
 
 
+@dataclass
 class AnswerChecks:
-    """Accepts what can be used of hosts' answers, and refuses the rest.
+    """Accepts what can be used of hosts' answers to one question, and refuses the rest.
 
-    There is a screening for each kind of question, the first for those of no kind.
+    Attributes:
+        screenings: one for each kind of answer.
+        form, forms, weights: see `Collector.collect`.
+        read: reads an answer of which the server sees the sum alone; raises ValueError if it is
+            malformed. None if it sees every answer.
     """
 
-    def __init__(self, screenings: Sequence[Screening], peers: Peers, device: torch.device) -> None:
-        self._screenings = {screening.form.kind: screening for screening in screenings}
-        self._first = self._form = screenings[0].form
-        self._forms: Mapping[int, AnswerForm] = {}
-        self._read: Callable[[Message], Any] | None = None
-        self._peers = peers
-        self._device = device
+    screenings: Mapping[str, Screening]
+    peers: Peers
+    device: torch.device
+    form: AnswerForm
+    forms: Mapping[int, AnswerForm]
+    weights: Mapping[int, float]
+    read: Callable[[Message], Any] | None = None
+    answers: Answers = field(default_factory=Answers)
 
-    def begin(
-        self,
-        form: AnswerForm | None = None,
-        forms: Mapping[int, AnswerForm] | None = None,
-        read: Callable[[Message], Any] | None = None,
-    ) -> None:
-        """Answers to another question follow; see `Collector.collect`.
-
-        Args:
-            read: reads an answer of which the server sees the sum alone; raises ValueError if it is
-                malformed. None if it sees every answer.
-        """
-        self._read = read
-        self._form, self._forms = form or self._first, forms or {}
-
-    def take_in(
-        self, answer: HostAnswer, answers: Answers, weights: Mapping[int, float] | None = None
-    ) -> None:
-        """Adds what can be used of one host's answer; weights are those in hosts' sums."""
+    def take_in(self, answer: HostAnswer) -> None:
+        """Adds what can be used of one host's answer."""
+        answers = self.answers
         answers.hosts.add(answer.host)
-        if self._read is not None:
-            self._take_in_masked(answer, answers, self._read)
+        if self.read is not None:
+            self._take_in_masked(answer, self.read)
             return
         by_kind: dict[str, set[int]] = {}
         for worker in answer.workers:
-            by_kind.setdefault(self._forms.get(worker, self._form).kind, set()).add(worker)
+            by_kind.setdefault(self.forms.get(worker, self.form).kind, set()).add(worker)
         for kind, alone in by_kind.items():
-            screening = self._screenings[kind]
-            given = read_answers(of_kind(answer.message, kind), screening.form, self._forms)
+            screening = self.screenings[kind]
+            given = read_answers(of_kind(answer.message, kind), screening.form, self.forms)
             for part in [part for part in given.sums if set(part.workers) <= alone]:
                 alone -= set(part.workers)
-                weight = sum((weights or {}).get(n, 1.0) for n in part.workers)
-                answers.sums.append(part._replace(total=part.total.to(self._device)))
+                weight = sum(self.weights.get(n, 1.0) for n in part.workers)
+                answers.sums.append(part._replace(total=part.total.to(self.device)))
                 answers.losses.update((n, given.losses[n]) for n in part.workers)
-                refused = screening.refuse_together(part.workers, (part.total / weight).float())
-                for worker, reason in refused.items():
-                    self._refuse(worker, reason, answers)
+                self._drop(screening.refuse_together(part.workers, (part.total / weight).float()))
             for worker in sorted(alone):
-                self._take_in_single(worker, given, screening, answers)
+                self._take_in_single(worker, given, screening)
 
-    def look_back(self, answers: Answers) -> None:
-        """All answers to a question are in: drops those that were taken on trust in vain."""
-        forms = self._forms or {0: self._form}
+    def look_back(self) -> None:
+        """All answers to the question are in: drops those that were taken on trust in vain."""
+        forms = self.forms or {0: self.form}
         for kind in {form.kind: None for form in forms.values()}:
-            screening = self._screenings[kind]
-            for worker, reason in screening.look_back().items():
-                self._refuse(worker, reason, answers)
+            self._drop(self.screenings[kind].look_back())
 
-    def _take_in_masked(
-        self, answer: HostAnswer, answers: Answers, read: Callable[[Message], Any]
-    ) -> None:
+    def _take_in_masked(self, answer: HostAnswer, read: Callable[[Message], Any]) -> None:
         """Keeps masked sums until those of all hosts are there; only their form can be judged."""
         try:
-            answers.masked[answer.host] = read(answer.message)
+            self.answers.masked[answer.host] = read(answer.message)
         except ValueError as error:
-            screening = self._screenings[self._form.kind]
             for worker in answer.workers:
-                screening.conduct.refuse(worker)
-                self._refuse(worker, str(error), answers)
+                self.screenings[self.form.kind].conduct.refuse(worker)
+                self._drop({worker: str(error)})
         else:
-            answers.losses.update(dict.fromkeys(answer.workers, torch.zeros(NUM_LOSSES)))
+            self.answers.losses.update(dict.fromkeys(answer.workers, torch.zeros(NUM_LOSSES)))
 
-    def _take_in_single(
-        self, worker: int, given: Answers, screening: Screening, answers: Answers
-    ) -> None:
-        form, nothing = self._forms.get(worker, self._form), torch.empty(0)
+    def _take_in_single(self, worker: int, given: Answers, screening: Screening) -> None:
+        form, nothing = self.forms.get(worker, self.form), torch.empty(0)
         answer = given.singles.get(worker, nothing)
         beside = {name: given.beside.get(name, {}).get(worker, nothing) for name in form.beside}
         reason = screening.refuse(worker, answer, beside, form)
         if reason is not None:
-            self._refuse(worker, reason, answers)
+            self._drop({worker: reason})
             return
-        answers.singles[worker] = answer.to(self._device)
-        answers.losses[worker] = given.losses[worker]
+        self.answers.singles[worker] = answer.to(self.device)
+        self.answers.losses[worker] = given.losses[worker]
         for name, tensor in beside.items():
-            answers.beside.setdefault(name, {})[worker] = tensor.to(self._device)
+            self.answers.beside.setdefault(name, {})[worker] = tensor.to(self.device)
 
-    def _refuse(self, worker: int, reason: str, answers: Answers) -> None:
-        """A worker's answer cannot be used; it has one strike more."""
-        answers.drop(worker)
-        self._peers.refused(worker, reason)
+    def _drop(self, refused: Mapping[int, str]) -> None:
+        """Answers of workers cannot be used, for these reasons; each has one strike more."""
+        for worker, reason in refused.items():
+            self.answers.drop(worker)
+            self.peers.refused(worker, reason)

@@ -4,7 +4,6 @@ FL-GAN's and FeGAN's weighted mean, or a rule that outvotes liars. With `--sampl
 are added up instead (`poisson_rounds.py`).
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -21,48 +20,68 @@ from mdgan.families.federated.fegan import (
     participant_weights,
 )
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.families.federated.training_load import Load, load_share
+from mdgan.families.federated.training_load import Load
 from mdgan.gan.aggregation_form import MEDIAN, RobustRule
 from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine
 from mdgan.gan.exact_sum import average
-from mdgan.gan.model_vector import ModelVector
 from mdgan.privacy.masks import threshold
 
 if TYPE_CHECKING:
     from mdgan.engine.server.engine import Engine
 
 
-class Averaging(ABC):
-    """What a round does with clients beside having them trained."""
+class Averaging:
+    """What a round does with clients beside having them trained.
+
+    This is how FL-GAN, FeGAN and rules that outvote liars do it.
+
+    Args:
+        num_weight_blocks: see `ModelVector`; the blocks after these are buffers.
+    """
 
     needs_answers = True
 
-    @abstractmethod
-    def begin(self, num_rounds: int, class_counts: ClassCounts, engine: "Engine") -> None:
+    def __init__(self, settings: FederatedSettings, num_weight_blocks: int) -> None:
+        self._settings = settings
+        self._num_weight_blocks = num_weight_blocks
+        seed = settings.training.seed
+        self.sampling = new_sampling(settings.rounds.sampling, settings.participation, seed)
+
+    def begin(self, _num_rounds: int, class_counts: ClassCounts, _engine: "Engine") -> None:
         """Comes before the first of so many rounds; raises `BadInput` if there can be none."""
+        check_classes(self._settings.rounds, class_counts)
 
     def announce(self, iteration: int, engine: "Engine") -> None:
         """Tells hosts what they must know before the round that ends with this iteration."""
 
-    @abstractmethod
     def choose(self, round_number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
-        """See `Sampling`."""
+        """See `Sampling`; clients whose models have no weight are chosen if none have any."""
+        able = class_counts
+        if self._settings.rounds.weighting == "samples":
+            able = {client: held for client, held in able.items() if any(held)} or able
+        return self.sampling.choose(round_number, able, num_live)
 
-    @abstractmethod
     def weights(
         self, chosen: list[int], loads: Mapping[int, Load], full: Load, class_counts: ClassCounts
     ) -> dict[int, float]:
-        """What the models of those who were chosen weigh in the sum."""
+        """What the models of those who were chosen weigh in the sum; here these add up to 1."""
+        size = full.iterations * full.batch_size
+        shares = {n: loads[n].iterations * loads[n].batch_size / size for n in chosen}
+        weights = participant_weights(self._settings.rounds.weighting, chosen, class_counts, shares)
+        total = sum(weights.values())
+        return {client: weight / total for client, weight in weights.items()}
 
-    @abstractmethod
     def next_models(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
         """The server's models after a round, float64, from float32 `ModelVector.shape`."""
+        changes = str(self._settings.wire.models) != "fp32"
+        rule, blocks = self._settings.aggregation, self._num_weight_blocks
+        return combine_models(rule, sent, answers, weights, blocks, as_differences=changes)
 
-    @abstractmethod
     def finish(
-        self, number: int, iteration: int, took_part: Collection[int], engine: "Engine"
+        self, number: int, _iteration: int, took_part: Collection[int], _engine: "Engine"
     ) -> None:
         """A round is done, and the server has its next models."""
+        self.sampling.took_part(number, took_part)
 
     @property
     def over(self) -> bool:
@@ -79,64 +98,12 @@ class Averaging(ABC):
     def go_on(self, progress: Mapping[str, int]) -> None:
         """Takes in what `progress` gave."""
 
-    @abstractmethod
     def state(self) -> dict[str, Tensor]:
         """See `Sampling`."""
-
-    @abstractmethod
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `Sampling`."""
-
-
-class WeightedAveraging(Averaging):
-    """FL-GAN, FeGAN, and rules that outvote liars."""
-
-    def __init__(self, settings: FederatedSettings, vector: ModelVector) -> None:
-        self._settings = settings
-        self._vector = vector
-        seed = settings.training.seed
-        self.sampling = new_sampling(settings.rounds.sampling, settings.participation, seed)
-
-    def begin(self, num_rounds: int, class_counts: ClassCounts, engine: "Engine") -> None:
-        """See `Averaging`."""
-        del num_rounds, engine
-        check_classes(self._settings.rounds, class_counts)
-
-    def choose(self, round_number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
-        """See `Averaging`; clients whose models have no weight are chosen if none have any."""
-        able = class_counts
-        if self._settings.rounds.weighting == "samples":
-            able = {client: held for client, held in able.items() if any(held)} or able
-        return self.sampling.choose(round_number, able, num_live)
-
-    def weights(
-        self, chosen: list[int], loads: Mapping[int, Load], full: Load, class_counts: ClassCounts
-    ) -> dict[int, float]:
-        """See `Averaging`; they add up to 1."""
-        shares = {client: load_share(loads[client], full) for client in chosen}
-        weights = participant_weights(self._settings.rounds.weighting, chosen, class_counts, shares)
-        total = sum(weights.values())
-        return {client: weight / total for client, weight in weights.items()}
-
-    def next_models(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
-        """See `Averaging`."""
-        changes = str(self._settings.wire.models) != "fp32"
-        rule, vector = self._settings.aggregation, self._vector
-        return combine_models(rule, sent, answers, weights, vector, as_differences=changes)
-
-    def finish(
-        self, number: int, iteration: int, took_part: Collection[int], engine: "Engine"
-    ) -> None:
-        """See `Averaging`."""
-        del iteration, engine
-        self.sampling.took_part(number, took_part)
-
-    def state(self) -> dict[str, Tensor]:
-        """See `Averaging`."""
         return self.sampling.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `Averaging`."""
+        """See `Sampling`."""
         self.sampling.load_state(state)
 
 
@@ -145,11 +112,11 @@ def combine_models(
     sent: Tensor,
     answers: Answers,
     weights: Mapping[int, float],
-    vector: ModelVector,
+    num_weight_blocks: int,
     *,
     as_differences: bool,
 ) -> Tensor:
-    """The server's next models, float64 `vector.shape`, even if some clients lie.
+    """The server's next models, float64 `ModelVector.shape`, even if some clients lie.
 
     `mean` is the papers' weighted mean of models, or of `as_differences`. The other rules
     (`gan/aggregation_rules.py`) give each client one vote. With fewer than three answers no rule
@@ -164,9 +131,8 @@ def combine_models(
     if rule.name == "mean" or len(singles) < LEAST_TO_VOTE:
         mean = average(singles, answers.sums, weights)
         return sent.double() + mean if as_differences else mean
-    num_blocks = vector.num_weight_blocks
-    by_part = []
-    for part, of_part in ((slice(num_blocks), rule), (slice(num_blocks, None), MEDIAN)):
+    by_part, parts = [], (slice(num_weight_blocks), slice(num_weight_blocks, None))
+    for part, of_part in zip(parts, (rule, MEDIAN), strict=True):
         begin = sent[part]
         rows = [singles[client][part] for client in sorted(singles)]
         changes = rows if as_differences else [row - begin for row in rows]
@@ -177,10 +143,10 @@ def combine_models(
 
 def check_weights(
     host: int,
-    weights: Mapping[int, float],
     carried: Mapping[int, Collection[int]],
     least: int,
     *,
+    weights: Mapping[int, float],
     uniform: bool,
 ) -> None:
     """Checks that no worker of a host weighs so much that the sum is almost its answer alone.

@@ -29,9 +29,8 @@ from mdgan.families.contract import (
     ServerNeeds,
     mean_size,
 )
-from mdgan.families.federated.averaging import Averaging, WeightedAveraging
+from mdgan.families.federated.averaging import Averaging
 from mdgan.families.federated.clusters import cluster_counts
-from mdgan.families.federated.cohort import AtHome, Cohort
 from mdgan.families.federated.concurrency import SlotCount, device_of_slot
 from mdgan.families.federated.fegan import check_classes
 from mdgan.families.federated.fl_gan import Client, GlobalModels, LocalTraining
@@ -47,9 +46,9 @@ from mdgan.families.federated.messages import (
 from mdgan.families.federated.placed import PlacedCohort
 from mdgan.families.federated.planning import planning
 from mdgan.families.federated.poisson_rounds import CHARGE, PoissonRounds
-from mdgan.families.federated.server import FederatedServer
+from mdgan.families.federated.server import Cohort, FederatedServer
 from mdgan.families.federated.settings import MOST_SLOTS, PULL, FederatedSettings
-from mdgan.families.federated.slots import SlotProcesses, Slots, SlotsInside, Train
+from mdgan.families.federated.slots import SlotProcesses, Slots, Train
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
@@ -74,10 +73,11 @@ class _Federated(Builder[FederatedSettings]):
         form = update_form(settings, both.vector.shape)
         masked = settings.secure.secure_aggregation
         sharing = settings.noise_sharing()
-        cohort: Cohort = AtHome(ServerMask(form, sharing=sharing) if masked else ServerPath(form))
+        cohort = Cohort(ServerMask(form, sharing=sharing) if masked else ServerPath(form))
         if isinstance(shards, ClientShards):
             cohort = PlacedCohort(shards.class_counts(), form, settings)
-        averaging: Averaging = WeightedAveraging(settings, both.vector)
+        blocks = both.vector.num_weight_blocks
+        averaging = Averaging(settings, blocks)
         if settings.rounds.sampling == "poisson":
             refresh = partial(
                 refresh_buffers,
@@ -87,7 +87,6 @@ class _Federated(Builder[FederatedSettings]):
             contents = None
             if isinstance(shards, ClientShards):
                 contents = partial(shards.read_once, Contents.of)
-            blocks = both.vector.num_weight_blocks
             averaging = PoissonRounds(settings, blocks, refresh, contents)
         return FederatedServer(both, cohort, averaging, settings, needs.device)
 
@@ -195,10 +194,9 @@ class _Federated(Builder[FederatedSettings]):
         return planning(settings, models, class_counts)
 
     def describe(
-        self, settings: FederatedSettings, models: Models, class_counts: ClassCounts
+        self, settings: FederatedSettings, _models: Models, class_counts: ClassCounts
     ) -> list[tuple[str, str]]:
         """κ of every client, and how long a round is."""
-        del models
         share = num_participants(settings.participation, settings.num_clients)
         length = settings.round_length(mean_size(class_counts))
         who = "worker" if settings.placing.clients is None else "client"
@@ -258,6 +256,10 @@ def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> 
     given = 1 if pulls else asked if isinstance(asked, int) else None
 
     def make_train(slot: int) -> Train:
+        if needs.own_process:  # one thread a slot: results may depend on the number of threads
+            if needs.cores:
+                pin(needs.cores[slot % len(needs.cores)])
+            torch.set_num_threads(1)
         device = device_of_slot(needs.device, slot)
         earlier = dict[int, Client]()  # those that train no more; their models are used again
 
@@ -270,22 +272,13 @@ def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> 
 
         return LocalTraining(settings, device, begin, lambda n: len(clients[n])).train
 
-    slots: Slots
     if needs.own_process:
-        prepare = partial(_prepare_slot, needs.cores)
-        slots = SlotProcesses(shape, given or MOST_SLOTS, make_train, prepare, gives_all=gives_all)
+        slots: Slots = SlotProcesses(shape, make_train, gives_all, most=given or MOST_SLOTS)
     else:
-        slots, given = SlotsInside(shape, make_train(0), gives_all=gives_all), given or 1
+        slots, given = Slots(shape, make_train, gives_all), given or 1
     about = f"{models.source}, {settings.algorithm}, batches of {settings.training.batch_size}"
     count = SlotCount(given, needs.device, about, needs.cores)
     return PlacedHost(rank, slots, count, len(clients), needs.tracer)
-
-
-def _prepare_slot(cores: Sequence[frozenset[int]], slot: int) -> None:
-    """One thread a slot, however many there are: results may depend on the number of threads."""
-    if cores:
-        pin(cores[slot % len(cores)])
-    torch.set_num_threads(1)
 
 
 BUILDER = _Federated()

@@ -8,6 +8,7 @@ round for warming up are ours.
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import floor, isfinite
 from statistics import median
 
@@ -31,36 +32,24 @@ _MEMORY_SHARE = 0.9
 """Of the free memory, how much slots may use."""
 
 
-class ConcurrencyEstimator:
-    """The search for the number of slots of one machine, which can hold at `most` W_max."""
+class ConcurrencyEstimator(HillClimber[int]):
+    """The search for the number of slots of one machine, which can hold at `most` W_max.
+
+    The score of a number is the median rate of its rounds (work a second).
+    """
 
     def __init__(self, most: int, start: int = 1) -> None:
-        self._climber = HillClimber(range(min(start, most), most + 1), gain=_ENOUGH)
+        super().__init__(range(min(start, most), most + 1), gain=_ENOUGH)
         self._rates: list[float] = []
 
-    @property
-    def num_slots(self) -> int:
-        """To use in the next round."""
-        return self._climber.candidate
-
-    @property
-    def settled(self) -> bool:
-        """Whether the search is over."""
-        return self._climber.settled
-
-    @property
-    def history(self) -> list[tuple[int, float]]:
-        """Numbers of slots tried, with the median rate of each (work a second)."""
-        return self._climber.tried
-
-    def note(self, work: float, seconds: float) -> None:
+    def note_round(self, work: float, seconds: float) -> None:
         """Takes a round into account, by the work of all clients of the machine and the seconds."""
         valid = isfinite(work) and isfinite(seconds) and work > 0 and seconds > 0
         if self.settled or not valid:
             return
         self._rates.append(work / seconds)
         if len(self._rates) > ROUNDS_EACH:
-            self._climber.note(median(self._rates[1:]))
+            self.note(median(self._rates[1:]))
             self._rates = []
 
 
@@ -80,6 +69,7 @@ def most_slots(free_bytes: int, bytes_each: int) -> int:
     return max(1, floor(free_bytes * _MEMORY_SHARE / bytes_each))
 
 
+@dataclass
 class SlotCount:
     """The slots that one host offers for the next round: those given, or as many as train fastest.
 
@@ -87,28 +77,24 @@ class SlotCount:
     `cores`, of each slot in turn, are pinned by the user; empty if slots may use all.
     """
 
-    def __init__(
-        self,
-        given: int | None,
-        device: torch.device,
-        about: str,
-        cores: Sequence[frozenset[int]] = (),
-    ) -> None:
-        self._given = given
-        self._device = device
-        self._cores = cores
-        about = f"{_device_name(device)}, {num_cores()} cores, {about}"
+    given: int | None
+    device: torch.device
+    about: str
+    cores: Sequence[frozenset[int]] = ()
+
+    def __post_init__(self) -> None:
+        about = f"{_device_name(self.device)}, {num_cores()} cores, {self.about}"
         self._known = KnownNumber("slots", about, MOST_SLOTS)
-        self._start = given or self._known.read() or 1
-        self._free_before = _free_bytes(device)
+        self._start = self.given or self._known.read() or 1
+        self._free_before = _free_bytes(self.device)
         self._search: ConcurrencyEstimator | None = None
 
     def offer(self) -> Offer:
         """The slots for the next round; those that share a device or cores alike are alike."""
-        number = self._start if self._search is None else self._search.num_slots
+        number = self._start if self._search is None else self._search.candidate
         every = frozenset(range(num_cores()))
-        cores = [self._cores[n % len(self._cores)] if self._cores else every for n in range(number)]
-        own = [(device_of_slot(self._device, n), at) for n, at in enumerate(cores)]
+        cores = [self.cores[n % len(self.cores)] if self.cores else every for n in range(number)]
+        own = [(device_of_slot(self.device, n), at) for n, at in enumerate(cores)]
         sharing = Counter(own)
         return [
             f"{_device_name(device)}: {sharing[device, at]} slot(s) on {len(at)} core(s)"
@@ -117,18 +103,18 @@ class SlotCount:
 
     def note(self, work: float, seconds: float, measure: Callable[[], int]) -> None:
         """A round with these slots is done; `measure` gives the memory of one, or 0."""
-        if self._given is not None:
+        if self.given is not None:
             return
         if self._search is None:  # clients were trained and measured; this round does not count
-            free, bytes_each = _free_bytes(self._device), measure()
-            if self._device.type == "cuda":
+            free, bytes_each = _free_bytes(self.device), measure()
+            if self.device.type == "cuda":
                 bytes_each = (self._free_before - free) // self._start
             more = most_slots(free, bytes_each) if bytes_each > 0 else MOST_SLOTS
             self._search = ConcurrencyEstimator(min(MOST_SLOTS, self._start + more), self._start)
         elif not self._search.settled:
-            self._search.note(work, seconds)
+            self._search.note_round(work, seconds)
             if self._search.settled:
-                number = self._search.num_slots
+                number = self._search.candidate
                 _log.info("%d slot(s) train fastest here", number)
                 self._known.write(number)
 

@@ -5,7 +5,6 @@ server how many samples of each class they hold, and nothing else about their da
 is a pure function of those counts, of earlier participation, and of the seed.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from math import exp, fsum, inf, log
@@ -93,12 +92,12 @@ def check_classes(rounds: RoundSettings, class_counts: ClassCounts) -> None:
     """Refuses balanced sampling where some class has no sample; of clusters some may have none."""
     if rounds.sampling != "balanced" or rounds.clusters.number:
         return
-    if _longest(class_counts.values()) < 2:
+    held = _sum_of(class_counts.values())
+    if len(held) < 2:
         raise BadInput(
             "--sampling balanced: the samples have no labels; let workers group them (--clusters "
             "kmeans:10), or use --sampling random"
         )
-    held = _sum_of(class_counts.values())
     if 0 in held:
         raise BadInput(
             f"--sampling balanced: no worker holds a sample of class {held.index(0)}; use "
@@ -106,13 +105,16 @@ def check_classes(rounds: RoundSettings, class_counts: ClassCounts) -> None:
         )
 
 
-class Sampling(ABC):
-    """Chooses a fraction C of the clients for each round; lives on the server."""
+class Sampling:
+    """Chooses a fraction C of the clients for each round; lives on the server.
 
-    def __init__(self, fraction: float) -> None:
+    Here of the live clients, drawn without replacement (McMahan et al. 2017).
+    """
+
+    def __init__(self, fraction: float, seed: int = 0) -> None:
         self._fraction = fraction
+        self._seed = seed
 
-    @abstractmethod
     def choose(
         self, round_number: int, class_counts: ClassCounts, num_live: int | None = None
     ) -> list[int]:
@@ -120,6 +122,11 @@ class Sampling(ABC):
 
         Those in `class_counts` can take part; if more live, C is a fraction of `num_live`.
         """
+        live = sorted(class_counts)
+        random = generator_for(self._seed, "participants", round_number)
+        number = num_participants(self._fraction, num_live or len(live))
+        drawn = torch.randperm(len(live), generator=random)[:number]
+        return sorted(live[index] for index in drawn.tolist())
 
     def took_part(self, round_number: int, clients: Iterable[int]) -> None:
         """Records which clients really took part; called once after a round (section 3.4)."""
@@ -132,24 +139,6 @@ class Sampling(ABC):
         """Restores what `state` returned, or raises `KeyError` or `RuntimeError`."""
         if state:
             raise KeyError(f"tensors that do not fit: {sorted(state)}")
-
-
-class RandomSampling(Sampling):
-    """Of the live clients, drawn without replacement (McMahan et al. 2017)."""
-
-    def __init__(self, fraction: float, seed: int) -> None:
-        super().__init__(fraction)
-        self._seed = seed
-
-    def choose(
-        self, round_number: int, class_counts: ClassCounts, num_live: int | None = None
-    ) -> list[int]:
-        """See `Sampling`; the counts do not matter."""
-        live = sorted(class_counts)
-        random = generator_for(self._seed, "participants", round_number)
-        number = num_participants(self._fraction, num_live or len(live))
-        drawn = torch.randperm(len(live), generator=random)[:number]
-        return sorted(live[index] for index in drawn.tolist())
 
 
 class BalancedSampling(Sampling):
@@ -173,10 +162,9 @@ class BalancedSampling(Sampling):
         self._merits: dict[int, tuple[int, float]] = {}
 
     def choose(
-        self, round_number: int, class_counts: ClassCounts, num_live: int | None = None
+        self, _round_number: int, class_counts: ClassCounts, num_live: int | None = None
     ) -> list[int]:
         """See `Sampling`; until `took_part` is called, the chosen clients count as seen."""
-        del round_number
         for client, given in class_counts.items():
             if self._class_counts.get(client) != given:
                 self._class_counts[client] = list(given)
@@ -184,7 +172,8 @@ class BalancedSampling(Sampling):
         best_first = sorted(class_counts, key=self._preference)
         remaining = {client: self._class_counts[client] for client in best_first}
         wanted = num_participants(self._fraction, num_live or len(remaining))
-        accumulated = _sum_of([self._accumulated, [0] * _longest(remaining.values())])
+        longest = max(map(len, remaining.values()), default=0)
+        accumulated = _sum_of([self._accumulated, [0] * longest])
         queue, chosen = set(range(len(accumulated))), list[int]()
         while len(chosen) < wanted and queue:
             fewest = min(accumulated[label] for label in queue)
@@ -231,8 +220,11 @@ class BalancedSampling(Sampling):
 
 
 def new_sampling(name: str, fraction: float, seed: int) -> Sampling:
-    """Makes the sampling of a fraction in ]0, 1] that `--sampling` names, but for `poisson`."""
-    return RandomSampling(fraction, seed) if name == "random" else BalancedSampling(fraction)
+    """Makes the sampling of a fraction in ]0, 1] that `--sampling` names.
+
+    That of `poisson` draws as many as `PoissonRounds` does on average.
+    """
+    return BalancedSampling(fraction) if name == "balanced" else Sampling(fraction, seed)
 
 
 def _holds_any(counts: Sequence[int], labels: Iterable[int]) -> bool:
@@ -243,10 +235,6 @@ def _entropy(counts: Sequence[int]) -> float:
     """Entropy of the distribution over classes, nats; does not depend on the order of counts."""
     num_samples = sum(counts)
     return fsum(n / num_samples * log(num_samples / n) for n in counts if n)
-
-
-def _longest(rows: Iterable[Sequence[int]]) -> int:
-    return max(map(len, rows), default=0)
 
 
 def _sum_of(rows: Iterable[Sequence[int]]) -> list[int]:

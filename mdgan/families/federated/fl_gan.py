@@ -9,7 +9,9 @@ equal loads train at once, as long as that works.
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,7 +21,6 @@ from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.model_stack import CannotStack
-from mdgan.gan.model_state import part_of, under
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.stacked_learners import StackedGANs
 
@@ -113,6 +114,7 @@ def _numbers(iterations: int, last: int | None) -> range:
     return range(done + 1, done + iterations + 1)
 
 
+@dataclass
 class LocalTraining:
     """Trains clients, wherever they are: in a host, or in one of its slots.
 
@@ -120,22 +122,16 @@ class LocalTraining:
     iteration.
     """
 
-    def __init__(
-        self,
-        settings: FederatedSettings,
-        device: torch.device,
-        begin: Callable[[int, int, int], Client],
-        num_samples: Callable[[int], int],
-        span: Callable[[int], AbstractContextManager[object]] = lambda _client: nullcontext(),
-    ) -> None:
-        self._settings = settings
-        self._device = device
-        self._begin = begin
-        self._num_samples = num_samples
-        self._span = span
-        self._most = MOST_AT_ONCE if settings.vectorize else 1
+    settings: FederatedSettings
+    device: torch.device
+    begin: Callable[[int, int, int], Client]
+    num_samples: Callable[[int], int]
+    span: Callable[[int], AbstractContextManager[object]] = lambda _client: nullcontext()
+
+    def __post_init__(self) -> None:
+        self._most = MOST_AT_ONCE if self.settings.vectorize else 1
         self._worked = False
-        if settings.vectorize and (why := _why_not_at_once(settings)):
+        if self.settings.vectorize and (why := _why_not_at_once(self.settings)):
             self._train_singly(why)
 
     def train(
@@ -147,16 +143,16 @@ class LocalTraining:
             As soon as a group is trained, of each client the task, what it sends, float32
             `ModelVector.shape`, and J_disc and J_gen, float32 [2].
         """
-        sent = sent.to(self._device)
+        sent = sent.to(self.device)
         for group in self.groups(tasks):
             with ExitStack() as spans:
                 for task in group:
-                    spans.enter_context(self._span(task.client))
-                clients = [self._begin(task.client, n, iteration) for n, task in enumerate(group)]
+                    spans.enter_context(self.span(task.client))
+                clients = [self.begin(task.client, n, iteration) for n, task in enumerate(group)]
                 found = self._train_group(clients, sent, group[0].load, iteration)
             vector = clients[0].vector
             yield [
-                (task, *sent_by(self._settings, vector, sent, *own))
+                (task, *sent_by(self.settings, vector, sent, *own))
                 for task, own in zip(group, found, strict=True)
             ]
 
@@ -166,13 +162,14 @@ class LocalTraining:
             return [[task] for task in tasks]
         alike: dict[tuple[int, int], list[ClientTask]] = {}
         for task in tasks:
-            batch_size = min(task.load.batch_size, self._num_samples(task.client))
+            batch_size = min(task.load.batch_size, self.num_samples(task.client))
             alike.setdefault((task.load.iterations, batch_size), []).append(task)
-        return [
-            group
-            for own in alike.values()
-            for group in _evenly(own, self._most if len(own) >= LEAST_AT_ONCE else 1)
-        ]
+        groups = []
+        for own in alike.values():  # as few as possible, whose sizes differ by one at most
+            most = self._most if len(own) >= LEAST_AT_ONCE else 1
+            parts = np.array_split(range(len(own)), -(-len(own) // most))
+            groups += [[own[n] for n in part] for part in parts]
+        return groups
 
     def _train_group(
         self, clients: Sequence[Client], models: Tensor, load: Load, last: int
@@ -213,31 +210,15 @@ def _why_not_at_once(settings: FederatedSettings) -> str:
     return ""
 
 
-def _evenly(tasks: Sequence[ClientTask], most: int) -> list[list[ClientTask]]:
-    """Tasks in as few groups as possible, whose sizes differ by one at most."""
-    number = -(-len(tasks) // most)
-    each, left = divmod(len(tasks), number)
-    ends = [(n + 1) * each + min(n + 1, left) for n in range(number)]
-    return [list(tasks[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
-
-
-class GlobalModels:
+class GlobalModels(nn.Module):
     """The server's share: both models after the last round."""
 
     def __init__(self, generator: nn.Module, discriminator: nn.Module) -> None:
+        super().__init__()
         self.generator = generator
         self.discriminator = discriminator
         self.vector = ModelVector(generator, discriminator)
 
     def state(self) -> dict[str, Tensor]:
         """A copy of both models: `generator.…` and `discriminator.…`."""
-        state = {
-            **under("generator.", self.generator.state_dict()),
-            **under("discriminator.", self.discriminator.state_dict()),
-        }
-        return {name: tensor.detach().clone() for name, tensor in state.items()}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `ServerPart`."""
-        self.generator.load_state_dict(part_of(state, "generator."))
-        self.discriminator.load_state_dict(part_of(state, "discriminator."))
+        return {name: tensor.clone() for name, tensor in self.state_dict().items()}

@@ -1,8 +1,9 @@
 """The hosts' share: each trains its own clients, or placed ones in slots (Pollen, 6b)."""
 
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -46,28 +47,23 @@ def _read(
         raise HostFailed(f"{who}: {why}") from error
 
 
+@dataclass(eq=False)
 class FederatedHost(HostPart):
     """The devices of FL-GAN and FeGAN (Guerraoui et al. 2020, section 3.2) on one host."""
 
+    needs: HostNeeds[FederatedSettings]
+    clients: Mapping[int, Client]
+    path: HostPath = field()
+    training: LocalTraining
     begins = ROUND
 
-    def __init__(
-        self,
-        needs: HostNeeds[FederatedSettings],
-        clients: Mapping[int, Client],
-        path: HostPath,
-        training: LocalTraining,
-    ) -> None:
-        self._needs = needs
-        self._clients = clients
-        self.path = path
-        self._training = training
-        self._spending = Spending(needs.budgets)
+    def __post_init__(self) -> None:
+        self._spending = Spending(self.needs.budgets)
 
     @property
     def learners(self) -> Mapping[int, Client]:
         """By rank."""
-        return self._clients
+        return self.clients
 
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
@@ -75,27 +71,27 @@ class FederatedHost(HostPart):
 
     def tell(self) -> dict[str, Any]:
         """What the server wants to know of these clients."""
-        needs, account = self._needs, self._needs.account
-        able = capabilities(self._clients, needs.settings, needs.models, needs.num_workers_here)
+        needs, account = self.needs, self.needs.account
+        able = capabilities(self.clients, needs.settings, needs.models, needs.num_workers_here)
         return {**able, **({} if account is None else account.tell())}
 
     def close(self) -> None:
         """The account of the clients' samples is exact."""
-        if self._needs.account is not None:
-            self._needs.account.close()
+        if self.needs.account is not None:
+            self.needs.account.close()
 
     def _charge(self, about: Message, _transport: HostTransport) -> None:
-        if self._needs.account is None:
+        if self.needs.account is None:
             return
         try:
-            self._needs.account.begin_round(about.fields)
+            self.needs.account.begin_round(about.fields)
         except BadInput:
             raise
         except ValueError as error:
             raise BadInput(f"the server's {CHARGE} message makes no sense: {error}") from error
 
     def _train(self, order: Message, transport: HostTransport) -> None:
-        begun_with, lists = _read(order, self.path.form.shape, f"rank(s) {sorted(self._clients)}")
+        begun_with, lists = _read(order, self.path.form.shape, f"rank(s) {sorted(self.clients)}")
         asked = [task for own in lists for task in own]
         tasks = {
             task.client: task._replace(
@@ -104,26 +100,22 @@ class FederatedHost(HostPart):
                 )
             )
             for task in asked
-            if task.client in self._clients and self._spending.lets(task.client)
+            if task.client in self.clients and self._spending.lets(task.client)
         }
         if not tasks:  # asked before the server knew
             return
         ending = self._spending.ending({n: task.load.iterations for n, task in tasks.items()})
-        groups = self._training.train(list(tasks.values()), begun_with, order.iteration)
+        groups = self.training.train(list(tasks.values()), begun_with, order.iteration)
         found = {task.client: (sent, losses) for group in groups for task, sent, losses in group}
         trained, losses = ({rank: found[rank][n] for rank in tasks} for n in (0, 1))
         weights = {task.client: task.weight for task in asked}
-        settings, account = self._needs.settings, self._needs.account
+        settings, account = self.needs.settings, self.needs.account
         if settings.shares_noise:
             assert account is not None, "clients that hide have an account"
             clip, sharers = settings.privacy.clip, self.path.num_sharers(order)
             trained = account.with_part_of_noise(trained, clip, sharers)
-
-        def check(host: int, carried: Mapping[int, Collection[int]], least: int) -> None:
-            uniform = settings.rounds.weighting == "uniform"
-            check_weights(host, weights, carried, least, uniform=uniform)
-
-        with self._needs.tracer.span("send") as span:
+        uniform = settings.rounds.weighting == "uniform"
+        with self.needs.tracer.span("send") as span:
             answer = self.path.pack(
                 Leaving(
                     order,
@@ -132,31 +124,28 @@ class FederatedHost(HostPart):
                     dict.fromkeys(trained, 0),  # three or more are added up
                     weights=weights,
                     about=lambda: {0: digest_of(order)},
-                    check=check,
+                    check=partial(check_weights, weights=weights, uniform=uniform),
                 )
             )
             ending.tell(order.iteration, transport.send)
             span.num_bytes = transport.send(answer)
 
 
+@dataclass(eq=False)
 class PlacedHost(HostPart):
     """Trains lists of any clients in its slots, and sends their sum."""
 
+    rank: int
+    slots: Slots
+    count: SlotCount
+    num_clients: int
+    tracer: Tracer
     begins = ROUND
-
-    def __init__(
-        self, rank: int, slots: Slots, count: SlotCount, num_clients: int, tracer: Tracer
-    ) -> None:
-        self._rank = rank
-        self._slots = slots
-        self._count = count
-        self._num_clients = num_clients
-        self._tracer = tracer
 
     @property
     def learners(self) -> Mapping[int, NothingKept]:
         """By rank."""
-        return {self._rank: NothingKept()}
+        return {self.rank: NothingKept()}
 
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
@@ -164,33 +153,33 @@ class PlacedHost(HostPart):
 
     def tell(self) -> dict[str, Any]:
         """The slots that it offers for the next round."""
-        return {"offer": self._count.offer()}
+        return {"offer": self.count.offer()}
 
     def memory_bytes(self) -> int:
         """What its slots hold."""
-        return self._slots.memory_bytes()
+        return self.slots.memory_bytes()
 
     def close(self) -> None:
         """Ends its slots."""
-        self._slots.close()
+        self.slots.close()
 
     def _train(self, order: Message, transport: HostTransport) -> None:
-        who = f"rank {self._rank}"
-        models, lists = _read(order, self._slots.shape, who, self._num_clients)
+        who = f"rank {self.rank}"
+        models, lists = _read(order, self.slots.shape, who, self.num_clients)
         begin = time.monotonic()
-        with self._tracer.span("train"):
+        with self.tracer.span("train"):
             try:
-                work = self._slots.train(lists, models, order.iteration)
+                work = self.slots.train(lists, models, order.iteration)
             except SlotsDied as error:
                 raise HostFailed(f"{who}: {error}") from error
         amount = sum(task.load.iterations for tasks in lists for task in tasks)
         if all(lists):  # an idle slot says nothing of what one more is worth
-            self._count.note(amount, time.monotonic() - begin, self._slots.bytes_each)
-        report = HostReport(work.trained, self._count.offer())
-        with self._tracer.span("send") as span:
+            self.count.note(amount, time.monotonic() - begin, self.slots.bytes_each)
+        report = HostReport(work.trained, self.count.offer())
+        with self.tracer.span("send") as span:
             i = order.iteration
             for client, found in work.models.items():
                 span.num_bytes += transport.send(models_message(i, client, found))
             span.num_bytes += transport.send(report_message(i, report))
-            update = sum_message(i, self._rank, work.total, work.trained)
+            update = sum_message(i, self.rank, work.total, work.trained)
             span.num_bytes += transport.send(update)

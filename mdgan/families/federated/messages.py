@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import torch
@@ -38,7 +38,6 @@ _Weight = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 _Lists = Annotated[
     list[list[tuple[_Count, _Count, _Count, _Weight]]], msgspec.Meta(max_length=MOST_SLOTS)
 ]
-_T = TypeVar("_T")
 
 
 class ClientTask(NamedTuple):
@@ -78,16 +77,9 @@ def update_form(settings: FederatedSettings, shape: tuple[int, ...]) -> AnswerFo
     """How a host answers, both models of a client being one vector of this shape."""
     is_bounded = settings.privacy.hides_clients and not settings.shares_noise
     most_norm = settings.privacy.update_clip if is_bounded else None
-    if settings.placing.clients is not None:
-        return AnswerForm(UPDATE, shape, most_norm=most_norm)
-    return AnswerForm(
-        UPDATE,
-        shape,
-        Codec.of(settings.wire.models),
-        settings.adds_up,
-        arithmetic=WEIGHTED,
-        most_norm=most_norm,
-    )
+    codec = Codec.of(settings.wire.models)
+    sums = settings.adds_up or settings.placing.clients is not None
+    return AnswerForm(UPDATE, shape, codec, sums, arithmetic=WEIGHTED, most_norm=most_norm)
 
 
 def order(
@@ -110,7 +102,7 @@ def read_order(
     models = message.tensors.get("models", torch.empty(0))
     if models.shape != shape or models.dtype != torch.float32:
         raise ValueError(f"models of shape {list(models.shape)}, {models.dtype}")
-    lists = _convert(message.fields.get("lists"), _Lists)
+    lists: Any = msgspec.convert(message.fields.get("lists"), _Lists)
     clients = [client for tasks in lists for client, *_ in tasks]
     if len(set(clients)) < len(clients) or max(clients, default=1) > (num_clients or 2**31):
         raise ValueError(f"each of the clients 1 to {num_clients or 'N'} may be there once")
@@ -137,7 +129,7 @@ def report_message(iteration: int, report: HostReport) -> Message:
 
 def read_report(message: Message) -> HostReport:
     """Reads a TRAINED message; `ValueError` if it is malformed."""
-    return _convert(dict(message.fields), HostReport)
+    return msgspec.convert(dict(message.fields), HostReport)
 
 
 def read_offer(told: Mapping[str, Any]) -> Offer:
@@ -160,11 +152,3 @@ def sum_message(
     fields = {"workers": [rank], "summed": [[rank]]}
     tensors = {"losses": losses[None], **under("sums.", FP32.encode(total[None]))}
     return Message(UPDATE, iteration, fields, tensors)
-
-
-def _convert(given: object, kind: type[_T]) -> _T:
-    """Reads JSON values; what is malformed raises a ValueError."""
-    try:
-        return msgspec.convert(given, kind)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from error

@@ -8,7 +8,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -18,8 +17,8 @@ from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import ServerHandler
 from mdgan.engine.server.engine import AllWorkersLost, Engine
 from mdgan.engine.server.hosts import Hosts, Strikes
+from mdgan.engine.stages.contract import ServerPath
 from mdgan.engine.stages.screen import Screening
-from mdgan.families.federated.cohort import Cohort, RoundPlan
 from mdgan.families.federated.messages import (
     MODELS,
     TRAINED,
@@ -37,6 +36,7 @@ from mdgan.families.federated.placement import (
     TrainingTimes,
     place,
 )
+from mdgan.families.federated.server import Cohort, RoundPlan
 from mdgan.families.federated.settings import PULL, FederatedSettings
 from mdgan.gan.exact_sum import PartialSum
 from mdgan.messages import Message
@@ -66,6 +66,7 @@ class _PlacedRound:
     """A round as far as it has got."""
 
     plan: RoundPlan
+    engine: Engine
     strategy: str
     prediction: Prediction
     found: Answers = field(default_factory=Answers)
@@ -80,7 +81,7 @@ class PlacedCohort(Cohort):
     def __init__(
         self, class_counts: Mapping[int, list[int]], form: AnswerForm, settings: FederatedSettings
     ) -> None:
-        self.form = form
+        super().__init__(ServerPath(form))
         self._counts = dict(class_counts)
         self._settings = settings
         self._sees_all = not settings.adds_up
@@ -94,14 +95,12 @@ class PlacedCohort(Cohort):
         """See `Cohort`."""
         return {TRAINED: self._hear, **({MODELS: self._hear_models} if self._sees_all else {})}
 
-    def class_counts(self, engine: Engine) -> dict[int, list[int]]:
+    def class_counts(self, _engine: Engine) -> dict[int, list[int]]:
         """See `Cohort`."""
-        del engine
         return self._counts
 
-    def able(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
+    def able(self, _hosts: Hosts, _engine: Engine) -> tuple[Sequence[int], int]:
         """See `Cohort`; all but those whose models were often refused."""
-        del hosts, engine
         able = [client for client in self._counts if not self._conduct.is_out(client)]
         if not able or self._in_vain >= self._settings.faults.strikes:
             raise AllWorkersLost(
@@ -110,36 +109,30 @@ class PlacedCohort(Cohort):
             )
         return able, len(able)
 
-    def mean_shard_size(self, engine: Engine) -> float:
-        """See `Cohort`."""
-        del engine
-        return fmean(map(sum, self._counts.values()))
-
-    def train(self, plan: RoundPlan, hosts: Hosts, engine: Engine) -> Answers | None:
+    def train(self, plan: RoundPlan, _hosts: Hosts, engine: Engine) -> Answers | None:
         """See `Cohort`; what hosts that die were asked for is placed again within the round."""
-        del hosts  # some may die, others come
         strategy = self._settings.placing.placement
         if strategy == "lb" and plan.number < _ROUNDS_WITHOUT_A_FIT:
             strategy = "rr"
-        placed = _PlacedRound(plan, strategy, self._times.prediction)
+        placed = _PlacedRound(plan, engine, strategy, self._times.prediction)
         done = self._pull if strategy == PULL else self._push
-        if not done(placed, engine):
+        if not done(placed):
             return None
         for client, reason in self._screening.look_back().items():
-            self._leave_out(client, reason, placed, engine)
+            self._leave_out(client, reason, placed)
         self._in_vain = self._in_vain + 1 if plan.tasks and not placed.found.losses else 0
         fields = _recorded(placed, names_clients=self._settings.privacy.names_clients)
         engine.event("placement", plan.iteration, **fields)
         return placed.found
 
-    def _push(self, placed: _PlacedRound, engine: Engine) -> bool:
+    def _push(self, placed: _PlacedRound) -> bool:
         """One list a slot, one sum back a host (figure 6b); False if no host is left."""
-        plan = placed.plan
+        plan, engine = placed.plan, placed.engine
         left = list(plan.tasks)
         batches = {client: task.load.iterations for client, task in plan.tasks.items()}
         strategy: Strategy = placed.strategy  # type: ignore[assignment] # not `pull`
         while left:
-            slots = self._slots(placed, engine)
+            slots = self._slots(placed)
             if not slots:
                 return False
             placement = place(strategy, left, batches, slots, placed.prediction.seconds)
@@ -147,15 +140,15 @@ class PlacedCohort(Cohort):
             if len(left) == len(batches):  # while hosts train: for the round after this one
                 self._times.fit(plan.number - 1)
             answers = engine.collect(plan.iteration, asked, self._weights(asked, plan))
-            left = self._take_in(asked, answers, placed, engine)
+            left = self._take_in(asked, answers, placed)
         return True
 
-    def _pull(self, placed: _PlacedRound, engine: Engine) -> bool:
+    def _pull(self, placed: _PlacedRound) -> bool:
         """A host that is done gets the next client (figure 6a); False if no host is left."""
-        plan, busy = placed.plan, dict[int, list[int]]()
+        plan, engine, busy = placed.plan, placed.engine, dict[int, list[int]]()
         queue = deque(plan.tasks)
         while queue or busy:
-            first = {slot.host: slot for slot in self._slots(placed, engine) if slot.number == 0}
+            first = {slot.host: slot for slot in self._slots(placed) if slot.number == 0}
             free = [slot for host, slot in first.items() if host not in busy]
             if not (free or busy):
                 return False
@@ -164,12 +157,13 @@ class PlacedCohort(Cohort):
             answers = engine.next_answer(plan.iteration, self._weights(busy, plan))
             owing = engine.peers.busy()
             done = {host: own for host, own in busy.items() if host not in owing}
-            queue.extendleft(self._take_in(done, answers, placed, engine))
+            queue.extendleft(self._take_in(done, answers, placed))
             busy = {host: own for host, own in busy.items() if host in owing}
         return True
 
-    def _slots(self, placed: _PlacedRound, engine: Engine) -> list[Slot]:
+    def _slots(self, placed: _PlacedRound) -> list[Slot]:
         """What free hosts offer now: those that have not failed in this round, if there are any."""
+        engine = placed.engine
         told, slots = engine.peers.told(), list[Slot]()
         for host, ranks in engine.peers.free().items():
             offer = read_offer(told[host])
@@ -219,29 +213,26 @@ class PlacedCohort(Cohort):
             member.told = {"offer": message.fields["offer"]}
             asked.report = report
 
-    def _hear_models(self, engine: Engine, host: int, message: Message) -> None:
+    def _hear_models(self, _engine: Engine, host: int, message: Message) -> None:
         """Takes in a client's models, which come before the report."""
-        del engine
         client, models = message.fields["client"], message.tensors["models"]
         asked = self._asked[host]
         if client not in asked.clients or client in asked.models:
             raise ValueError("it was not asked for this client, or has sent its models before")
-        if models.shape != self.form.shape or models.dtype != torch.float32:
+        if models.shape != self.path.form.shape or models.dtype != torch.float32:
             raise ValueError(f"models of shape {list(models.shape)}, {models.dtype}")
         if not models.isfinite().all():
             raise ValueError(f"models of client {client} have NaN or Inf")
         asked.models[client] = models
 
-    def _take_in(
-        self, hosts: Hosts, answers: Answers, placed: _PlacedRound, engine: Engine
-    ) -> list[int]:
+    def _take_in(self, hosts: Hosts, answers: Answers, placed: _PlacedRound) -> list[int]:
         """Adds what hosts found; returns the clients of hosts that failed (a host may be late)."""
-        again: list[int] = []
+        again, engine = list[int](), placed.engine
         totals = {part.workers: part.total for part in answers.sums}
         for host in hosts:
             asked, total = self._asked[host], totals.get((host,))
             if asked.report is not None and total is not None:
-                self._add(host, asked, asked.report, total, placed, engine)
+                self._add(host, asked.report, total, placed)
                 continue
             member = engine.peers.member(host)
             if member is None or not member.owes:
@@ -251,17 +242,9 @@ class PlacedCohort(Cohort):
             engine.note(f"{len(again)} client(s) are placed again")
         return again
 
-    def _add(
-        self,
-        host: int,
-        asked: _HostOrder,
-        report: HostReport,
-        total: Tensor,
-        placed: _PlacedRound,
-        engine: Engine,
-    ) -> None:
+    def _add(self, host: int, report: HostReport, total: Tensor, placed: _PlacedRound) -> None:
         """Adds what one host found."""
-        plan, kinds = placed.plan, asked.kinds
+        plan, asked = placed.plan, self._asked[host]
         losses = {each.client: torch.tensor(each.losses) for each in report.trained if each.usable}
         placed.found.losses.update(losses)
         if losses and not self._sees_all:
@@ -269,23 +252,23 @@ class PlacedCohort(Cohort):
         for client, models in asked.models.items():
             placed.found.singles[client] = models.to(plan.models.device)
             if reason := self._screening.refuse(client, models):
-                self._leave_out(client, reason, placed, engine)
+                self._leave_out(client, reason, placed)
         asked.models = {}
-        for number, kind in enumerate(kinds):
+        for number, kind in enumerate(asked.kinds):
             placed.slots.setdefault((host, number), (kind, []))
         for each in report.trained:
             placed.slots[host, each.slot][1].append(each)
             x = plan.tasks[each.client].load.iterations
-            self._times.observe(plan.number, kinds[each.slot], x, each.seconds)
+            self._times.observe(plan.number, asked.kinds[each.slot], x, each.seconds)
             if not each.usable:
                 self._conduct.refuse(each.client)
-                self._leave_out(each.client, "NaN or Inf", placed, engine)
+                self._leave_out(each.client, "NaN or Inf", placed)
 
-    def _leave_out(self, client: int, reason: str, placed: _PlacedRound, engine: Engine) -> None:
+    def _leave_out(self, client: int, reason: str, placed: _PlacedRound) -> None:
         """A client's models cannot be used; it has one strike more."""
         placed.found.drop(client)
         strikes = self._conduct.strikes_of(client)
-        engine.note(f"models of client {client} refused: {reason} (strike {strikes})")
+        placed.engine.note(f"models of client {client} refused: {reason} (strike {strikes})")
 
 
 def _recorded(placed: _PlacedRound, *, names_clients: bool) -> dict[str, Any]:

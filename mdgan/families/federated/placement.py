@@ -60,9 +60,8 @@ def place(
     """
     ordered = sorted(slots)
     if strategy == "rr":
-        each, left = divmod(len(clients), len(ordered))
-        begins = [each * n + min(n, left) for n in range(len(ordered) + 1)]
-        return {slot: list(clients[begins[n] : begins[n + 1]]) for n, slot in enumerate(ordered)}
+        parts = np.array_split(clients, len(ordered))
+        return {slot: part.tolist() for slot, part in zip(ordered, parts, strict=True)}
     largest_first = sorted(clients, key=num_batches.__getitem__, reverse=True)
     if strategy == "bb":
         return _done_first(largest_first, num_batches, ordered, lambda _, x: x)

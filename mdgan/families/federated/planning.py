@@ -22,7 +22,6 @@ from mdgan.families.contract import (
     mean_size,
 )
 from mdgan.families.federated.fegan import new_sampling
-from mdgan.families.federated.forms import ClusterForm, parse_load
 from mdgan.families.federated.messages import (
     ClientReport,
     ClientTask,
@@ -32,7 +31,7 @@ from mdgan.families.federated.messages import (
     sum_message,
 )
 from mdgan.families.federated.placement import Curve, Slot, Strategy, curve_at, fit_curve, place
-from mdgan.families.federated.settings import PULL, FederatedSettings
+from mdgan.families.federated.settings import PULL, ClusterForm, FederatedSettings, parse_load
 from mdgan.families.federated.training_load import Load, choose_loads
 from mdgan.gan.build import Models, build_model, num_parameters
 from mdgan.gan.model_vector import ModelVector
@@ -227,9 +226,8 @@ def _shares(
 def _drawn(settings: FederatedSettings, counts: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
     """The clients of the run's first rounds."""
     a_step = num_participants(settings.participation, len(counts))
-    # Poisson sampling would draw as many on average.
-    rule = "random" if settings.rounds.sampling == "poisson" else settings.rounds.sampling
-    sampling = new_sampling(rule, a_step / len(counts), settings.training.seed)
+    rule, fraction = settings.rounds.sampling, a_step / len(counts)
+    sampling = new_sampling(rule, fraction, settings.training.seed)
     for number in range(max(2, min(_DRAWN, _DRAWS // (len(counts) * a_step)))):
         chosen = sampling.choose(number, counts)
         sampling.took_part(number, chosen)

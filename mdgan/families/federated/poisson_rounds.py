@@ -64,7 +64,7 @@ class PoissonRounds(Averaging):
     """Chooses clients, adds up their updates, and adds noise once; lives on the server.
 
     Args:
-        num_weight_blocks: see `ModelVector`; there is no noise on buffers.
+        num_weight_blocks: see `Averaging`; there is no noise on buffers.
         refresh: finds the buffers of the server's models anew after the round of an iteration.
         contents: gives those of all clients' samples, if the server can read them.
 
@@ -83,8 +83,7 @@ class PoissonRounds(Averaging):
         refresh: Callable[[int], None] = lambda _iteration: None,
         contents: Callable[[], Contents] | None = None,
     ) -> None:
-        self._settings = settings
-        self._num_weight_blocks = num_weight_blocks
+        super().__init__(settings, num_weight_blocks)
         self._seeded = SeededSteps(known_to_all(settings.training.seed, 0))
         self._charged = 0
         self._contents = contents
@@ -93,9 +92,8 @@ class PoissonRounds(Averaging):
         self.weight = 1 / (settings.participation * settings.num_clients)
         self._is_shared = settings.shares_noise
 
-    def begin(self, num_rounds: int, class_counts: ClassCounts, engine: Engine) -> None:
+    def begin(self, num_rounds: int, _class_counts: ClassCounts, engine: Engine) -> None:
         """See `Averaging`: finds out what clients may spend."""
-        del class_counts
         given = self._settings
         if not given.privacy.keeps_ledger or not given.privacy.hides_clients:
             return
@@ -124,9 +122,8 @@ class PoissonRounds(Averaging):
         """See `Averaging`: clients have spent their budget."""
         return self._steps.over
 
-    def choose(self, round_number: int, class_counts: ClassCounts, num_live: int = 0) -> list[int]:
+    def choose(self, _number: int, class_counts: ClassCounts, _num_live: int = 0) -> list[int]:
         """See `Averaging`; each client by itself, whatever others there are."""
-        del round_number, num_live
         if self._settings.participation == 1:
             return sorted(class_counts)
         drawn = uniform(self._steps.key("clients"), max(class_counts, default=0)).tolist()
@@ -134,10 +131,9 @@ class PoissonRounds(Averaging):
         return [client for client in sorted(class_counts) if drawn[client - 1] <= rate]
 
     def weights(
-        self, chosen: list[int], loads: Mapping[int, Load], full: Load, class_counts: ClassCounts
+        self, chosen: list[int], _loads: Mapping[int, Load], _full: Load, _counts: ClassCounts
     ) -> dict[int, float]:
         """See `Averaging`: always the same; 1 where parts of the noise must stay on a lattice."""
-        del loads, full, class_counts
         return dict.fromkeys(chosen, 1.0 if self._is_shared else self.weight)
 
     def next_models(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
@@ -158,10 +154,9 @@ class PoissonRounds(Averaging):
         return models + changed
 
     def finish(
-        self, number: int, iteration: int, took_part: Collection[int], engine: Engine
+        self, _number: int, iteration: int, _took_part: Collection[int], engine: Engine
     ) -> None:
         """See `Averaging`: the round is charged."""
-        del number, took_part
         self._refresh(iteration)
         if not self._is_shared:
             self._steps.advance()

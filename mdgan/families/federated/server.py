@@ -1,6 +1,7 @@
 """The server's share of a federated algorithm: it chooses who trains, and averages their models."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
@@ -8,15 +9,20 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.engine.answers import Answers
+from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
-from mdgan.families.federated.averaging import Averaging
-from mdgan.families.federated.cohort import Cohort, RoundPlan
+from mdgan.engine.server.hosts import Hosts, workers_of
+from mdgan.engine.stages.contract import ServerPath
+from mdgan.engine.stages.mask_parties import least_parties
+from mdgan.errors import BadInput
+from mdgan.families.federated.averaging import Averaging, check_weights
 from mdgan.families.federated.fl_gan import GlobalModels
-from mdgan.families.federated.messages import ClientTask
+from mdgan.families.federated.messages import ClientTask, order
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load, choose_loads, told_of_clients
 from mdgan.gan.model_state import part_of, under
+from mdgan.messages import Message
 
 _MODELS, _SAMPLING = "models.", "sampling."
 _RHYTHM = {
@@ -29,105 +35,160 @@ _MOST_NAMED = 1000
 and the file would grow with the clients of a round."""
 
 
+@dataclass(frozen=True)
+class RoundPlan:
+    """What is to be trained: chosen clients' tasks, on models of `ModelVector.shape`, until i."""
+
+    number: int
+    iteration: int
+    models: Tensor
+    tasks: Mapping[int, ClientTask]
+
+
+class Cohort:
+    """All clients, wherever they are trained; answers may be masked on their `path`.
+
+    Here every client lives on the rank of its number, as in FL-GAN and FeGAN.
+    """
+
+    def __init__(self, path: ServerPath) -> None:
+        self.path = path
+
+    def handlers(self) -> Mapping[str, ServerHandler]:
+        """By kind of message, what takes it in; answers to the server's questions are not there."""
+        return {}
+
+    def class_counts(self, engine: Engine) -> dict[int, list[int]]:
+        """The samples of each class that every client holds that can ever be chosen now.
+
+        Under differential privacy clients tell their number of samples alone.
+        """
+        return {
+            int(worker): holding["classes"] or [holding["samples"]]
+            for worker, holding in engine.peers.holdings().items()
+        }
+
+    def able(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
+        """The clients that these free hosts can train next, and how many live in all."""
+        num_live = sum(map(len, engine.peers.taking_part().values()))
+        return workers_of(self.path.able(hosts, engine.peers)), num_live
+
+    def train(self, plan: RoundPlan, hosts: Hosts, engine: Engine) -> Answers | None:
+        """Has clients trained by these free hosts; None if the round has to begin again."""
+        chosen = {host: [n for n in own if n in plan.tasks] for host, own in hosts.items()}
+        able: Hosts = {host: own for host, own in chosen.items() if own}
+        asked = self.path.ask(able, dict.fromkeys(workers_of(able), 0), engine)
+        weights = {n: task.weight for n, task in plan.tasks.items()}
+        in_sum = workers_of(asked.hosts) if asked.fields else []
+        least, of_sum = least_parties(engine.peers), {n: weights[n] for n in in_sum}
+        try:
+            for host in asked.hosts if in_sum else ():
+                check_weights(host, asked.hosts, least, weights=of_sum, uniform=False)
+        except NotMasked as error:  # a host would refuse its part of the sum
+            if self.path.gives_up_search():
+                return None
+            raise BadInput(f"--secure-aggregation: {error}; use --weighting uniform") from error
+
+        def message(workers: Collection[int]) -> Message:
+            tasks = [plan.tasks[n] for n in workers]
+            return order(plan.iteration, plan.models, [tasks], asked.fields)
+
+        # One question for all of a sum, so that hosts see that each is told the same.
+        for_all = message(in_sum) if in_sum else None
+        engine.ask(plan.iteration, asked.hosts, lambda host: for_all or message(asked.hosts[host]))
+        return self.path.collect(plan.iteration, asked, engine, weights)
+
+
+@dataclass(eq=False)
 class FederatedServer(ServerPart):
     """The server of FL-GAN and FeGAN (Guerraoui et al. 2020, section 3.2)."""
 
+    models: GlobalModels
+    cohort: Cohort
+    averaging: Averaging
+    settings: FederatedSettings
+    device: torch.device = field()
     counts_busy = False
 
-    def __init__(
-        self,
-        models: GlobalModels,
-        cohort: Cohort,
-        averaging: Averaging,
-        settings: FederatedSettings,
-        device: torch.device,
-    ) -> None:
-        self.form, self.path = cohort.form, cohort.path
-        self.device = device
-        self._models = models
-        self.discriminator = models.discriminator
-        self._cohort = cohort
-        self._averaging = averaging
-        self._settings = settings
+    def __post_init__(self) -> None:
+        self.path: ServerPath = self.cohort.path
+        self.form, self.discriminator = self.path.form, self.models.discriminator
         self._num_rounds = 0
         self._round_length = 0
 
     @property
     def generator(self) -> nn.Module:
         """G."""
-        return self._models.generator
+        return self.models.generator
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         """See `ServerPart`."""
-        return self._cohort.handlers()
+        return self.cohort.handlers()
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
         """What each client holds."""
-        tells = self._settings.privacy.discloses("classes")
+        tells = self.settings.privacy.discloses("classes")
         return {
             str(n): {"samples": sum(held), "classes": held if tells else []}
-            for n, held in self._cohort.class_counts(engine).items()
+            for n, held in self.cohort.class_counts(engine).items()
         }
 
     def begin(self, engine: Engine) -> None:
         """Works out how long a round is, and whether there can be any."""
-        if self.path is not None:
-            self.path.begin(engine.peers)
+        self.path.begin(engine.peers)
+        counts = self.cohort.class_counts(engine)
         if not self._round_length:
-            mean_shard_size = self._cohort.mean_shard_size(engine)
-            self._round_length = self._settings.round_length(mean_shard_size)
-        num_rounds = ceil(self._settings.training.iterations / self._round_length)
-        self._averaging.begin(num_rounds, self._cohort.class_counts(engine), engine)
+            mean_shard_size = sum(map(sum, counts.values())) / max(1, len(counts))
+            self._round_length = self.settings.round_length(mean_shard_size)
+        num_rounds = ceil(self.settings.training.iterations / self._round_length)
+        self.averaging.begin(num_rounds, counts, engine)
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One round."""
         free = engine.await_hosts()
-        length = min(self._round_length, self._settings.training.iterations - done)
+        length = min(self._round_length, self.settings.training.iterations - done)
         i = done + length
         engine.at(i)
-        self._averaging.announce(i, engine)
+        self.averaging.announce(i, engine)
 
         # 1. Choose who takes part, how much each trains, and what it weighs.
-        counts, number = self._cohort.class_counts(engine), self._num_rounds
-        able, num_live = self._cohort.able(free, engine)
-        chosen = self._averaging.choose(number, {n: counts[n] for n in able}, num_live)
-        full = Load(length, self._settings.training.batch_size)
-        form, num_clients = self._settings.rounds.training_load, self._settings.num_clients
+        counts, number = self.cohort.class_counts(engine), self._num_rounds
+        able, num_live = self.cohort.able(free, engine)
+        chosen = self.averaging.choose(number, {n: counts[n] for n in able}, num_live)
+        full = Load(length, self.settings.training.batch_size)
+        form, num_clients = self.settings.rounds.training_load, self.settings.num_clients
         told = told_of_clients(engine.peers)
         loads = choose_loads(form, num_clients, chosen, full, told, counts)
-        weights = self._averaging.weights(chosen, loads, full, counts)
+        weights = self.averaging.weights(chosen, loads, full, counts)
 
         # 2. Send both models; clients train them, and what they find comes back.
-        sent = self._models.vector.read()
+        sent = self.models.vector.read()
         tasks = {n: ClientTask(n, loads[n], weights[n]) for n in chosen}
         plan = RoundPlan(number, i, sent, tasks)
-        answers = self._cohort.train(plan, free, engine)
+        answers = self.cohort.train(plan, free, engine)
         if answers is None:
             return None
         self._num_rounds += 1
         took_part = sorted(answers.losses)
-        aborted = self._settings.rounds.on_deadline == "abort" and took_part != chosen
+        aborted = self.settings.rounds.on_deadline == "abort" and took_part != chosen
         self._record(plan, took_part, counts, engine, aborted=aborted)
-        if answers.hosts and not took_part and self._settings.begins_anew and self._is_masked:
+        repeats = self.settings.begins_anew and self.path.hides_answers
+        if answers.hosts and not took_part and repeats:
             return self._advanced(i, answers)  # hosts would not answer the same a second time
-        if aborted or (self._averaging.needs_answers and not took_part):
+        if aborted or (self.averaging.needs_answers and not took_part):
             return None
 
         # 3. Their models become the next round's: the mean, or what the rule makes of them.
         with engine.span("aggregate"):
-            combined = self._averaging.next_models(sent, answers, weights)
+            combined = self.averaging.next_models(sent, answers, weights)
         with engine.span("step"):  # by which reports know that a round is complete
-            self._models.vector.write(combined)
-            self._averaging.finish(number, i, took_part, engine)
+            self.models.vector.write(combined)
+            self.averaging.finish(number, i, took_part, engine)
         return self._advanced(i, answers)
-
-    @property
-    def _is_masked(self) -> bool:
-        return self.path is not None and self.path.hides_answers
 
     def _advanced(self, i: int, answers: Answers) -> Advance:
         """What is told of a round: who took part and their losses, if that may be known."""
-        settings, losses = self._settings, answers.mean_losses()
+        settings, losses = self.settings, answers.mean_losses()
         if not settings.privacy.discloses_losses:
             return Advance(i, losses[:0])
         if not settings.privacy.names_clients:
@@ -138,16 +199,16 @@ class FederatedServer(ServerPart):
     @property
     def over(self) -> bool:
         """See `ServerPart`."""
-        return self._averaging.over
+        return self.averaging.over
 
     def close(self) -> None:
         """See `ServerPart`."""
-        self._averaging.close()
+        self.averaging.close()
 
     def progress(self) -> dict[str, int]:
         """How many rounds there were, and the iterations of one."""
         counts = {"num_rounds": self._num_rounds, "round_length": self._round_length}
-        return {**counts, **self._averaging.progress()}
+        return {**counts, **self.averaging.progress()}
 
     def go_on(self, progress: Mapping[str, int], changed: Collection[str], *, ended: bool) -> None:
         """Rounds keep their length, unless the settings that decide it have changed."""
@@ -156,16 +217,16 @@ class FederatedServer(ServerPart):
         self._num_rounds = progress.get("num_rounds", progress.get("num_swaps", 0))
         length = progress.get("round_length", progress.get("swap_every", 0))
         self._round_length = 0 if _RHYTHM.intersection(changed) else length
-        self._averaging.go_on(progress)
+        self.averaging.go_on(progress)
 
     def state(self) -> dict[str, Tensor]:
         """See `ServerPart`."""
-        return {**under(_MODELS, self._models.state()), **under(_SAMPLING, self._averaging.state())}
+        return {**under(_MODELS, self.models.state()), **under(_SAMPLING, self.averaging.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `ServerPart`."""
-        self._models.load_state(part_of(state, _MODELS))
-        self._averaging.load_state(part_of(state, _SAMPLING))
+        self.models.load_state_dict(part_of(state, _MODELS))
+        self.averaging.load_state(part_of(state, _SAMPLING))
 
     def _record(
         self,
@@ -178,7 +239,7 @@ class FederatedServer(ServerPart):
     ) -> None:
         tasks = plan.tasks
         total = sum(tasks[client].weight for client in took_part)
-        if not self._settings.privacy.names_clients:
+        if not self.settings.privacy.names_clients:
             tasks, took_part = {}, []
         loads = {n: task.load for n, task in tasks.items()}
         engine.event(

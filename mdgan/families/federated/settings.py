@@ -3,20 +3,14 @@
 With `--sampling random --weighting uniform` FeGAN is FL-GAN bit for bit (Guerraoui et al. 2020).
 """
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Literal
 
 from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.families.contract import Algorithm
-from mdgan.families.federated.forms import (
-    CLUSTER_FORMS,
-    LOAD_FORMS,
-    ClusterForm,
-    LoadForm,
-    parse_clusters,
-    parse_load,
-)
 from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, parse_robust_rule
 from mdgan.gan.codec_form import CODEC_FORMS, WireForm, wire_kind
 from mdgan.privacy.secure_settings import SecureSumSettings, summed
@@ -30,6 +24,7 @@ from mdgan.settings.declare import (
     parsed,
     section,
     setting,
+    shortest,
     switch,
     text,
     whole,
@@ -44,24 +39,62 @@ MOST_SLOTS = 256
 _MOST_CLIENTS = 10_000_000
 _TOO_LARGE_TO_MASK = 512.0
 """A host with larger values takes no part in a sum, nor do its other clients then."""
+LOAD_FORMS = "equal, samples, measured, weak:FRACTION,memory, weak:FRACTION,speed"
+_LOAD = re.compile(r"equal|samples|measured|weak:([0-9.eE+-]+),(memory|speed)")
+CLUSTER_FORMS = "none, kmeans:K, gmm:K"
+_CLUSTERS = re.compile(r"none|(?:kmeans|gmm):\d{1,9}")
+_MOST_CLUSTERS = 1000
 
 
-_NOT_PRIVATE = Condition("no --dp-epsilon or --dp-noise", lambda run: not run.privacy.has_dp)
-_LARGE_CLIP = Condition(
-    f"--dp-clip from {_TOO_LARGE_TO_MASK:g} on",
-    lambda run: _TOO_LARGE_TO_MASK <= run.privacy.clip < inf,
-    lambda run: f"--dp-clip {run.privacy.dp_clip}",
-)
-_OUTVOTES = Condition(
-    "--aggregation of a rule that outvotes",
-    lambda run: run.aggregation.outvotes > 0,
-    lambda run: f"--aggregation {run.aggregation}",
-)
-_KEPT = Condition(
-    "client_state kept",
-    lambda run: not run.begins_anew,
-    lambda _run: "--set client_state=kept",
-)
+@dataclass(frozen=True)
+class LoadForm:
+    """How much clients train in a round: a fraction may be weak and have half of `what`."""
+
+    name: str
+    fraction: float = 0.0
+    what: str = ""
+
+    def __str__(self) -> str:
+        """As the command line has it."""
+        return f"weak:{shortest(self.fraction)},{self.what}" if self.what else self.name
+
+
+def parse_load(text: str) -> LoadForm:
+    """Reads a `--training-load` value, or raises `ValueError`."""
+    match = _LOAD.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not one of {LOAD_FORMS}")
+    if match[2] is None:
+        return LoadForm(text)
+    try:
+        fraction = float(match[1])
+    except ValueError:
+        fraction = 0.0
+    if not 0 < fraction <= 1:
+        raise ValueError("FRACTION must be above 0 and at most 1")
+    return LoadForm("weak", fraction, match[2])
+
+
+@dataclass(frozen=True)
+class ClusterForm:
+    """How clients group samples that have no labels, and in how many groups: K, 0 with none."""
+
+    method: str = "none"
+    number: int = 0
+
+    def __str__(self) -> str:
+        """As the command line has it."""
+        return f"{self.method}:{self.number}" if self.number else self.method
+
+
+def parse_clusters(text: str) -> ClusterForm:
+    """Reads a `--clusters` value, or raises `ValueError`."""
+    if not _CLUSTERS.fullmatch(text):
+        raise ValueError(f"not one of {CLUSTER_FORMS}")
+    method, _, number = text.partition(":")
+    if number and not 2 <= int(number) <= _MOST_CLUSTERS:
+        raise ValueError(f"K must be from 2 to {_MOST_CLUSTERS}")
+    return ClusterForm(method, int(number or 0))
 
 
 class RoundSettings(Settings):
@@ -258,10 +291,24 @@ class FederatedSettings(RunSettings):
         """,
             poisson=POISSON,
             untold=UNTOLD,
-            not_private=_NOT_PRIVATE,
-            large_clip=_LARGE_CLIP,
-            outvotes=_OUTVOTES,
-            kept=_KEPT,
+            not_private=Condition(
+                "no --dp-epsilon or --dp-noise", lambda run: not run.privacy.has_dp
+            ),
+            large_clip=Condition(
+                f"--dp-clip from {_TOO_LARGE_TO_MASK:g} on",
+                lambda run: _TOO_LARGE_TO_MASK <= run.privacy.clip < inf,
+                lambda run: f"--dp-clip {run.privacy.dp_clip}",
+            ),
+            outvotes=Condition(
+                "--aggregation of a rule that outvotes",
+                lambda run: run.aggregation.outvotes > 0,
+                lambda run: f"--aggregation {run.aggregation}",
+            ),
+            kept=Condition(
+                "client_state kept",
+                lambda run: not run.begins_anew,
+                lambda _run: "--set client_state=kept",
+            ),
         ),
         summed("clients aggregation wire"),
     )
@@ -318,34 +365,27 @@ class FederatedSettings(RunSettings):
         return self.training.iterations_of(self.rounds.round_epochs or 1.0, mean_shard_size)
 
 
-_BUILDER = "mdgan.families.federated.build:BUILDER"
-_PHASES = ("receive", "train", "send")
-
 FL_GAN = Algorithm(
     "fl-gan",
     "workers train both models, and the server averages them",
     FederatedSettings,
-    _BUILDER,
+    "mdgan.families.federated.build:BUILDER",
     unit="round",
     lets_batches_repeat=False,
-    host_phases=_PHASES,
+    host_phases=("receive", "train", "send"),
 )
 """Hardy et al. 2019, section V-A."""
 
-FEGAN = Algorithm(
-    "fegan",
-    "the same, with workers and weights chosen by their classes",
-    FederatedSettings,
-    _BUILDER,
-    {
+FEGAN = replace(
+    FL_GAN,
+    name="fegan",
+    about="the same, with workers and weights chosen by their classes",
+    defaults={
         "participation": 0.025,
         "round_iterations": 30,
         "batch_size": 50,
         "sampling": "balanced",
         "weighting": "kl",
     },
-    unit="round",
-    lets_batches_repeat=False,
-    host_phases=_PHASES,
 )
 """Guerraoui et al. 2020, section 4 (hyper-parameters)."""

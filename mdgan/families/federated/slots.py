@@ -13,8 +13,8 @@ import signal
 import socket
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from math import isfinite, prod
 from multiprocessing.connection import Connection, wait
 from typing import NamedTuple, NoReturn
@@ -50,20 +50,34 @@ class SlotWork(NamedTuple):
     models: dict[int, Tensor]
 
 
-class Slots(ABC):
-    """Where a host trains clients; it may give each one's models beside their sum."""
+@dataclass(eq=False)
+class Slots:
+    """Where a host trains clients; it may give each one's models beside their sum.
 
-    def __init__(self, shape: tuple[int, ...], *, gives_all: bool = False) -> None:
-        self.shape = shape
-        self._gives_all = gives_all
+    These are within the host's own thread, for runs in one process. `make_train` makes what trains
+    clients, from the number of a slot.
+    """
 
-    @abstractmethod
+    shape: tuple[int, ...]
+    make_train: Callable[[int], Train]
+    gives_all: bool = False
+    _train: Train | None = field(default=None, init=False)
+
     def train(self, lists: Lists, models: Tensor, iteration: int) -> SlotWork:
         """Trains clients; none is counted twice, however many slots die meanwhile.
 
         Raises:
             SlotsDied: slots keep dying.
         """
+        self._train = self._train or self.make_train(0)
+        began, work = time.monotonic(), self._nothing_done()
+        for slot, tasks in enumerate(lists):
+            groups = self._train(tasks, models, iteration)
+            for report, found in _add_up(groups, slot, began, work.total):
+                work.trained.append(report)
+                if self.gives_all and report.usable:
+                    work.models[report.client] = found
+        return work
 
     def _nothing_done(self) -> SlotWork:
         return SlotWork([], torch.zeros(self.shape).double(), {})
@@ -80,44 +94,16 @@ class Slots(ABC):
         """Ends all slots."""
 
 
-class SlotsInside(Slots):
-    """Slots within the host's own thread, for runs in one process; `train` trains clients."""
-
-    def __init__(self, shape: tuple[int, ...], train: Train, *, gives_all: bool = False) -> None:
-        super().__init__(shape, gives_all=gives_all)
-        self._train = train
-
-    def train(self, lists: Lists, models: Tensor, iteration: int) -> SlotWork:
-        """See `Slots`; one after another."""
-        began, work = time.monotonic(), self._nothing_done()
-        for slot, tasks in enumerate(lists):
-            groups = self._train(tasks, models, iteration)
-            for report, found in _add_up(groups, slot, began, work.total):
-                work.trained.append(report)
-                if self._gives_all and report.usable:
-                    work.models[report.client] = found
-        return work
-
-
+@dataclass(eq=False, kw_only=True)
 class SlotProcesses(Slots):
-    """Slots as processes, each of which calls `prepare` and then `make_train` with its number."""
+    """Slots as processes, each of which calls `make_train` itself."""
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        most: int,
-        make_train: Callable[[int], Train],
-        prepare: Callable[[int], None],
-        *,
-        gives_all: bool = False,
-    ) -> None:
-        super().__init__(shape, gives_all=gives_all)
-        self._most = most
-        self._make_train = make_train
-        self._prepare = prepare
+    most: int
+
+    def __post_init__(self) -> None:
         # Shared with all slots; sums of slots that are not there take no memory.
-        self._models = _shared(shape, torch.float32)
-        self._sums = [_shared(shape, torch.float64) for _ in range(most)]
+        self._models = _shared(self.shape, torch.float32)
+        self._sums = [_shared(self.shape, torch.float64) for _ in range(self.most)]
         self._slots: dict[int, Connection] = {}
         self._pids: dict[int, int] = {}
         # Only the host holds this end open: when it ends, for any reason, its slots notice.
@@ -138,7 +124,7 @@ class SlotProcesses(Slots):
         began, deaths, work = time.monotonic(), 0, self._nothing_done()
         waiting: dict[int, list[ClientTask]] = {}
         for place, tasks in enumerate(lists):
-            waiting.setdefault(place % self._most, []).extend(tasks)
+            waiting.setdefault(place % self.most, []).extend(tasks)
         while waiting := {slot: tasks for slot, tasks in waiting.items() if tasks}:
             begun = {
                 slot: len(tasks)
@@ -209,7 +195,10 @@ class SlotProcesses(Slots):
                 slot = by_connection[ready]  # type: ignore[index] # it gives back what it was given
                 try:
                     report = msgspec.json.decode(ready.recv_bytes(), type=ClientReport)  # type: ignore[union-attr] # a connection
-                    found = self._models_of(slot) if self._gives_all and report.usable else None
+                    found = None
+                    if self.gives_all and report.usable:
+                        raw = bytearray(self._slots[slot].recv_bytes())
+                        found = torch.frombuffer(raw, dtype=torch.float32).view(self.shape)
                 except (OSError, EOFError):
                     self._forget(slot)
                     del left[slot]
@@ -219,10 +208,6 @@ class SlotProcesses(Slots):
                 left[slot] -= 1
                 if not left[slot]:
                     del left[slot]
-
-    def _models_of(self, slot: int) -> Tensor:
-        raw = bytearray(self._slots[slot].recv_bytes())
-        return torch.frombuffer(raw, dtype=torch.float32).view(self.shape)
 
     def _connection(self, slot: int) -> Connection:
         """The link to a slot, which is forked if it is not there."""
@@ -264,8 +249,7 @@ class SlotProcesses(Slots):
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             threading.Thread(target=self._watch_host, daemon=True).start()
             host.send_bytes(msgspec.json.encode(os.getpid()))
-            self._prepare(slot)
-            train = self._make_train(slot)
+            train = self.make_train(slot)
             while True:
                 iteration, tasks = msgspec.json.decode(
                     host.recv_bytes(), type=tuple[int, list[ClientTask]]
@@ -273,7 +257,7 @@ class SlotProcesses(Slots):
                 groups = train(tasks, self._models, iteration)
                 for report, found in _add_up(groups, slot, 0.0, self._sums[slot].zero_()):
                     host.send_bytes(msgspec.json.encode(report))
-                    if self._gives_all and report.usable:
+                    if self.gives_all and report.usable:
                         host.send_bytes(found.contiguous().numpy().data.cast("B"))
         except (OSError, EOFError):
             os._exit(0)

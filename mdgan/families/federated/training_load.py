@@ -19,7 +19,6 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from mdgan.families.federated.forms import LoadForm
 from mdgan.gan.build import Models
 from mdgan.gan.labels import call, num_classes_of
 from mdgan.gan.optimizers import training_bytes
@@ -27,13 +26,7 @@ from mdgan.gan.optimizers import training_bytes
 if TYPE_CHECKING:
     from mdgan.engine.server.peers import Peers
     from mdgan.families.federated.fl_gan import Client
-    from mdgan.families.federated.settings import FederatedSettings
-
-Points = Sequence[tuple[int, float]]
-"""Measurements: batch size, and seconds per iteration."""
-
-Line = tuple[float, float]
-"""Seconds per iteration: a constant, and seconds per sample of the batch; neither is negative."""
+    from mdgan.families.federated.settings import FederatedSettings, LoadForm
 
 _CAPABILITIES = "capabilities"
 """Under this name hosts tell what their clients have measured."""
@@ -74,11 +67,11 @@ class Load:
 
 
 def choose_loads(
-    form: LoadForm,
+    form: "LoadForm",
     num_clients: int,
     chosen: Sequence[int],
     full: Load,
-    told: Mapping[int, Any],
+    told: Mapping[int, Capability],
     class_counts: Mapping[int, Sequence[int]],
 ) -> dict[int, Load]:
     """The server's choice of training loads (section 3.4); N counts the clients at the start.
@@ -88,7 +81,7 @@ def choose_loads(
     """
     found: dict[int, Load] = {}
     if form.name == "measured":
-        found = training_loads(_capabilities(told), full)
+        found = training_loads(told, full)
     elif form.name == "samples":
         found = loads_by_samples(class_counts, full)
     elif form.name == "weak":
@@ -145,24 +138,18 @@ def loads_by_samples(class_counts: Mapping[int, Sequence[int]], full: Load) -> d
     }
 
 
-def load_share(load: Load, full: Load) -> float:
-    """Iterations times batch size, relative to the full load: the factor of the KL weight."""
-    return (load.iterations * load.batch_size) / (full.iterations * full.batch_size)
-
-
-def fit_line(points: Points) -> Line:
+def fit_line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
     """The straight line of seconds against batch size, by least squares over non-negative lines.
 
+    It is a constant, and seconds per sample of the batch; neither is negative.
     Noise can make the best line fall, or begin below zero. Then the best level line, or the best
     that begins at zero, is the best non-negative one.
     """
     sizes = np.array([size for size, _ in points], dtype=np.float64)
     seconds = np.array([second for _, second in points], dtype=np.float64)
-    if len(np.unique(sizes)) == 1:
-        return float(seconds.mean()), 0.0
     columns = np.stack([np.ones_like(sizes), sizes], axis=1)
     start, slope = np.linalg.lstsq(columns, seconds, rcond=None)[0].tolist()
-    if slope < 0:
+    if slope < 0 or len(np.unique(sizes)) == 1:
         return float(seconds.mean()), 0.0
     if start < 0:
         return 0.0, float(sizes @ seconds / (sizes @ sizes))
@@ -173,22 +160,14 @@ def _half(count: int) -> int:
     return (count + 1) // 2
 
 
-def told_of_clients(peers: "Peers") -> dict[int, Any]:
-    """By client, what its own host told of it; what hosts told of others' clients is left out."""
-    found: dict[int, Any] = {}
-    for host, told in peers.told().items():
-        said = told.get(_CAPABILITIES)
-        if isinstance(said, Mapping):
-            found |= {n: said[str(n)] for n in peers.carried(host) if str(n) in said}
-    return found
-
-
-def _capabilities(told: Mapping[int, Any]) -> dict[int, Capability]:
-    """What hosts told of their clients, as far as it is well-formed; a host may lie."""
+def told_of_clients(peers: "Peers") -> dict[int, Capability]:
+    """By client, what its own host told of it, as far as it is well-formed; a host may lie."""
     found: dict[int, Capability] = {}
-    for client, record in told.items():
-        with suppress(msgspec.ValidationError):  # as a host that told nothing: the full load
-            found[client] = msgspec.convert(record, Capability)
+    for host, told in peers.told().items():
+        said: Any = told.get(_CAPABILITIES)
+        for client in peers.carried(host) if isinstance(said, Mapping) else ():
+            with suppress(msgspec.ValidationError):  # as a host that told nothing: the full load
+                found[client] = msgspec.convert(said.get(str(client)), Capability)
     return found
 
 

@@ -75,20 +75,18 @@ class _Moments(Builder[MomentsSettings]):
         )
 
     def planning(
-        self, settings: MomentsSettings, models: Models, class_counts: ClassCounts | None
+        self, _settings: MomentsSettings, _models: Models, _counts: ClassCounts | None
     ) -> Planning[MomentsSettings]:
         """Refuses: workers answer once, so that there are no steps to foretell."""
-        del settings, models, class_counts
         raise BadInput(
             f"--algorithm {NAME}: workers answer once, so there are no steps to foretell; what "
             "quality to expect of it, mdgan plan says with --dp-epsilon of another algorithm"
         )
 
     def describe(
-        self, settings: MomentsSettings, models: Models, class_counts: ClassCounts
+        self, settings: MomentsSettings, models: Models, _counts: ClassCounts
     ) -> list[tuple[str, str]]:
         """What a worker tells."""
-        del class_counts
         num_classes, num_features = _features(settings, models).shape
         return [("a worker tells", f"{num_features:,} features × {num_classes} class(es), once")]
 

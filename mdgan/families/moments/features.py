@@ -100,31 +100,35 @@ class SampleFeatures:
         ones = torch.full((len(samples), 1), CONSTANT, device=found.device)
         return torch.cat([ones, found * sqrt(1 - CONSTANT**2)], 1)
 
-    def sums(self, pieces: Iterable[Samples]) -> Tensor:
-        """Σ φ(x) by class, float64 [K, 1 + D]; samples that are not finite add nothing."""
-        return self.weighted_sums((piece, torch.ones(len(piece))) for piece in pieces)
+    def sums(self, pieces: Iterable[tuple[Samples, Tensor]]) -> Tensor:
+        """Σ w φ(x) by class, float64 [K, 1 + D], of samples and their weights, [b].
 
-    def weighted_sums(self, pieces: Iterable[tuple[Samples, Tensor]]) -> Tensor:
-        """Σ w φ(x) by class, float64 [K, 1 + D], of samples and their weights, [b]."""
+        Samples that are not finite add nothing.
+        """
         total = torch.zeros(self.shape, dtype=torch.float64)
         for piece, weights in pieces:
             found = cut(self.of(piece.images.to(self.frequencies.device)))
-            total.index_add_(0, self._rows(piece), found * weights.double()[:, None])
+            labels = None if self.num_classes == 1 else piece.labels
+            rows = torch.zeros(len(piece), dtype=torch.int64) if labels is None else labels.cpu()
+            total.index_add_(0, rows, found * weights.double()[:, None])
         return total
 
-    def longest(self, pieces: Iterable[Samples]) -> float:
-        """The length of the longest addition of a sample, by φ of all and by sums of some alone."""
-        lengths = [torch.zeros(1)]
-        for piece in pieces:
-            lengths.append(self.of(piece.images.to(self.frequencies.device)).norm(dim=1).cpu())
-            alone = [piece[[place]] for place in range(0, len(piece), _ALONE)]
-            lengths.append(torch.tensor([float(self.sums([one]).norm()) for one in alone]))
-        return float(torch.cat(lengths).nan_to_num(0.0, 0.0, 0.0).max())
+    def longest(self, pieces: Iterable[tuple[Samples, Tensor]], unit_of_sample: Tensor) -> float:
+        """What a unit adds at most: by φ of its samples, and by sums of some samples alone.
 
-    def _rows(self, piece: Samples) -> Tensor:
-        if piece.labels is None or self.num_classes == 1:
-            return torch.zeros(len(piece), dtype=torch.int64)
-        return piece.labels.cpu()
+        Args:
+            pieces: as they are added up.
+            unit_of_sample: the number of the unit of each sample in turn, int64 [n].
+        """
+        units, place, alone = torch.zeros(len(unit_of_sample)), 0, [0.0]
+        for piece, weights in pieces:
+            lengths = self.of(piece.images.to(self.frequencies.device)).norm(dim=1).cpu()
+            owners = unit_of_sample[torch.arange(place, place + len(piece)) % len(units)]
+            units.index_add_(0, owners, lengths.nan_to_num(0.0, 0.0, 0.0) * weights.float())
+            place += len(piece)
+            for one in range(0, len(piece), _ALONE):
+                alone.append(float(self.sums([(piece[[one]], weights[[one]])]).norm()))
+        return max(float(units.max()), *alone)
 
 
 def cut(found: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class SumTeller(NothingKept):
 
         It is float32, or float64 with a part of the noise: that must stay on its lattice.
         """
-        sums = self.features.weighted_sums(self._pieces())
+        sums = self.features.sums(self._pieces())
         if self.budget is None:
             return sums.float()
         canaries, total = self.budget.canaries, sums.flatten().clone()
@@ -69,7 +69,7 @@ class SumTeller(NothingKept):
         noisy = with_noise(total, 1.0, noise, self.budget.key("moments"))
         told = noisy if self.part != 1 else noisy.float()
         if canaries is not None:
-            canaries.measured(longest=self.features.longest(piece for piece, _ in self._pieces()))
+            canaries.measured(longest=self.features.longest(self._pieces(), self._unit_of_sample))
             canaries.watch(told.double(), sums.flatten())
             canaries.taken()
         self.budget.advance()
@@ -77,6 +77,11 @@ class SumTeller(NothingKept):
         if question:
             self.budget.keep(question, told)
         return told
+
+    @property
+    def _unit_of_sample(self) -> Tensor:
+        units = None if self.budget is None else self.budget.units
+        return torch.arange(len(self.shard)) if units is None else units.unit_of_sample
 
     def _pieces(self) -> Iterator[tuple[Samples, Tensor]]:
         """All samples that can be read, and their weights: under noise those of a unit share 1."""

@@ -1,6 +1,7 @@
 """The server's share of DP-MERF: it asks once, and trains a generator on what it was told."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from math import nan
 from typing import Any
 
@@ -39,23 +40,17 @@ class EvenGenerator(Generator):
         return z, even_labels(self.label_counts, num_samples).to(self.device)
 
 
+@dataclass(eq=False)
 class MomentsServer(ServerPart):
     """DP-MERF (Harder, Adamczewski and Park 2021, section 3): G learns from noisy means alone."""
 
-    path: ServerPath
+    learner: EvenGenerator
+    features: SampleFeatures
+    path: ServerPath = field()
+    batch_size: int
 
-    def __init__(
-        self,
-        learner: EvenGenerator,
-        features: SampleFeatures,
-        path: ServerPath,
-        batch_size: int,
-    ) -> None:
-        self.form, self.path = path.form, path
-        self.device = learner.device
-        self._learner = learner
-        self._features = features
-        self._batch_size = batch_size
+    def __post_init__(self) -> None:
+        self.form, self.device = self.path.form, self.learner.device
         self._workers: list[int] | None = None
         self._is_unsaved = False
         self._told: dict[str, Tensor] = {}
@@ -64,7 +59,7 @@ class MomentsServer(ServerPart):
     @property
     def generator(self) -> nn.Module:
         """G."""
-        return self._learner.model
+        return self.learner.model
 
     def begin(self, engine: Engine) -> None:
         """See `ServerPart`."""
@@ -85,21 +80,21 @@ class MomentsServer(ServerPart):
         engine.poll()
         engine.at(i)
         with engine.span("step"):
-            self._learner.at(i)
+            self.learner.at(i)
             loss = self._learn()
         return Advance(i, torch.tensor([[nan, loss]]))
 
     def _learn(self) -> float:
         """One step down the distance between the features of real and of generated samples."""
         assert self._embedding is not None, "workers have told their sums"
-        samples = self._learner.draw(self._batch_size)
+        samples = self.learner.draw(self.batch_size)
         if (labels := samples.labels) is None:
-            labels = torch.zeros(self._batch_size, dtype=torch.int64, device=self.device)
-        loss = self._embedding.distance(self._features.of(samples.images), labels)
-        gradients = list(torch.autograd.grad(loss, self._learner.parameters))
+            labels = torch.zeros(self.batch_size, dtype=torch.int64, device=self.device)
+        loss = self._embedding.distance(self.features.of(samples.images), labels)
+        gradients = list(torch.autograd.grad(loss, self.learner.parameters))
         finite_or_zero(gradients, 1.0)
-        self._learner.put_gradients(gradients)
-        self._learner.step()
+        self.learner.put_gradients(gradients)
+        self.learner.step()
         return float(loss.detach())
 
     def _ask(self, i: int, engine: Engine) -> bool:
@@ -109,7 +104,7 @@ class MomentsServer(ServerPart):
         groups = {worker: 0 for workers in hosts.values() for worker in workers}
         asked = self.path.ask(hosts, groups, engine)
         noises = _noises(asked, engine)
-        about = {"features": self._features.identity, "least_noise": _least(noises)}
+        about = {"features": self.features.identity, "least_noise": _least(noises)}
         variances = self._variances(asked, noises, engine)
         question = Message(ASK, i, {**asked.fields, **about})
         engine.ask(i, asked.hosts, lambda _: question)
@@ -152,9 +147,9 @@ class MomentsServer(ServerPart):
         embedding = Embedding.of(told["sums"].cpu(), number, variance)
         self._embedding = embedding.to(self.device)
 
-    def go_on(self, progress: Mapping[str, int], changed: Collection[str], *, ended: bool) -> None:
+    def go_on(self, _progress: Mapping[str, int], changed: Collection[str], *, ended: bool) -> None:
         """Refuses other features than those whose sums were told."""
-        del progress, ended
+        del ended
         if self._told and (others := _OF_FEATURES & set(changed)):
             raise BadInput(
                 f"--set {min(others)}: workers have told sums with another value; leave it out, or "
@@ -163,15 +158,15 @@ class MomentsServer(ServerPart):
 
     def state(self) -> dict[str, Tensor]:
         """See `ServerPart`; with it a run goes on without asking a second time."""
-        return {**self._learner.state(), **under(_TOLD, self._told)}
+        return {**self.learner.state(), **under(_TOLD, self._told)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `ServerPart`."""
         told = part_of(state, _TOLD)
-        if told and told["sums"].shape != self._features.shape:
+        if told and told["sums"].shape != self.features.shape:
             raise RuntimeError("the state has sums of other features")
         own = {name: t for name, t in state.items() if not name.startswith(_TOLD)}
-        self._learner.load_state(own)
+        self.learner.load_state(own)
         if told:
             self._learn_of(told)
 

@@ -9,15 +9,7 @@ from mdgan.families.contract import Algorithm
 from mdgan.privacy.secure_settings import SecureSumSettings
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.privacy.shared_noise import SharedNoiseSettings
-from mdgan.settings.declare import (
-    Settings,
-    number,
-    own_setting,
-    section,
-    setting,
-    text,
-    whole,
-)
+from mdgan.settings.declare import Settings, number, own_setting, section, setting, text, whole
 
 NAME = "moments"
 

@@ -37,7 +37,7 @@ def _round(
     times: TrainingTimes,
     draw: random.Random,
 ) -> dict[str, Any]:
-    used = {host: search.num_slots for host, search in searches.items()}
+    used = {host: search.candidate for host, search in searches.items()}
     slots = [Slot(host, n, kind) for host, kind in hosts.items() for n in range(used[host])]
     sampled = draw.sample(range(1, 20 * _CLIENTS), _CLIENTS)
     sizes = {n: max(1, round(draw.lognormvariate(3, 1))) for n in sampled}
@@ -64,7 +64,7 @@ def _round(
     makespan = 0.05 + max(each["busy"] for each in told)
     for host, search in searches.items():
         work = sum(each["work"] for each in told if each["host"] == host)
-        search.note(work, max(each["busy"] for each in told if each["host"] == host))
+        search.note_round(work, max(each["busy"] for each in told if each["host"] == host))
     return {
         **{"event": "placement", "iteration": 5 * (number + 1), "number": number},
         **{"strategy": now, "makespan": makespan, "slots": told, "num_slots": used},

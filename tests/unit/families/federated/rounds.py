@@ -12,13 +12,12 @@ from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
 from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.families.contract import HostNeeds
-from mdgan.families.federated.averaging import Averaging, WeightedAveraging
-from mdgan.families.federated.cohort import AtHome
+from mdgan.families.federated.averaging import Averaging
 from mdgan.families.federated.fl_gan import Client, GlobalModels, LocalTraining
 from mdgan.families.federated.host import FederatedHost
 from mdgan.families.federated.messages import ROUND, ClientTask, read_order, update_form
 from mdgan.families.federated.poisson_rounds import PoissonRounds
-from mdgan.families.federated.server import FederatedServer
+from mdgan.families.federated.server import Cohort, FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.build import Models
 from mdgan.messages import Message
@@ -52,7 +51,7 @@ MODELS = Models("a test", small.SHAPE, small.Z_DIM, small.make_generator, small.
 def make_averaging(settings: FederatedSettings, models: GlobalModels) -> Averaging:
     if settings.rounds.sampling == "poisson":
         return PoissonRounds(settings, models.vector.num_weight_blocks)
-    return WeightedAveraging(settings, models.vector)
+    return Averaging(settings, models.vector.num_weight_blocks)
 
 
 def tasks_of(order: Message) -> dict[int, ClientTask]:
@@ -134,7 +133,7 @@ class RoundStage(Stage):
         settings = self.settings
         assert isinstance(settings, FederatedSettings)
         self.models = make_models()
-        cohort = AtHome(ServerPath(update_form(settings, SHAPE)))
+        cohort = Cohort(ServerPath(update_form(settings, SHAPE)))
         averaging = make_averaging(settings, self.models)
         return FederatedServer(self.models, cohort, averaging, settings, small.CPU)
 

@@ -53,7 +53,9 @@ def combined(
 ) -> Tensor:
     answers = Answers(dict(back))
     weights = dict.fromkeys(back, 1 / len(back))
-    return combine_models(rule, sent, answers, weights, VECTOR, as_differences=as_differences)
+    return combine_models(
+        rule, sent, answers, weights, VECTOR.num_weight_blocks, as_differences=as_differences
+    )
 
 
 def median(rows: Array) -> Array:
@@ -178,13 +180,12 @@ def even(**changed: float) -> dict[int, float]:
 
 
 def test_weights_that_differ_a_little_will_do() -> None:
-    check_weights(3, even(), OF_EACH, 3, uniform=True)
-    check_weights(3, even(w3=1.9), OF_EACH, 3, uniform=False)
-    check_weights(3, even(w3=1.01), OF_EACH, 3, uniform=False)
-    check_weights(1, {1: 0.34, 2: 0.33, 3: 0.33}, {1: [1], 2: [2], 3: [3]}, 3, uniform=False)
-    check_weights(
-        1, dict.fromkeys(range(1, 6), 0.2), {n: [n] for n in range(1, 6)}, 5, uniform=True
-    )
+    check_weights(3, OF_EACH, 3, weights=even(), uniform=True)
+    check_weights(3, OF_EACH, 3, weights=even(w3=1.9), uniform=False)
+    check_weights(3, OF_EACH, 3, weights=even(w3=1.01), uniform=False)
+    few, more = ({n: [n] for n in range(1, last + 1)} for last in (3, 5))
+    check_weights(1, few, 3, weights={1: 0.34, 2: 0.33, 3: 0.33}, uniform=False)
+    check_weights(1, more, 5, weights=dict.fromkeys(more, 0.2), uniform=True)
 
 
 @pytest.mark.parametrize(
@@ -208,4 +209,4 @@ def test_a_sum_of_one_workers_answer_is_refused(
 ) -> None:
     uniform = why.startswith("it gives workers different")
     with pytest.raises(NotMasked, match=why):
-        check_weights(3, weights, OF_EACH, least, uniform=uniform)
+        check_weights(3, OF_EACH, least, weights=weights, uniform=uniform)

@@ -17,7 +17,6 @@ from mdgan.errors import BadInput
 from mdgan.families.federated.clusters import cluster_counts
 from mdgan.families.federated.fegan import (
     BalancedSampling,
-    RandomSampling,
     Sampling,
     divergence,
     divergence_scores,
@@ -162,10 +161,10 @@ def test_from_its_state_it_goes_on_as_it_would_have(
 
 def test_random_clients_take_part_equally_often_and_rounds_differ() -> None:
     table = {n: [1] for n in range(1, 11)}
-    chosen = play(RandomSampling(0.3, 5), table, 1000)
+    chosen = play(Sampling(0.3, 5), table, 1000)
     often = Counter(n for members in chosen for n in members)
     assert all(240 < often[n] < 360 for n in table)  # 300 expected, σ ≈ 14
-    assert chosen != play(RandomSampling(0.3, 6), table, 1000)
+    assert chosen != play(Sampling(0.3, 6), table, 1000)
 
 
 def reference(

@@ -25,7 +25,7 @@ from mdgan.families.federated.messages import (
     read_report,
 )
 from mdgan.families.federated.settings import MOST_SLOTS
-from mdgan.families.federated.slots import SlotsInside
+from mdgan.families.federated.slots import Slots
 from mdgan.families.federated.training_load import Load
 from mdgan.gan.aggregation_form import parse_robust_rule
 from mdgan.messages import Message
@@ -111,7 +111,9 @@ def combined(iteration: int, clients: Sequence[int]) -> Tensor:
     answers = Answers({n: models_of(n, iteration) for n in clients})
     median = parse_robust_rule("median")
     vector = make_models().vector
-    return combine_models(median, sent, answers, {}, vector, as_differences=False).float()
+    return combine_models(
+        median, sent, answers, {}, vector.num_weight_blocks, as_differences=False
+    ).float()
 
 
 PACKETS: dict[str, Callable[[Message], Message]] = {
@@ -218,7 +220,7 @@ def test_a_server_that_sends_nonsense_ends_the_host_with_a_line(name: str) -> No
         raise AssertionError("nothing is to be trained")
 
     count = SlotCount(1, small.CPU, "a test")
-    host = PlacedHost(4, SlotsInside(SHAPE, train), count, 6, Tracer())
+    host = PlacedHost(4, Slots(SHAPE, lambda _: train), count, 6, Tracer())
     with pytest.raises(HostFailed, match=r"^rank 4: the server's ROUND message makes no sense .*$"):
         host.handlers()[ROUND](order_of(**NONSENSE[name]), None)  # type: ignore[arg-type] # unused
 

@@ -9,11 +9,10 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.stages.contract import ServerPath
-from mdgan.families.federated.averaging import WeightedAveraging
-from mdgan.families.federated.cohort import AtHome
+from mdgan.families.federated.averaging import Averaging
 from mdgan.families.federated.fl_gan import Client
 from mdgan.families.federated.messages import ROUND, update_form
-from mdgan.families.federated.server import FederatedServer
+from mdgan.families.federated.server import Cohort, FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.records.values import passed
 from tests.unit.engine.learners import same_state
@@ -306,8 +305,8 @@ def test_rounds_keep_their_length_unless_a_setting_moves_it(
 ) -> None:
     """A length of 0 is worked out anew when the workers are there."""
     models, settings = make_models(), FederatedSettings()
-    averaging = WeightedAveraging(settings, models.vector)
-    cohort = AtHome(ServerPath(update_form(settings, models.vector.shape)))
+    averaging = Averaging(settings, models.vector.num_weight_blocks)
+    cohort = Cohort(ServerPath(update_form(settings, models.vector.shape)))
     server = FederatedServer(models, cohort, averaging, settings, CPU)
     server.go_on(dict(zip(names, (4, 3), strict=True)), changed, ended=True)
     assert server.progress() == {"num_rounds": 4, "round_length": length}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mdgan.families.federated.messages import ClientTask
-from mdgan.families.federated.slots import SlotProcesses, Slots, SlotsDied, SlotsInside, Train
+from mdgan.families.federated.slots import SlotProcesses, Slots, SlotsDied, Train
 from mdgan.families.federated.training_load import Load
 from mdgan.gan.exact_sum import weighted_sum
 from tests.unit.gan.small import same_bits
@@ -55,13 +55,9 @@ def by_twos(play: Play) -> Train:
     return train
 
 
-def one_thread(_slot: int) -> None:
-    torch.set_num_threads(1)
-
-
 @contextmanager
 def processes(play: Play = played, most: int = 4, *, gives_all: bool = False) -> Iterator[Slots]:
-    slots = SlotProcesses(SHAPE, most, lambda _: by_twos(play), one_thread, gives_all=gives_all)
+    slots = SlotProcesses(SHAPE, lambda _: by_twos(play), gives_all, most=most)
     try:
         yield slots
     finally:
@@ -72,7 +68,7 @@ def test_each_slot_trains_with_what_was_made_for_it() -> None:
     def play(slot: int) -> Play:
         return lambda _task, models, _iteration: (torch.full_like(models, slot), torch.zeros(2))
 
-    slots = SlotProcesses(SHAPE, 3, lambda slot: by_twos(play(slot)), one_thread, gives_all=True)
+    slots = SlotProcesses(SHAPE, lambda slot: by_twos(play(slot)), gives_all=True, most=3)
     try:
         work = slots.train([tasks(1), tasks(2), tasks(3)], torch.zeros(SHAPE), 1)
     finally:
@@ -90,7 +86,7 @@ def test_each_slot_trains_with_what_was_made_for_it() -> None:
 )
 def test_any_slots_find_the_same_sum(lists: Sequence[Sequence[int]]) -> None:
     with processes() as slots:
-        for made in (slots, SlotsInside(SHAPE, by_twos(played)), slots):
+        for made in (slots, Slots(SHAPE, lambda _: by_twos(played)), slots):
             told, total, found = made.train([tasks(*own) for own in lists], MODELS, 7)
             assert not found
             assert same_bits(total, sum_of(1, 2, 3, 4, 5))
@@ -104,7 +100,7 @@ def test_slots_give_the_models_of_every_client_that_can_be_used() -> None:
         return (found.fill_(float("nan")) if task.client == 2 else found), losses
 
     with processes(train, gives_all=True) as slots:
-        for made in (slots, SlotsInside(SHAPE, by_twos(train), gives_all=True)):
+        for made in (slots, Slots(SHAPE, lambda _: by_twos(train), gives_all=True)):
             told, total, found = made.train([tasks(1, 2), tasks(3)], MODELS, 7)
             assert same_bits(total, sum_of(1, 3))
             assert {each.client: each.usable for each in told} == {1: True, 2: False, 3: True}

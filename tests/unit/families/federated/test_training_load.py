@@ -156,10 +156,10 @@ def searched(most: int, rate: Callable[[int], float], start: int = 1) -> tuple[l
     """The slots of each round until the search is over, and what it chose."""
     search, used = ConcurrencyEstimator(most, start), list[int]()
     while not search.settled and len(used) < 200:
-        used.append(search.num_slots)
-        search.note(60.0, 60.0 / rate(search.num_slots))
+        used.append(search.candidate)
+        search.note_round(60.0, 60.0 / rate(search.candidate))
     assert search.settled
-    return used, search.num_slots
+    return used, search.candidate
 
 
 def test_the_search_stops_at_the_best_number() -> None:
@@ -180,16 +180,16 @@ def test_the_search_begins_where_it_is_told(start: int, chosen: int) -> None:
 def test_the_first_round_of_a_number_and_a_single_slow_one_do_not_count() -> None:
     search = ConcurrencyEstimator(2)
     for seconds in (9.0, 1.0, 1.0, 50.0, 1000.0, 0.5, 0.5, 90.0):
-        search.note(1.0, seconds)
-    assert search.history == [(1, 1.0), (2, 2.0)]
-    assert (search.settled, search.num_slots) == (True, 2)
+        search.note_round(1.0, seconds)
+    assert search.tried == [(1, 1.0), (2, 2.0)]
+    assert (search.settled, search.candidate) == (True, 2)
 
 
 def test_rounds_without_work_or_with_impossible_seconds_do_not_count() -> None:
     search = ConcurrencyEstimator(2)
     for work, seconds in ((0, 1), (1, 0), (1, -1), (1, nan), (nan, 1), (1, inf), (inf, 1)):
-        search.note(work, seconds)
-    assert (search.history, search.num_slots) == ([], 1)
+        search.note_round(work, seconds)
+    assert (search.tried, search.candidate) == ([], 1)
 
 
 @pytest.mark.parametrize(("free", "each", "slots"), [(1000, 300, 3), (1000, 301, 2), (5, 900, 1)])

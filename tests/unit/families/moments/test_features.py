@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from mdgan.families.moments.features import CONSTANT, Embedding, SampleFeatures
 from mdgan.families.moments.settings import FeatureSettings
@@ -51,6 +52,10 @@ def test_values_that_count_for_more_are_farther_apart() -> None:
     torch.testing.assert_close(features.of(given_), same)
 
 
+def weighing_one(*pieces: Samples) -> list[tuple[Samples, Tensor]]:
+    return [(piece, torch.ones(len(piece))) for piece in pieces]
+
+
 def test_sums_are_those_of_a_plain_computation() -> None:
     features, given_ = drawn(), samples(300)
     pieces = [given_[0:256], given_[256:300]]
@@ -62,13 +67,14 @@ def test_sums_are_those_of_a_plain_computation() -> None:
         waves = [f(w @ image) for f in (np.cos, np.sin) for w in frequencies]
         rest = sqrt((1 - CONSTANT**2) / len(frequencies))
         expected[c] += [CONSTANT, *(rest * wave for wave in waves)]
-    np.testing.assert_allclose(features.sums(pieces).numpy(), expected, atol=1e-4)
+    np.testing.assert_allclose(features.sums(weighing_one(*pieces)).numpy(), expected, atol=1e-4)
 
 
 def test_without_classes_there_is_one_row() -> None:
     features, given_ = drawn(None), samples(20)
-    assert features.sums([given_]).shape == (1, 41)
-    torch.testing.assert_close(features.sums([given_]), drawn().sums([given_]).sum(0, keepdim=True))
+    pieces = weighing_one(given_)
+    assert features.sums(pieces).shape == (1, 41)
+    torch.testing.assert_close(features.sums(pieces), drawn().sums(pieces).sum(0, keepdim=True))
 
 
 ODD = st.one_of(
@@ -87,8 +93,8 @@ def test_one_sample_changes_sums_by_1_at_most_whatever_a_network_gives(
     features = drawn(None, 4)
     images = torch.arange(len(rows), dtype=torch.float32)[:, None]
     with patch.object(SampleFeatures, "of", lambda _, images: found[images[:, 0].long()]):
-        whole = features.sums([Samples(images, None)])
-        without = features.sums([Samples(images[1:], None)])
+        whole = features.sums(weighing_one(Samples(images, None)))
+        without = features.sums(weighing_one(Samples(images[1:], None)))
     assert bool(whole.isfinite().all())
     assert float(torch.linalg.vector_norm(whole - without)) <= 1 + 2**-19
 
@@ -96,15 +102,15 @@ def test_one_sample_changes_sums_by_1_at_most_whatever_a_network_gives(
 @pytest.mark.parametrize("length", [0.5, 3.0, 77.0])
 def test_long_vectors_are_cut_and_short_ones_are_not(length: float) -> None:
     features, given_, of = drawn(), samples(50), SampleFeatures.of
-    honest = features.sums([given_])
+    honest = features.sums(weighing_one(given_))
     with patch.object(SampleFeatures, "of", lambda self, images: length * of(self, images)):
-        found = features.sums([given_])
+        found = features.sums(weighing_one(given_))
     torch.testing.assert_close(found, honest * min(length, 1.0), atol=1e-5, rtol=1e-5)
 
 
 def test_what_has_length_1_is_added_up_as_it_is() -> None:
     features, given_ = drawn(None, 2000), samples(300)
-    found = features.sums([given_])
+    found = features.sums(weighing_one(given_))
     assert torch.equal(found[0], features.of(given_.images).double().sum(0))
 
 
@@ -113,11 +119,13 @@ def test_a_sample_that_is_not_finite_adds_nothing() -> None:
     broken = given_.images.clone()
     broken[2, 0, 1, 1] = torch.inf
     rest = given_[[0, 1, 3, 4]]
-    torch.testing.assert_close(features.sums([given_.of(broken)]), features.sums([rest]))
+    torch.testing.assert_close(
+        features.sums(weighing_one(given_.of(broken))), features.sums(weighing_one(rest))
+    )
 
 
 def embedding_of(features: SampleFeatures, given_: Samples, variance: float = 0.0) -> Embedding:
-    return Embedding.of(features.sums([given_]), len(given_), variance)
+    return Embedding.of(features.sums(weighing_one(given_)), len(given_), variance)
 
 
 def test_shares_are_those_of_the_classes() -> None:
@@ -153,7 +161,7 @@ def test_the_distance_is_0_on_average_for_samples_of_the_same_kind() -> None:
     variance, means = 9.0, []
     for seed in range(200):
         noise = torch.Generator().manual_seed(seed)
-        sums = features.sums([many[0:1000]])
+        sums = features.sums(weighing_one(many[0:1000]))
         sums += sqrt(variance) * torch.randn(sums.shape, dtype=torch.float64, generator=noise)
         embedding = Embedding.of(sums, 1000, variance)
         few = many[1000 + 90 * seed : 1090 + 90 * seed]
