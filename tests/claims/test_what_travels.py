@@ -158,6 +158,8 @@ def test_models_of_a_worker_go_to_no_other(tmp_path: Path, secure: bool) -> None
 
 
 @claim("counts-under-dp", "(with --dp-epsilon the number alone, and no sums)")
+@claim("no-features", "not told: scores compare with held-out samples")
+@claim("no-classes", "how many in all is told")
 def test_under_differential_privacy_hosts_tell_no_counts_and_no_sums(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     lies, hellos = Overhears(), list[Any]()

@@ -17,6 +17,7 @@ from mdgan.privacy.attestation import Attestation, Statement, attest
 from mdgan.release.evidence import RunEvidence
 from mdgan.release.signing import MANIFEST_FILE, SIGNATURE_FILE, seal
 from mdgan.samples.npz import npz_of
+from tests.claims.registry import claim
 from tests.integration.signed_runs import checked, replaced, resealed, same, wrong
 from tests.processes import run_here
 
@@ -45,6 +46,7 @@ def signed_anew(
     return found
 
 
+@claim("servers-word", "Figures that no host has signed are marked as the server's word.")
 def test_an_honest_bundle_holds_with_every_file_made_again(place: Path) -> None:
     said = lines(place, place / "bundle")
     assert not wrong(checked(place)), said
@@ -55,6 +57,7 @@ def test_an_honest_bundle_holds_with_every_file_made_again(place: Path) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [{}, {1: 0.5, 2: 0.5}])
+@claim("privacy-signed", "Privacy follows, once hosts have signed, from that and from nothing else")
 def test_a_run_without_noise_is_none_with_it_whatever_the_server_says(
     place: Path, tmp_path: Path, epsilon: dict[int, float]
 ) -> None:
@@ -77,6 +80,14 @@ def test_a_run_without_noise_is_none_with_it_whatever_the_server_says(
     assert found.count("signed other terms") == 2
 
 
+@claim(
+    "two-counts",
+    "certificates that signed for this generator, and those that signed terms and account alone",
+)
+@claim(
+    "files-signatures",
+    "hosts signed this run, these terms, these counts, and this generator or none.",
+)
 def test_hosts_that_name_no_generator_stand_for_none(place: Path, tmp_path: Path) -> None:
     other = load_file(place / "bundle" / "generator.safetensors")
     other = {name: tensor + 1 if tensor.is_floating_point() else tensor
@@ -97,6 +108,11 @@ def test_hosts_that_name_no_generator_stand_for_none(place: Path, tmp_path: Path
     assert (True, "policy: signed_terms >= 2: signed_terms = 2") in found
 
 
+@claim(
+    "default-both",
+    "In both, no host may have refused to sign, and where hosts signed, none may be silent.",
+)
+@claim("silent", "Then silent counts its rank, and the default policy is not met.")
 def test_signers_that_are_dropped_are_missed(place: Path, tmp_path: Path) -> None:
     def one(known: RunEvidence) -> RunEvidence:
         return msgspec.structs.replace(known, attestations=known.attestations[:1])
@@ -105,6 +121,7 @@ def test_signers_that_are_dropped_are_missed(place: Path, tmp_path: Path) -> Non
     assert "policy: silent <= 0 if known: silent = 1" in wrong(checked(place, bundle))
 
 
+@claim("privacy-signed", "If a worker that trains has signed none, ε is not known.")
 def test_accounts_of_all_hosts_decide_what_was_spent(place: Path, tmp_path: Path) -> None:
     def private(ranks: Sequence[int], told: dict[int, float]) -> Path:
         def change(known: RunEvidence) -> RunEvidence:
@@ -134,6 +151,12 @@ class Others(torch.nn.Module):
         return z[:, :64].reshape(-1, 1, 8, 8).clamp(-1, 1)
 
 
+@claim("nothing-run", "Nothing in the bundle is run")
+@claim("made-again", "All other files are made again and compared")
+@claim(
+    "no-generator",
+    "--no-generator leaves both out; then samples and cards are the server's word",
+)
 def test_files_that_the_generator_does_not_give_are_named(place: Path, tmp_path: Path) -> None:
     own = place / "bundle"
     arrays = np.load(own / "samples.npz")["images"]
@@ -170,6 +193,10 @@ def test_what_the_server_says_beside_figures_stands_on_the_card(
     assert "the server's word" in lines(place, bundle)
 
 
+@claim(
+    "last-digits",
+    "Samples may differ in last digits, which processors round apart; the line says so.",
+)
 def test_another_processor_may_round_last_digits(place: Path, tmp_path: Path) -> None:
     arrays = np.load(place / "bundle" / "samples.npz")["images"]
     for apart, is_fine in ((1e-7, True), (1e-4, False)):
@@ -179,6 +206,7 @@ def test_another_processor_may_round_last_digits(place: Path, tmp_path: Path) ->
         assert ("samples.npz: made again, the same up to rounding" in said) == is_fine
 
 
+@claim("policy-yours", "That in the bundle decides nothing; a line says if it is not mdgan's.")
 def test_the_servers_policy_decides_nothing(place: Path, tmp_path: Path) -> None:
     bundle = resealed(place, tmp_path / "b", policy_toml=b"require = []\n")
     found = checked(place, bundle)
@@ -187,6 +215,12 @@ def test_the_servers_policy_decides_nothing(place: Path, tmp_path: Path) -> None
     assert "card.md: made again, it is another one" in wrong(found)
 
 
+@claim(
+    "unsigned",
+    "Where no host has signed which generator it is (without certificates, or after moments), "
+    "that is the server's word: exit status 1 unless you say --unsigned.",
+)
+@claim("exit-1", "exit status 1 if one does not hold.")
 def test_an_unsigned_bundle_is_taken_only_by_those_who_say_so(place: Path, tmp_path: Path) -> None:
     shutil.copytree(place / "bundle", tmp_path / "b")
     bundle = resealed(place, tmp_path / "c", replaced(attestations=[]))
@@ -198,6 +232,10 @@ def test_an_unsigned_bundle_is_taken_only_by_those_who_say_so(place: Path, tmp_p
     assert "NO generator: no host has signed it: all that this bundle says" in found.output
 
 
+@claim(
+    "earlier-form",
+    "A bundle of an earlier form is refused in a line that says which mdgan made it",
+)
 def test_a_bundle_of_an_earlier_form_says_which_mdgan_checks_it(
     place: Path, tmp_path: Path
 ) -> None:
@@ -212,6 +250,7 @@ def test_a_bundle_of_an_earlier_form_says_which_mdgan_checks_it(
     assert "check it with mdgan 0.6.0, which made it, or release the run again" in line
 
 
+@claim("digits", "two digits, an AUC as many as its error allows")
 def test_numbers_have_no_more_digits_than_they_measure(place: Path) -> None:
     evidence = msgspec.json.decode((place / "bundle" / "evidence.json").read_bytes())
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mdgan.errors import BadInput
 from mdgan.records.release_policy import Rule, decide, default_text, policy_text, rules_in
+from tests.claims.registry import claim
 
 
 def verdicts(rules: str, **figures: float) -> list[bool]:
@@ -24,6 +25,11 @@ def test_rules_compare_figures() -> None:
     assert verdicts('["signed_by >= 4", "a<=b"]', signed_by=4, a=1, b=1) == [True, True]
 
 
+@claim(
+    "if-known",
+    "with if known a rule counts only where the figure was measured, otherwise an unknown "
+    "figure is not met.",
+)
 def test_what_is_not_known_is_not_met_unless_a_rule_says_so() -> None:
     assert verdicts('["fid <= 3", "fid <= 3 if known", "fid <= 2 * floor"]', floor=1.0) == [
         False,
