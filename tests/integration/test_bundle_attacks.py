@@ -144,6 +144,22 @@ def test_accounts_of_all_hosts_decide_what_was_spent(place: Path, tmp_path: Path
     assert "policy: epsilon <= 10: epsilon not known" in found
 
 
+@claim("client-word", "With --dp-unit client no host signs an account, and ε is the server's word.")
+def test_where_the_server_adds_the_noise_epsilon_is_marked_as_its_word(
+    place: Path, tmp_path: Path
+) -> None:
+    def change(known: RunEvidence) -> RunEvidence:
+        terms = {**known.terms, "algorithm": "fl-gan", "dp_unit": "client"}
+        terms |= {"dp_epsilon": 3.0, "dp_delta": 1e-4, "dp_clip": 1.0}
+        answers = signed_anew(place, known, terms=terms)
+        told = {"epsilon": {0: 0.1}, "audit": None, "samples": None}
+        return msgspec.structs.replace(known, terms=terms, attestations=answers, **told)
+
+    said = lines(place, resealed(place, tmp_path / "b", change))
+    assert "ε = 0.1 at most, δ = 0.0001: the server's word alone, as with --dp-unit client" in said
+    assert "policy: epsilon <= 10: epsilon = 0.1, the server's word" in said
+
+
 class Others(torch.nn.Module):
     """A program that gives samples of its own whatever the generator would."""
 

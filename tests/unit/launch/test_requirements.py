@@ -60,6 +60,11 @@ FEDERATED = {"algorithm": "fl-gan", "dp_unit": "client"}
     "With --require the workers of a machine take part only in a run that has differential "
     "privacy of samples (dp), no larger epsilon or delta, or secure aggregation.",
 )
+@claim(
+    "require",
+    "noise-sharers>=N takes part only where so many certificates share the noise of a sum; where "
+    "a run shares none it is refused.",
+)
 def test_what_a_run_must_have(required: str, settings: dict[str, Any], lacks: str) -> None:
     requirements, run = parse_requirements(required), registry.read_settings([settings])
     if not lacks:
