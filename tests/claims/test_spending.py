@@ -31,7 +31,7 @@ def names_in(ledger: Path) -> set[bytes]:
 
 @claim(
     "account",
-    "knows every unit that was trained on with noise, by a salted hash of its content.",
+    "knows every unit that was trained on with noise, by a salted hash of its content",
 )
 def test_names_in_a_ledger_are_those_of_no_other_one_and_no_plain_hashes(tmp_path: Path) -> None:
     numbers = range(2**250, 2**250 + 5)

@@ -1,6 +1,7 @@
 """Bundles of a server that lies after the run: with what hosts have signed, it gets no farther."""
 
 import io
+import pickle
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -199,6 +200,45 @@ def test_files_that_the_generator_does_not_give_are_named(place: Path, tmp_path:
     assert "real.npz: is none that mdgan makes" in wrong(checked(place, bundle))
     bundle = resealed(place, tmp_path / "less", generator_safetensors=None)
     assert "samples and cards: are the server's word" in wrong(checked(place, bundle))
+
+
+class Bomb:
+    """Makes a file where a pickle of it is read."""
+
+    def __init__(self, trace: Path) -> None:
+        self._trace = trace
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self._trace,)
+
+
+@claim("nothing-run", "Nothing in the bundle is run")
+def test_no_file_of_a_bundle_can_run_code(place: Path, tmp_path: Path) -> None:
+    trace, arrays = tmp_path / "trace", io.BytesIO()
+    bomb = pickle.dumps(Bomb(trace))
+    np.savez(arrays, images=np.array([Bomb(trace)], dtype=object))
+    files = {"samples_npz": arrays.getvalue(), "generator_safetensors": bomb}
+    for name, data in {**dict.fromkeys(("generator_pt2", "samples_png"), bomb), **files}.items():
+        bundle = resealed(place, tmp_path / name, same, **{name: data})
+        assert wrong(checked(place, bundle)), name
+        assert not trace.exists(), name
+    pickle.loads(bomb)
+    assert trace.exists(), "the bomb works"
+
+
+@claim("files-signatures", "A signature by the server's own key does not count.")
+def test_a_server_does_not_sign_in_the_place_of_a_host(place: Path, tmp_path: Path) -> None:
+    own = read_credentials(place / "ca" / "server.cred")
+
+    def change(known: RunEvidence) -> RunEvidence:
+        first, second = known.attestations
+        account = {"epsilon": dict[str, float](), "replaced": dict[str, float]()}
+        forged = attest(own, second.statement, second.said(), second.workers, account)
+        return msgspec.structs.replace(known, attestations=[first, forged])
+
+    found = wrong(checked(place, resealed(place, tmp_path / "b", change)))
+    assert "has not signed" in found
+    assert "policy: silent <= 0 if known: silent = 1" in found
 
 
 def test_what_the_server_says_beside_figures_stands_on_the_card(

@@ -212,6 +212,21 @@ def test_a_policy_that_is_not_met_writes_nothing(place: Path) -> None:
     check_refused(nothing, "nothing is left")
 
 
+@claim(
+    "no-generator",
+    "--no-generator leaves both out; then samples and cards are the server's word (--unsigned)",
+)
+def test_a_bundle_without_its_generator_is_taken_only_on_the_servers_word(
+    place: Path, tmp_path: Path
+) -> None:
+    asked = ["release", "run", "-o", str(tmp_path / "b"), "--samples", "20", "--no-generator"]
+    assert run_here(*asked, cwd=place).status == 0
+    assert not list((tmp_path / "b").glob("generator*"))
+    line = "samples and cards: are the server's word, since the bundle has no generator"
+    assert line in wrong(checked(place, tmp_path / "b"))
+    assert wrong(checked(place, tmp_path / "b", unsigned=True)) == ""
+
+
 def test_python_and_the_report_say_the_same(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     found = mdgan.Run.open(place / "run").release(place / "unused", dry_run=True)

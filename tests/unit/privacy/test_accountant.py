@@ -66,7 +66,8 @@ def test_steps_that_take_every_sample_are_one_gaussian_mechanism(
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
 @claim(
     "known-exactly",
-    "So that is the Gaussian mechanism, once and with every unit in it: its ε is known exactly",
+    "So that is the Gaussian mechanism, once and with every unit in it: for units without a past "
+    "its ε is known exactly",
 )
 def test_the_noise_of_one_such_step_is_the_least(epsilon: float) -> None:
     noise = noise_for(epsilon, 1e-4, 1.0, 1, (), "rdp")

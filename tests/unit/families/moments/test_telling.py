@@ -62,7 +62,8 @@ def told(shard: Shard, features: SampleFeatures, secret: int, part: float) -> Te
 
 @claim(
     "known-exactly",
-    "So that is the Gaussian mechanism, once and with every unit in it: its ε is known exactly",
+    "So that is the Gaussian mechanism, once and with every unit in it: for units without a past "
+    "its ε is known exactly",
 )
 def test_the_noise_is_sigma_and_pays_for_rounding(shard: Shard, features: SampleFeatures) -> None:
     exact = SumTeller(shard, features, None, 1).tell()
