@@ -61,6 +61,18 @@ def test_files_that_come_or_go_are_named(place: Path, tmp_path: Path) -> None:
         assert part in said
 
 
+@claim("release", "mdgan verify bundle --authority ca.pem # anywhere, without a network")
+def test_a_bundle_is_checked_without_a_network(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_network(*asked: object) -> None:
+        raise AssertionError(f"a socket {asked}")
+
+    for name in ("connect", "connect_ex", "bind", "sendto"):
+        monkeypatch.setattr(socket.socket, name, no_network)
+    assert wrong(checked(place)) == ""
+
+
 @claim("files-signatures", "certificates counted when the bundle was made and are not revoked")
 def test_a_revoked_certificate_is_named(place: Path, tmp_path: Path) -> None:
     ours = tmp_path / "ca"
@@ -195,7 +207,7 @@ def test_croissant_and_card_are_valid(place: Path) -> None:
     assert "https://" not in page
 
 
-@claim("release-dry-run", "--dry-run says what the policy says and writes nothing.")
+@claim("release-dry-run", "--dry-run says what the policy says and writes no bundle")
 @claim("release", "refused if the policy is not met")
 def test_a_policy_that_is_not_met_writes_nothing(place: Path) -> None:
     (place / "strict.toml").write_text('require = ["signed_by >= 3", "fid <= 1000"]')
