@@ -42,7 +42,7 @@ _MOST_OF_A_LINE = 1000
 )
 @click.option("--data-dir", metavar="DIR", help="Real data for the audit.  [default: the run's]")
 @click.option("--held-out", metavar="DIR", help="Real samples that no worker trained on.")
-@click.option("--dry-run", is_flag=True, help="Say what the policy says, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what the policy says, and write no bundle.")
 def release(
     run: Path,
     output: Path | None,
@@ -57,8 +57,9 @@ def release(
 ) -> int:
     """Write a bundle of RUN that strangers can check, if a policy allows it.
 
-    The bundle holds the generator and synthetic samples, what is known of them, and who signed. No
-    real sample is in it. Exit status 1 if a rule of the policy is not met; nothing is written then.
+    The bundle holds the generator and synthetic samples, what is known of them, and who signed.
+    mdgan puts no real sample into it. Exit status 1, and no bundle, if a rule of the policy is not
+    met. What `mdgan audit` finds is written into RUN first, if it is not there.
     `mdgan verify` checks a bundle.
     """
     prepare_environment(many_processes=True)

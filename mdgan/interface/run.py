@@ -215,7 +215,7 @@ class Run:
             generator: whether it holds the generator.
             policy: a file of rules; mdgan's if not given.
             purpose: what for, in a sentence.
-            dry_run: says what the policy says, and writes nothing.
+            dry_run: says what the policy says, and writes no bundle.
             files: `credentials`, `revoked`; `data_dir`, `held_out` for the audit.
 
         Returns:

@@ -28,8 +28,9 @@ def _apart(rest: Tensor) -> Tensor:
 
 
 def _adjacent(rest: Tensor) -> Tensor:
-    """Angles of neighbours, in turns."""
-    return (torch.atan2(rest[..., 1::2], rest[..., ::2]) / (2 * pi)).flatten(-2)
+    """Angles of neighbours, in turns, without the last one if their number is odd."""
+    second = rest[..., 1::2]
+    return (torch.atan2(second, rest[..., ::2][..., : second.shape[-1]]) / (2 * pi)).flatten(-2)
 
 
 def _itself(rest: Tensor) -> Tensor:

@@ -157,7 +157,10 @@ def test_models_of_a_worker_go_to_no_other(tmp_path: Path, secure: bool) -> None
                 assert not (told.numel() == model.numel() and told.flatten().equal(model))
 
 
+@claim("no-times", "Hosts tell neither times nor memory")
 @claim("counts-under-dp", "(with --dp-epsilon the number alone, and no sums)")
+@claim("no-features", "not told: scores compare with held-out samples")
+@claim("no-classes", "how many in all is told")
 def test_under_differential_privacy_hosts_tell_no_counts_and_no_sums(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     lies, hellos = Overhears(), list[Any]()
@@ -180,3 +183,6 @@ def test_under_differential_privacy_hosts_tell_no_counts_and_no_sums(tmp_path: P
         assert set(map(tuple, hello["class_counts"].values())) == {()}, hello
         assert all(hello["num_samples"].values())
     assert not [message for _, message in lies.sent if message.kind == Kind.REAL]
+    told = [message.fields for _, message in lies.sent if message.kind == Kind.SPANS]
+    assert told
+    assert not [fields for fields in told if fields["rows"] or fields["memory_bytes"]]

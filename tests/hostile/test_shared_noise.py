@@ -23,6 +23,7 @@ from mdgan.privacy.budget import ClientsAccount
 from mdgan.privacy.noise import with_noise
 from mdgan.transport.host_end import HostTransport
 from tests.accounts import charges_in
+from tests.claims.registry import claim
 from tests.hostile.lying_server import certified
 from tests.processes import Finished, ended_well, run_here
 
@@ -76,6 +77,10 @@ def sums_in(folder: Path) -> Tensor:
 
 
 @pytest.mark.parametrize(("sharers", "left"), [(None, 3 / 4), (3, 3 / 3)])
+@claim(
+    "noise-left",
+    "Where c of M certificates do, the noise that is left has the variance σ²(M − c)/M.",
+)
 def test_the_noise_of_all_other_certificates_is_left(
     tmp_path: Path, sharers: int | None, left: float
 ) -> None:
@@ -90,6 +95,11 @@ def test_the_noise_of_all_other_certificates_is_left(
     assert float(noise.std()) / SIGMA > 0.75
 
 
+@claim(
+    "client-shared",
+    "With --secure-aggregation certificates share the noise, and nobody need trust the server "
+    "with it.",
+)
 def test_clients_of_other_certificates_leave_their_noise_in_a_round(tmp_path: Path) -> None:
     """Updates are cut to next to nothing: what is left is the noise, divided by ten clients."""
     flags = ["train", "--algorithm", "fl-gan", "--dp-unit", "client", "--transport", "memory"]
@@ -131,6 +141,7 @@ def test_more_sharers_than_there_are_certificates_are_refused(tmp_path: Path) ->
     assert "noise_sharers=5: all workers have 4 certificate(s)" in result.errors
 
 
+@claim("sharers-fixed", "has this machine help with no sum of fewer than N certificates.")
 def test_a_host_that_insists_on_more_tells_nothing(tmp_path: Path) -> None:
     result = in_vain(tmp_path, "--require", "noise-sharers>=5")
     assert "all but 4 of the 5 hosts that a sum takes" in result.errors

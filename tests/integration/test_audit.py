@@ -17,6 +17,7 @@ from mdgan.privacy.canaries import read_watched
 from mdgan.records.audit import Audit, read_audit
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.report.compose import compose
+from tests.claims.registry import claim
 from tests.processes import run, run_here
 from tests.unit.privacy.attackers import flawed_noise
 from tests.unit.report.parsed_page import ParsedPage
@@ -229,6 +230,7 @@ def test_other_algorithms_are_attacked_where_their_discriminators_are(
 
 
 @pytest.mark.slow
+@claim("answers-left-out", "Under differential privacy they are left out")
 def test_under_differential_privacy_what_was_spent_stands_beside_the_figures(
     tmp_path: Path,
 ) -> None:
@@ -257,6 +259,7 @@ def canary_run(folder: Path, *flags: str) -> Path:
     return folder / "run"
 
 
+@claim("flaws-refuse", "What is found stands first")
 def test_noise_on_a_grid_contradicts_the_stated_epsilon_aloud(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +282,7 @@ def test_noise_on_a_grid_contradicts_the_stated_epsilon_aloud(
     assert f"The stated ε is wrong, by the audit's canaries: {bound}." in page.text
 
 
+@claim("canaries-stay", "mdgan puts them nowhere else.")
 def test_a_run_that_does_as_it_says_is_not_contradicted_and_keeps_its_coins_to_itself(
     tmp_path: Path,
 ) -> None:

@@ -1,6 +1,7 @@
 """Bundles of a server that lies after the run: with what hosts have signed, it gets no farther."""
 
 import io
+import pickle
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from mdgan.privacy.attestation import Attestation, Statement, attest
 from mdgan.release.evidence import RunEvidence
 from mdgan.release.signing import MANIFEST_FILE, SIGNATURE_FILE, seal
 from mdgan.samples.contract import npz_of
+from tests.claims.registry import claim
 from tests.integration.signed_runs import checked, replaced, resealed, same, wrong
 from tests.processes import run_here
 
@@ -45,6 +47,7 @@ def signed_anew(
     return found
 
 
+@claim("servers-word", "Figures that no host has signed are marked as the server's word.")
 def test_an_honest_bundle_holds_with_every_file_made_again(place: Path) -> None:
     said = lines(place, place / "bundle")
     assert not wrong(checked(place)), said
@@ -55,6 +58,7 @@ def test_an_honest_bundle_holds_with_every_file_made_again(place: Path) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [{}, {1: 0.5, 2: 0.5}])
+@claim("privacy-signed", "Privacy follows, once hosts have signed, from that and from nothing else")
 def test_a_run_without_noise_is_none_with_it_whatever_the_server_says(
     place: Path, tmp_path: Path, epsilon: dict[int, float]
 ) -> None:
@@ -77,6 +81,14 @@ def test_a_run_without_noise_is_none_with_it_whatever_the_server_says(
     assert found.count("signed other terms") == 2
 
 
+@claim(
+    "two-counts",
+    "certificates that signed for this generator, and those that signed terms and account alone",
+)
+@claim(
+    "files-signatures",
+    "hosts signed this run, these terms, these counts, and this generator or none.",
+)
 def test_hosts_that_name_no_generator_stand_for_none(place: Path, tmp_path: Path) -> None:
     other = load_file(place / "bundle" / "generator.safetensors")
     other = {name: tensor + 1 if tensor.is_floating_point() else tensor
@@ -97,6 +109,11 @@ def test_hosts_that_name_no_generator_stand_for_none(place: Path, tmp_path: Path
     assert (True, "policy: signed_terms >= 2: signed_terms = 2") in found
 
 
+@claim(
+    "default-both",
+    "In both, no host may have refused to sign, and where hosts signed, none may be silent.",
+)
+@claim("silent", "Then silent counts its rank, and the default policy is not met.")
 def test_signers_that_are_dropped_are_missed(place: Path, tmp_path: Path) -> None:
     def one(known: RunEvidence) -> RunEvidence:
         return msgspec.structs.replace(known, attestations=known.attestations[:1])
@@ -105,6 +122,7 @@ def test_signers_that_are_dropped_are_missed(place: Path, tmp_path: Path) -> Non
     assert "policy: silent <= 0 if known: silent = 1" in wrong(checked(place, bundle))
 
 
+@claim("privacy-signed", "If a worker that trains has signed none, ε is not known.")
 def test_accounts_of_all_hosts_decide_what_was_spent(place: Path, tmp_path: Path) -> None:
     def private(ranks: Sequence[int], told: dict[int, float]) -> Path:
         def change(known: RunEvidence) -> RunEvidence:
@@ -127,6 +145,22 @@ def test_accounts_of_all_hosts_decide_what_was_spent(place: Path, tmp_path: Path
     assert "policy: epsilon <= 10: epsilon not known" in found
 
 
+@claim("client-word", "With --dp-unit client no host signs an account, and ε is the server's word.")
+def test_where_the_server_adds_the_noise_epsilon_is_marked_as_its_word(
+    place: Path, tmp_path: Path
+) -> None:
+    def change(known: RunEvidence) -> RunEvidence:
+        terms = {**known.terms, "algorithm": "fl-gan", "dp_unit": "client"}
+        terms |= {"dp_epsilon": 3.0, "dp_delta": 1e-4, "dp_clip": 1.0}
+        answers = signed_anew(place, known, terms=terms)
+        told = {"epsilon": {0: 0.1}, "audit": None, "samples": None}
+        return msgspec.structs.replace(known, terms=terms, attestations=answers, **told)
+
+    said = lines(place, resealed(place, tmp_path / "b", change))
+    assert "ε = 0.1 at most, δ = 0.0001: the server's word alone, as with --dp-unit client" in said
+    assert "policy: epsilon <= 10: epsilon = 0.1, the server's word" in said
+
+
 class Others(torch.nn.Module):
     """A program that gives samples of its own whatever the generator would."""
 
@@ -134,6 +168,12 @@ class Others(torch.nn.Module):
         return z[:, :64].reshape(-1, 1, 8, 8).clamp(-1, 1)
 
 
+@claim("nothing-run", "Nothing in the bundle is run")
+@claim("made-again", "All other files are made again and compared")
+@claim(
+    "no-generator",
+    "--no-generator leaves both out; then samples and cards are the server's word",
+)
 def test_files_that_the_generator_does_not_give_are_named(place: Path, tmp_path: Path) -> None:
     own = place / "bundle"
     arrays = np.load(own / "samples.npz")["images"]
@@ -162,6 +202,45 @@ def test_files_that_the_generator_does_not_give_are_named(place: Path, tmp_path:
     assert "samples and cards: are the server's word" in wrong(checked(place, bundle))
 
 
+class Bomb:
+    """Makes a file where a pickle of it is read."""
+
+    def __init__(self, trace: Path) -> None:
+        self._trace = trace
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self._trace,)
+
+
+@claim("nothing-run", "Nothing in the bundle is run")
+def test_no_file_of_a_bundle_can_run_code(place: Path, tmp_path: Path) -> None:
+    trace, arrays = tmp_path / "trace", io.BytesIO()
+    bomb = pickle.dumps(Bomb(trace))
+    np.savez(arrays, images=np.array([Bomb(trace)], dtype=object))
+    files = {"samples_npz": arrays.getvalue(), "generator_safetensors": bomb}
+    for name, data in {**dict.fromkeys(("generator_pt2", "samples_png"), bomb), **files}.items():
+        bundle = resealed(place, tmp_path / name, same, **{name: data})
+        assert wrong(checked(place, bundle)), name
+        assert not trace.exists(), name
+    pickle.loads(bomb)
+    assert trace.exists(), "the bomb works"
+
+
+@claim("files-signatures", "A signature by the server's own key does not count.")
+def test_a_server_does_not_sign_in_the_place_of_a_host(place: Path, tmp_path: Path) -> None:
+    own = read_credentials(place / "ca" / "server.cred")
+
+    def change(known: RunEvidence) -> RunEvidence:
+        first, second = known.attestations
+        account = {"epsilon": dict[str, float](), "replaced": dict[str, float]()}
+        forged = attest(own, second.statement, second.said(), second.workers, account)
+        return msgspec.structs.replace(known, attestations=[first, forged])
+
+    found = wrong(checked(place, resealed(place, tmp_path / "b", change)))
+    assert "has not signed" in found
+    assert "policy: silent <= 0 if known: silent = 1" in found
+
+
 def test_what_the_server_says_beside_figures_stands_on_the_card(
     place: Path, tmp_path: Path
 ) -> None:
@@ -170,6 +249,10 @@ def test_what_the_server_says_beside_figures_stands_on_the_card(
     assert "the server's word" in lines(place, bundle)
 
 
+@claim(
+    "last-digits",
+    "Samples may differ in last digits, which processors round apart; the line says so.",
+)
 def test_another_processor_may_round_last_digits(place: Path, tmp_path: Path) -> None:
     arrays = np.load(place / "bundle" / "samples.npz")["images"]
     for apart, is_fine in ((1e-7, True), (1e-4, False)):
@@ -179,6 +262,7 @@ def test_another_processor_may_round_last_digits(place: Path, tmp_path: Path) ->
         assert ("samples.npz: made again, the same up to rounding" in said) == is_fine
 
 
+@claim("policy-yours", "That in the bundle decides nothing; a line says if it is not mdgan's.")
 def test_the_servers_policy_decides_nothing(place: Path, tmp_path: Path) -> None:
     bundle = resealed(place, tmp_path / "b", policy_toml=b"require = []\n")
     found = checked(place, bundle)
@@ -187,6 +271,12 @@ def test_the_servers_policy_decides_nothing(place: Path, tmp_path: Path) -> None
     assert "card.md: made again, it is another one" in wrong(found)
 
 
+@claim(
+    "unsigned",
+    "Where no host has signed which generator it is (without certificates, or after moments), "
+    "that is the server's word: exit status 1 unless you say --unsigned.",
+)
+@claim("exit-1", "exit status 1 if one does not hold.")
 def test_an_unsigned_bundle_is_taken_only_by_those_who_say_so(place: Path, tmp_path: Path) -> None:
     shutil.copytree(place / "bundle", tmp_path / "b")
     bundle = resealed(place, tmp_path / "c", replaced(attestations=[]))
@@ -198,6 +288,10 @@ def test_an_unsigned_bundle_is_taken_only_by_those_who_say_so(place: Path, tmp_p
     assert "NO generator: no host has signed it: all that this bundle says" in found.output
 
 
+@claim(
+    "earlier-form",
+    "A bundle of an earlier form is refused in a line that says which mdgan made it",
+)
 def test_a_bundle_of_an_earlier_form_says_which_mdgan_checks_it(
     place: Path, tmp_path: Path
 ) -> None:
@@ -212,6 +306,7 @@ def test_a_bundle_of_an_earlier_form_says_which_mdgan_checks_it(
     assert "check it with mdgan 0.6.0, which made it, or release the run again" in line
 
 
+@claim("digits", "two digits, an AUC as many as its error allows")
 def test_numbers_have_no_more_digits_than_they_measure(place: Path) -> None:
     evidence = msgspec.json.decode((place / "bundle" / "evidence.json").read_bytes())
 

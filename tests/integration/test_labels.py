@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 import mdgan
+from tests.claims.registry import claim
 from tests.integration.exactness import FAMILIES, IN_MEMORY, OWN
 from tests.processes import (
     QUICK,
@@ -112,6 +113,7 @@ def test_a_run_without_classes_has_none(conditional_sets: Path, tmp_path: Path) 
         ),
     ],
 )
+@claim("no-classes", "no --set label_prior=data")
 def test_what_cannot_be_is_one_line(
     conditional_sets: Path, tmp_path: Path, flags: list[str], says: str
 ) -> None:

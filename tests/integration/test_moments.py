@@ -13,6 +13,7 @@ from mdgan.data.dataset_file import load
 from mdgan.families.moments.features import CONSTANT
 from mdgan.gan.randomness import derive_seed
 from tests.accounts import charges_in
+from tests.claims.registry import claim
 from tests.processes import (
     MDGAN,
     Finished,
@@ -82,6 +83,11 @@ def test_any_layout_and_secure_sums_give_the_same_bits(tmp_path: Path) -> None:
     assert len(set(found.values())) == 1, {name: hash(one) for name, one in found.items()}
 
 
+@claim("tells-once", "The ledger counts one step. Then the worker leaves, and says so.")
+@claim(
+    "told-once",
+    "The identical question is free, and the ledger answers it by what was told then.",
+)
 def test_workers_tell_once_and_go_home_and_training_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     flags = [*SMALL, *PRIVATE, "--world-size", "4", "--dp-ledger", "ledger", "--out", "run"]
@@ -106,6 +112,7 @@ def test_workers_tell_once_and_go_home_and_training_goes_on(tmp_path: Path) -> N
     assert charges_in(tmp_path / "ledger") == before
 
 
+@claim("tells-once", "What the server does afterwards follows from the sums, and spends nothing.")
 def test_a_run_that_goes_on_asks_nobody_and_costs_nothing(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     flags = [*SMALL, *PRIVATE, *MEMORY, "--world-size", "4", "--dp-ledger", "ledger"]
@@ -158,6 +165,7 @@ def test_sums_of_other_features_are_not_gone_on_with(tmp_path: Path) -> None:
     assert generator_bytes(tmp_path / "run") == before
 
 
+@claim("shared-noise", "each of M adds noise of variance σ²/M, all workers of its host together")
 def test_with_secure_sums_all_workers_share_the_noise(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     flags = [*SMALL, *PRIVATE, *MEMORY, "--world-size", "6", "--workers-per-host", "1"]
@@ -217,6 +225,11 @@ def test_machines_that_want_more_certificates_than_there_are_tell_nothing(
         assert not any(charge.steps for charge in charges_in(tmp_path / f"ledger-{name}"))
 
 
+@claim(
+    "one-file",
+    "A credentials file that all machines share is one certificate, so each host adds all of "
+    "the noise.",
+)
 def test_a_file_that_all_share_shares_no_noise(tmp_path: Path) -> None:
     """Each host adds all of it, which a warning says."""
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
@@ -276,6 +289,10 @@ def test_more_workers_than_there_are_cannot_share_noise(tmp_path: Path) -> None:
     ],
     ids=str,
 )
+@claim(
+    "moments-refused",
+    "Canaries are refused where noise is shared, and --dp-clip always, as nothing is cut.",
+)
 def test_what_has_no_use_is_refused(tmp_path: Path, flags: list[str], parts: list[str]) -> None:
     result = here(tmp_path, *SMALL, *MEMORY, "--world-size", "4", *PRIVATE, *flags)
     check_refused(result, *parts, lines=1)
@@ -287,6 +304,7 @@ def test_models_without_classes_learn_too(tmp_path: Path) -> None:
     assert told_in(tmp_path / "run")["sums"].shape == (1, 101)
 
 
+@claim("dry-run", "--dry-run spends nothing.")
 def test_runs_with_noise_in_every_step_name_what_does_better(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     flags = ["train", *MEMORY, "--world-size", "4", *PRIVATE, "--dry-run", "--batch-size", "16"]
@@ -364,6 +382,11 @@ def test_a_network_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ("nn.BatchNorm1d(30, track_running_stats=False)", "(layer layers.2, BatchNorm1d)"),
         ("nn.Softmax(0)", "(layer layers.2, Softmax)"),
     ],
+)
+@claim(
+    "network-alone",
+    "mdgan tries that before it starts, with batches of other sizes, in other orders and with "
+    "strange samples in them",
 )
 def test_a_network_that_judges_samples_by_each_other_is_refused(
     tmp_path: Path, layer: str, says: str

@@ -79,6 +79,10 @@ def test_noise_0_without_a_bound_is_a_run_without_privacy(tmp_path: Path) -> Non
     assert found["with"] == found["without"]
 
 
+@claim(
+    "blocks",
+    "a process that ends in order leaves the exact number, and goes on with the same bits.",
+)
 def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_step_counts(tmp_path: Path) -> None:
     same = [*FLAGS, *NOISE, *MEMORY, "--checkpoint-interval", "6"]
     # The same secrets for both, of a run that has not begun to spend.
@@ -96,6 +100,11 @@ def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_step_counts(tmp_path: P
     assert 0 < spent[0]["1"] <= spent[-1]["1"]
 
 
+@claim(
+    "goes-on-counting",
+    "So ε goes on counting through resumes, other seeds, divisions, schemas, targets, --dataset "
+    "files and picture sizes.",
+)
 def test_another_seed_divides_the_data_anew_and_is_no_new_account(tmp_path: Path) -> None:
     same = [*FLAGS, *MEMORY, "--dp-delta", "0.0001", "--dp-ledger", "ledger"]
     assert here(tmp_path, *same, "--dp-epsilon", "8", "--out", "first").status == 0
@@ -121,6 +130,8 @@ def test_another_seed_divides_the_data_anew_and_is_no_new_account(tmp_path: Path
 
 
 @pytest.mark.parametrize("algorithm", ["mdgan", pytest.param("fl-gan", marks=pytest.mark.slow)])
+@claim("leaves", "A worker that has spent its budget leaves, and training goes on without it.")
+@claim("divisions-warned", "They are for simulations, and a warning says so.")
 def test_workers_leave_when_their_budgets_are_spent(tmp_path: Path, algorithm: str) -> None:
     rounds = ["--round-iterations", "2"] if algorithm == "fl-gan" else []
     budget = ["--dp-epsilon", "0.8", "--dp-noise", "1", "--dp-delta", "0.0001"]
@@ -155,6 +166,7 @@ OPEN_BEFORE = {
 
 
 @pytest.mark.parametrize("before", OPEN_BEFORE)
+@claim("not-later", "A run that has learnt without privacy cannot go on with it.")
 def test_a_run_that_learnt_without_privacy_cannot_go_on_with_it(
     tmp_path: Path, before: str
 ) -> None:
@@ -167,6 +179,7 @@ def test_a_run_that_learnt_without_privacy_cannot_go_on_with_it(
     assert refused.errors.splitlines()[-1].startswith(says)
 
 
+@claim("begins-warned", "A warning says so.")
 def test_what_a_run_begins_with_is_not_covered_and_it_is_said(tmp_path: Path) -> None:
     here(tmp_path, *FLAGS, *MEMORY, "--iterations", "2", "--out", "first")
     same = [*FLAGS, *MEMORY, *NOISE, "--iterations", "2", "--out", "second"]
@@ -177,6 +190,7 @@ def test_what_a_run_begins_with_is_not_covered_and_it_is_said(tmp_path: Path) ->
 
 @pytest.mark.slow
 @claim("counts-under-dp", "with --dp-epsilon the number alone, and no sums")
+@claim("no-classes", "how many in all is told")
 def test_what_is_not_covered_is_not_told(tmp_path: Path) -> None:
     scored = ["--iterations", "6", "--eval-interval", "6", "--set", "eval_samples=64"]
     result = here(tmp_path, *BARE, *NOISE, *MEMORY, *scored, "--out", "run")
@@ -188,6 +202,10 @@ def test_what_is_not_covered_is_not_told(tmp_path: Path) -> None:
     assert all(0 < row["n_real"] == row["n_held_out"] for row in scores)
 
 
+@claim(
+    "declared",
+    "--set dp_public_samples=N, with N at least n, keeps the exact n from the server",
+)
 def test_the_server_is_told_the_declared_number_of_samples(tmp_path: Path) -> None:
     same = [*FLAGS, *NOISE, *MEMORY, "--iterations", "2", "--out", "run"]
     result = here(tmp_path, *same, "--set", "dp_public_samples=900")
@@ -199,6 +217,7 @@ def test_the_server_is_told_the_declared_number_of_samples(tmp_path: Path) -> No
     assert not re.findall(r"(?<![\d.])719(?![\d.])", told)
 
 
+@claim("no-times", "Hosts tell neither times nor memory")
 def test_hosts_tell_no_times_of_what_they_compute(tmp_path: Path) -> None:
     for out, flags in {"open": [], "private": NOISE}.items():
         here(tmp_path, *FLAGS, *MEMORY, *flags, "--out", out)
@@ -271,6 +290,13 @@ QUICK = 18
         for n, case in enumerate(REFUSED)
     ],
 )
+@claim(
+    "least-canaries",
+    "A start with canaries that could not contradict the stated ε, even if all were guessed "
+    "right, is refused with the smallest number that could.",
+)
+@claim("judges-alone", "mdgan tries that before it starts, and refuses one that does not.")
+@claim("no-times", "and --profile is refused.")
 def test_it_is_refused_in_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

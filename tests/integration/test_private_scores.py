@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mdgan.storage.state_file import read_tensors
+from tests.claims.registry import claim
 from tests.processes import Finished, read_events, run_here
 
 pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
@@ -93,6 +94,12 @@ def cached(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("unit", [pytest.param("sample", marks=pytest.mark.slow), "client"])
+@claim(
+    "scores-network",
+    "The network that scores look through has seen no worker's sample: one half of the held-out "
+    "samples trains it, and scores and the audit compare with the other half.",
+)
+@claim("no-features", "not told: scores compare with held-out samples")
 def test_the_network_learns_from_one_half_of_held_out_samples_and_judges_by_the_other(
     tmp_path: Path, unit: str
 ) -> None:
@@ -119,6 +126,7 @@ def test_the_network_learns_from_one_half_of_held_out_samples_and_judges_by_the_
 
 
 @pytest.mark.slow
+@claim("scores-network", "The network that scores look through has seen no worker's sample")
 def test_a_network_of_workers_samples_is_not_taken_from_the_cache(tmp_path: Path) -> None:
     trained(tmp_path, "--world-size", "3")
     (known,) = cached(tmp_path)
@@ -132,6 +140,7 @@ def test_a_network_of_workers_samples_is_not_taken_from_the_cache(tmp_path: Path
 
 
 @pytest.mark.parametrize("others", [0, 60])
+@claim("scores-network", "With fewer than 130 of them it is a network of random weights.")
 def test_with_too_few_held_out_samples_the_network_has_learnt_nothing(
     tmp_path: Path, others: int
 ) -> None:

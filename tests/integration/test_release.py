@@ -21,6 +21,7 @@ from sklearn.datasets import load_digits
 import mdgan
 from mdgan.release.evidence import RunEvidence
 from mdgan.release.verify import Trust, verify_bundle
+from tests.claims.registry import claim
 from tests.integration.signed_runs import checked, issue, replaced, resealed, wrong
 from tests.processes import check_refused, run_here
 
@@ -33,6 +34,7 @@ def test_a_stranger_learns_who_signed_what(place: Path) -> None:
     check_refused(run_here("verify", "bundle", cwd=place), "--authority FILE", lines=1)
 
 
+@claim("files-signatures", "every file is as the manifest says")
 def test_one_flipped_bit_anywhere_is_named(place: Path, tmp_path: Path) -> None:
     random = Random(0)
     for path in sorted((place / "bundle").iterdir()):
@@ -47,6 +49,7 @@ def test_one_flipped_bit_anywhere_is_named(place: Path, tmp_path: Path) -> None:
             assert wrong(checked(place, bundle)), f"{path.name}, byte {at}"
 
 
+@claim("files-signatures", "every file is as the manifest says")
 def test_files_that_come_or_go_are_named(place: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     shutil.copytree(place / "bundle", bundle)
@@ -58,6 +61,19 @@ def test_files_that_come_or_go_are_named(place: Path, tmp_path: Path) -> None:
         assert part in said
 
 
+@claim("release", "mdgan verify bundle --authority ca.pem # anywhere, without a network")
+def test_a_bundle_is_checked_without_a_network(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_network(*asked: object) -> None:
+        raise AssertionError(f"a socket {asked}")
+
+    for name in ("connect", "connect_ex", "bind", "sendto"):
+        monkeypatch.setattr(socket.socket, name, no_network)
+    assert wrong(checked(place)) == ""
+
+
+@claim("files-signatures", "certificates counted when the bundle was made and are not revoked")
 def test_a_revoked_certificate_is_named(place: Path, tmp_path: Path) -> None:
     ours = tmp_path / "ca"
     shutil.copytree(place / "ca", ours)
@@ -68,6 +84,7 @@ def test_a_revoked_certificate_is_named(place: Path, tmp_path: Path) -> None:
     assert said[1:] == ["policy: silent <= 0 if known: silent = 1"]
 
 
+@claim("files-signatures", "certificates counted when the bundle was made and are not revoked")
 def test_the_certificate_of_another_authority_counts_for_nothing(
     place: Path, tmp_path: Path
 ) -> None:
@@ -86,6 +103,10 @@ def test_the_certificate_of_another_authority_counts_for_nothing(
         ({"terms": {"algorithm": "mdgan", "batch_size": 1}}, "signed other terms"),
         ({"made": "yesterday"}, "makes no sense"),
     ],
+)
+@claim(
+    "files-signatures",
+    "hosts signed this run, these terms, these counts, and this generator or none.",
 )
 def test_a_server_that_says_something_else_later_is_named(
     place: Path, tmp_path: Path, change: dict[str, object], said: str
@@ -125,6 +146,7 @@ def test_a_list_of_revoked_certificates_that_is_none_is_named(place: Path, tmp_p
     assert "revoked.pem: is no list of revoked certificates" in said
 
 
+@claim("policy-yours", "The policy: yours (--policy FILE), or mdgan's.")
 def test_readers_may_have_rules_of_their_own(place: Path, tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text('require = ["signed_by >= 2", "fid <= 0.001 * floor"]')
     found = checked(place, policy=tmp_path / "p.toml")
@@ -133,6 +155,7 @@ def test_readers_may_have_rules_of_their_own(place: Path, tmp_path: Path) -> Non
         checked(place, policy=tmp_path / "none.toml")
 
 
+@claim("ten-lines", "ten lines that sample with torch alone")
 def test_a_stranger_with_torch_alone_samples_the_same_bits(place: Path, tmp_path: Path) -> None:
     card = (place / "bundle" / "card.md").read_text()
     (lines,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
@@ -148,6 +171,11 @@ def test_a_stranger_with_torch_alone_samples_the_same_bits(place: Path, tmp_path
     assert torch.equal(theirs, torch.from_numpy(np.load(output)["images"]))
 
 
+@claim(
+    "nothing-real",
+    "mdgan puts no sample of a worker into it, no classifier that was trained on samples, and "
+    "no names of files or machines.",
+)
 def test_nothing_in_the_bundle_was_real_or_names_a_machine(place: Path) -> None:
     contents = [path.read_bytes() for path in (place / "bundle").iterdir()]
     for path in (place / "bundle").glob("*.npz"):
@@ -179,6 +207,8 @@ def test_croissant_and_card_are_valid(place: Path) -> None:
     assert "https://" not in page
 
 
+@claim("release-dry-run", "--dry-run says what the policy says and writes no bundle")
+@claim("release", "refused if the policy is not met")
 def test_a_policy_that_is_not_met_writes_nothing(place: Path) -> None:
     (place / "strict.toml").write_text('require = ["signed_by >= 3", "fid <= 1000"]')
     found = run_here("release", "run", "-o", "none", "--policy", "strict.toml", cwd=place)
@@ -192,6 +222,21 @@ def test_a_policy_that_is_not_met_writes_nothing(place: Path) -> None:
     check_refused(run_here("release", "run", "-o", "bundle", cwd=place), "is there already")
     nothing = run_here("release", "run", "-o", "n", "--samples", "0", "--no-generator", cwd=place)
     check_refused(nothing, "nothing is left")
+
+
+@claim(
+    "no-generator",
+    "--no-generator leaves both out; then samples and cards are the server's word (--unsigned)",
+)
+def test_a_bundle_without_its_generator_is_taken_only_on_the_servers_word(
+    place: Path, tmp_path: Path
+) -> None:
+    asked = ["release", "run", "-o", str(tmp_path / "b"), "--samples", "20", "--no-generator"]
+    assert run_here(*asked, cwd=place).status == 0
+    assert not list((tmp_path / "b").glob("generator*"))
+    line = "samples and cards: are the server's word, since the bundle has no generator"
+    assert line in wrong(checked(place, tmp_path / "b"))
+    assert wrong(checked(place, tmp_path / "b", unsigned=True)) == ""
 
 
 def test_python_and_the_report_say_the_same(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,6 +274,10 @@ def samples(numbers: Sequence[int]) -> list[tuple[torch.Tensor, int]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@claim(
+    "ten-stored",
+    "All samples that are here are looked at, so ten that are stored among thousands are found",
+)
 def test_a_generator_that_stores_ten_samples_is_refused(tmp_path: Path) -> None:
     data = mdgan.Data(train=samples(range(300, 1797)), held_out=samples(range(300)))
     run = mdgan.train(

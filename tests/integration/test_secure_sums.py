@@ -220,6 +220,11 @@ def test_sums_of_too_few_hosts_to_find_who_spoils_them_end_the_run_in_order(
     assert "Traceback" not in result.errors
 
 
+@claim(
+    "require-checked",
+    "The machine checks that on its own settings before it opens a link for training, and a "
+    "server lets a host in only if its settings are the same.",
+)
 def test_a_worker_that_insists_takes_no_part_in_a_run_without(tmp_path: Path) -> None:
     given = [*SMALL, *FAMILIES["mdgan"], "--transport", "memory", "--require", "secure-aggregation"]
     refused = run_here(*given, "--out", "plain", cwd=tmp_path)

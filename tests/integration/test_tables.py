@@ -17,6 +17,7 @@ from mdgan.records.run_directory import ENCODING_FILE, FIGURES_FILE
 from mdgan.samples.table.reading import read_rows
 from mdgan.samples.table.schema import read_schema, schema_text
 from mdgan.storage.state_file import read_tensors
+from tests.claims.registry import claim
 from tests.processes import (
     MDGAN,
     check_refused,
@@ -155,6 +156,7 @@ def test_counts_are_those_of_all_rows_together(sites: Path) -> None:
     assert torch.equal(counts(sites / "apart"), counts(sites / "one"))
 
 
+@claim("counts-noisy", "noisy, and charged")
 def test_noise_covers_counts_and_is_charged(sites: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     schema = msgspec.structs.replace(read_schema(sites / "study.json"), rows_are_independent=True)
@@ -200,6 +202,11 @@ def test_a_server_that_asks_a_resumed_run_again_is_told_nothing(
     assert torch.equal(counts(patients / "run"), told)
 
 
+@claim(
+    "require-checked",
+    "The machine checks that on its own settings before it opens a link for training, and a "
+    "server lets a host in only if its settings are the same.",
+)
 def test_a_site_with_another_schema_is_refused(sites: Path, port: int) -> None:
     changed = (sites / "study.json").read_text().replace('"sex"', '"Sex"')
     (sites / "other.json").write_text(changed)
@@ -262,6 +269,7 @@ def patients(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@claim("one-worker", "The division of one folder sees to that for persons")
 def test_held_out_rows_of_persons_that_were_trained_on_judge_nothing(patients: Path) -> None:
     (patients / "same.csv").write_text(visits(range(30, 60)))
     (patients / "others.csv").write_text(visits(range(40, 70)))
@@ -282,6 +290,7 @@ def test_held_out_rows_of_persons_that_were_trained_on_judge_nothing(patients: P
     assert "40 / 30" in judged.output  # members and others are persons, not rows
 
 
+@claim("unit", "it is a person with all rows")
 def test_a_person_is_the_unit_of_a_private_run(patients: Path) -> None:
     pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
     flags = ["train", "--dataset", "table", "--schema", "study.json", "--target", "ill", *QUICK]

@@ -5,6 +5,7 @@ import pytest
 from benchmarks.audit_power import DELTA, MECHANISMS, audited, digits
 from mdgan.data.shard import Shard
 from mdgan.records.audit import Bound
+from tests.claims.registry import claim
 
 WORKERS, CANARIES, STEPS = 2, 60, 12
 
@@ -35,6 +36,7 @@ def found(algorithm: str, mechanism: str, epsilon: float, shards: dict[int, Shar
         ("moments", "sums times 3", 1.0, "a sample adds 3 C"),
     ],
 )
+@claim("direct", "Does a sample add more than C?")
 def test_a_broken_mechanism_is_contradicted_whatever_epsilon_is_stated(
     shards: dict[int, Shard], algorithm: str, mechanism: str, epsilon: float, says: str
 ) -> None:
@@ -45,6 +47,11 @@ def test_a_broken_mechanism_is_contradicted_whatever_epsilon_is_stated(
 
 
 @pytest.mark.parametrize("algorithm", ["mdgan", "moments"])
+@claim(
+    "epsilon",
+    "What the worker computes from its samples and tells is then at most e^ε times as likely or "
+    "unlikely, but for a probability δ.",
+)
 def test_a_mechanism_that_does_as_it_says_is_not(shards: dict[int, Shard], algorithm: str) -> None:
     bound = found(algorithm, "honest", 3.0, shards)
     assert not bound.flaws, bound

@@ -342,6 +342,11 @@ def test_the_server_reads_no_codes_or_shares_of_another_shape_or_type(wrong: Ten
     assert not read_tensors(message, "codes", {1: (2, 32)}, torch.uint8)
 
 
+@claim(
+    "sharers-counted",
+    "Each host counts them itself, by the keys that it has checked, and the sum must have as "
+    "many workers as the run began with.",
+)
 def test_a_sum_of_fewer_workers_than_it_takes_is_neither_masked_nor_unmasked() -> None:
     """All add a part of the noise; a sum of fewer would have too little of it."""
     hosts = Hosts(5, sharing=NoiseSharing(5))
@@ -384,6 +389,11 @@ def test_many_workers_of_one_host_do_not_stand_for_many_parts(sharing: NoiseShar
         hosts.answer(2, ZEROS)
 
 
+@claim(
+    "one-file",
+    "A credentials file that all machines share is one certificate, so each host adds all of "
+    "the noise.",
+)
 def test_a_file_that_all_share_is_one_certificate() -> None:
     """A server that has it, too, could make any number of hosts."""
     shared = issued(AUTHORITY, None)
@@ -407,6 +417,7 @@ def test_one_certificate_is_in_a_sum_once() -> None:
         hosts.answer(1, ZEROS)
 
 
+@claim("sharers-counted", "Each host counts them itself, by the keys that it has checked")
 def test_a_certificate_of_another_authority_shares_no_noise() -> None:
     own = {host: issued(AUTHORITY, "worker") for host in range(1, 5)}
     hosts = Hosts(5, sharing=NoiseSharing(5), certificates={**own, 5: issued(ANOTHER, "worker")})
@@ -416,6 +427,10 @@ def test_a_certificate_of_another_authority_shares_no_noise() -> None:
 
 @claim(
     "noise-that-is-counted-on", "no fewer may survive than the host has counted on when it answered"
+)
+@claim(
+    "no-fewer-sharers",
+    "A host unmasks no sum with fewer certificates than it counted on when it answered",
 )
 def test_noise_that_was_left_out_is_not_made_up_for_by_keys_that_are_told_later() -> None:
     """Once hosts have answered, one that remains says that it carries what the lost one did."""

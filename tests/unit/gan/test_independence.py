@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.gan.independence import why_dependent
+from tests.claims.registry import claim
 
 SHAPE = (1, 4, 4)
 
@@ -91,6 +92,11 @@ MIXING: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", MIXING)
+@claim(
+    "network-alone",
+    "mdgan tries that before it starts, with batches of other sizes, in other orders and with "
+    "strange samples in them",
+)
 def test_functions_of_the_whole_batch_are_found(name: str) -> None:
     assert dependence(Flat(MIXING[name])).startswith("on the others of its batch")
 

@@ -16,6 +16,7 @@ from mdgan.data.dataset_file import load
 from mdgan.errors import BadInput
 from mdgan.launch.prepare import Prepared, prepare
 from mdgan.launch.privacy import open_budgets
+from tests.claims.registry import claim
 
 pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
 
@@ -103,6 +104,12 @@ def one_among_new_ones() -> dict[str, Any]:
 @pytest.mark.parametrize(
     "change", [rename, swap, other_division, other_dataset, superset, one_among_new_ones]
 )
+@claim(
+    "goes-on-counting",
+    "So ε goes on counting through resumes, other seeds, divisions, schemas, targets, --dataset "
+    "files and picture sizes.",
+)
+@claim("row-content", "and neither do rank, division and the names of files.")
 def test_what_pictures_have_spent_stays_with_them(
     ready: Callable[..., Prepared], change: Callable[[], dict[str, Any]]
 ) -> None:
@@ -128,6 +135,7 @@ def test_other_pictures_have_spent_nothing(ready: Callable[..., Prepared]) -> No
     assert not any("spent" in line for line in ready(data_dir="new/{rank}").warnings)
 
 
+@claim("one-worker", "two workers of one machine that share a unit are refused.")
 def test_two_workers_with_a_picture_in_common_are_refused(ready: Callable[..., Prepared]) -> None:
     Path("data/2/again.png").write_bytes(Path("data/1/10.png").read_bytes())
     told = r"--dp-epsilon 8: ranks 1 and 2 hold the same samples \(1 of them\), .*of its own"
@@ -135,6 +143,7 @@ def test_two_workers_with_a_picture_in_common_are_refused(ready: Callable[..., P
         ready()
 
 
+@claim("unit", "A unit is a sample, with all that equal it: copies of a picture, equal rows.")
 def test_a_picture_that_a_worker_has_twice_is_told(ready: Callable[..., Prepared]) -> None:
     for name in ("again", "once-more"):
         Path(f"data/2/{name}.png").write_bytes(Path("data/2/20.png").read_bytes())

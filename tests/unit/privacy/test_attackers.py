@@ -19,6 +19,7 @@ from mdgan.gan.labels import Samples
 from mdgan.privacy import real_half
 from mdgan.privacy.per_sample import clipped_sum
 from mdgan.privacy.real_half import PoissonHalf, SeededSteps
+from tests.claims.registry import claim
 from tests.unit.gan.small import SHAPE
 from tests.unit.privacy.attackers import ATTACKS, allowed, flawed_noise
 from tests.unit.privacy.halves import Few, make_worker
@@ -129,6 +130,11 @@ def first_moment(worker: Worker) -> Tensor:
 @pytest.mark.parametrize(
     ("look", "noise"), [(released, 1.0), (released, 200.0), (first_moment, 20.0)]
 )
+@claim(
+    "epsilon",
+    "What the worker computes from its samples and tells is then at most e^ε times as likely or "
+    "unlikely, but for a probability δ.",
+)
 def test_a_gradient_of_the_whole_shard(
     look: Callable[[Worker], Tensor], noise: float, is_flawed: bool
 ) -> None:
@@ -150,6 +156,16 @@ def test_a_gradient_of_the_whole_shard(
     check(advantages(play), allowed(noise, 1.0), is_flawed=is_flawed, least=0.9)
 
 
+@claim(
+    "any-discriminator",
+    "Each s_i is the subsampled Gaussian mechanism, whatever the discriminator was computed "
+    "from and whoever made it.",
+)
+@claim(
+    "epsilon",
+    "What the worker computes from its samples and tells is then at most e^ε times as likely or "
+    "unlikely, but for a probability δ.",
+)
 def test_a_discriminator_that_is_sure_of_all_but_the_target(is_flawed: bool) -> None:
     """Batches of 18 of 100; the sum is 0, or the target's gradient in one step of six."""
     count, batch_size, num_steps, noise = 100, 18, 6, 20.0
@@ -200,6 +216,10 @@ def spiked(*layers: nn.Module, size: int) -> nn.Module:
     ],
     ids=["linear", "conv, by places", "conv, by channels"],
 )
+@claim(
+    "cut",
+    "computes the gradient of the discriminator's loss on each of them and cuts it to the norm C.",
+)
 def test_slopes_too_small_to_be_squared_are_cut_all_the_same(model: nn.Module, clip: float) -> None:
     """In 0.7.0 such a norm counted as 0 for one who gave away a discriminator."""
     rules = worker_of(plain, shard_of(2, with_target=True, seed=0), 2, 1.0, 0).rules
@@ -235,6 +255,10 @@ def operations(images: Tensor, batch_size: int) -> list[Operation]:
 
 @pytest.mark.parametrize("batch_size", [6, 12])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, 1e30, 1e-40, 0.0])
+@claim(
+    "same-work",
+    "A step does the same operations on the same number of samples, whatever they are.",
+)
 def test_what_a_step_computes_does_not_depend_on_what_samples_are(
     batch_size: int, value: float
 ) -> None:

@@ -27,6 +27,7 @@ from mdgan.privacy.contents import Contents
 from mdgan.privacy.per_sample import clipped_sum
 from mdgan.privacy.random_stream import step_key
 from mdgan.records.audit import Bound
+from tests.claims.registry import claim
 from tests.unit.privacy.halves import make_shard, make_worker, real_gradient
 
 NUM_WEIGHTS = 20_001
@@ -173,6 +174,7 @@ def test_canaries_are_as_large_as_a_sample_may_be_and_on_weights_of_their_own() 
     assert again.abs().equal(total.abs())
 
 
+@claim("coins", "those are drawn, cut and hidden as samples are.")
 def test_each_step_draws_an_included_canary_as_a_sample() -> None:
     canaries, drawn = gradients(100, 0.2, 1.0, 1.0), 0.0
     for step in range(400):
@@ -225,6 +227,7 @@ def test_coins_and_scores_survive_a_process_and_are_readable_by_their_owner_alon
             gradients(40, 1.0, 1.0, 1.0).open(path)
 
 
+@claim("coins", "A coin that only the worker knows decides whether each is among its samples")
 def test_coins_do_not_depend_on_the_seed_and_are_in_no_state_of_a_worker(tmp_path: Path) -> None:
     given = {"dp_noise": 2.0, "dp_delta": 1e-3, "batch_size": 5, "audit_canaries": 64}
     settings, shard, coins = MDGANSettings.read(given), make_shard(20), set()

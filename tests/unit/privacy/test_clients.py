@@ -15,6 +15,7 @@ from mdgan.privacy.ledger import look_up
 from mdgan.privacy.noise import SENSITIVITY, lattice_step
 from mdgan.privacy.planning import StepSchedule
 from mdgan.privacy.settings import PrivacySettings
+from tests.claims.registry import claim
 from tests.unit.privacy.test_ledger import of, spend
 
 pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
@@ -40,6 +41,11 @@ def begin_rounds(host: ClientsAccount, first: int, last: int, **changed: Any) ->
         host.begin_round({**ROUND, "taken": taken, "rounds": 10 - taken, **changed})
 
 
+@claim(
+    "client-account",
+    "writes every round down before it begins, and leaves with a line if they cannot afford the "
+    "run.",
+)
 def test_each_round_counts_once_also_for_a_host_that_comes_back(tmp_path: Path) -> None:
     host = account(tmp_path)
     assert host.tell() == {}
@@ -56,6 +62,11 @@ def test_each_round_counts_once_also_for_a_host_that_comes_back(tmp_path: Path) 
     assert steps_of(tmp_path, 4) == 10
 
 
+@claim(
+    "client-account",
+    "writes every round down before it begins, and leaves with a line if they cannot afford the "
+    "run.",
+)
 def test_another_run_is_another_plan_and_all_count(tmp_path: Path) -> None:
     host = account(tmp_path)
     begin_rounds(host, 0, 2)
@@ -73,6 +84,11 @@ def test_another_run_is_another_plan_and_all_count(tmp_path: Path) -> None:
     begin_rounds(account(tmp_path, [4, 77], BARE), 0, 1, run="three", noise=0.8)
 
 
+@claim(
+    "round-once",
+    "A host answers a round once, after it has charged its own account for it; a round without "
+    "a sum is spent, too.",
+)
 def test_parts_of_the_noise_add_up_and_each_round_pays_for_them(tmp_path: Path) -> None:
     sharers, clip = 2, 0.5  # hosts, with four clients each
     updates = {n: torch.full((4, 1000), n / 1000, dtype=torch.float32) for n in range(1, 5)}
@@ -99,6 +115,11 @@ def test_parts_of_the_noise_add_up_and_each_round_pays_for_them(tmp_path: Path) 
     assert len({given.numpy().tobytes() for given in kept}) == 8
 
 
+@claim(
+    "not-both",
+    "Runs that hide samples and runs that hide clients on the same samples are refused, since "
+    "neither account speaks of the other.",
+)
 def test_samples_that_hid_by_themselves_hide_no_client(tmp_path: Path) -> None:
     spend(tmp_path, range(9), 1)
     with pytest.raises(BadInput, match="noise for samples hides no client"):

@@ -20,6 +20,7 @@ from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import BLOCK, Ledger, look_up
 from mdgan.privacy.ledger_file import FILE
 from mdgan.privacy.ledger_view import LedgerView, Plan
+from tests.claims.registry import claim
 
 PLAN = Plan("as asked", "sample", "rdp", 1.5, 0.1, 100, 10_000, 4.0)
 OTHER = Plan("something else", "sample", "rdp", 2.5, 0.2, 7, 7, 6.0)
@@ -76,6 +77,11 @@ def in_a_child(act: Callable[[Callable[[bytes], object]], object]) -> bytes:
 
 @pytest.mark.parametrize("steps", [1, BLOCK, BLOCK + 1])
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@claim(
+    "blocks",
+    "Steps are written down in blocks of 64 before they are taken. After a crash the block "
+    "counts as spent",
+)
 def test_after_a_crash_no_key_comes_again_and_no_step_is_lost(tmp_path: Path, steps: int) -> None:
     told = in_a_child(lambda tell: [tell(key) for key in take(begun(tmp_path), steps)])
     used = [told[i : i + 32] for i in range(0, len(told), 32)]
@@ -124,6 +130,7 @@ def past(*charges: PrivacyCharge, order: float = PLAN.order) -> tuple[PrivacyHis
     return (PrivacyHistory(order, tuple(sorted(charges))),)
 
 
+@claim("goes-on-counting", "A shard is charged by the worst past of its units.")
 def test_a_superset_has_the_past_of_its_worst_sample_and_a_part_only_its_own(
     tmp_path: Path,
 ) -> None:

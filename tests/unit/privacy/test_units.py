@@ -8,6 +8,7 @@ from torch import Tensor
 from mdgan.gan.labels import Samples
 from mdgan.privacy.contents import Contents, Known, Units
 from mdgan.privacy.real_half import DrawnUnits, PoissonHalf, SeededSteps
+from tests.claims.registry import claim
 from tests.unit.gan.small import SHAPE
 from tests.unit.privacy.halves import make_shard, make_worker
 
@@ -48,6 +49,7 @@ def test_a_draw_of_units_gives_a_sample_of_each(names: list[int], seed: int) -> 
 
 
 @given(NUMBERS)
+@claim("unit", "A unit is a sample, with all that equal it: copies of a picture, equal rows.")
 def test_contents_say_whose_samples_are(names: list[int]) -> None:
     held = Contents.of(Named(names))
     assert len(held.digests) == len(set(names))
@@ -79,6 +81,7 @@ class Drawn:
         return Samples(torch.zeros(len(positions), *SHAPE), None)
 
 
+@claim("unit", "A step draws units, and of each that it draws one sample")
 def test_a_step_has_one_sample_of_a_person_at_most_and_another_one_each_time() -> None:
     owned, of_sample = Drawn(30), torch.arange(30) // 5
     steps = SeededSteps(b"a secret")

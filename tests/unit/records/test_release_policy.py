@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mdgan.errors import BadInput
 from mdgan.records.release_policy import Rule, decide, default_text, policy_text, rules_in
+from tests.claims.registry import claim
 
 
 def verdicts(rules: str, **figures: float) -> list[bool]:
@@ -24,6 +25,11 @@ def test_rules_compare_figures() -> None:
     assert verdicts('["signed_by >= 4", "a<=b"]', signed_by=4, a=1, b=1) == [True, True]
 
 
+@claim(
+    "if-known",
+    "with if known a rule counts only where the figure was measured, otherwise an unknown "
+    "figure is not met.",
+)
 def test_what_is_not_known_is_not_met_unless_a_rule_says_so() -> None:
     assert verdicts('["fid <= 3", "fid <= 3 if known", "fid <= 2 * floor"]', floor=1.0) == [
         False,
@@ -83,6 +89,43 @@ def test_the_default_policy_has_rules_for_every_kind() -> None:
             found = {rule.figure for rule in rules_in(default_text(), "", kind, has_dp=has_dp)}
             assert "refused_to_sign" in found
             assert ("epsilon" in found) == has_dp
+
+
+def by_default(has_dp: bool, **figures: float) -> list[str]:
+    rules = rules_in(default_text(), "", "pictures", has_dp=has_dp)
+    found = decide(rules, {"refused_to_sign": 0, **figures})
+    return [each.why.split()[0] for each in found if not each.met]
+
+
+@claim(
+    "default-open",
+    "So the audit must have been made: closest_record_ratio >= 0.9, copied_share <= 0.01, "
+    "audit_auc <= 0.6, audit_tpr_at_1e-2 <= 0.05.",
+)
+def test_without_noise_each_figure_of_the_audit_must_be_there_and_good() -> None:
+    good = {"closest_record_ratio": 0.9, "copied_share": 0.01, "audit_auc": 0.6}
+    good["audit_tpr_at_1e-2"] = 0.05
+    bad = {"closest_record_ratio": 0.89, "copied_share": 0.011, "audit_auc": 0.61}
+    bad["audit_tpr_at_1e-2"] = 0.051
+    assert by_default(False, **good) == []
+    assert by_default(False) == list(good)
+    for name, value in bad.items():
+        assert by_default(False, **{**good, name: value}) == [name]
+
+
+@claim(
+    "default-dp",
+    "epsilon <= 10 and delta <= 1e-3 must hold, canaries must not contradict them, and copies must "
+    "not be found where they were looked for.",
+)
+def test_with_noise_the_account_decides_and_what_was_measured_must_not_contradict() -> None:
+    private = {"epsilon": 10.0, "delta": 1e-3}
+    assert by_default(True, **private) == []
+    assert by_default(True) == ["epsilon", "delta"]
+    for bad in ({"epsilon": 10.1}, {"delta": 1.1e-3}, {"copied_share": 0.021}):
+        assert by_default(True, **{**private, **bad}) == list(bad)
+    assert by_default(True, **private, epsilon_lower_bound=10.1) == ["epsilon_lower_bound"]
+    assert by_default(True, **private, closest_record_ratio=0.79) == ["closest_record_ratio"]
 
 
 def test_a_policy_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

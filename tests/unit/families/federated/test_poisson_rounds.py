@@ -17,6 +17,7 @@ from mdgan.families.federated.fl_gan import sent_by
 from mdgan.families.federated.poisson_rounds import PoissonRounds, cut, update
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.exact_sum import PartialSum, weighted_sum
+from tests.claims.registry import claim
 from tests.unit.families.federated.placing import PlacingStage
 from tests.unit.families.federated.rounds import E, RoundStage, make_client, make_models
 from tests.unit.gan.small import BATCH_SIZE, same_bits
@@ -44,6 +45,7 @@ def make(blocks: int = 2, **given: Any) -> PoissonRounds:
 # ----- who takes part
 
 
+@claim("client-drawn", "the server draws each client by itself with probability q")
 def test_each_client_takes_part_as_often_as_it_should_and_by_itself() -> None:
     made, counts = make(participation=0.3), {n: [7] for n in range(1, 41)}
     seen = torch.zeros(500, 40)
@@ -89,6 +91,7 @@ def vectors(count: int) -> dict[int, Tensor]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
+@claim("client-noise", "and divides by qN")
 def test_updates_are_added_up_and_divided_by_the_expected_number(count: int) -> None:
     made, sent, changed = make(participation=0.4), torch.ones(3, BLOCK), vectors(count)
     assert made.weight == 1 / (0.4 * 10)
@@ -103,6 +106,11 @@ def test_updates_are_added_up_and_divided_by_the_expected_number(count: int) -> 
         assert torch.allclose(each, sent.double() + expected, rtol=0, atol=1e-12)
 
 
+@claim(
+    "client",
+    "With --dp-unit client the models would be at most e^ε times as likely or unlikely if any "
+    "one client had sent nothing, but for a probability δ.",
+)
 def test_noise_has_the_deviation_that_is_stated() -> None:
     made = make(BLOCKS, participation=0.5, **NOISE)
     sent = torch.zeros(BLOCKS + 2, BLOCK)
@@ -124,6 +132,7 @@ def test_noise_has_the_deviation_that_is_stated() -> None:
     assert abs(float((drawn[0] * drawn[1]).mean())) < 5 / sqrt(drawn[0].numel())
 
 
+@claim("client-noise", "the server adds these updates up, adds noise as above, once")
 def test_noise_comes_on_top_of_the_sum_once_and_is_another_for_each_sum() -> None:
     made, without = make(2, **NOISE), make(2, **{**NOISE, "dp_noise": 0.0})
     sent, noises = torch.ones(3, BLOCK), []
@@ -190,6 +199,7 @@ def some(value: float) -> Tensor:
     return vector
 
 
+@claim("client-lost", "lost and late clients add nothing, and the divisor stays.")
 def test_a_client_that_is_lost_adds_nothing_and_the_rest_weighs_the_same(
     rounds: MakeRounds,
 ) -> None:
@@ -218,6 +228,7 @@ def test_nobody_is_drawn_and_the_round_counts(rounds: MakeRounds) -> None:
     assert not same_bits(made.vector(), make_models().vector.read()), "there was noise"
 
 
+@claim("client-lost", "Whether the server uses an update does not depend on other updates")
 def test_an_update_that_is_too_long_is_refused_whatever_the_others_are(rounds: MakeRounds) -> None:
     placed = rounds(kind=PlacingStage, num_workers=2, clients=4, iterations=E, **BARE, dp_clip=0.1)
     assert placed.form.most_norm == 0.1
@@ -247,6 +258,12 @@ def exact_square(vector: Tensor) -> Fraction:
 
 
 @given(values, bounds)
+@claim("client-cut", "cut to the norm C.")
+@claim(
+    "client",
+    "With --dp-unit client the models would be at most e^ε times as likely or unlikely if any "
+    "one client had sent nothing, but for a probability δ.",
+)
 def test_no_update_is_longer_than_the_bound(changed: Tensor, clip: float) -> None:
     found, bound = cut(changed, clip), Fraction(clip) ** 2
     assert exact_square(found) <= bound

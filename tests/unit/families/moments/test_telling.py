@@ -16,6 +16,7 @@ from mdgan.gan.randomness import generator_for
 from mdgan.privacy.canaries import Canaries
 from mdgan.privacy.noise import SENSITIVITY, lattice_step
 from mdgan.records.audit import Bound
+from tests.claims.registry import claim
 
 SIGMA = 3.0
 EPSILON, DELTA, SIGMA_OF_3 = 3.0, 1e-4, 1.25
@@ -59,6 +60,11 @@ def told(shard: Shard, features: SampleFeatures, secret: int, part: float) -> Te
     return found
 
 
+@claim(
+    "known-exactly",
+    "So that is the Gaussian mechanism, once and with every unit in it: for units without a past "
+    "its ε is known exactly",
+)
 def test_the_noise_is_sigma_and_pays_for_rounding(shard: Shard, features: SampleFeatures) -> None:
     exact = SumTeller(shard, features, None, 1).tell()
     noisy = told(shard, features, 1, 1)
@@ -79,6 +85,7 @@ def test_parts_of_the_noise_add_up_to_that_of_one_worker(
     assert float(noise.std()) == pytest.approx(SIGMA * SENSITIVITY, rel=5 / sqrt(2 * noise.numel()))
 
 
+@claim("shared-noise", "rounded to a lattice on which masks lie, too.")
 def test_a_part_of_the_noise_stays_on_the_lattice(shard: Shard, features: SampleFeatures) -> None:
     """Rounded once more, it would be no sum of rounded normal numbers."""
     part = told(shard, features, 1, 1 / sqrt(10))
