@@ -3,6 +3,7 @@
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -59,21 +60,13 @@ _raw_option = click.option(
     ".csv, .parquet or .npz.  [default: samples with the first of these endings]"
 )
 def sample(
-    run: Path,
-    num_samples: int | None,
-    seed: int,
-    label: int | None,
-    where: tuple[str, ...],
-    raw: bool,
-    output: Path | None,
+    run: Path, num_samples: int | None, seed: int, output: Path | None, **which: Any
 ) -> None:
     """Draw samples from the generator of RUN, the --out folder of a finished or running run."""
     compile_privately()
     from mdgan.inspect.sampling import sample_run
 
-    written, iteration, num = sample_run(
-        run, num_samples, seed, output, raw=raw, label=label, where=where
-    )
+    written, iteration, num = sample_run(run, num_samples, seed, output, **which)
     print(f"{written}: {num} samples of the generator after iteration {iteration}")
 
 

@@ -65,7 +65,9 @@ class _FileTail:
                 anew, found = self._is_another(file), list[dict[str, Any]]()
                 file.seek(self._offset)
                 while lines := self._complete(file.read(LONGEST_LINE_BYTES)):
-                    found += _objects(lines)
+                    for line in lines:
+                        with suppress(ValueError):  # damaged lines, which a crash may leave
+                            found.append(json_object(line))
                     file.seek(self._offset)
                 return anew, found
         except OSError:  # it does not exist, or not at the moment
@@ -94,12 +96,3 @@ class _FileTail:
             self._in_line = False
             return lines[1:]
         return lines
-
-
-def _objects(lines: list[bytes]) -> list[dict[str, Any]]:
-    """The objects in some lines; damaged lines, which a crash may leave, are left out."""
-    found = []
-    for line in lines:
-        with suppress(ValueError):
-            found.append(json_object(line))
-    return found
