@@ -133,18 +133,17 @@ class Signatures:
             permit, said_of = answer.check(authorities, self.made), answer.said()
         except ValueError as error:
             return Check(False, f"{ranks}: has not signed: {reason_of(error)}")
-        known, what = self.evidence, ""
+        known = self.evidence
         if permit.fingerprint == server:
             return Check(True, f"{ranks}: signed with the server's own key, which does not count")
-        if said_of.run != known.run:
-            what = "signed another run"
-        elif said_of.terms != known.terms:
-            what = "signed other terms"
-        elif said_of.generator not in ("", known.generator):
-            what = "signed another generator"
-        elif said_of.learnt != known.learnt:
-            what = "signed other counts of all sites"
-        found = _signed(ranks, permit, what, revoked)
+        differing = {
+            "another run": said_of.run != known.run,
+            "other terms": said_of.terms != known.terms,
+            "another generator": said_of.generator not in ("", known.generator),
+            "other counts of all sites": said_of.learnt != known.learnt,
+        }
+        why_not = next((f"signed {what}" for what, differs in differing.items() if differs), None)
+        found = _signed(ranks, permit, why_not, revoked)
         if found.holds:
             self.counting.append(answer)
         blank = found.holds and not said_of.generator

@@ -96,7 +96,9 @@ def source_of_bundle(bundle: Path, evidence: RunEvidence, datasets_dir: str | No
             counts = load_file(bundle / ENCODING_FILE)["counts"]
             if digest_of({"counts": counts}) != evidence.learnt:
                 raise BadInput("is not written by the counts of the evidence")
-        return Source(dataset, models, generator, evidence, counts)
+        source = Source(dataset, models, generator, evidence, counts)
+        source.labels(1)  # counts of classes that make no sense are refused here
+        return source
     except BadInput:
         raise
     except (OSError, RuntimeError, SafetensorError, KeyError, ValueError) as error:

@@ -61,7 +61,9 @@ class Block(NamedTuple):
     @property
     def wide(self) -> bool:
         """Whether it takes the whole width of the page."""
-        return self.views[0].picture.wide or any(view.picture.strips for view in self.views)
+        first = self.views[0].picture.panels
+        has_strips = any(view.picture.strips for view in self.views)
+        return len(first) > 1 or has_strips or any(panel.wide for panel in first)
 
 
 def compose(

@@ -64,11 +64,6 @@ class Picture:
     table: Table
     strips: Sequence[Strip] = ()
 
-    @property
-    def wide(self) -> bool:
-        """Whether it takes the whole width of the page."""
-        return len(self.panels) > 1 or bool(self.strips) or any(one.wide for one in self.panels)
-
 
 def only(texts: Sequence[str]) -> str:
     """What is said of the only run, as a sentence; of several runs, the table says it."""
