@@ -249,8 +249,8 @@ class Tried(NamedTuple):
     """How a host used a number of slots for some rounds in a row; rounds count from 1."""
 
     num_slots: int
-    rounds: Sequence[int]
-    rates: Sequence[float]
+    rounds: list[int]
+    rates: list[float]
 
 
 def climbs(run: RecordedRun) -> dict[int, list[Tried]]:
@@ -269,7 +269,7 @@ def climbs(run: RecordedRun) -> dict[int, list[Tried]]:
     for host, told in sorted(used.items()):
         for num_slots, group in groupby(told, key=lambda each: each[1]):
             numbers, _, rates = zip(*group, strict=True)
-            found[host].append(Tried(num_slots, numbers, rates))
+            found[host].append(Tried(num_slots, [*numbers], [*rates]))
     return {host: tried for host, tried in found.items() if len(tried) > 1}
 
 
