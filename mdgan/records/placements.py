@@ -92,3 +92,8 @@ class Placed(RecordedRow, frozen=True):
     slots: list[InSlot] = field(default_factory=list)
     num_slots: dict[Rank, Count] = field(default_factory=dict)
     fits: dict[str, tuple[_Part, _Part, _Part]] = field(default_factory=dict)
+
+    @property
+    def detailed(self) -> bool:
+        """Whether it says which client trained when."""
+        return any(slot.trained for slot in self.slots)

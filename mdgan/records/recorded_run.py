@@ -141,8 +141,13 @@ class RecordedRun:
         return cls(path, config, status, records, state, traces, samples, tuple(damage))
 
     @property
+    def iterations(self) -> list[dict[str, Any]]:
+        """The rows of logged iterations as they stand in the file, in order."""
+        return [record for record in self.records if "event" not in record]
+
+    @property
     def events(self) -> list[dict[str, Any]]:
-        """The rows that are no logged iterations, in order; `event` names each."""
+        """The other rows, in order; `event` names each."""
         return [record for record in self.records if "event" in record]
 
     def named(self, event: str) -> list[dict[str, Any]]:

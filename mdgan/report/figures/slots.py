@@ -54,7 +54,7 @@ def name_of(place: Place) -> str:
 
 def typical_round(run: RecordedRun) -> Placed | None:
     """A round of the second half with its clients, whose makespan is in the middle of theirs."""
-    told = [row for row in run.of(Placed) if any(slot.trained for slot in row.slots)]
+    told = [row for row in run.of(Placed) if row.detailed]
     late = sorted(told[len(told) // 2 :], key=lambda row: row.makespan)
     return late[(len(late) - 1) // 2] if late else None
 

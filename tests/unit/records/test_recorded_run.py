@@ -30,8 +30,7 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert run.path == path
     assert run.config["world_size"] == 3
     assert run.status["state"] == "finished"
-    logged = [record["iteration"] for record in run.records if "event" not in record]
-    assert logged == [1, 5, 10, 15, 20]
+    assert [record["iteration"] for record in run.iterations] == [1, 5, 10, 15, 20]
     assert {record["event"] for record in run.events} == {"holdings", "swap", "scores"}
     assert [record["iteration"] for record in run.named("swap")] == [14]
     assert run.named("lost") == []
@@ -60,7 +59,7 @@ def test_a_line_that_is_cut_off_is_left_out(tmp_path: Path, name: str, cut: int)
     file.write_bytes(file.read_bytes()[:-cut])
     run = RecordedRun.read(path)
     assert run.damage == (f"{file}: ends in the middle of a line, which is left out",)
-    assert len(run.records) <= len(whole.records)
+    assert len(run.events) + len(run.iterations) <= len(whole.events) + len(whole.iterations)
 
 
 def test_damaged_lines_are_counted_and_the_others_kept(tmp_path: Path) -> None:
@@ -72,7 +71,8 @@ def test_damaged_lines_are_counted_and_the_others_kept(tmp_path: Path) -> None:
         b'{"iteration": 3}\n{"iteration":1,"start":0,"spans":[[1]]}\n{}\n' + trace.read_bytes()
     )
     run = RecordedRun.read(path)
-    assert run.records == whole.records
+    assert run.iterations == whole.iterations
+    assert run.events == whole.events
     assert run.traces["host-1"] == whole.traces["host-1"]
     assert run.damage == (
         f"{metrics}: 4 line(s) are damaged and left out",
@@ -134,7 +134,7 @@ def test_texts_hold_only_what_a_page_can_hold(tmp_path: Path) -> None:
     run = RecordedRun.read(with_rows(tmp_path, *escaped, '{"x": "\uffff", "iteration": 30}'))
     told = [row.reason for row in run.of(Happening) if row.reason]
     assert told == [*["a\ufffdb"] * 4, "\ufffd\n\N{GRINNING FACE}"]
-    assert run.records[-1]["x"] == "\ufffd"
+    assert run.iterations[-1]["x"] == "\ufffd"
 
 
 PLACED = {
