@@ -16,8 +16,7 @@ from mdgan.cli.chaos import chaos
 from mdgan.cli.compare import compare
 from mdgan.cli.credentials import credentials
 from mdgan.cli.help import Commands
-from mdgan.cli.inspect import audit, datasets, evaluate, report, sample, trace, watch
-from mdgan.cli.log import log
+from mdgan.cli.inspect import audit, datasets, evaluate, log, report, sample, trace, watch
 from mdgan.cli.logs import prepare_streams, show_logs
 from mdgan.cli.plan import plan
 from mdgan.cli.release import release, verify

@@ -3,6 +3,7 @@
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -59,21 +60,13 @@ _raw_option = click.option(
     ".csv, .parquet or .npz.  [default: samples with the first of these endings]"
 )
 def sample(
-    run: Path,
-    num_samples: int | None,
-    seed: int,
-    label: int | None,
-    where: tuple[str, ...],
-    raw: bool,
-    output: Path | None,
+    run: Path, num_samples: int | None, seed: int, output: Path | None, **which: Any
 ) -> None:
     """Draw samples from the generator of RUN, the --out folder of a finished or running run."""
     compile_privately()
     from mdgan.inspect.sampling import sample_run
 
-    written, iteration, num = sample_run(
-        run, num_samples, seed, output, raw=raw, label=label, where=where
-    )
+    written, iteration, num = sample_run(run, num_samples, seed, output, **which)
     print(f"{written}: {num} samples of the generator after iteration {iteration}")
 
 
@@ -316,3 +309,28 @@ def audit(
     found = audit_run(run, num_samples, seed, steps, given)
     record = json.format(json.encode(to_builtins(found)), indent=2).decode()
     print(record if as_json else audit_in_words(found))
+
+
+@click.group(cls=Commands, examples=("mdgan log verify runs/first",))
+def log() -> None:
+    """Check the audit log of a run, which tells which hosts came, went or were refused."""
+
+
+@log.command(examples=("mdgan log verify runs/first",))
+@run_argument
+def verify(run: Path) -> int:
+    """Say whether the audit log of RUN is whole: each line holds the hash of the line before.
+
+    Exit status 0 if it is, 1 if a line does not follow from those before. Who can write to RUN can
+    write the whole log anew: compare the last hash with one that you noted elsewhere.
+    """
+    from mdgan.records import audit_log
+    from mdgan.records.values import count
+
+    found = audit_log.verify(run)
+    path, entries = run / audit_log.AUDIT_LOG_FILE, count(found.entries, "entry", "entries")
+    if found.trouble:
+        print(f"{path}: breaks at line {found.entries + 1}, after {entries}: {found.trouble}")
+        return 1
+    print(f"{path}: whole, {entries}, the last with SHA-256 {found.sha256}")
+    return 0

@@ -215,15 +215,11 @@ def _option(item: Setting) -> SettingOption:
         type=read,
         is_flag=kind.type is bool,
         multiple=kind.several,
-        callback=_with_commas if kind.several else None,
+        callback=(lambda _context, _option, values: ",".join(values) or None)
+        if kind.several
+        else None,
         default=None,
         metavar=metavar,
         help=about(item),
         shell_complete=complete,
     )
-
-
-def _with_commas(
-    _context: click.Context, _option: click.Parameter, values: Iterable[str]
-) -> str | None:
-    return ",".join(values) or None

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -104,14 +105,7 @@ def release(
     is_flag=True,
     help="Take the server's word where no host has signed which generator it is.",
 )
-def verify(
-    bundle: Path,
-    authority: Path | None,
-    revoked: Path | None,
-    policy: Path | None,
-    datasets_dir: str | None,
-    unsigned: bool,
-) -> int:
+def verify(bundle: Path, **trust: Any) -> int:
     """Check BUNDLE, a folder of `mdgan release`, without any network.
 
     Looks at every signature, at revocations, and at what hosts have signed of privacy; makes every
@@ -121,7 +115,7 @@ def verify(
     prepare_environment(many_processes=True)
     from mdgan.release.verify import Trust, verify_bundle
 
-    found = verify_bundle(bundle, Trust(authority, revoked, policy, datasets_dir, unsigned))
+    found = verify_bundle(bundle, Trust(**trust))
     for finding in found:
         print(f"{'ok' if finding.holds else 'NO':3}{printable(finding.line, _MOST_OF_A_LINE)}")
     return 0 if all(finding.holds for finding in found) else 1

@@ -48,37 +48,6 @@ _resume = click.option(
 )
 
 
-_resume_or_start = click.option(
-    "--resume-or-start",
-    cls=RareOption,
-    type=PATH,
-    shell_complete=complete_runs,
-    metavar="RUN",
-    help="Go on with RUN if it has a checkpoint, else start it there: for jobs that a cluster "
-    "starts again with the same flags.",
-)
-_launcher = click.option(
-    "--launcher",
-    cls=RareOption,
-    type=click.Choice(LAUNCHERS),
-    default="auto",
-    help="What starts the ranks: mdgan itself as processes of this machine, or torchrun, Slurm's "
-    "srun, Ray. auto: torchrun or Slurm where one of them has started this process.",
-)
-_ray_address = click.option(
-    "--ray-address",
-    cls=RareOption,
-    metavar="HOST:PORT",
-    help="Ray's cluster.  [default: the one that Ray finds, else a new one on this machine]",
-)
-_host_resources = click.option(
-    "--host-resources",
-    cls=RareOption,
-    metavar="JSON",
-    help='What each process reserves of Ray\'s cluster.  [default: {"CPU": 1}]',
-)
-
-
 @click.command(
     cls=Command,
     examples=(
@@ -90,11 +59,36 @@ _host_resources = click.option(
     ),
 )
 @settings_options()
-@_launcher
-@_ray_address
-@_host_resources
+@click.option(
+    "--launcher",
+    cls=RareOption,
+    type=click.Choice(LAUNCHERS),
+    default="auto",
+    help="What starts the ranks: mdgan itself as processes of this machine, or torchrun, Slurm's "
+    "srun, Ray. auto: torchrun or Slurm where one of them has started this process.",
+)
+@click.option(
+    "--ray-address",
+    cls=RareOption,
+    metavar="HOST:PORT",
+    help="Ray's cluster.  [default: the one that Ray finds, else a new one on this machine]",
+)
+@click.option(
+    "--host-resources",
+    cls=RareOption,
+    metavar="JSON",
+    help='What each process reserves of Ray\'s cluster.  [default: {"CPU": 1}]',
+)
 @_resume
-@_resume_or_start
+@click.option(
+    "--resume-or-start",
+    cls=RareOption,
+    type=PATH,
+    shell_complete=complete_runs,
+    metavar="RUN",
+    help="Go on with RUN if it has a checkpoint, else start it there: for jobs that a cluster "
+    "starts again with the same flags.",
+)
 @click.option(
     "--dry-run", is_flag=True, help="Print what would run, and what each worker would hold."
 )

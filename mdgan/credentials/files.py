@@ -165,24 +165,18 @@ def describe(path: Path) -> str:
         fingerprint = certificate.fingerprint(hashes.SHA256()).hex(":")
     except UNREADABLE as error:
         raise BadInput(f"{path}: cannot be shown ({reason_of(error)}); make a new one") from error
+    constraints = (extension.value for extension in certificate.extensions)
+    is_authority = any(isinstance(c, x509.BasicConstraints) and c.ca for c in constraints)
     is_over = " (expired)" if now() > certificate.not_valid_after_utc else ""
     rows = {
         "name": permit.name,
-        "role": "authority" if _is_authority(certificate) else permit.role or "any",
+        "role": "authority" if is_authority else permit.role or "any",
         "ranks": ranks_in_words(permit.ranks),
         "valid until": in_words(certificate.not_valid_after_utc) + is_over,
         "fingerprint": f"SHA-256 {fingerprint}",
     }
     width = max(map(len, rows))
     return "\n".join(f"{name:{width}}  {value}" for name, value in rows.items())
-
-
-def _is_authority(certificate: x509.Certificate) -> bool:
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
-    except x509.ExtensionNotFound:
-        return False
-    return found.value.ca
 
 
 def _check_name(name: str) -> None:

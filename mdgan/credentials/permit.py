@@ -106,10 +106,9 @@ def permit_in(certificate: x509.Certificate) -> Permit:
 
 
 def _names_in(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
-    try:
-        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return x509.SubjectAlternativeName([])
+    found = (extension.value for extension in certificate.extensions)
+    names = (each for each in found if isinstance(each, x509.SubjectAlternativeName))
+    return next(names, x509.SubjectAlternativeName([]))
 
 
 def names_for(role: str | None, ranks: Iterable[int]) -> x509.SubjectAlternativeName:

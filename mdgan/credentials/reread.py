@@ -38,19 +38,16 @@ class Reread(Generic[Content]):
         with self._lock:
             if (seen := self._versions()) != self._seen:
                 self._seen = seen
-                self._read_again()
+                try:
+                    self._content = self._read()
+                except BadInput as error:
+                    if str(error) != self._trouble:
+                        _log.warning("%s; until then the last good one holds", error)
+                    self._trouble = str(error)
+                else:
+                    self._trouble = ""
+                    _log.info("%s", self._told(self._content))
             return self._content
-
-    def _read_again(self) -> None:
-        try:
-            self._content = self._read()
-        except BadInput as error:
-            if str(error) != self._trouble:
-                _log.warning("%s; until then the last good one holds", error)
-            self._trouble = str(error)
-        else:
-            self._trouble = ""
-            _log.info("%s", self._told(self._content))
 
     def _versions(self) -> list[tuple[int, ...] | None]:
         return [_version_of(path) for path in self._paths]

@@ -67,8 +67,11 @@ def evaluate_run(
         "seed": settings.training.seed if seed is None else seed,
         "held": trained.held() if settings.training.label_prior == "data" else (),
     }
-    if trained.dataset.kind.judges:
-        found = _judged(trained, settings, drawn)
+    if trained.dataset.kind.judges:  # on the CPU
+        source = trained.held_out(settings)
+        judge = trained.dataset.kind.judge(None if source is None else all_of(source))
+        judged = judge_generator(trained.generator, judge, **drawn)
+        found = judged_record(judged, num_samples)
     else:
         found = _scored(trained, settings, changes, drawn, device)
     record = {
@@ -85,14 +88,6 @@ def evaluate_run(
     except OSError as error:
         _log.warning("warning: %s: not recorded there (%s)", path, error.strerror)
     return record
-
-
-def _judged(trained: TrainedRun, settings: RunSettings, drawn: Mapping[str, Any]) -> dict[str, Any]:
-    """What the kind of sample itself finds, on the CPU."""
-    source = trained.held_out(settings)
-    judge = trained.dataset.kind.judge(None if source is None else all_of(source))
-    found = judge_generator(trained.generator, judge, **drawn)
-    return judged_record(found, drawn["num_samples"])
 
 
 def _scored(

@@ -188,7 +188,7 @@ def _yes_no(facts: ColumnFacts) -> YesNoColumn | None:
 
 
 def _of_numbers(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
-    values, counts = facts.numbers()
+    values, counts = facts.numbers.together()
     if max(abs(values[0]), abs(values[-1])) > LARGEST_WHOLE:
         raise _LeftOut("has numbers so large that digits are lost, like a key")
     is_whole = facts.decimals <= 0
@@ -219,7 +219,7 @@ def _of_numbers(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
 def _of_moments(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
     if any(text.endswith("Z") or re.search(r"\d[+-]\d\d:?\d\d$", text) for text in facts.texts):
         raise _LeftOut("has moments with a time zone; write all in the same, and leave it out")
-    seconds, counts = facts.moments()
+    seconds, counts = facts.moments.together()
     days = seconds / 86_400
     if seconds[0] == seconds[-1]:
         raise _LeftOut("has the same moment in every row")
@@ -292,31 +292,31 @@ def _round_bounds(low: float, high: float, decimals: int) -> tuple[float, float]
 
 def _gaps(values: Floats, counts: Counts, low: float, high: float) -> Iterable[str]:
     """What the bounds tell of a single extreme row."""
-    if len(values) < 3:
-        return
-    room = _GAP * (high - low)
-    if counts[-1] < FEW and values[-1] - values[-2] > room:
+    words = {-1: (f"upper bound {high:.12g}", "above"), 0: (f"lower bound {low:.12g}", "below")}
+    for place, beside in _far_ends(values, counts, _GAP * (high - low)):
+        bound, where = words[place]
         yield (
-            f"the upper bound {high:.12g} tells of {_rows(int(counts[-1]))}, far above the others "
-            f"({values[-2]:.12g}); write the bound that your protocol has"
-        )
-    if counts[0] < FEW and values[1] - values[0] > room:
-        yield (
-            f"the lower bound {low:.12g} tells of {_rows(int(counts[0]))}, far below the others "
-            f"({values[1]:.12g}); write the bound that your protocol has"
+            f"the {bound} tells of {_rows(int(counts[place]))}, far {where} the others "
+            f"({values[beside]:.12g}); write the bound that your protocol has"
         )
 
 
 def _early_or_late(days: Floats, counts: Counts) -> Iterable[str]:
     """What the years of bounds tell of a single row that is far from the others."""
-    room = _GAP * (days[-1] - days[0])
-    for place, beside, which in ((-1, -2, "last"), (0, 1, "first")):
-        if len(days) > 2 and counts[place] < FEW and abs(days[place] - days[beside]) > room:
-            year = (_EPOCH + timedelta(days=float(days[place]))).year
-            yield (
-                f"the {which} year, {year}, tells of {_rows(int(counts[place]))}, far from the "
-                "others; write the bound that your protocol has"
-            )
+    for place, _ in _far_ends(days, counts, _GAP * (days[-1] - days[0])):
+        year = (_EPOCH + timedelta(days=float(days[place]))).year
+        yield (
+            f"the {'first' if place == 0 else 'last'} year, {year}, tells of "
+            f"{_rows(int(counts[place]))}, far from the others; write the bound that your "
+            "protocol has"
+        )
+
+
+def _far_ends(values: Floats, counts: Counts, room: float) -> Iterable[tuple[int, int]]:
+    """The places of the last and first value if few rows have it, and of the one beside it."""
+    for place, beside in ((-1, -2), (0, 1)):
+        if len(values) > 2 and counts[place] < FEW and abs(values[place] - values[beside]) > room:
+            yield place, beside
 
 
 # Texts.

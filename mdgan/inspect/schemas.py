@@ -1,7 +1,6 @@
 """Shows a schema, and tells which rows of a site do not fit it."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from mdgan.samples.table.schema import (
     AnyColumn,
     NumberColumn,
     ScaledColumn,
-    Schema,
     YesNoColumn,
     column_kind,
     read_schema,
@@ -91,11 +89,8 @@ def schema_in_words(path: Path) -> str:
     if schema.person:
         rows.append((schema.person, "person", "whose row it is; not generated", ""))
     table = text_table(rows, ("column", "kind", "values", ""))
-    return "\n".join([*_about(schema), table, "", f"sha256 {schema.sha256}"])
-
-
-def _about(schema: Schema) -> Sequence[str]:
-    return [" ".join(schema.about.split()), ""] if schema.about.strip() else []
+    about = [" ".join(schema.about.split()), ""] if schema.about.strip() else []
+    return "\n".join([*about, table, "", f"sha256 {schema.sha256}"])
 
 
 def _values_of(column: AnyColumn) -> str:

@@ -17,13 +17,14 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 @dataclass
-class _Counted:
+class Counted:
     """Different values and how many rows have each, in pieces, so that 10⁶ rows need no objects."""
 
     values: list[NDArray[np.float64]] = field(default_factory=list)
     counts: list[NDArray[np.int64]] = field(default_factory=list)
 
     def add(self, found: dict[float, int]) -> None:
+        """Takes in a piece: how many rows have each value."""
         self.values.append(np.fromiter(found.keys(), dtype=np.float64, count=len(found)))
         self.counts.append(np.fromiter(found.values(), dtype=np.int64, count=len(found)))
 
@@ -47,6 +48,7 @@ class ColumnFacts:
         decimals: that numbers have at most.
         is_coded: whether numbers begin with 0 like keys and postal codes, as 01234.
         has_times: whether some moment is not midnight.
+        numbers, moments: how many rows have each; moments are in seconds since 1970.
     """
 
     def __init__(self, name: str) -> None:
@@ -58,20 +60,12 @@ class ColumnFacts:
         self.example = ""
         self.decimals = 0
         self.is_coded = self.has_times = False
-        self._numbers, self._moments = _Counted(), _Counted()
+        self.numbers, self.moments = Counted(), Counted()
 
     @property
     def num_values(self) -> int:
         """How many rows have a value."""
         return self.num_numbers + self.num_moments + self.num_others
-
-    def numbers(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """The different numbers in rising order, and how many rows have each."""
-        return self._numbers.together()
-
-    def moments(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """The different moments in rising order, in seconds since 1970, and their rows."""
-        return self._moments.together()
 
     def add(self, counted: Counter[str], commas: bool) -> None:
         """Takes in some rows: how many have each text.
@@ -102,8 +96,8 @@ class ColumnFacts:
                 self.example = self.example or text
         self.num_numbers += numbers.total()
         self.num_moments += moments.total()
-        self._numbers.add(numbers)
-        self._moments.add(moments)
+        self.numbers.add(numbers)
+        self.moments.add(moments)
 
     def _number(self, text: str) -> float | None:
         try:

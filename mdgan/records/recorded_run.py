@@ -1,6 +1,6 @@
 """A run as it is read from its folder, whether it has ended or not."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -187,36 +187,30 @@ class RecordedRun:
 
 
 def _read(path: Path, take: Callable[[dict[str, Any]], None], damage: list[str]) -> None:
-    """Hands on the JSON objects of a file, if it is there."""
+    """Hands on the JSON objects of a file, if it is there; a line that is too long is in pieces."""
     damaged = senseless = unended = 0
-    for line in _lines(path, damage):
-        if not line.endswith(b"\n"):
-            unended += 1
-            continue
-        try:
-            record = json_object(line)
-        except (ValueError, RecursionError):
-            damaged += 1
-            continue
-        try:
-            take(record)
-        except ValueError:
-            senseless += 1
+    try:
+        with open_regular(path, MOST_RECORDS_BYTES) as file:
+            while line := file.readline(LONGEST_LINE_BYTES):
+                if not line.endswith(b"\n"):
+                    unended += 1
+                    continue
+                try:
+                    record = json_object(line)
+                except (ValueError, RecursionError):
+                    damaged += 1
+                    continue
+                try:
+                    take(record)
+                except ValueError:
+                    senseless += 1
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        damage.append(f"{path}: {error.strerror}, and is left out")
     if damaged:
         damage.append(f"{path}: {damaged} line(s) are damaged and left out")
     if unended:
         damage.append(f"{path}: ends in the middle of a line, which is left out")
     if senseless:
         damage.append(f"{path}: {senseless} line(s) make no sense and are left out")
-
-
-def _lines(path: Path, damage: list[str]) -> Iterator[bytes]:
-    """The lines of a file, if it is there; one that is too long comes in pieces."""
-    try:
-        with open_regular(path, MOST_RECORDS_BYTES) as file:
-            while line := file.readline(LONGEST_LINE_BYTES):
-                yield line
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        damage.append(f"{path}: {error.strerror}, and is left out")

@@ -41,19 +41,16 @@ def chosen_evenly(items: Sequence[Item], most: int) -> list[Item]:
 def time_unit(seconds: Iterable[float]) -> tuple[float, str]:
     """The unit in which the largest of some times reads best: its length in seconds, its name."""
     largest = max(seconds, default=0.0)
-    for factor, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms")):
-        if largest >= (2 if factor > 1 else 1) * factor:
-            return factor, unit
-    return 1e-6, "µs"
+    units = ((3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
+    fits = (unit for unit in units if largest >= unit[0] * (2 if unit[0] > 1 else 1))
+    return next(fits, (1e-6, "µs"))
 
 
 def size_unit(sizes: Iterable[float]) -> tuple[float, str]:
     """The unit in which the largest of some sizes reads best: its size in bytes, its name."""
     largest = max(sizes, default=0.0)
-    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
-        if largest >= factor:
-            return factor, unit
-    return 1.0, "bytes"
+    units = ((1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
+    return next((unit for unit in units if largest >= unit[0]), (1.0, "bytes"))
 
 
 def said(value: float | None, digits: int = 3) -> str:

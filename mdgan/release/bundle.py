@@ -3,10 +3,10 @@
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from msgspec.structs import replace
+import msgspec
 
 from mdgan.audit.run import audit_run
 from mdgan.errors import BadInput, cannot_write, reason_of
@@ -84,10 +84,9 @@ def release_run(
     recorded, notes = RecordedRun.read(path), [_UNAUDITED] if told else []
     if identity is None:
         notes.append("the run has no certificates, so no host signs the bundle")
-    about = wanted.num_samples, wanted.purpose, notes
-    evidence = evidence_of(trained, recorded, *about)
-    where = str(wanted.policy or "the default policy")
-    figures, rules = evidence.figures, evidence.rules(policy, where)
+    evidence = evidence_of(trained, recorded, wanted.num_samples, wanted.purpose, notes)
+    figures = evidence.figures
+    rules = evidence.rules(policy, str(wanted.policy or "the default policy"))
     if home := {n: figure for n, figure in measured(recorded).items() if n not in figures}:
         told.append(f"{', '.join(sorted(home))}: looked at here, and not told in the bundle")
         figures = {**home, **figures}
@@ -123,9 +122,9 @@ def _contents(
     trained: TrainedRun, evidence: RunEvidence, wanted: Wanted, policy: str
 ) -> tuple[dict[str, bytes], list[str]]:
     source = source_of_run(trained, evidence)
-    files, missing = made_files(source, wanted.num_samples, has_generator=wanted.has_generator)
-    evidence = replace(evidence, notes=[*evidence.notes, *missing])
-    files |= described(source, evidence, policy, files)
+    files, missing = made_files(source, has_generator=wanted.has_generator)
+    evidence = msgspec.structs.replace(evidence, notes=[*evidence.notes, *missing])
+    files |= described(replace(source, evidence=evidence), policy, files)
     files[POLICY_FILE], files[EVIDENCE_FILE] = policy.encode(), document(evidence)
     return files, missing
 

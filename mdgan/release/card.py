@@ -51,15 +51,19 @@ class Card:
         lines: of Python that sample from the exported generator; empty without it.
     """
 
-    evidence: RunEvidence
     source: Source
     verdicts: Sequence[RuleVerdict]
     lines: str = ""
 
     @property
+    def evidence(self) -> RunEvidence:
+        """What is known of the run."""
+        return self.source.evidence
+
+    @property
     def kind(self) -> SampleKind:
         """Of sample."""
-        return self.source.kind
+        return self.source.dataset.kind
 
     @property
     def title(self) -> str:
@@ -80,8 +84,8 @@ class Card:
     @property
     def privacy(self) -> str:
         """What was promised."""
-        figures, terms = self.evidence.figures, self.evidence.run_terms
-        if not terms.has_dp:
+        figures = self.evidence.figures
+        if not self.evidence.has_dp:
             return _NO_DP
         if "epsilon" not in figures:
             return _UNKNOWN.format(figures["delta"])
@@ -116,7 +120,7 @@ class Card:
         evidence = self.evidence
         rows = [
             ("real samples", f"about {evidence.samples:,}" if evidence.samples else "not told"),
-            ("shape of a sample", " × ".join(map(str, self.source.shape))),
+            ("shape of a sample", " × ".join(map(str, self.source.models.shape))),
         ]
         return rows + [(f"column {name}", what) for name, what in self.kind.columns().items()]
 

@@ -14,7 +14,6 @@ from mdgan.records.release_policy import decide
 from mdgan.records.run_directory import ENCODING_FILE
 from mdgan.release.card import Card
 from mdgan.release.croissant import croissant_of
-from mdgan.release.evidence import RunEvidence
 from mdgan.release.exported import PROGRAM_FILE, export_program, sampling_lines
 from mdgan.release.source import GENERATOR_FILE, Source
 
@@ -25,11 +24,9 @@ _SEED = 0
 _IN_PICTURE = 100
 
 
-def made_files(
-    source: Source, num_samples: int, *, has_generator: bool = True
-) -> tuple[dict[str, bytes], list[str]]:
+def made_files(source: Source, *, has_generator: bool = True) -> tuple[dict[str, bytes], list[str]]:
     """The generator and its samples, and what is missing and why, a line each."""
-    files, missing = dict(source.keeps), list[str]()
+    files, missing = dict(source.dataset.keeps), list[str]()
     if source.counts is not None:
         files[ENCODING_FILE] = save({"counts": source.counts})
     if has_generator:
@@ -40,10 +37,10 @@ def made_files(
             missing.append(f"no {PROGRAM_FILE}: {program}")
         else:
             files[PROGRAM_FILE] = program
-    if num_samples:
+    if num_samples := source.evidence.num_samples:
         labels = source.labels(num_samples)
-        made = draw_samples(source.generator, num_samples, source.z_dim, _SEED, labels)
-        writers = source.kind.writers()
+        made = draw_samples(source.generator, num_samples, source.models.z_dim, _SEED, labels)
+        writers = source.dataset.kind.writers()
         for ending, write in writers.items():
             if ending == ".npz" and ".csv" in writers:
                 continue  # encoded rows say nothing to readers
@@ -56,12 +53,11 @@ def made_files(
     return files, missing
 
 
-def described(
-    source: Source, evidence: RunEvidence, policy: str, files: Mapping[str, bytes]
-) -> dict[str, bytes]:
+def described(source: Source, policy: str, files: Mapping[str, bytes]) -> dict[str, bytes]:
     """The cards, in several forms, of a bundle with some files that were made."""
+    evidence = source.evidence
     verdicts = decide(evidence.rules(policy, POLICY_FILE), evidence.figures)
     lines = sampling_lines(source) if PROGRAM_FILE in files else ""
-    card = Card(evidence, source, verdicts, lines)
+    card = Card(source, verdicts, lines)
     text, page = card.written(files.get(f"{_SAMPLES}.png"))
     return {CARD_FILE: text, PAGE_FILE: page, CROISSANT_FILE: croissant_of(card, files)}

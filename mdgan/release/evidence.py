@@ -1,17 +1,20 @@
 """What is known of a run and may be told to all: `evidence.json`. No sample is in it."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated, Any
 
 import torch
 from msgspec import Meta, Struct
+from torch import Tensor
 
 from mdgan import __version__
 from mdgan.credentials.permit import permit_of
-from mdgan.engine.counting import published_digest
+from mdgan.engine.counting import published
+from mdgan.engine.settings import RunSettings
+from mdgan.families import registry
 from mdgan.gan.labels import label_counts, num_classes_of
 from mdgan.gan.model_state import digest_of
 from mdgan.inspect.trained import TrainedRun
@@ -33,7 +36,6 @@ from mdgan.records.rounded import rounded, rounded_audit, rounded_scores
 from mdgan.records.rows import Count, ScoresRow, Seconds
 from mdgan.records.run_directory import ENCODING_FILE
 from mdgan.records.values import said_list
-from mdgan.release.terms import RunTerms
 from mdgan.samples.contract import SampleKind
 
 EVIDENCE_FILE = "evidence.json"
@@ -41,6 +43,8 @@ FORM = 2
 """Of the file. Bundles of another one cannot be checked."""
 _KINDS = SECTIONS[:3]
 _SHARES = 1_000
+_NO_SETTINGS = {"extractor"}
+"""Among terms it is not what the user gave, but what came of it."""
 _Text = Annotated[str, Meta(max_length=10_000)]
 
 
@@ -85,9 +89,39 @@ class RunEvidence(Struct, frozen=True, kw_only=True, dict=True):
     versions: dict[str, str] = {}
 
     @cached_property
-    def run_terms(self) -> RunTerms:
+    def settings(self) -> RunSettings:
         """The terms as settings; raises BadInput if they are those of no run."""
-        return RunTerms.of(self.terms)
+        return _settings_of(self.terms)
+
+    @property
+    def has_dp(self) -> bool:
+        """Whether differential privacy bounds what the run tells."""
+        return self.settings.privacy.keeps_ledger
+
+    @property
+    def server_adds_noise(self) -> bool:
+        """Whether the server is trusted to add it, so that no account of a host knows of it."""
+        return self.settings.privacy.hides_clients
+
+    @property
+    def accounts(self) -> list[int]:
+        """The ranks that must each say what their samples spent; 0 is the server's, of clients."""
+        if self.server_adds_noise:
+            return [0]
+        return list(filter(self.settings.holds_data, range(1, self.settings.world_size)))
+
+    def privacy(self, epsilon: Mapping[int, float]) -> dict[str, float]:
+        """The figures ε and δ; ε is not known if one account is missing.
+
+        Args:
+            epsilon: by rank, as accounts say.
+        """
+        if not self.has_dp:
+            return {}
+        found = {"delta": self.settings.privacy.dp_delta or 0.0}
+        if self.accounts and all(rank in epsilon for rank in self.accounts):
+            found["epsilon"] = max(epsilon.values())
+        return found
 
     @property
     def measured(self) -> dict[str, float]:
@@ -97,8 +131,8 @@ class RunEvidence(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def figures(self) -> dict[str, float]:
         """What policies decide by; no signature is checked."""
-        privacy = self.run_terms.privacy(self.epsilon)
-        return {**self.measured, **privacy, **of_signatures(self.attestations)}
+        signed = of_signatures(self.attestations)
+        return {**self.measured, **self.privacy(self.epsilon), **signed}
 
     def signers(self) -> list[tuple[str, str]]:
         """Which ranks signed, and by which certificate, or why they did not; nothing is checked."""
@@ -114,7 +148,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True, dict=True):
 
     def rules(self, policy: str, where: str) -> list[Rule]:
         """The rules of a policy that count for this; see `rules_in`."""
-        return rules_in(policy, where, self.kind, has_dp=self.run_terms.has_dp)
+        return rules_in(policy, where, self.kind, has_dp=self.has_dp)
 
 
 def evidence_of(
@@ -125,9 +159,10 @@ def evidence_of(
     notes: Sequence[str],
 ) -> RunEvidence:
     """Gathers it from a run's folder."""
-    digest, learnt = digest_of(trained.generator.state_dict()), _learnt(trained)
+    digest, counts = digest_of(trained.generator.state_dict()), published_counts(trained)
+    learnt = "" if counts is None else digest_of({"counts": counts})
     terms, answers = _signed(trained, recorded, digest, learnt)
-    has_dp = RunTerms.of(terms).has_dp
+    has_dp = _settings_of(terms).privacy.keeps_ledger
     scores = last_scores(recorded)
     if has_dp and tells(trained.settings()[0], FEATURES) and not trained.dataset.kind.judges:
         scores = None  # of sums over all samples, which no noise covers
@@ -169,12 +204,18 @@ def versions() -> dict[str, str]:
     }
 
 
-def _learnt(trained: TrainedRun) -> str:
+def _settings_of(terms: Mapping[str, Any]) -> RunSettings:
+    given = {name: term for name, term in terms.items() if name not in _NO_SETTINGS}
+    return registry.read_settings([given])
+
+
+def published_counts(trained: TrainedRun) -> Tensor | None:
+    """What all sites have counted, as strangers may know it; None if nothing."""
     if not trained.dataset.kind.num_counts:
-        return ""
+        return None
     counts = trained.run.read_tensors(ENCODING_FILE)[0]["counts"]
     noisy = trained.settings()[0].privacy.covers_samples
-    return published_digest(trained.dataset.kind, counts, noisy=noisy)
+    return published(trained.dataset.kind, counts, noisy=noisy)
 
 
 def _signed(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, export, save
 
-from mdgan.gan.labels import call
+from mdgan.gan.labels import call, inputs
 from mdgan.gan.randomness import generator_for
 from mdgan.gan.sampling import draw_samples
 from mdgan.release.source import Source
@@ -46,16 +46,14 @@ def export_program(source: Source) -> bytes | str:
     Returns:
         The file, the same for the same version of torch; or in a line why there is none.
     """
-    generator, z_dim = source.generator.eval(), source.z_dim
+    generator, z_dim = source.generator.eval(), source.models.z_dim
     classes = source.labels(_CLASSES_KEPT)
     alone = _Alone(generator, classes).eval()
-    z = torch.randn(2, z_dim)
-    inputs = (z,) if classes is None else (z, classes[:2])
+    two = inputs(torch.randn(2, z_dim), None if classes is None else classes[:2])
     n = Dim("n", min=1, max=_AT_ONCE)
-    shapes = [{0: n}] + ([{0: n}] if classes is not None else [])
-    names = dict(zip(("z", "y"), shapes, strict=False))
+    shapes = {name: {0: n} for name in ("z", "y")[: len(two)]}
     try:
-        program = export(alone, inputs, dynamic_shapes=names)
+        program = export(alone, two, dynamic_shapes=shapes)
         for node in program.graph.nodes:
             for told in _TOLD:
                 node.meta.pop(told, None)
@@ -63,29 +61,28 @@ def export_program(source: Source) -> bytes | str:
         buffer = io.BytesIO()
         save(program, buffer)
         again = torch.export.load(io.BytesIO(buffer.getvalue())).module()
-        made = _drawn(again, z_dim, classes)
+        labels = None if classes is None else classes[:_COMPARED]
+        made = _drawn(again, z_dim, labels)
     except Exception as error:  # the generator may be any code, and so may what torch raises
         return f"torch.export cannot write this generator ({type(error).__name__})"
-    labels = None if classes is None else classes[:_COMPARED]
     if not torch.equal(made, draw_samples(generator, _COMPARED, z_dim, 0, labels)):
         return "torch.export gives other bits than mdgan"
     return buffer.getvalue()
 
 
 @torch.no_grad()
-def _drawn(program: nn.Module, z_dim: int, classes: Tensor | None) -> Tensor:
+def _drawn(program: nn.Module, z_dim: int, labels: Tensor | None) -> Tensor:
     """Samples as the lines below draw them."""
     noise = generator_for(0, "samples")
     z = torch.stack([torch.randn(z_dim, generator=noise) for _ in range(_COMPARED)])
-    given = (z,) if classes is None else (z, classes[:_COMPARED])
-    pieces = zip(*(torch.split(each, _AT_ONCE) for each in given), strict=True)
+    pieces = zip(*(torch.split(each, _AT_ONCE) for each in inputs(z, labels)), strict=True)
     return torch.cat([program(*piece) for piece in pieces])
 
 
 def sampling_lines(source: Source) -> str:
     """Python that draws the first samples of a bundle."""
-    parts, called, z_dim = "z.split(256)", "part", source.z_dim
-    if source.label_counts is not None:
+    parts, called, z_dim = "z.split(256)", "part", source.models.z_dim
+    if source.labels(1) is not None:
         parts = "zip(z.split(256), generator.classes[:n].split(256))"
         called = "*part"
     return f"""\

@@ -53,6 +53,10 @@ class Trust:
     datasets_dir: str | None = None
     unsigned: bool = False
 
+    def takes_word(self, line: str) -> Check:
+        """What only the server says: it holds if the reader accepts that."""
+        return Check(self.unsigned, line + ("" if self.unsigned else "; --unsigned accepts that"))
+
 
 @dataclass
 class Signatures:
@@ -129,18 +133,17 @@ class Signatures:
             permit, said_of = answer.check(authorities, self.made), answer.said()
         except ValueError as error:
             return Check(False, f"{ranks}: has not signed: {reason_of(error)}")
-        known, what = self.evidence, ""
+        known = self.evidence
         if permit.fingerprint == server:
             return Check(True, f"{ranks}: signed with the server's own key, which does not count")
-        if said_of.run != known.run:
-            what = "signed another run"
-        elif said_of.terms != known.terms:
-            what = "signed other terms"
-        elif said_of.generator not in ("", known.generator):
-            what = "signed another generator"
-        elif said_of.learnt != known.learnt:
-            what = "signed other counts of all sites"
-        found = _signed(ranks, permit, what, revoked)
+        differing = {
+            "another run": said_of.run != known.run,
+            "other terms": said_of.terms != known.terms,
+            "another generator": said_of.generator not in ("", known.generator),
+            "other counts of all sites": said_of.learnt != known.learnt,
+        }
+        why_not = next((f"signed {what}" for what, differs in differing.items() if differs), None)
+        found = _signed(ranks, permit, why_not, revoked)
         if found.holds:
             self.counting.append(answer)
         blank = found.holds and not said_of.generator
@@ -152,8 +155,7 @@ class Signatures:
         what = f"which one it is, is {_WORD}"
         if not self.counting:
             what = f"all that this bundle says is {_WORD}"
-        way_out = "" if self.trust.unsigned else "; --unsigned accepts that"
-        return Check(self.trust.unsigned, f"generator: no host has signed it: {what}{way_out}")
+        return self.trust.takes_word(f"generator: no host has signed it: {what}")
 
     @property
     def figures(self) -> dict[str, float]:
@@ -165,8 +167,8 @@ class Signatures:
 
     def check_privacy(self) -> Iterator[Check]:
         """Whether the evidence says of ε what hosts have signed."""
-        told, terms, signed = self.evidence.epsilon, self.evidence.run_terms, self._accounts()
-        if not terms.has_dp:
+        told, evidence, signed = self.evidence.epsilon, self.evidence, self._accounts()
+        if not evidence.has_dp:
             if told:
                 yield Check(False, "evidence: tells an ε, and the terms have no noise")
             yield Check(True, "privacy: the terms have no differential privacy")
@@ -177,12 +179,12 @@ class Signatures:
                 yield Check(False, f"rank {rank}: {line}")
         found = self.privacy()
         about = f"ε = {said(found.get('epsilon'))} at most, δ = {found['delta']:g}"
-        if terms.server_adds_noise:
+        if evidence.server_adds_noise:
             why = "with --dp-unit client no host signs an account"
             yield Check(True, f"privacy: {about}: {_WORD} alone, as {why}")
         elif not self.counting:
             yield Check(True, f"privacy: {about}: {_WORD}")
-        elif silent := [rank for rank in terms.accounts if rank not in signed]:
+        elif silent := [rank for rank in evidence.accounts if rank not in signed]:
             ranks = f"rank(s) {said_list(silent)}"
             yield Check(False, f"privacy: ε is not known: {ranks} have signed no account")
         else:
@@ -198,15 +200,14 @@ class Signatures:
 
     def privacy(self) -> dict[str, float]:
         """ε and δ as hosts have signed, or where that is all there is, as the server says."""
-        terms = self.evidence.run_terms
-        is_word = terms.server_adds_noise or not self.counting
-        return terms.privacy(self.evidence.epsilon if is_word else self._accounts())
+        is_word = self.evidence.server_adds_noise or not self.counting
+        return self.evidence.privacy(self.evidence.epsilon if is_word else self._accounts())
 
     @property
     def by_hosts(self) -> set[str]:
         """The figures that are more than the server's word."""
         found = set(self.figures)
-        if self.counting and not self.evidence.run_terms.server_adds_noise:
+        if self.counting and not self.evidence.server_adds_noise:
             found |= set(self.privacy())
         return found
 

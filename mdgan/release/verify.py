@@ -11,7 +11,7 @@ from mdgan.records.rows import json_object
 from mdgan.records.values import said
 from mdgan.release.contents import POLICY_FILE
 from mdgan.release.evidence import EVIDENCE_FILE, FORM, RunEvidence
-from mdgan.release.remade import Remaking
+from mdgan.release.remade import remade
 from mdgan.release.signed import Check, Signatures, Trust
 from mdgan.release.signing import (
     MANIFEST_FILE,
@@ -49,7 +49,7 @@ def _findings(bundle: Path, trust: Trust) -> Iterator[Check]:
         made = datetime.fromisoformat(evidence.made).astimezone(UTC).replace(microsecond=0)
         if evidence.form != FORM:
             raise ValueError(f"form {evidence.form}")
-        _ = evidence.run_terms
+        _ = evidence.settings
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         why = _of_another_form(bundle) or f"makes no sense ({reason_of(error)})"
         yield Check(False, f"{EVIDENCE_FILE}: {why}")
@@ -59,7 +59,7 @@ def _findings(bundle: Path, trust: Trust) -> Iterator[Check]:
     yield from signatures.check_privacy()
     if signatures.is_of_server:
         try:
-            yield from Remaking(bundle, trust, evidence).check()
+            yield from remade(bundle, trust, evidence)
         except ValueError as error:
             yield Check(False, f"no more files are made again: {reason_of(error)}")
     yield from _policy(bundle, trust, evidence, signatures)
@@ -109,26 +109,18 @@ def _policy(
 ) -> Iterator[Check]:
     """What the reader's rules say, and which words of the server they hang on."""
     figures = {**evidence.measured, **signatures.privacy(), **signatures.figures}
-    yield from _words(evidence, figures.keys() - signatures.by_hosts)
+    words = figures.keys() - signatures.by_hosts
+    told = [f"{n} = {said(x)}" for n, x in sorted(evidence.measured.items()) if n in words]
+    told += [f"samples: about {evidence.samples:,}"] if evidence.samples else []
+    told += [f"purpose: {evidence.purpose}"] if evidence.purpose else []
+    told += [f"notes: {'; '.join(evidence.notes)}"] if evidence.notes else []
+    yield Check(True, f"the server's word: {', '.join(told) or 'nothing else'}")
     yield from _servers_policy(bundle, evidence)
     where = str(trust.policy or "the default policy")
-    for rule, verdict in zip(
-        rules := evidence.rules(policy_text(trust.policy), where),
-        decide(rules, figures),
-        strict=True,
-    ):
-        of_server = {rule.figure, rule.other} & (figures.keys() - signatures.by_hosts)
-        word = ", the server's word" if of_server else ""
+    rules = evidence.rules(policy_text(trust.policy), where)
+    for rule, verdict in zip(rules, decide(rules, figures), strict=True):
+        word = ", the server's word" if {rule.figure, rule.other} & words else ""
         yield Check(verdict.met, f"policy: {verdict.why}{word}")
-
-
-def _words(evidence: RunEvidence, names: set[str]) -> Iterator[Check]:
-    told = {name: figure for name, figure in evidence.measured.items() if name in names}
-    numbers = [f"{name} = {said(told[name])}" for name in sorted(told)]
-    about = [f"samples: about {evidence.samples:,}"] if evidence.samples else []
-    about += [f"purpose: {evidence.purpose}"] if evidence.purpose else []
-    about += [f"notes: {'; '.join(evidence.notes)}"] if evidence.notes else []
-    yield Check(True, f"the server's word: {', '.join([*numbers, *about]) or 'nothing else'}")
 
 
 def _servers_policy(bundle: Path, evidence: RunEvidence) -> Iterator[Check]:

@@ -14,17 +14,13 @@ from mdgan.report.figures import (
     timeline,
     workers,
 )
-from mdgan.report.figures.picture import Entry, GroupedView, PageSection, View, recorded
+from mdgan.report.figures.picture import Entry, GroupedView, PageSection, View
 from mdgan.report.numbers.durations import OUTLIERS_ARE
-from mdgan.report.numbers.scores import classwise, histograms
+from mdgan.report.numbers.scores import histograms
 from mdgan.report.numbers.subject import Subject
 
-NO_SAMPLES = "no samples are saved yet"
 NO_SCORES = "no scores are recorded (mdgan evaluate adds some)"
-NO_CLASSES = "no scores of classes are recorded (mdgan evaluate adds some)"
-NO_ROUNDS = "no round tells who took part, as under differential privacy"
 NO_HOLDINGS = "no worker told how many samples of each class it holds"
-NO_SWAP = "no swap has taken place"
 NO_TRACE = "no trace of a complete {unit} is there yet"
 
 
@@ -34,13 +30,11 @@ SAMPLES = PageSection("samples", "Samples", (
     Entry("samples", "Samples", (
         View(
             name="over time", paper="7.12 to 7.16",
-            fits=Subject.is_seen, of=recorded(samples.film), missing=NO_SAMPLES,
-            draw=samples.samples_over_time,
+            fits=Subject.is_seen, of=samples.samples_over_time, missing="no samples are saved yet",
             caption="What the generator makes of the same noise as training goes on.",
         ),
         View(
-            name="nearest real samples", of=recorded(samples.neighbours),
-            draw=samples.nearest_real,
+            name="nearest real samples", of=samples.nearest_real,
             caption="Generated samples, and under each the held-out real sample whose features are "
             "nearest. Held-out samples are those that the server itself may read; no worker's "
             "shard is looked at. A generator that copies comes much nearer than real samples do.",
@@ -85,32 +79,33 @@ QUALITY = PageSection("quality", "Quality", (
     Entry("columns", "Columns", (
         View(
             name="one by one", fits=Subject.has_columns,
-            of=recorded(columns.table_figures), missing=NO_SCORES, draw=columns.table_columns,
+            of=columns.table_columns, missing=NO_SCORES,
             caption="How the values of each column spread in synthetic rows, and in the rows of "
             "all sites, of which the counts are known. Numbers stand in 24 bars of equal width, of "
             "categories the 24 most usual.",
         ),
         View(
             name="correlations", fits=Subject.has_columns,
-            of=recorded(columns.correlations), draw=columns.table_correlations,
+            of=columns.table_correlations,
             caption="Pearson's correlation of all columns of numbers and of those with two values, "
             "in synthetic and in held-out rows; the table has the pairs that differ most.",
         ),
     )),
     Entry("classes", "Classes", (
         View(
-            name="how often", fits=Subject.is_seen, of=recorded(histograms), missing=NO_CLASSES,
-            draw=classes.class_histogram,
+            name="how often", fits=Subject.is_seen,
+            missing="no scores of classes are recorded (mdgan evaluate adds some)",
+            of=lambda subject: histograms(subject.run), draw=classes.class_histogram,
             caption="How often each class is generated, against how often it occurs in real data.",
         ),
         View(
-            name="class by class", of=recorded(classwise), draw=classes.class_by_class,
+            name="class by class", of=classes.class_by_class,
             caption="How many of the samples that were asked for of a class are predicted to be of "
             "it, and the FID between them and the held-out real ones of it, lower is better.",
         ),
         View(
             name="held by workers", fits=Subject.has_workers,
-            of=classes.held, missing=NO_HOLDINGS, draw=classes.worker_holdings,
+            of=classes.worker_holdings, missing=NO_HOLDINGS,
             caption="Samples by class and worker; they never leave it.",
         ),
     )),
@@ -123,7 +118,7 @@ QUALITY = PageSection("quality", "Quality", (
         ),
         View(
             name="by worker", fits=Subject.has_workers,
-            of=losses.by_worker, draw=losses.losses_by_worker,
+            of=losses.losses_by_worker,
             caption="The same of every worker: one whose data differ, or whose discriminator wins, "
             "stands apart.",
         ),
@@ -142,7 +137,8 @@ ROUNDS = PageSection("rounds", "Rounds", (
         ),
         View(
             name="who took part", fits=Subject.has_rounds,
-            of=workers.asked_rounds, missing=NO_ROUNDS, draw=workers.who_was_asked,
+            of=workers.who_was_asked,
+            missing="no round tells who took part, as under differential privacy",
             caption="How often every worker was asked, and took part: its model came in time and "
             "the round was not aborted.",
         ),
@@ -152,14 +148,14 @@ ROUNDS = PageSection("rounds", "Rounds", (
 SLOTS = PageSection("slots", "Clients in slots", (
     Entry("placement", "Who trained where in a round", (
         View(
-            of=recorded(slots.typical_round), draw=slots.by_batches,
+            of=slots.by_batches,
             caption="The clients that each slot trained in a typical round, one after another: the "
             "stronger the colour, the more batches. Grey: the slot had nothing to do.",
         ),
     )),
     Entry("predictions", "Predicted seconds", (
         View(
-            of=recorded(slots.predicted_by_kind), draw=slots.predictions,
+            of=slots.predictions,
             caption="How long clients took against what was predicted, and the curve "
             "a·x + b·log(x) + d of seconds by batches x, as fitted last to each kind of slot (Sani "
             "et al. 2024, equation 3), with what it leaves.",
@@ -167,13 +163,13 @@ SLOTS = PageSection("slots", "Clients in slots", (
     )),
     Entry("idle", "Idle slots", (
         View(
-            of=recorded(slots.idle_shares), draw=slots.idle_slots,
+            of=slots.idle_slots,
             caption="The share of each round in which a slot trained no client.",
         ),
     )),
     Entry("concurrency", "How many slots", (
         View(
-            of=recorded(slots.climbs), draw=slots.numbers_of_slots,
+            of=slots.numbers_of_slots,
             caption="Slots that each host used while it searched for the best number, and the "
             "batches that it trained a second.",
         ),
@@ -226,21 +222,21 @@ COST = PageSection("cost", "Time, bytes and memory", (
     ), counted=True),
     Entry("memory", "Memory by process", (
         View(
-            of=costs.memory, draw=costs.memory_by_process,
+            of=costs.memory,
             caption="What each process held in memory while it was looked at, about once a second. "
             "What several processes share counts for each of them.",
         ),
     )),
     Entry("fetching", "Waiting for data", (
         View(
-            of=costs.fetching, draw=costs.waits,
+            of=costs.fetching,
             caption="How long training waited for a batch of pictures, and what read them ahead: "
             "threads and buffer grow while it waits, and shrink afterwards.",
         ),
     )),
     Entry("operators", "What the processor does", (
         View(
-            of=costs.operators, draw=costs.profiled,
+            of=costs.operators,
             caption="Shares of the time of the profiled {unit}s (--profile) by kind of operator. "
             "Between operators: Python, messages, records. On a GPU its own time counts. Where all "
             "roles share a process, the first row is of all of them. As figures 4 and 10 of Shi et "
@@ -253,7 +249,7 @@ WORKERS = PageSection("workers", "Workers and swaps", (
     Entry("attendance", "Who took part", (
         View(
             fits=Subject.has_workers,
-            of=workers.of_run, draw=workers.who_took_part,
+            of=workers.who_took_part,
             caption="When each worker was there. Late: the server went on without its answer; "
             "refused: the answer could not be used; each as high as its share of the iterations.",
             of_rounds="In rounds, a worker that is not asked misses nothing.",
@@ -262,14 +258,14 @@ WORKERS = PageSection("workers", "Workers and swaps", (
     Entry("by-worker", "Worker by worker", tuple(
         View(
             name=numbers.title, fits=Subject.has_workers, caption=numbers.caption,
-            of=losses.numbers_of(numbers), draw=losses.drawn(numbers),
+            of=losses.numbers_of(numbers),
         )
         for numbers in registry.shown()
     )),
     Entry("swaps", "Swaps", (
         View(
             fits=Subject.can_swap,
-            of=workers.of_swaps, missing=NO_SWAP, draw=workers.who_gave_to_whom,
+            of=workers.who_gave_to_whom, missing="no swap has taken place",
             caption="How often each worker's discriminator went to each other worker.",
         ),
     )),

@@ -18,7 +18,7 @@ from mdgan.records.values import shown
 from mdgan.report.catalogue import SECTIONS
 from mdgan.report.figures.charts import styled
 from mdgan.report.figures.export import drawn_numbers, inline_svg, write_csv, write_files
-from mdgan.report.figures.picture import Entry, GroupedView, Picture, Table, View
+from mdgan.report.figures.picture import Entry, GroupedView, Picture, Table, View, by_run
 from mdgan.report.figures.samples import result
 from mdgan.report.glance import facts, measured, notices
 from mdgan.report.headings import HEADINGS
@@ -61,7 +61,9 @@ class Block(NamedTuple):
     @property
     def wide(self) -> bool:
         """Whether it takes the whole width of the page."""
-        return self.views[0].picture.wide or any(view.picture.strips for view in self.views)
+        first = self.views[0].picture.panels
+        has_strips = any(view.picture.strips for view in self.views)
+        return len(first) > 1 or has_strips or any(panel.wide for panel in first)
 
 
 def compose(
@@ -109,25 +111,20 @@ def _blocks(entry: Entry, named: Sequence[Subject]) -> Iterator[Block]:
             yield Block(name, title, views, reason)
 
 
-def _found(view: View[Any, Any], named: Sequence[Subject]) -> Sequence[Any]:
-    """The runs or configurations that recorded what a view is of, and their numbers."""
+def _drawn(
+    view: View[Any, Any], named: Sequence[Subject], words: Mapping[str, str]
+) -> Drawn | None:
+    """A view of some runs; None if none of them recorded what it is of."""
     fitting = [subject for subject in named if view.fits(subject)]
     every: Sequence[Any] = fitting
     if isinstance(view, GroupedView):
         every = groups(fitting)
     elif len(fitting) > MOST_RUNS:  # more than can be told apart
         every = [group.first for group in groups(fitting)]
-    return [(one, numbers) for one in every if (numbers := view.of(one))]
-
-
-def _drawn(
-    view: View[Any, Any], named: Sequence[Subject], words: Mapping[str, str]
-) -> Drawn | None:
-    """A view of some runs; None if none of them recorded what it is of."""
-    found = _found(view, named)
+    found = [(one, numbers) for one in every if (numbers := view.of(one))]
     if not found:
         return None
-    picture: Picture = view.draw(found)
+    picture: Picture = (view.draw or by_run)(found)
     in_rounds = all(subject.has_rounds() for subject in named)
     few = not isinstance(view, GroupedView) and len(named) > MOST_RUNS
     caption = (

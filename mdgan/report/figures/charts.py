@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
@@ -124,11 +125,6 @@ def run_style(subject: Subject) -> dict[str, Any]:
         "linestyle": _DASHES[subject.position % len(_DASHES)],
         "marker": MARKERS[subject.position % len(MARKERS)],
     }
-
-
-def dot_style(subject: Subject) -> dict[str, Any]:
-    """`run_style` for points that no line joins."""
-    return {**run_style(subject), "linestyle": "none"}
 
 
 def operation_style(name: str) -> dict[str, Any]:
@@ -291,13 +287,9 @@ def some_names(set_ticks: Callable[..., Any], names: Sequence[Any], most: int = 
 
 def rectangles(axes: Axes, boxes: Iterable[Rectangle], **style: Any) -> None:
     """Draws rectangles of one look as one path: small files, and no seams."""
-    vertices: list[tuple[float, float]] = []
-    codes: list[Any] = []
-    for x, y, width, height in boxes:
-        vertices += [(x, y), (x + width, y), (x + width, y + height), (x, y + height), (x, y)]
-        codes += [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
-    if vertices:
-        axes.add_patch(PathPatch(Path(vertices, codes), **style))
+    corners = [[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for x, y, w, h in boxes]
+    if corners:
+        axes.add_patch(PathPatch(Path.make_compound_path_from_polys(np.array(corners)), **style))
 
 
 def heat_map(axes: Axes, values: Sequence[Sequence[float]], written: bool = True) -> None:

@@ -1,23 +1,15 @@
 """Which classes the generator makes, and which the workers hold."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
 from mdgan.records.values import count, said, said_range
-from mdgan.report.figures.charts import (
-    AXIS,
-    IDLE,
-    MOST_TICKS,
-    dot_style,
-    heat_map,
-    legend,
-    new_axes,
-    run_colour,
-    some_names,
-)
-from mdgan.report.figures.picture import OfRun, Picture, Row, each_run, together
+from mdgan.report.figures import charts
+from mdgan.report.figures.charts import MOST_TICKS
+from mdgan.report.figures.picture import OfRun, Picture, Row, together
 from mdgan.report.numbers.attendance import holdings
+from mdgan.report.numbers.scores import classwise
 from mdgan.report.numbers.subject import Subject
 
 _MOST_CLASSES = 200
@@ -26,32 +18,27 @@ _MOST_WORKERS = 200
 Histograms: TypeAlias = tuple[int, list[float], list[float]]
 """An iteration, and what share each class has among generated and among real samples."""
 
-Classwise: TypeAlias = tuple[int, Sequence[float | None], Sequence[float | None]]
-"""An iteration, and of each class what share is predicted to be of it, and its FID."""
-
-Holdings: TypeAlias = Mapping[int, list[int]]
-"""Worker → how many samples of each class it holds."""
-
 
 def class_histogram(found: Sequence[tuple[Subject, Histograms]]) -> Picture:
     """How often each class is generated, and how often it is real."""
     num_classes = max(max(len(made), len(real)) for _, (_, made, real) in found)
-    figure, axes = new_axes()
+    figure, axes = charts.new_axes()
     real = next((real for _, (_, _, real) in found if real), [])
-    look: dict[str, Any] = {"facecolor": IDLE, "edgecolor": AXIS, "linewidth": 0.8}
+    look: dict[str, Any] = {"facecolor": charts.IDLE, "edgecolor": charts.AXIS, "linewidth": 0.8}
     axes.bar(range(len(real)), [100 * r for r in real], width=0.86, **look, label="real data")
     last = max(subject.position for subject, _ in found)
     for subject, (_, made, _) in found:
         percent = [100 * share for share in made]
         if len(found) == 1:
-            colour = run_colour(subject)
+            colour = charts.run_colour(subject)
             axes.bar(range(len(made)), percent, width=0.5, color=colour, label="generated")
         else:
             x = [c + (subject.position - last / 2) * 0.14 for c in range(len(made))]
-            axes.plot(x, percent, **dot_style(subject), label=subject.label)
-    some_names(axes.set_xticks, range(num_classes))
+            look = {**charts.run_style(subject), "linestyle": "none"}
+            axes.plot(x, percent, **look, label=subject.label)
+    charts.some_names(axes.set_xticks, range(num_classes))
     axes.set(xlabel="class", ylabel="share of samples [%]", ylim=(0, None))
-    legend(figure)
+    charts.legend(figure)
     rows = [("real data", *_percent(real))]
     rows += [(f"{s.label}, iteration {i:,}", *_percent(made)) for s, (i, made, _) in found]
     iterations = sorted({iteration for _, (iteration, _, _) in found})
@@ -64,27 +51,25 @@ def _percent(shares: Sequence[float]) -> Row:
     return tuple(f"{100 * share:.1f} %" for share in shares)
 
 
-@each_run("iteration", "class", "predicted to be of it", "FID")
-def class_by_class(_subject: Subject, classwise: Classwise) -> OfRun:
+def class_by_class(subject: Subject) -> OfRun | None:
     """How many samples asked for of a class are of it, and how good they are."""
-    iteration, right, distances = classwise
+    if (found := classwise(subject.run)) is None:
+        return None
+    iteration, right, distances = found
     rows = []
     for number, (share, distance) in enumerate(zip_longest(right, distances)):
         if share is not None or distance is not None:
             predicted = "–" if share is None else f"{100 * share:.1f} %"
             rows.append((f"{iteration:,}", f"class {number}", predicted, said(distance)))
-    return OfRun(rows, f"after iteration {iteration:,}")
+    header = ("iteration", "class", "predicted to be of it", "FID")
+    return OfRun(rows, f"after iteration {iteration:,}", header=header)
 
 
-def held(subject: Subject) -> Holdings | None:
-    """What the workers of a run hold, if any of them told."""
-    found = holdings(subject.run)
-    return found if any(found.values()) else None
-
-
-@each_run("worker", "samples", "of class 0, 1, …")
-def worker_holdings(_subject: Subject, of_workers: Holdings) -> OfRun:
-    """Samples by class and worker."""
+def worker_holdings(subject: Subject) -> OfRun | None:
+    """Samples by class and worker; None if no worker told."""
+    of_workers = holdings(subject.run)
+    if not any(of_workers.values()):
+        return None
     rows = [
         (f"worker {n}", f"{sum(counts):,}", " ".join(map(str, counts)))
         for n, counts in of_workers.items()
@@ -94,9 +79,10 @@ def worker_holdings(_subject: Subject, of_workers: Holdings) -> OfRun:
     num_classes = min(_MOST_CLASSES, max(map(len, of_workers.values())))
     matrix = [(of_workers[n] + [0] * num_classes)[:num_classes] for n in workers]
     few = len(workers) <= 2 * MOST_TICKS
-    figure, axes = new_axes(0.7 + (0.24 * len(workers) if few else 8))
-    heat_map(axes, matrix, written=few and num_classes <= MOST_TICKS)
+    figure, axes = charts.new_axes(0.7 + (0.24 * len(workers) if few else 8))
+    charts.heat_map(axes, matrix, written=few and num_classes <= MOST_TICKS)
     axes.set(xlabel="class", ylabel="worker")
-    some_names(axes.set_xticks, range(num_classes))
-    some_names(axes.set_yticks, workers, 2 * MOST_TICKS)
-    return OfRun(rows, f"{count(len(of_workers), 'worker')} with {size} samples each", figure)
+    charts.some_names(axes.set_xticks, range(num_classes))
+    charts.some_names(axes.set_yticks, workers, 2 * MOST_TICKS)
+    told = f"{count(len(of_workers), 'worker')} with {size} samples each"
+    return OfRun(rows, told, figure, header=("worker", "samples", "of class 0, 1, …"))

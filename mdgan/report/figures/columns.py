@@ -10,17 +10,8 @@ from msgspec import Meta, Struct
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import json_object, typed
 from mdgan.records.run_directory import FIGURES_FILE
-from mdgan.report.figures.charts import (
-    AXIS,
-    IDLE,
-    WIDE_INCHES,
-    legend,
-    name_bars,
-    new_figure,
-    run_colour,
-    some_names,
-)
-from mdgan.report.figures.picture import OfRun, Row, each_run
+from mdgan.report.figures import charts
+from mdgan.report.figures.picture import OfRun, Row
 from mdgan.report.numbers.subject import Subject
 from mdgan.storage.foreign_file import read_whole
 
@@ -81,31 +72,35 @@ def correlations(run: RecordedRun) -> TableFigures | None:
     return found if size > 1 else None
 
 
-@each_run("column", "kind", "most usual", "of real rows", "of synthetic", "differing")
-def table_columns(subject: Subject, found: TableFigures) -> OfRun:
+def table_columns(subject: Subject) -> OfRun | None:
     """How the values of each column spread."""
+    if (found := table_figures(subject.run)) is None:
+        return None
     shown = found.columns[:_MOST_DRAWN]
     across = min(_ACROSS, len(shown))
     down = -(-len(shown) // across)
-    figure = new_figure(0.5 + 1.35 * down, WIDE_INCHES)
+    figure = charts.new_figure(0.5 + 1.35 * down, charts.WIDE_INCHES)
     grid = list(figure.subplots(down, across, squeeze=False).flat)
     for axes, column in zip_longest(grid, shown):
         if column is None:
             axes.set_visible(False)
         else:
-            _draw_column(axes, column, run_colour(subject))
-    legend(figure)
+            _draw_column(axes, column, charts.run_colour(subject))
+    charts.legend(figure)
     left_out = len(found.columns) - _MOST_DRAWN
     told = f"{left_out} more columns stand in the table" if left_out > 0 else ""
-    return OfRun(map(_row_of_column, found.columns), told, figure)
+    header = ("column", "kind", "most usual", "of real rows", "of synthetic", "differing")
+    return OfRun(map(_row_of_column, found.columns), told, figure, header=header)
 
 
 def _draw_column(axes: Axes, column: ColumnShape, colour: str) -> None:
     x = range(len(column.real))
-    look: dict[str, Any] = {"facecolor": IDLE, "edgecolor": AXIS, "linewidth": 0.6}
+    look: dict[str, Any] = {"facecolor": charts.IDLE, "edgecolor": charts.AXIS, "linewidth": 0.6}
     real, made = ([100 * share for share in shares] for shares in (column.real, column.made))
-    name_bars(axes.bar(x, real, width=0.95, **look, label="real rows"), column.ticks)
-    name_bars(axes.bar(x, made, width=0.5, color=colour, label="synthetic rows"), column.ticks)
+    bars = axes.bar(x, real, width=0.95, **look, label="real rows")
+    charts.name_bars(bars, column.ticks)
+    bars = axes.bar(x, made, width=0.5, color=colour, label="synthetic rows")
+    charts.name_bars(bars, column.ticks)
     axes.set_title(_brief(column.name))
     axes.yaxis.set_major_locator(MaxNLocator(2))
     axes.grid(visible=False, axis="x")
@@ -116,7 +111,7 @@ def _draw_column(axes: Axes, column: ColumnShape, colour: str) -> None:
         first.set_horizontalalignment("left")
         last.set_horizontalalignment("right")
     else:
-        some_names(axes.set_xticks, [_brief(tick) for tick in column.ticks], _MOST_TICKS)
+        charts.some_names(axes.set_xticks, [_brief(tick) for tick in column.ticks], _MOST_TICKS)
 
 
 def _brief(name: str) -> str:
@@ -133,13 +128,14 @@ def _row_of_column(column: ColumnShape) -> Row:
     return column.name, column.kind, usual, *(f"{100 * share:.1f} %" for share in shares)
 
 
-@each_run("columns", "real rows", "synthetic rows")
-def table_correlations(_subject: Subject, found: TableFigures) -> OfRun:
+def table_correlations(subject: Subject) -> OfRun | None:
     """Correlations, as pictures; the rows are the pairs that differ most."""
+    if (found := correlations(subject.run)) is None:
+        return None
     matrices = [("synthetic rows", found.made)]
     if found.real is not None:
         matrices.insert(0, ("held-out real rows", found.real))
-    figure = new_figure(3.9, WIDE_INCHES)
+    figure = charts.new_figure(3.9, charts.WIDE_INCHES)
     names = [_brief(name) for name in found.correlated]
     grid = figure.subplots(1, len(matrices), squeeze=False)[0]
     for axes, (title, matrix) in zip(grid, matrices, strict=True):
@@ -147,8 +143,8 @@ def table_correlations(_subject: Subject, found: TableFigures) -> OfRun:
         drawn = axes.imshow(values, vmin=-1, vmax=1, cmap="RdBu", rasterized=True)
         axes.set_title(title)
         axes.grid(visible=False)
-        some_names(axes.set_yticks, names, 30)
-        some_names(axes.set_xticks, names, 30)
+        charts.some_names(axes.set_yticks, names, 30)
+        charts.some_names(axes.set_xticks, names, 30)
         axes.tick_params(axis="x", rotation=90)
     figure.colorbar(drawn, ax=list(grid), shrink=0.8)
     size = len(found.correlated)
@@ -163,4 +159,4 @@ def table_correlations(_subject: Subject, found: TableFigures) -> OfRun:
         (f"{found.correlated[b]} and {found.correlated[a]}", f"{there:.2f}", f"{here:.2f}")
         for _, a, b, there, here in sorted(pairs, reverse=True)[:20]
     ]
-    return OfRun(rows, figure=figure)
+    return OfRun(rows, figure=figure, header=("columns", "real rows", "synthetic rows"))

@@ -17,7 +17,7 @@ from mdgan.records.values import (
     time_unit,
 )
 from mdgan.report.figures.charts import COLOURED, bar_chart, kind_style, operation_style
-from mdgan.report.figures.picture import OfRun, Panel, Picture, Row, Table, each_run, only
+from mdgan.report.figures.picture import OfRun, Panel, Picture, Row, Table, only
 from mdgan.report.numbers import durations as numbers
 from mdgan.report.numbers.subject import Subject, a
 from mdgan.report.numbers.traffic import KIND_ORDER, Rate, server_rate, worker_rate
@@ -161,99 +161,65 @@ def _bytes(had: Of[Rate], kinds: Sequence[str], a_unit: str) -> Figure:
 
 # ----- numbers that stand in tables alone
 
-Memory: TypeAlias = Mapping[str, Sequence[int]]
-"""Role → the bytes that its process held at one time after another; the server first."""
 
-
-def memory(subject: Subject) -> Memory:
-    """What each process of a run held."""
+def memory(subject: Subject) -> OfRun | None:
+    """What each process of a run held at one time after another; the server first."""
 
     def place(role: str) -> tuple[bool, int, str]:
         return role != "server", first_worker(role), role
 
     traces = subject.run.traces
-    return {role: traces[role].memory for role in sorted(traces, key=place) if traces[role].memory}
-
-
-@each_run("process", "at first", "most", "at the end")
-def memory_by_process(_subject: Subject, roles: Memory) -> OfRun:
-    """What each process held, in words."""
+    roles = {role: sizes for role in sorted(traces, key=place) if (sizes := traces[role].memory)}
     rows = [
         (role, *map(said_bytes, (sizes[0], max(sizes), sizes[-1]))) for role, sizes in roles.items()
     ]
-    return OfRun(rows, f"{said_bytes(sum(map(max, roles.values())))} in all")
+    told = f"{said_bytes(sum(map(max, roles.values())))} in all"
+    header = ("process", "at first", "most", "at the end")
+    return OfRun(rows, told, header=header) if rows else None
 
 
-Fetched: TypeAlias = Mapping[str, Sequence[Fetching]]
-"""Role → what it told of its data, in order; empty if no data are read ahead."""
-
-
-def fetching(subject: Subject) -> Fetched:
-    """What the processes of a run told."""
-    found: dict[str, list[Fetching]] = {}
-    for row in subject.run.of(Fetching):
-        found.setdefault(row.role, []).append(row)
-    return found
-
-
-@each_run("process", "iteration", "mean wait", "longest", "threads", "pictures ahead")
-def waits(_subject: Subject, roles: Fetched) -> OfRun:
-    """How long training waited for data."""
+def fetching(subject: Subject) -> OfRun | None:
+    """How long training waited for data; None if no process read any ahead."""
+    if not (rows := subject.run.of(Fetching)):
+        return None
+    roles: dict[str, list[Fetching]] = {}
+    for row in rows:
+        roles.setdefault(row.role, []).append(row)
     table = [
         (role, f"{row.iteration:,}", said_seconds(row.waited_seconds / row.batches),
          said_seconds(row.longest_seconds), f"{row.threads:,}", f"{row.buffer:,}")
         for role, every in roles.items()
         for row in chosen_evenly(every, max(2, _MOST_ROWS // len(roles)))
     ]  # fmt: skip
-    rows = [row for every in roles.values() for row in every]
     mean = sum(row.waited_seconds for row in rows) / sum(row.batches for row in rows)
     longest = max(row.longest_seconds for row in rows)
     threads = count(max(row.threads for row in rows), "thread")
     told = f"{said_seconds(mean)} a batch, {said_seconds(longest)} at most, with up to {threads}"
-    return OfRun(table, told)
+    header = ("process", "iteration", "mean wait", "longest", "threads", "pictures ahead")
+    return OfRun(table, told, header=header)
 
 
-class Profiled(NamedTuple):
-    """Where the time of a process went, or of the hosts in the mean; shares are in [0, 1]."""
-
-    shares: Mapping[str, float]
-    busy_cores: float
-    cores: int
-    gpu: float | None
-    iterations: str
-
-
-def operators(subject: Subject) -> Mapping[str, Profiled]:
-    """The role with the generator, and the mean of the hosts; empty without a profile."""
+def operators(subject: Subject) -> OfRun | None:
+    """What the role with the generator computes, and hosts in the mean; None without a profile."""
     last = {row.role: row for row in subject.run.of(Profile) if sum(row.operators.values()) > 0}
     groups: dict[str, list[Profile]] = {}
     for role, row in sorted(last.items(), key=lambda item: first_worker(item[0])):
         groups.setdefault(_HOST if first_worker(role) else role, []).append(row)
-    return {role: _mean(rows) for role, rows in groups.items()}
-
-
-def _mean(rows: Sequence[Profile]) -> Profiled:
-    shares: dict[str, float] = numbers.summed(
-        (kind, seconds / sum(row.operators.values()) / len(rows))
-        for row in rows
-        for kind, seconds in row.operators.items()
-    )
-    known = [row.gpu for row in rows if row.gpu is not None]
-    busy = fmean(row.busy_cores for row in rows)
-    iterations = f"{rows[0].first:,} to {rows[0].last:,}"
-    return Profiled(shares, busy, rows[0].cores, fmean(known) if known else None, iterations)
-
-
-@each_run("role", "iterations", *OPERATORS, "cores busy", "GPU busy")
-def profiled(_subject: Subject, roles: Mapping[str, Profiled]) -> OfRun:
-    """Shares of the time of processes by kind of operator."""
     rows, told = [], []
-    for role, one in roles.items():
-        shares = (f"{100 * one.shares.get(kind, 0.0):.1f} %" for kind in OPERATORS)
-        gpu = "–" if one.gpu is None else f"{100 * one.gpu:.0f} %"
-        busy = f"{one.busy_cores:.2f} of {one.cores}"
-        rows.append((role, one.iterations, *shares, busy, gpu))
-        kind = max(one.shares, key=one.shares.__getitem__)
-        more = "" if one.gpu is None else f" and its GPU {gpu} of the time"
-        told.append(f"{role}: {100 * one.shares[kind]:.0f} % {kind}, {busy} cores busy{more}")
-    return OfRun(rows, "; ".join(told))
+    for role, members in groups.items():
+        shares: dict[str, float] = numbers.summed(
+            (kind, seconds / sum(row.operators.values()) / len(members))
+            for row in members
+            for kind, seconds in row.operators.items()
+        )
+        known = [row.gpu for row in members if row.gpu is not None]
+        gpu = f"{100 * fmean(known):.0f} %" if known else "–"
+        busy = f"{fmean(row.busy_cores for row in members):.2f} of {members[0].cores}"
+        iterations = f"{members[0].first:,} to {members[0].last:,}"
+        each = (f"{100 * shares.get(kind, 0.0):.1f} %" for kind in OPERATORS)
+        rows.append((role, iterations, *each, busy, gpu))
+        kind = max(shares, key=shares.__getitem__)
+        more = f" and its GPU {gpu} of the time" if known else ""
+        told.append(f"{role}: {100 * shares[kind]:.0f} % {kind}, {busy} cores busy{more}")
+    header = ("role", "iterations", *OPERATORS, "cores busy", "GPU busy")
+    return OfRun(rows, "; ".join(told), header=header) if rows else None

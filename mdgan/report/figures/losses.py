@@ -1,6 +1,6 @@
 """The losses of both players, and what families record of workers beside them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 from statistics import fmean
 from typing import TypeAlias
@@ -11,17 +11,8 @@ from matplotlib.figure import Figure
 from mdgan.records.declared import WorkerNumbers
 from mdgan.records.rows import Losses
 from mdgan.records.values import chosen_evenly, count, said
-from mdgan.report.figures.charts import (
-    INK,
-    SOFT,
-    draw_each,
-    draw_line,
-    iteration_axis,
-    legend,
-    new_axes,
-    new_figure,
-)
-from mdgan.report.figures.picture import OfRun, Picture, each_run, together
+from mdgan.report.figures import charts
+from mdgan.report.figures.picture import OfRun, Picture, together
 from mdgan.report.numbers.durations import MOST_STRETCHES, envelope
 from mdgan.report.numbers.subject import Subject
 
@@ -54,9 +45,9 @@ def losses(found: Sequence[tuple[Subject, Series]]) -> Picture:
     for subject, series in found:
         for axes, values in zip(both, series[:number], strict=True):
             thin = envelope(values, MOST_STRETCHES)
-            draw_line(axes, subject, subject.label, thin, linewidth=1.2)
+            charts.draw_line(axes, subject, subject.label, thin, linewidth=1.2)
     if len(found) > 1:
-        legend(figure)
+        charts.legend(figure)
     gone = [
         f"{subject.label}: a loss was not finite"
         for subject, _ in found
@@ -71,75 +62,63 @@ def losses(found: Sequence[tuple[Subject, Series]]) -> Picture:
     return together(figure, seen, ("run", "iteration", *_PLAYERS[:number]), rows)
 
 
-def by_worker(subject: Subject) -> dict[int, Series]:
-    """Worker → its losses; nothing if they were not recorded."""
+def losses_by_worker(subject: Subject) -> OfRun | None:
+    """A line for each worker; None if their losses were not recorded."""
     found: dict[int, Series] = {}
     for row in subject.run.of(Losses):
         for worker, losses in row.by_worker.items():
             _add(found.setdefault(worker, ({}, {})), row.iteration, losses[::-1])
-    return dict(sorted(found.items()))
-
-
-@each_run("worker", *(f"{name}, last" for name in _OF_ONE))
-def losses_by_worker(_subject: Subject, workers: Mapping[int, Series]) -> OfRun:
-    """A line for each worker."""
+    workers = {f"worker {n}": series for n, series in sorted(found.items())}
+    if not workers:
+        return None
     rows = [
-        (f"worker {n}", *(said(values.get(max(values, default=0))) for values in series))
-        for n, series in workers.items()
+        (name, *(said(values.get(max(values, default=0))) for values in series))
+        for name, series in workers.items()
     ]
     figure, both = _axes_of(_OF_ONE)
     for place, axes in enumerate(both):
-        draw_each(axes, {f"worker {n}": series[place] for n, series in workers.items()})
-    legend(figure)
-    return OfRun(rows, count(len(workers), "worker"), figure)
+        charts.draw_each(axes, {name: series[place] for name, series in workers.items()})
+    charts.legend(figure)
+    header = ("worker", *(f"{name}, last" for name in _OF_ONE))
+    return OfRun(rows, count(len(workers), "worker"), figure, header=header)
 
 
 def _axes_of(titles: Sequence[str]) -> tuple[Figure, Sequence[Axes]]:
     """One below the other."""
-    figure = new_figure(1.8 * len(titles))
+    figure = charts.new_figure(1.8 * len(titles))
     column = list(figure.subplots(len(titles), 1, sharex=True, squeeze=False)[:, 0])
     for axes, title in zip(column, titles, strict=True):
-        axes.set_title(title, color=SOFT)
+        axes.set_title(title, color=charts.SOFT)
         axes.margins(x=0.02)
-    iteration_axis(column[-1])
+    charts.iteration_axis(column[-1])
     return figure, column
 
 
-OfWorkers = Mapping[int, Mapping[int, tuple[float, ...]]]
-"""Worker → iteration → a number, or a mean and a greatest number."""
+def numbers_of(numbers: WorkerNumbers) -> Callable[[Subject], OfRun | None]:
+    """Draws a line for each worker of a run that has recorded them."""
+    has_alarm = isfinite(numbers.alarm)
+    alarm = [f"{numbers.alarming} since iteration"] if has_alarm else []
+    header = ("worker", f"{numbers.label}, mean", "most", *alarm)
 
-
-def numbers_of(numbers: WorkerNumbers) -> Callable[[Subject], OfWorkers]:
-    """Finds what a run has recorded of them; nothing if it has not."""
-
-    def find(subject: Subject) -> OfWorkers:
-        found: dict[int, dict[int, tuple[float, ...]]] = {}
+    def draw(subject: Subject) -> OfRun | None:
+        found: dict[int, dict[int, tuple[float, ...]]] = {}  # a number, or a mean and a greatest
         for row in subject.run.of(Losses):
             for worker, values in row.numbers.get(numbers.key, {}).items():
                 found.setdefault(worker, {})[row.iteration] = values
-        return dict(sorted(found.items()))
-
-    return find
-
-
-def drawn(numbers: WorkerNumbers) -> Callable[[Sequence[tuple[Subject, OfWorkers]]], Picture]:
-    """Draws a line for each worker, a drawing each run."""
-    has_alarm = isfinite(numbers.alarm)
-    alarm = [f"{numbers.alarming} since iteration"] if has_alarm else []
-
-    @each_run("worker", f"{numbers.label}, mean", "most", *alarm)
-    def draw(_subject: Subject, workers: OfWorkers) -> OfRun:
-        figure, axes = new_axes(2.6)
+        if not found:
+            return None
+        workers = dict(sorted(found.items()))
+        figure, axes = charts.new_axes(2.6)
         first = {
             f"worker {worker}": {i: values[0] for i, values in series.items()}
             for worker, series in workers.items()
         }
-        draw_each(axes, first)
+        charts.draw_each(axes, first)
         if has_alarm:
-            axes.axhline(numbers.alarm, color=INK, linestyle="dashed", linewidth=1)
+            axes.axhline(numbers.alarm, color=charts.INK, linestyle="dashed", linewidth=1)
         axes.set(ylabel=numbers.label, ylim=(0, None))
-        iteration_axis(axes)
-        legend(figure)
+        charts.iteration_axis(axes)
+        charts.legend(figure)
         rows, alarming = [], []
         for worker, series in workers.items():
             mean = said(fmean(values[0] for values in series.values()))
@@ -149,9 +128,11 @@ def drawn(numbers: WorkerNumbers) -> Callable[[Sequence[tuple[Subject, OfWorkers
             rows.append((f"worker {worker}", mean, most, *([said(since, 9)] * has_alarm)))
         if has_alarm:
             which = f"found: {', '.join(alarming)}" if alarming else "none found"
-            return OfRun(rows, f"{len(workers)} workers, {numbers.alarming}: {which}", figure)
+            told = f"{len(workers)} workers, {numbers.alarming}: {which}"
+            return OfRun(rows, told, figure, header=header)
         every = [values for series in workers.values() for values in series.values()]
         mean, most = said(fmean(x for x, *_ in every)), said(max(map(max, every)))
-        return OfRun(rows, f"{mean} {numbers.label} in the mean, {most} at most", figure)
+        told = f"{mean} {numbers.label} in the mean, {most} at most"
+        return OfRun(rows, told, figure, header=header)
 
     return draw

@@ -6,7 +6,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from matplotlib.figure import Figure
 
-from mdgan.records.recorded_run import RecordedRun
 from mdgan.report.figures.charts import INCHES
 from mdgan.report.numbers.subject import Group, Subject
 
@@ -65,11 +64,6 @@ class Picture:
     table: Table
     strips: Sequence[Strip] = ()
 
-    @property
-    def wide(self) -> bool:
-        """Whether it takes the whole width of the page."""
-        return len(self.panels) > 1 or bool(self.strips) or any(one.wide for one in self.panels)
-
 
 def only(texts: Sequence[str]) -> str:
     """What is said of the only run, as a sentence; of several runs, the table says it."""
@@ -88,12 +82,27 @@ class OfRun(NamedTuple):
         rows: of the table, without the run's name.
         told: what is to be seen, in a few words.
         pictures: what they are of, and these.
+        header: of the columns of rows.
     """
 
     rows: Iterable[Row]
     told: str = ""
     figure: Figure | None = None
     pictures: tuple[str, Stills] | None = None
+    header: Row = ()
+
+
+def by_run(each: Sequence[tuple[Subject, OfRun]]) -> Picture:
+    """Puts what is drawn or shown of each run side by side."""
+    panels = [
+        Panel(subject.label, one.figure, one.told) if len(each) > 1 else Panel("", one.figure)
+        for subject, one in each
+        if one.figure
+    ]
+    lines = [(subject.label, *row) for subject, one in each for row in one.rows]
+    strips = [Strip(subject, *one.pictures) for subject, one in each if one.pictures]
+    table = Table(("run", *each[0][1].header), lines)
+    return Picture(panels, only([one.told for _, one in each]), table, strips)
 
 
 def each_run(
@@ -102,32 +111,11 @@ def each_run(
     [Callable[[Subject, Numbers], OfRun]], Callable[[Sequence[tuple[Subject, Numbers]]], Picture]
 ]:
     """Lets a function that draws or shows one run do so for each run; heads the columns of rows."""
-
-    def decorate(
-        of: Callable[[Subject, Numbers], OfRun],
-    ) -> Callable[[Sequence[tuple[Subject, Numbers]]], Picture]:
-        def picture(found: Sequence[tuple[Subject, Numbers]]) -> Picture:
-            each = [(subject, of(subject, numbers)) for subject, numbers in found]
-            panels = [
-                Panel(subject.label, one.figure, one.told)
-                if len(found) > 1
-                else Panel("", one.figure)
-                for subject, one in each
-                if one.figure
-            ]
-            lines = [(subject.label, *row) for subject, one in each for row in one.rows]
-            strips = [Strip(subject, *one.pictures) for subject, one in each if one.pictures]
-            told = only([one.told for _, one in each])
-            return Picture(panels, told, Table(("run", *header), lines), strips)
-
-        return picture
-
-    return decorate
-
-
-def recorded(numbers: Callable[[RecordedRun], Numbers]) -> Callable[[Subject], Numbers]:
-    """The numbers of a run that depend on nothing but what it recorded."""
-    return lambda subject: numbers(subject.run)
+    return lambda of: (
+        lambda found: by_run(
+            [(subject, of(subject, numbers)._replace(header=header)) for subject, numbers in found]
+        )
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +127,7 @@ class View(Generic[Drawn, Numbers]):
         fits: for which runs it is; the page does not mention it if there is none.
         of: the numbers of a run or a configuration; None, or something empty, if it recorded none.
         missing: what is said if no run recorded any; empty: the page does not mention it.
-        draw: makes the picture of what recorded some.
+        draw: makes the picture of what recorded some; by default `of` has drawn each run.
     """
 
     name: str = ""
@@ -149,7 +137,7 @@ class View(Generic[Drawn, Numbers]):
     fits: Callable[[Subject], bool] = lambda _: True
     of: Callable[[Drawn], Numbers | None]
     missing: str = ""
-    draw: Callable[[Sequence[tuple[Drawn, Numbers]]], Picture]
+    draw: Callable[[Sequence[tuple[Drawn, Numbers]]], Picture] | None = None
 
 
 class GroupedView(View[Group, Numbers]):

@@ -1,26 +1,18 @@
 """What the generators made, as strips of pictures."""
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from PIL import Image
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.rows import Neighbours, ScoresRow
+from mdgan.records.rows import ScoresRow
 from mdgan.records.values import chosen_evenly, count, said
-from mdgan.report.figures.picture import OfRun, PictureFile, each_run
+from mdgan.report.figures.picture import OfRun, PictureFile
 from mdgan.report.numbers.subject import Subject
 from mdgan.storage.foreign_file import read_whole
 
 _MOST_STILLS = 12
-
-
-def film(run: RecordedRun) -> list[PictureFile]:
-    """At most twelve sample grids, evenly chosen, the first and the last among them."""
-    chosen = chosen_evenly(sorted(run.samples), _MOST_STILLS)
-    return [file for i in chosen if (file := read_picture(run.samples[i], i)) is not None]
 
 
 def result(run: RecordedRun) -> PictureFile | None:
@@ -40,37 +32,29 @@ def read_picture(path: Path, iteration: int) -> PictureFile | None:
     return PictureFile(iteration, png, *picture.size)
 
 
-@each_run("iteration", "size")
-def samples_over_time(subject: Subject, files: Sequence[PictureFile]) -> OfRun:
-    """Grids of the same noise, one after another."""
+def samples_over_time(subject: Subject) -> OfRun | None:
+    """At most twelve grids of the same noise, the first and the last among them."""
+    saved = subject.run.samples
+    chosen = chosen_evenly(sorted(saved), _MOST_STILLS)
+    if not (files := [file for i in chosen if (file := read_picture(saved[i], i))]):
+        return None
     rows = [(f"{file.iteration:,}", f"{file.width} × {file.height} pixels") for file in files]
-    grids = count(len(subject.run.samples), "grid")
+    grids = count(len(saved), "grid")
     told = f"{grids}, the last after iteration {files[-1].iteration:,}"
     stills = [(file, subject.label, f"iteration {file.iteration:,}") for file in files]
-    return OfRun(rows, told, pictures=(f"Samples of {subject.label}", stills))
+    what = f"Samples of {subject.label}"
+    return OfRun(rows, told, pictures=(what, stills), header=("iteration", "size"))
 
 
-class NearestReal(NamedTuple):
-    """Samples and the held-out ones next to them, and how near they are."""
-
-    file: PictureFile
-    distances: Neighbours
-
-
-def neighbours(run: RecordedRun) -> NearestReal | None:
-    """Some samples, and the held-out ones next to them, of the newest generator scored so."""
+def nearest_real(subject: Subject) -> OfRun | None:
+    """Samples and their nearest real neighbours, of the newest generator scored so."""
+    run = subject.run
     scored = [(row.iteration, row.neighbours) for row in run.of(ScoresRow) if row.neighbours]
     if not scored:
         return None
-    iteration, distances = scored[-1]
-    file = read_picture(run.neighbours, iteration)
-    return NearestReal(file, distances) if file else None
-
-
-@each_run("iteration", "held out", "distance, generated to real", "real to real")
-def nearest_real(subject: Subject, nearest: NearestReal) -> OfRun:
-    """Samples and their nearest real neighbours."""
-    file, near = nearest
+    iteration, near = scored[-1]
+    if (file := read_picture(run.neighbours, iteration)) is None:
+        return None
     held_out = f"{near.n:,} samples" if near.n else "no sample"
     row = (f"{file.iteration:,}", held_out, said(near.generated), said(near.real))
     told = (
@@ -79,4 +63,5 @@ def nearest_real(subject: Subject, nearest: NearestReal) -> OfRun:
     )
     what = f"Samples of {subject.label} and their nearest real neighbours"
     still = (file, what, f"{subject.label}, iteration {file.iteration:,}")
-    return OfRun([row], told, pictures=(what, [still]))
+    header = ("iteration", "held out", "distance, generated to real", "real to real")
+    return OfRun([row], told, pictures=(what, [still]), header=header)

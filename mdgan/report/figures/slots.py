@@ -1,7 +1,7 @@
 """Where the clients of a round trained, and how long they took beside what was predicted."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from math import log
 from statistics import fmean, median
@@ -14,7 +14,7 @@ from mdgan.records.placements import InSlot, Place, Placed, Trained
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.values import chosen_evenly, count, said, said_seconds, time_unit
 from mdgan.report.figures import charts
-from mdgan.report.figures.picture import OfRun, Row, each_run
+from mdgan.report.figures.picture import OfRun, Row
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.palette import HEAT, SURFACES
 
@@ -64,21 +64,17 @@ def idle_share(slot: InSlot, row: Placed) -> float:
     return max(0.0, 1 - slot.busy / row.makespan) if row.makespan else 0.0
 
 
-def _lanes(row: Placed) -> list[InSlot]:
-    """The slots to draw, sorted by kind and host."""
-    return chosen_evenly(sorted(row.slots, key=lambda slot: slot.place), MOST_LANES)
-
-
 def _predicted(slot: InSlot) -> float | None:
     """How long a slot was expected to train; None unless that is known of all its clients."""
     known = [one.predicted for one in slot.trained if one.predicted is not None]
     return sum(known) if known and len(known) == len(slot.clients) else None
 
 
-@each_run("slot", "kind", "clients", "batches", "trained", "predicted", "idle")
-def by_batches(_subject: Subject, row: Placed) -> OfRun:
-    """The clients that each slot trained in a round."""
-    slots = _lanes(row)
+def by_batches(subject: Subject) -> OfRun | None:
+    """The clients that each slot trained in a typical round."""
+    if (row := typical_round(subject.run)) is None:
+        return None
+    slots = chosen_evenly(sorted(row.slots, key=lambda slot: slot.place), MOST_LANES)
     rows = [
         (name_of(slot.place), short(slot.kind), f"{len(slot.clients):,}", f"{slot.work:,}",
          said_seconds(slot.busy), said_seconds(_predicted(slot)), percent(idle_share(slot, row)))
@@ -93,7 +89,8 @@ def by_batches(_subject: Subject, row: Placed) -> OfRun:
         f"{count(num_clients, 'client')} in {count(len(row.slots), 'slot')}, "
         f"{said_seconds(row.makespan)}, {percent(idle)} of the slots' time idle{more}"
     )
-    return OfRun(rows, told, _draw_round(row, slots))
+    header = ("slot", "kind", "clients", "batches", "trained", "predicted", "idle")
+    return OfRun(rows, told, _draw_round(row, slots), header=header)
 
 
 def _draw_round(row: Placed, slots: Sequence[InSlot]) -> Figure:
@@ -193,24 +190,24 @@ def predicted_by_kind(run: RecordedRun) -> dict[str, Predicted]:
     return found
 
 
-@each_run(
-    *("kind", "clients predicted", "error, median", "within 10 %", "measured / predicted"),
-    *("a [s]", "b [s]", "d [s]", "residual, median"),
-)
-def predictions(_subject: Subject, kinds: Mapping[str, Predicted]) -> OfRun:
+def predictions(subject: Subject) -> OfRun | None:
     """How long clients took against what was predicted."""
     rows: list[Row] = []
-    for kind, (curve, residuals, pairs) in kinds.items():
+    every: list[tuple[float, float]] = []
+    for kind, (curve, residuals, pairs) in predicted_by_kind(subject.run).items():
+        every += pairs
         fitted = (*map(said, curve), said_seconds(median(map(abs, residuals)))) if curve else "––––"
         ratios = [seconds / predicted for predicted, seconds in pairs]
         near = percent(fmean(1 / 1.1 <= ratio <= 1.1 for ratio in ratios)) if ratios else "–"
         error, ratio = (_error(pairs), f"{median(ratios):.2f}") if ratios else "––"
         rows.append((short(kind), f"{len(pairs):,}", error, near, ratio, *fitted))
-    every = [pair for predicted in kinds.values() for pair in predicted.pairs]
-    if not every:
-        return OfRun(rows)
     half = f"of half of the {len(every):,} clients"
-    return OfRun(rows, f"{half} the prediction was less than {_error(every)} off")
+    told = f"{half} the prediction was less than {_error(every)} off" if every else ""
+    header = (
+        *("kind", "clients predicted", "error, median", "within 10 %", "measured / predicted"),
+        *("a [s]", "b [s]", "d [s]", "residual, median"),
+    )
+    return OfRun(rows, told, header=header) if rows else None
 
 
 def _error(pairs: Sequence[tuple[float, float]]) -> str:
@@ -219,12 +216,9 @@ def _error(pairs: Sequence[tuple[float, float]]) -> str:
 
 # ----- idle slots, and how many there are
 
-Idle = Mapping[Place, Mapping[int, float]]
-"""Slot → number of the round, from 1 → the share of the makespan in which it did not train."""
 
-
-def idle_shares(run: RecordedRun) -> Idle:
-    """When each slot had nothing to do."""
+def idle_shares(run: RecordedRun) -> dict[Place, dict[int, float]]:
+    """Slot → number of the round, from 1 → the share of the makespan in which it did not train."""
     found: defaultdict[Place, dict[int, float]] = defaultdict(dict)
     for row in run.of(Placed):
         for slot in row.slots:
@@ -232,13 +226,12 @@ def idle_shares(run: RecordedRun) -> Idle:
     return dict(sorted(found.items()))
 
 
-@each_run("slot", "kind", "rounds", "idle, mean", "idle, most")
-def idle_slots(subject: Subject, slots: Idle) -> OfRun:
+def idle_slots(subject: Subject) -> OfRun | None:
     """When slots trained no client; of each strategy the mean over its rounds."""
     rows = [
         (name_of(place), short(place.kind), f"{len(rounds):,}",
          percent(fmean(rounds.values())), percent(max(rounds.values())))
-        for place, rounds in slots.items()
+        for place, rounds in idle_shares(subject.run).items()
     ]  # fmt: skip
     found: defaultdict[str, list[float]] = defaultdict(list)
     for row in subject.run.of(Placed):
@@ -248,7 +241,8 @@ def idle_slots(subject: Subject, slots: Idle) -> OfRun:
         f"{percent(fmean(shares))} in {count(len(shares), 'round')} of {short(strategy)}"
         for strategy, shares in chosen_evenly(sorted(found.items()), _MOST_STRATEGIES)
     ]
-    return OfRun(rows, f"idle in the mean: {', '.join(each)}")
+    header = ("slot", "kind", "rounds", "idle, mean", "idle, most")
+    return OfRun(rows, f"idle in the mean: {', '.join(each)}", header=header) if rows else None
 
 
 class Tried(NamedTuple):
@@ -259,12 +253,8 @@ class Tried(NamedTuple):
     rates: list[float]
 
 
-Climbs = Mapping[int, Sequence[Tried]]
-"""Host → the numbers of slots that it used, in order."""
-
-
-def climbs(run: RecordedRun) -> Climbs:
-    """The search of hosts that used more than one number of slots."""
+def climbs(run: RecordedRun) -> dict[int, list[Tried]]:
+    """Host → the numbers of slots that it used, in order, if it used more than one."""
     used: defaultdict[int, list[tuple[int, int, float]]] = defaultdict(list)
     for row in run.of(Placed):
         work: defaultdict[int, int] = defaultdict(int)
@@ -275,21 +265,17 @@ def climbs(run: RecordedRun) -> Climbs:
         for host, num_slots in row.num_slots.items():
             if work[host] and seconds[host] >= _LEAST_SECONDS:
                 used[host].append((row.number + 1, num_slots, work[host] / seconds[host]))
-    found = {host: _stretches(told) for host, told in sorted(used.items())}
+    found: defaultdict[int, list[Tried]] = defaultdict(list)
+    for host, told in sorted(used.items()):
+        for num_slots, group in groupby(told, key=lambda each: each[1]):
+            numbers, _, rates = zip(*group, strict=True)
+            found[host].append(Tried(num_slots, [*numbers], [*rates]))
     return {host: tried for host, tried in found.items() if len(tried) > 1}
 
 
-def _stretches(told: Sequence[tuple[int, int, float]]) -> list[Tried]:
-    every = []
-    for num_slots, group in groupby(told, key=lambda each: each[1]):
-        members = list(group)
-        every.append(Tried(num_slots, [n for n, _, _ in members], [r for _, _, r in members]))
-    return every
-
-
-@each_run("host", "slots", "rounds", "batches a second, median")
-def numbers_of_slots(_subject: Subject, hosts: Climbs) -> OfRun:
+def numbers_of_slots(subject: Subject) -> OfRun | None:
     """The numbers of slots that hosts tried, and how fast each was."""
+    hosts = climbs(subject.run)
     rows = [
         (f"host {host}", f"{one.num_slots:,}", f"{one.rounds[0]:,} to {one.rounds[-1]:,}",
          said(median(one.rates)))
@@ -301,4 +287,6 @@ def numbers_of_slots(_subject: Subject, hosts: Climbs) -> OfRun:
         gain = median(tried[-1].rates) / median(tried[0].rates)
         numbers = f"{tried[0].num_slots} to {tried[-1].num_slots}"
         gains.append(f"host {host} went from {numbers} ({gain:.2f} ×)")
-    return OfRun(rows, f"slots, and batches a second: {', '.join(gains)}")
+    told = f"slots, and batches a second: {', '.join(gains)}"
+    header = ("host", "slots", "rounds", "batches a second, median")
+    return OfRun(rows, told, header=header) if rows else None

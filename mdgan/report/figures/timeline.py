@@ -61,7 +61,9 @@ def typical_window(subject: Subject) -> list[int]:
     windows = [window for window in windows if len(window) == longest]
     if len(windows) > 1:  # in the first ten caches are still cold
         windows = [window for window in windows if places[window[0]] > 1]
-    windows = [window for window in windows if not _pauses(subject, window)] or windows
+    spans = subject.main_trace.spans if subject.main_trace else {}
+    paused = {i for i, done in spans.items() if any(span.name in NOT_TRAINING for span in done)}
+    windows = [window for window in windows if paused.isdisjoint(window)] or windows
     lengths = [sum(subject.durations[i] for i in window) for window in windows]
     return windows[lengths.index(median_low(lengths))] if windows else []
 
@@ -71,12 +73,6 @@ def _recorded(subject: Subject) -> list[int]:
     times = Counter(i for host in subject.hosts for i in subject.durations.keys() & host.spans)
     most = 1 if subject.has_rounds() else max(times.values(), default=0)
     return [i for i in subject.durations if times[i] >= most] or list(subject.durations)
-
-
-def _pauses(subject: Subject, iterations: Sequence[int]) -> bool:
-    """Whether some iterations were held up by scoring or by a checkpoint."""
-    spans = subject.main_trace.spans if subject.main_trace else {}
-    return any(span.name in NOT_TRAINING for i in iterations for span in spans.get(i, ()))
 
 
 def timeline(subject: Subject, first: int, last: int) -> Timeline:

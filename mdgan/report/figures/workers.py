@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from math import isfinite
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,7 +16,7 @@ from mdgan.records.run_state import COUNTED
 from mdgan.records.values import chosen_evenly, count, said, said_list, said_range
 from mdgan.report.figures import charts
 from mdgan.report.figures.charts import DASHED, INK, SOFT, run_colour
-from mdgan.report.figures.picture import OfRun, Picture, Row, each_run, together
+from mdgan.report.figures.picture import OfRun, Picture, Row, together
 from mdgan.report.numbers import attendance as numbers
 from mdgan.report.numbers.attendance import SEEN_OFTEN, Presence
 from mdgan.report.numbers.durations import BandedLine
@@ -34,15 +34,11 @@ _TOOK_PART = "took part"
 _MARKERS = {LOST: "X", SHUT_OUT: "s", LEFT: "<", JOINED: ">"}
 
 
-def of_run(subject: Subject) -> Sequence[Presence]:
-    """When the workers of a run were there, if anything out of the ordinary happened."""
+def who_took_part(subject: Subject) -> OfRun | None:
+    """When each worker was there, and what it missed; None if nothing unusual happened."""
     workers = subject.presences
-    return workers if workers and numbers.eventful(subject.run, workers) else []
-
-
-@each_run("worker", *COUNTED, "what happened")
-def who_took_part(subject: Subject, workers: Sequence[Presence]) -> OfRun:
-    """When each worker was there, and what it missed."""
+    if not workers or not numbers.eventful(subject.run, workers):
+        return None
     last = max((end for worker in workers for _, end in worker.stays), default=1)
     rows = []
     for worker in workers:
@@ -53,7 +49,8 @@ def who_took_part(subject: Subject, workers: Sequence[Presence]) -> OfRun:
     more = count(left_out, "more worker is", "more workers are")
     room = f"; {more} left out of the drawing" if left_out > 0 else ""
     told = numbers.said_in_all(subject.run, workers) + room
-    return OfRun(rows, told, _draw(subject, workers, last))
+    header = ("worker", *COUNTED, "what happened")
+    return OfRun(rows, told, _draw(subject, workers, last), header=header)
 
 
 def _draw(subject: Subject, every: Sequence[Presence], last: int) -> Figure:
@@ -108,15 +105,11 @@ def _draw_marks(axes: Axes, workers: Sequence[Presence], last: int) -> None:
             axes.plot(x, y_values, marker, label=kind, **style)
 
 
-def asked_rounds(subject: Subject) -> list[RoundRow]:
-    """The rounds of a run, if they say who was asked: under differential privacy they do not."""
+def who_was_asked(subject: Subject) -> OfRun | None:
+    """How often each worker was asked, and took part; differential privacy does not tell."""
     rounds = subject.run.of(RoundRow)
-    return rounds if any(one.asked or one.took_part for one in rounds) else []
-
-
-@each_run("worker", "asked", "took part", "weight, mean", "weight, in all")
-def who_was_asked(subject: Subject, rounds: Sequence[RoundRow]) -> OfRun:
-    """How often each worker was asked, and took part."""
+    if not any(one.asked or one.took_part for one in rounds):
+        return None
     rows: list[Row] = []
     asked = Counter(worker for one in rounds for worker in one.asked)
     for n in sorted({*subject.workers, *asked}):
@@ -127,7 +120,9 @@ def who_was_asked(subject: Subject, rounds: Sequence[RoundRow]) -> OfRun:
     size = said_range([len(one.counted) for one in rounds])
     aborted = sum(one.aborted for one in rounds)
     more = f", {aborted:,} of them aborted" if aborted else ""
-    return OfRun(rows, f"{count(len(rounds), 'round')} of {size} workers{more}")
+    told = f"{count(len(rounds), 'round')} of {size} workers{more}"
+    header = ("worker", "asked", "took part", "weight, mean", "weight, in all")
+    return OfRun(rows, told, header=header)
 
 
 _EVERY_CLASS = f"Rounds until every class was seen {SEEN_OFTEN} times"
@@ -179,20 +174,6 @@ def samples_seen(found: Sequence[tuple[Group, BandedLine]]) -> Picture:
     return together(figure, seen_in_words, header, rows)
 
 
-class Swaps(NamedTuple):
-    """The swaps of a run, and all workers that took part or swapped, in increasing order."""
-
-    swaps: Sequence[Swap]
-    workers: Sequence[int]
-
-
-def of_swaps(subject: Subject) -> Swaps | None:
-    """The swaps of a run; None if no discriminator was to move."""
-    swaps = subject.run.of(Swap)
-    swapped = {worker for swap in swaps for move in swap.moves.items() for worker in move}
-    return Swaps(swaps, sorted(swapped | set(subject.workers))) if swapped else None
-
-
 def swap_counts(swaps: Sequence[Swap]) -> Counter[tuple[int, int]]:
     """How often the discriminator of one worker went to another: (giver, taker) → times."""
     return Counter(
@@ -223,16 +204,19 @@ def exactness(swaps: Sequence[Swap]) -> str:
     return f"all discriminators of {every} arrived bit for bit"
 
 
-@each_run("discriminator of", "went to", "times")
-def who_gave_to_whom(_subject: Subject, found: Swaps) -> OfRun:
-    """How often each worker's discriminator went to each other one."""
-    workers, counts = found.workers[:_MOST_SWAPPING], swap_counts(found.swaps)
+def who_gave_to_whom(subject: Subject) -> OfRun | None:
+    """How often each worker's discriminator went to each other one; None if none was to move."""
+    swaps = subject.run.of(Swap)
+    swapped = {worker for swap in swaps for move in swap.moves.items() for worker in move}
+    if not swapped:
+        return None
+    every, counts = sorted(swapped | set(subject.workers)), swap_counts(swaps)
+    workers = every[:_MOST_SWAPPING]
     rows = [
         (f"worker {giver}", f"worker {taker}", f"{times:,}")
         for (giver, taker), times in sorted(counts.items())
     ]
-    left_out = len(found.workers) - _MOST_SWAPPING
-    more = f"; only {_MOST_SWAPPING} workers are drawn" if left_out > 0 else ""
+    more = f"; only {_MOST_SWAPPING} workers are drawn" if len(every) > _MOST_SWAPPING else ""
     matrix = [[counts[giver, taker] for taker in workers] for giver in workers]
     figure, axes = charts.new_axes(min(4.3, 0.75 + 0.4 * len(workers)))
     charts.heat_map(axes, matrix, written=len(workers) <= charts.MOST_TICKS)
@@ -241,4 +225,5 @@ def who_gave_to_whom(_subject: Subject, found: Swaps) -> OfRun:
     ends = [-0.5, len(workers) - 0.5]
     axes.plot(ends, ends, color=charts.IDLE, linewidth=1)
     axes.set(xlabel="to worker", ylabel="discriminator of worker", aspect="equal", anchor="W")
-    return OfRun(rows, exactness(found.swaps) + more, figure)
+    header = ("discriminator of", "went to", "times")
+    return OfRun(rows, exactness(swaps) + more, figure, header=header)

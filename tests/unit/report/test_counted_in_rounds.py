@@ -9,6 +9,7 @@ import pytest
 
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace
 from mdgan.report.figures import workers
+from mdgan.report.figures.picture import by_run
 from mdgan.report.figures.timeline import MOST_LANES, one, ten, timeline, typical_window
 from mdgan.report.numbers.attendance import presences
 from mdgan.report.numbers.durations import within_rounds, worker_operations
@@ -112,11 +113,14 @@ def test_a_worker_that_was_lost_has_no_lane_afterwards(tmp_path: Path) -> None:
 def test_who_took_part_in_rounds_stands_in_a_table(tmp_path: Path) -> None:
     aborted = federated_run(tmp_path / "run", rounds=8, participants=2, aborted=frozenset({3}))
     found = subject_of(aborted)
-    picture = workers.who_was_asked([(found, workers.asked_rounds(found))])
+    asked = workers.who_was_asked(found)
+    assert asked is not None
+    picture = by_run([(found, asked)])
     assert picture.seen == "8 rounds of 0 to 2 workers, 1 of them aborted."
     columns = list(zip(*picture.table.rows, strict=True))
     assert [sum(map(int, columns[place])) for place in (2, 3)] == [16, 14]
-    assert workers.asked_rounds(subject_of(FakeRun(iterations=3).write(tmp_path / "other"))) == []
+    without_rounds = subject_of(FakeRun(iterations=3).write(tmp_path / "other"))
+    assert workers.who_was_asked(without_rounds) is None
 
 
 def test_waiting_for_a_round_begins_with_it() -> None:

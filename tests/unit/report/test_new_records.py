@@ -1,6 +1,7 @@
 """What runs record since version 0.7: memory, numbers of workers, neighbours, machine, defaults."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 import torch
 
 from mdgan.report.figures import costs, samples
+from mdgan.report.figures.picture import OfRun, Picture, by_run
+from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.traffic import Rate
 from mdgan.samples.pictures.grid import grid_png
 from tests.unit.observe.fake_run import FakeRun
@@ -21,6 +24,12 @@ def rewrite(path: Path, change: dict[str, Any]) -> None:
 def add(path: Path, *rows: dict[str, Any]) -> None:
     with path.open("a") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def shown(subject: Subject, of: Callable[[Subject], OfRun | None]) -> Picture:
+    found = of(subject)
+    assert found is not None
+    return by_run([(subject, found)])
 
 
 @pytest.fixture
@@ -70,15 +79,15 @@ def test_records_of_other_shapes_are_left_out(run: Path) -> None:
     (run / "neighbours.png").write_bytes(b"\x89PNG cut")
     subject = subject_of(run)
     assert "3 line(s) make no sense and are left out" in " ".join(subject.run.damage)
-    assert costs.memory(subject).keys() == {"server", "host-1"}
-    assert samples.neighbours(subject.run) is None
+    assert {row[1] for row in shown(subject, costs.memory).table.rows} == {"server", "host-1"}
+    assert samples.nearest_real(subject) is None
 
 
 def test_memory_stands_by_process_the_server_first(run: Path) -> None:
     for role in ("host-10", "scorer", "host-2"):
         add(run / "trace" / f"{role}.jsonl", {"iteration": 1, "seconds": 1.0, "memory_bytes": 9})
     subject = subject_of(run)
-    picture = costs.memory_by_process([(subject, costs.memory(subject))])
+    picture = shown(subject, costs.memory)
     roles = ("server", "scorer", "host-1", "host-2", "host-10")
     assert [row[:2] for row in picture.table.rows] == [("2 workers", role) for role in roles]
     assert picture.table.rows[0][2:] == ("500 MB", "900 MB", "700 MB")
@@ -102,7 +111,7 @@ def test_waiting_for_data_stands_by_process(run: Path) -> None:
     add(run / "metrics.jsonl", {**common, "iteration": 50, "role": "host-1", "threads": -1})
     subject = subject_of(run)
     assert "1 line(s) make no sense" in " ".join(subject.run.damage)
-    picture = costs.waits([(subject, costs.fetching(subject))])
+    picture = shown(subject, costs.fetching)
     assert picture.seen == "75.0 ms a batch, 750 ms at most, with up to 4 threads."
     assert picture.table.rows[-1] == (
         *("2 workers", "host-2", "40", "150 ms", "750 ms", "4", "20"),
@@ -118,7 +127,7 @@ def test_what_was_profiled_stands_by_role(run: Path) -> None:
     add(run / "metrics.jsonl", {**common, "role": "host-1", "operators": {"<b>": 1.0}})
     subject = subject_of(run)
     assert "1 line(s) make no sense" in " ".join(subject.run.damage)
-    picture = costs.profiled([(subject, costs.operators(subject))])
+    picture = shown(subject, costs.operators)
     columns = ("role", "iterations", "convolution", "waiting", "cores busy", "GPU busy")
     rows = [dict(zip(picture.table.header, row, strict=True)) for row in picture.table.rows]
     assert [tuple(row[name] for name in columns) for row in rows] == [

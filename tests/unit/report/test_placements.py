@@ -12,7 +12,7 @@ from mdgan.report.catalogue import SLOTS
 from mdgan.report.figures import slots as numbers
 from mdgan.report.figures.charts import styled
 from mdgan.report.figures.export import inline_svg
-from mdgan.report.figures.picture import Picture
+from mdgan.report.figures.picture import Picture, by_run
 from mdgan.report.numbers.subject import Subject
 from tests.unit.records.made_up import run_of
 from tests.unit.report.placed_run import KINDS, placed_run
@@ -43,7 +43,7 @@ def pictures(recorded: RecordedRun, render: bool = True) -> dict[str, Picture]:
         for entry in SLOTS.entries:
             for view in entry.views:
                 if of := view.of(subject):
-                    picture = view.draw([(subject, of)])
+                    picture = (view.draw or by_run)([(subject, of)])
                     name = " ".join(filter(None, (entry.name, view.name)))
                     for panel in picture.panels if render else ():
                         assert inline_svg(panel.figure, "it", "it").startswith("<svg")
