@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from mdgan.credentials.pem import UNREADABLE, certificates_in, read_file
 from mdgan.credentials.reread import Reread
@@ -53,6 +54,11 @@ def read_list(path: Path, authorities: list[x509.Certificate]) -> list[x509.Revo
             "copy the `revoked.pem` of that authority there"
         )
     return revoked
+
+
+def is_plain(data: bytes) -> bool:
+    """Whether a list that was read, in PEM, has nothing beside it in its file."""
+    return x509.load_pem_x509_crl(data).public_bytes(Encoding.PEM) == data
 
 
 def _has_signed(authority: x509.Certificate, found: x509.CertificateRevocationList) -> bool:

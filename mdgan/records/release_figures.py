@@ -10,6 +10,7 @@ from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.release_policy import RuleVerdict, decide, default_text, rules_in
 from mdgan.records.rounded import rounded_audit, rounded_scores
 from mdgan.records.rows import ScoresRow, typed
+from mdgan.records.score_names import SCORE_NAMES
 
 FLOOR = "floor"
 """What real data get where generated samples get `fid`."""
@@ -93,7 +94,7 @@ def of_scores(scores: ScoresRow | None) -> dict[str, float]:
     """The last scores, and what real samples get."""
     if scores is None:
         return {}
-    found = {name: score for name, score in scores.scores.items() if score is not None}
+    found = {n: s for n, s in scores.scores.items() if s is not None and n in SCORE_NAMES}
     floor = scores.real.get("fid")
     return {**found, **({FLOOR: floor} if isinstance(floor, float) else {})}
 

@@ -10,6 +10,15 @@ from mdgan.records.audit import Audit, Copying, Separation
 from mdgan.records.rows import ScoresRow
 
 _DIGITS = 2
+NO_WORDS: dict[str, Any] = {
+    **{"left_out": {}, "warnings": [], "class_histogram": [], "real_class_histogram": []},
+    **{"seconds": None, "extractor": None, "by_class": None},
+}
+"""What scores lack that strangers may read."""
+NO_ATTACKS: dict[str, Any] = {
+    **{"discriminators": [], "inversions": [], "left_out": {}, "extractor": "", "epsilon": {}},
+}
+"""What an audit lacks that strangers may read."""
 
 
 def rounded(value: Any) -> Any:
@@ -26,12 +35,8 @@ def rounded(value: Any) -> Any:
 
 def rounded_scores(scores: ScoresRow) -> ScoresRow:
     """Scores without words, which may name files, and without what else only the server needs."""
-    nothing: dict[str, Any] = {
-        **{"left_out": {}, "warnings": [], "class_histogram": [], "real_class_histogram": []},
-        **{"seconds": None, "extractor": None, "by_class": None},
-    }
     kept = {"iteration": scores.iteration, "n": scores.n, "n_held_out": scores.n_held_out}
-    plain = msgspec.to_builtins(replace(scores, **nothing), str_keys=True)
+    plain = msgspec.to_builtins(replace(scores, **NO_WORDS), str_keys=True)
     return msgspec.convert({**rounded(plain), **kept}, ScoresRow, str_keys=True)
 
 
@@ -42,12 +47,11 @@ def rounded_audit(audit: Audit, *, has_dp: bool = False) -> Audit:
     the rest, such as how long a sample's gradient is, and what was found of that.
     """
     attacks = [] if has_dp else [_rounded_attack(each) for each in audit.generator]
-    nothing: dict[str, Any] = {"discriminators": [], "inversions": [], "left_out": {}}
     bound = audit.bound
     if has_dp and bound is not None:
         flaws = ["it does not do as it states; see the audit"] if bound.flaws else []
         bound = replace(bound, longest=None, flaws=flaws)
-    return replace(audit, generator=attacks, extractor="", epsilon={}, bound=bound, **nothing)
+    return replace(audit, generator=attacks, bound=bound, **NO_ATTACKS)
 
 
 def _rounded_attack(attack: Copying) -> Copying:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import torch
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 from torch import Tensor
 
 from mdgan import __version__
@@ -32,7 +33,7 @@ from mdgan.records.release_figures import (
     spent,
 )
 from mdgan.records.release_policy import SECTIONS, Rule, rules_in
-from mdgan.records.rounded import rounded, rounded_audit, rounded_scores
+from mdgan.records.rounded import NO_ATTACKS, NO_WORDS, rounded, rounded_audit, rounded_scores
 from mdgan.records.rows import Count, ScoresRow, Seconds
 from mdgan.records.run_directory import ENCODING_FILE
 from mdgan.records.values import said_list
@@ -71,7 +72,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True, dict=True):
     form: Count
     made: Annotated[str, Meta(max_length=40)]
     run: str
-    state: str
+    state: Annotated[str, Meta(max_length=40)]
     iteration: Count
     kind: Annotated[str, Meta(pattern=rf"\A({'|'.join(_KINDS)})\Z")]
     terms: dict[str, Any]
@@ -134,6 +135,26 @@ class RunEvidence(Struct, frozen=True, kw_only=True, dict=True):
         signed = of_signatures(self.attestations)
         return {**self.measured, **self.privacy(self.epsilon), **signed}
 
+    def misfit(self) -> str:
+        """What in it mdgan does not write, as a place for other data; empty if nothing."""
+        scores, audit = self.scores, self.audit
+        if self.versions.keys() - versions().keys() or max(map(len, self.versions.values())) > 40:
+            return "versions"
+        if scores is not None and scores != replace(scores, **NO_WORDS):
+            return "scores"
+        if audit is not None and (
+            audit != replace(audit, **NO_ATTACKS)
+            or any(each.membership.curve for each in audit.generator)
+            or (self.has_dp and audit.generator)
+        ):
+            return "audit"
+        if self.has_dp and self.samples is not None:
+            return "samples"
+        if self.epsilon.keys() - set(self.accounts):
+            return "epsilon"
+        texts = [self.purpose, *self.notes]
+        return "purpose or notes" if any(t != " ".join(t.split()) for t in texts) else ""
+
     def signers(self) -> list[tuple[str, str]]:
         """Which ranks signed, and by which certificate, or why they did not; nothing is checked."""
         rows = []
@@ -184,8 +205,8 @@ def evidence_of(
         audit=None if audit is None else rounded_audit(audit, has_dp=has_dp),
         attestations=answers,
         num_samples=num_samples,
-        purpose=purpose,
-        notes=list(notes),
+        purpose=" ".join(purpose.split()),
+        notes=[" ".join(note.split()) for note in notes],
         versions=versions(),
     )
 
@@ -201,6 +222,7 @@ def versions() -> dict[str, str]:
         "mdgan": __version__,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
+        "processor": torch.backends.cpu.get_cpu_capability(),
     }
 
 

@@ -1,6 +1,6 @@
 """Whether the files of a bundle are what its generator and its evidence give: all are made again.
 
-Where only the last digits differ, as another processor rounds them, a file holds.
+A file holds only if every bit is the same: last digits could carry what a server knows.
 """
 
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,6 @@ from pathlib import Path
 
 from mdgan.errors import BadInput, printable
 from mdgan.records.release_policy import policy_text
-from mdgan.release.close import is_close
 from mdgan.release.contents import POLICY_FILE, described, made_files
 from mdgan.release.evidence import EVIDENCE_FILE, RunEvidence, kind_in_policies, versions
 from mdgan.release.exported import PROGRAM_FILE
@@ -57,19 +56,23 @@ def _compared(source: Source, name: str, theirs: bytes, ours: bytes | None) -> C
         return Check(False, f"{shown}: is none that mdgan makes here of this generator")
     if ours == theirs:
         return Check(True, f"{shown}: made again, every bit is the same")
-    if name.startswith("samples.") and is_close(source.dataset.kind, name, theirs, ours):
-        return Check(True, f"{shown}: made again, the same up to rounding in last digits")
     others = _other_versions(name, source.evidence.versions)
     return Check(False, f"{shown}: made again, it is another one{others}")
 
 
 def _other_versions(name: str, there: Mapping[str, str]) -> str:
-    """With which versions to make it again, if others made the bundle."""
+    """With what to make it again, if the bundle was made with something else."""
     here = versions()
     decide = ["torch", "mdgan"] if name == PROGRAM_FILE else ["mdgan"]
+    if name.startswith("samples."):
+        decide = ["torch", "mdgan", "processor"]
     differing = [
         f"{each} {printable(there.get(each, 'of no version'), 40)} (here {here[each]})"
         for each in decide
         if there.get(each) != here[each]
     ]
-    return f"; it was made with {' and '.join(differing)}: install that" if differing else ""
+    return (
+        f"; it was made with {' and '.join(differing)}: make it again with that"
+        if differing
+        else ""
+    )

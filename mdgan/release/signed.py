@@ -9,7 +9,7 @@ from typing import NamedTuple
 from mdgan.credentials.identity import check_signed
 from mdgan.credentials.pem import certificates_in, pem_of, read_file
 from mdgan.credentials.permit import Permit
-from mdgan.credentials.revocations import read_list
+from mdgan.credentials.revocations import is_plain, read_list
 from mdgan.errors import BadInput, printable, reason_of
 from mdgan.privacy.attestation import Attestation
 from mdgan.records.release_figures import of_signatures
@@ -101,6 +101,8 @@ class Signatures:
         if (own_list := self.bundle / REVOKED_FILE).exists():
             try:
                 revoked |= {each.serial_number for each in read_list(own_list, trusted)}
+                if not is_plain(own_list.read_bytes()):
+                    yield Check(False, f"{REVOKED_FILE}: has more in it than a list")
             except BadInput as error:
                 yield Check(False, str(error))
         server = ""
@@ -112,6 +114,9 @@ class Signatures:
             yield Check(False, f"server: has not signed: {reason_of(error)}")
         for answer in self.evidence.attestations:
             yield self._of_host(answer, authorities, revoked, server)
+        ranks = [rank for answer in self.evidence.attestations for rank in answer.workers]
+        if len(set(ranks)) < len(ranks):
+            yield Check(False, "evidence: some rank(s) have two words in it")
         yield self._who_names_the_generator()
 
     def _of_server(self, signature: Signature, authorities: bytes) -> Permit:
@@ -131,6 +136,11 @@ class Signatures:
             return Check(True, f"{ranks}: did not sign: {printable(answer.refusal, 300)}")
         try:
             permit, said_of = answer.check(authorities, self.made), answer.said()
+            if (
+                answer.refusal
+                or pem_of(*certificates_in(Path(), answer.chain.encode())) != answer.chain.encode()
+            ):
+                raise ValueError("it is not written as mdgan writes it")
         except ValueError as error:
             return Check(False, f"{ranks}: has not signed: {reason_of(error)}")
         known = self.evidence
@@ -140,6 +150,7 @@ class Signatures:
             "another run": said_of.run != known.run,
             "other terms": said_of.terms != known.terms,
             "another generator": said_of.generator not in ("", known.generator),
+            "another iteration": bool(said_of.generator) and said_of.iteration != known.iteration,
             "other counts of all sites": said_of.learnt != known.learnt,
         }
         why_not = next((f"signed {what}" for what, differs in differing.items() if differs), None)

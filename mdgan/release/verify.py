@@ -49,8 +49,9 @@ def _findings(bundle: Path, trust: Trust) -> Iterator[Check]:
         made = datetime.fromisoformat(evidence.made).astimezone(UTC).replace(microsecond=0)
         if evidence.form != FORM:
             raise ValueError(f"form {evidence.form}")
-        _ = evidence.settings
-    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        if misfit := evidence.misfit():
+            raise ValueError(f"mdgan writes no such {misfit}")
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         why = _of_another_form(bundle) or f"makes no sense ({reason_of(error)})"
         yield Check(False, f"{EVIDENCE_FILE}: {why}")
         return
@@ -93,6 +94,8 @@ def _files(bundle: Path) -> Iterator[Check]:
     damaged = 0
     for name, digest in sorted(manifest.files.items()):
         try:
+            if (bundle / name).is_symlink():
+                raise OSError(0, "it is a link")
             if digest_of_file(bundle / name) == digest:
                 continue
             why = "is not as the manifest says"

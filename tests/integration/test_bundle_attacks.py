@@ -3,8 +3,9 @@
 import io
 import pickle
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,7 +16,8 @@ from safetensors.torch import load_file, save
 from mdgan.credentials.identity import read_credentials
 from mdgan.gan.model_state import digest_of
 from mdgan.privacy.attestation import Attestation, Statement, attest
-from mdgan.release.evidence import RunEvidence
+from mdgan.records.rows import ScoresRow
+from mdgan.release.evidence import RunEvidence, versions
 from mdgan.release.signing import MANIFEST_FILE, SIGNATURE_FILE, seal
 from mdgan.samples.contract import npz_of
 from tests.claims.registry import claim
@@ -249,17 +251,58 @@ def test_what_the_server_says_beside_figures_stands_on_the_card(
     assert "the server's word" in lines(place, bundle)
 
 
-@claim(
-    "last-digits",
-    "Samples may differ in last digits, which processors round apart; the line says so.",
-)
-def test_another_processor_may_round_last_digits(place: Path, tmp_path: Path) -> None:
+@claim("last-digits", "Every bit must be the same, since last digits could carry data.")
+def test_samples_that_differ_in_last_digits_are_others(place: Path, tmp_path: Path) -> None:
     arrays = np.load(place / "bundle" / "samples.npz")["images"]
-    for apart, is_fine in ((1e-7, True), (1e-4, False)):
-        data = npz_of(torch.from_numpy(arrays * (1 - np.float32(apart))), None)
-        bundle = resealed(place, tmp_path / str(apart), samples_npz=data)
-        said = lines(place, bundle)
-        assert ("samples.npz: made again, the same up to rounding" in said) == is_fine
+    data = npz_of(torch.from_numpy(arrays * (1 - np.float32(1e-7))), None)
+    bundle = resealed(place, tmp_path / "b", samples_npz=data)
+    assert "samples.npz: made again, it is another one" in wrong(checked(place, bundle))
+    elsewhere = {**versions(), "processor": "ANOTHER"}
+    bundle = resealed(place, tmp_path / "c", replaced(versions=elsewhere), samples_npz=data)
+    assert f"made with processor ANOTHER (here {versions()['processor']})" in wrong(
+        checked(place, bundle)
+    )
+
+
+def with_scores(**scores: float) -> Callable[[RunEvidence], RunEvidence]:
+    def change(known: RunEvidence) -> RunEvidence:
+        row = known.scores or ScoresRow(iteration=1, n=1)
+        return msgspec.structs.replace(known, scores=msgspec.structs.replace(row, scores=scores))
+
+    return change
+
+
+def test_no_score_stands_for_what_hosts_sign(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('require = ["epsilon <= 1", "delta <= 0.01"]\n')
+    bundle = resealed(place, tmp_path / "b", with_scores(epsilon=0.5, delta=1e-9))
+    found = wrong(checked(place, bundle, policy=tmp_path / "own.toml"))
+    assert "epsilon <= 1: epsilon not known" in found
+    assert "delta <= 0.01: delta not known" in found
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"versions": {"mdgan": "1", "data": "all of it"}}, "mdgan writes no such versions"),
+        ({"epsilon": {77: 1.0}}, "mdgan writes no such epsilon"),
+        ({"purpose": "Good.\n\n## Who signed\n\nEverybody"}, "mdgan writes no such purpose"),
+        ({"made": "0001-01-01T00:00:00+14:00"}, "makes no sense"),
+        ({"state": "x" * 100}, "makes no sense"),
+        ({"iteration": 10**6}, "but signed another iteration"),
+    ],
+)
+def test_evidence_has_no_room_for_other_data(
+    changes: dict[str, Any], says: str, place: Path, tmp_path: Path
+) -> None:
+    bundle = resealed(place, tmp_path / "b", replaced(**changes))
+    assert says in wrong(checked(place, bundle))
+
+
+def test_a_link_in_a_bundle_is_none_of_its_files(place: Path, tmp_path: Path) -> None:
+    bundle = resealed(place, tmp_path / "b")
+    (bundle / "card.md").rename(tmp_path / "card.md")
+    (bundle / "card.md").symlink_to(tmp_path / "card.md")
+    assert "card.md: cannot be read (it is a link)" in wrong(checked(place, bundle))
 
 
 @claim("policy-yours", "That in the bundle decides nothing; a line says if it is not mdgan's.")
