@@ -9,7 +9,7 @@ import torch
 
 from mdgan.report.figures import costs, samples
 from mdgan.report.numbers.traffic import Rate
-from mdgan.samples.pictures.grid import grid_png
+from mdgan.samples.tensors.kind import grid_png
 from tests.unit.observe.fake_run import FakeRun
 from tests.unit.report.parsed_page import page_of, subject_of
 
