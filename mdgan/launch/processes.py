@@ -142,15 +142,12 @@ def make_host(
     """
     settings, builder, fetcher = prepared.settings, prepared.builder, prepared.fetcher()
     shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
-    counts = {
-        rank: builder.class_counts(counted(settings, shard, prepared.contents.get(rank)), settings)
-        for rank, shard in shards.items()
-    }
+    units = {n: counted(settings, shard, prepared.contents.get(n)) for n, shard in shards.items()}
+    counts = {rank: builder.class_counts(shard, settings) for rank, shard in units.items()}
     if (said := settings.privacy.dp_public_samples) is not None:
         counts = {rank: [said] for rank in counts}
-    kind = prepared.dataset.kind
-    count = partial(counts_of, settings, shards, prepared.contents, kind)
-    if kind.num_counts and prepared.continues is None:
+    count = partial(counts_of, settings, shards, prepared.contents, prepared.dataset.kind)
+    if prepared.dataset.kind.num_counts and prepared.continues is None:
         count()  # is charged before training is planned; asked later, it is told again
     budgets = open_budgets(settings, shards, prepared.contents)
     tracer = Tracer(
@@ -182,7 +179,7 @@ def make_host(
         Describer(shards, file, device, why_not, server_is_here=is_here),
         HostCheckpoints(partial(_checkpoints_of, prepared, workers, run), tracer),
         HostReports(tracer, fetcher, Spending(budgets), teller, prepared.own_identity),
-        HostEncoding(kind, count, noisy=settings.privacy.covers_samples),
+        HostEncoding(prepared.dataset.kind, count, noisy=settings.privacy.covers_samples),
     )
 
 
