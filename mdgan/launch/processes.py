@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from mdgan.data.shard import Shard
 from mdgan.engine.hello import make_hello
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
@@ -143,10 +142,12 @@ def make_host(
     """
     settings, builder, fetcher = prepared.settings, prepared.builder, prepared.fetcher()
     shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
-    counts = _told_counts(prepared, shards)
-    kind = prepared.dataset.kind
-    count = partial(counts_of, settings, shards, prepared.contents, kind)
-    if kind.num_counts and prepared.continues is None:
+    units = {n: counted(settings, shard, prepared.contents.get(n)) for n, shard in shards.items()}
+    counts = {rank: builder.class_counts(shard, settings) for rank, shard in units.items()}
+    if (said := settings.privacy.dp_public_samples) is not None:
+        counts = {rank: [said] for rank in counts}
+    count = partial(counts_of, settings, shards, prepared.contents, prepared.dataset.kind)
+    if prepared.dataset.kind.num_counts and prepared.continues is None:
         count()  # is charged before training is planned; asked later, it is told again
     budgets = open_budgets(settings, shards, prepared.contents)
     tracer = Tracer(
@@ -178,19 +179,8 @@ def make_host(
         Describer(shards, file, device, why_not, server_is_here=is_here),
         HostCheckpoints(partial(_checkpoints_of, prepared, workers, run), tracer),
         HostReports(tracer, fetcher, Spending(budgets), teller, prepared.own_identity),
-        HostEncoding(kind, count, noisy=settings.privacy.covers_samples),
+        HostEncoding(prepared.dataset.kind, count, noisy=settings.privacy.covers_samples),
     )
-
-
-def _told_counts(prepared: Prepared, shards: Mapping[int, Shard]) -> dict[int, Sequence[int]]:
-    """What a host says of how many samples each of its workers holds."""
-    settings, found = prepared.settings, dict[int, Sequence[int]]()
-    if (said := settings.privacy.dp_public_samples) is not None:
-        return {rank: [said] for rank in shards}
-    for rank, shard in shards.items():
-        units = counted(settings, shard, prepared.contents.get(rank))
-        found[rank] = prepared.builder.class_counts(units, settings)
-    return found
 
 
 def _recorded_windows(prepared: Prepared) -> int:

@@ -1,7 +1,9 @@
 """Tensors of any shape as a kind of sample; of some, pictures can be made."""
 
+import io
 from abc import abstractmethod
 from collections.abc import Mapping
+from math import ceil, sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -9,11 +11,14 @@ import torch
 import torch.nn.functional as F
 from PIL import Image, ImageDraw
 from torch import Tensor
+from torchvision.transforms.functional import to_pil_image
+from torchvision.utils import make_grid
 
 from mdgan.samples.contract import SampleKind, Shape, Writer
-from mdgan.samples.pictures.grid import class_grid_png, grid_png
-from mdgan.samples.pictures.reading import pixels_to_float
+from mdgan.samples.pictures.reading import float_to_pixels, pixels_to_float
 
+_LEAST_SIDE_PIXELS = 48
+_BACKGROUND = 32
 _WIDTH, _HEIGHT = 160, 80
 _FINER = 2
 """Curves are drawn so many times as large, and shrunk, which smooths them."""
@@ -111,6 +116,30 @@ class Volumes(SeenTensors):
         tallest = max(one.shape[-2] for one in slices)
         padded = [F.pad(one, (0, 0, 0, tallest - one.shape[-2]), value=_EMPTY) for one in slices]
         return torch.cat(padded, dim=-1)
+
+
+def grid_png(images: Tensor, columns: int | None = None) -> bytes:
+    """A grid of float [n, C, H, W] in [−1, 1] as PNG, small images enlarged without smoothing."""
+    factor = max(1, ceil(_LEAST_SIDE_PIXELS / max(images.shape[-2:])))
+    pixels = float_to_pixels(images)
+    pixels = pixels.repeat_interleave(factor, dim=-2).repeat_interleave(factor, dim=-1)
+    grid = make_grid(
+        pixels, nrow=columns or ceil(sqrt(len(images))), padding=2, pad_value=_BACKGROUND
+    )
+    buffer = io.BytesIO()
+    to_pil_image(grid).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def class_grid_png(images: Tensor, labels: Tensor) -> bytes:
+    """Draws a grid with a row for each class of `labels`, int64 [n], the lowest above."""
+    counts = torch.bincount(labels)
+    columns = int(counts.max())
+    empty = torch.full_like(images[:1], _BACKGROUND / 127.5 - 1).expand(columns, *images.shape[1:])
+    rows = [
+        torch.cat([images[labels == c], empty])[:columns] for c in range(len(counts)) if counts[c]
+    ]
+    return grid_png(torch.cat(rows), columns)
 
 
 TENSORS, SERIES, VOLUMES = Tensors(), Series(), Volumes()
