@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509.verification import (
     Criticality,
     ExtensionPolicy,
@@ -201,6 +201,9 @@ def check_signed(
     """
     try:
         own, *between = x509.load_pem_x509_certificates(chain)
+        for each in (own, *between):  # the number of unused bits before it is not signed
+            if not each.public_bytes(Encoding.DER).endswith(b"\0" + each.signature):
+                raise ValueError("its signature has unused bits")
         verify_chain([own, *between], x509.load_pem_x509_certificates(authorities), clock)
         key: Any = own.public_key()
         way, permit = _way_to_sign(key), permit_in(own)

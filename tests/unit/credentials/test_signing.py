@@ -6,6 +6,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from mdgan.credentials.authority import Authority, make_authority
@@ -66,3 +67,22 @@ def test_keys_of_an_own_authority(
     )
     with pytest.raises(ValueError, match="the signature is not"):
         check_signed(issued().authorities, b"others", own.certificate, sign(own, b"words"))
+
+
+def test_a_certificate_whose_signature_has_unused_bits_does_not_count() -> None:
+    """The number of unused bits is not signed, so one certificate could be written in two ways."""
+    for _ in range(64):
+        identity = issued()
+        der = bytearray(
+            x509.load_pem_x509_certificate(identity.certificate).public_bytes(Encoding.DER)
+        )
+        at = len(der) - len(x509.load_der_x509_certificate(bytes(der)).signature) - 1
+        assert der[at] == 0
+        if der[-1] & 1 == 0:  # so that the parser lets one bit be unused
+            break
+    der[at] = 1
+    other = x509.load_der_x509_certificate(bytes(der)).public_bytes(Encoding.PEM)
+    given = sign(identity, b"a statement")
+    assert check_signed(identity.authorities, b"a statement", identity.certificate, given)
+    with pytest.raises(ValueError, match="unused bits"):
+        check_signed(identity.authorities, b"a statement", other, given)
