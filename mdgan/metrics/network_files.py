@@ -169,7 +169,7 @@ def _check_independence(asked: str, network: nn.Module, shape: Shape) -> None:
         features, logits = run_network(asked, network, samples)
         return [features] if logits is None else [features, logits]
 
-    for place, feature in enumerate(judge(torch.rand(1, *shape) * 2 - 1)[0].flatten()):
+    for place, feature in enumerate(judge(torch.rand(2, *shape) * 2 - 1)[0][0].flatten()):
         if not feature.isfinite():
             raise BadInput(f"{asked}: features are not finite, first feature {place}; name another")
     if why := why_dependent(network, judge, shape):

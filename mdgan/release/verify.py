@@ -49,12 +49,12 @@ def _findings(bundle: Path, trust: Trust) -> Iterator[Check]:
         made = datetime.fromisoformat(evidence.made).astimezone(UTC).replace(microsecond=0)
         if evidence.form != FORM:
             raise ValueError(f"form {evidence.form}")
-        if misfit := evidence.misfit():
-            raise ValueError(f"mdgan writes no such {misfit}")
     except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         why = _of_another_form(bundle) or f"makes no sense ({reason_of(error)})"
         yield Check(False, f"{EVIDENCE_FILE}: {why}")
         return
+    if misfit := evidence.misfit():
+        yield Check(False, f"{EVIDENCE_FILE}: mdgan writes no such {misfit}")
     signatures = Signatures(bundle, trust, evidence, made)
     yield from signatures.check()
     yield from signatures.check_privacy()
