@@ -39,6 +39,7 @@ _SHOWN_TERMS = {
     "batch_size": "batch size of a worker",
     "secure_aggregation": "secure sums",
     "dp_unit": "what privacy hides",
+    "dp_disclose": "told without noise",
     "version": "mdgan",
 }
 

@@ -204,3 +204,17 @@ def test_a_dataset_file_of_ones_own_is_named_by_the_reader(tables: Path, tmp_pat
     assert "its dataset file own.py is not among mdgan's; name the folder" in wrong(
         checked(tables, bundle)
     )
+
+
+def test_hosts_whose_budgets_end_early_have_their_say(tmp_path: Path) -> None:
+    """All of them leave at once, and the server ends with that: it waits for what they sign."""
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    flags = [*PRIVATE, "--dp-noise", "0.5", "--batch-size", "64", "--iterations", "40"]
+    trained_apart(tmp_path, *flags, iterations=7)
+    (tmp_path / "any.toml").write_text("require = []")
+    evidence = released(tmp_path, "bundle", "--policy", "any.toml")
+    assert sorted(rank for answer in evidence.attestations for rank in answer.workers) == [1, 2]
+    assert all(answer.signature for answer in evidence.attestations)
+    found = checked(tmp_path, policy=tmp_path / "any.toml", unsigned=True)
+    assert not wrong(found), wrong(found)
+    assert any("as all hosts have signed" in each.line for each in found)

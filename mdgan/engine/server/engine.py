@@ -311,7 +311,7 @@ class Engine:
         """Tells every host to stop, takes in what they still send, and closes the transport."""
         said = self.peers.statement(self.done, self.trainer.shown)
         stop = messages.stop(self.done, reason, said=said)
-        hosts = self.peers.dismiss_all(stop)
+        hosts = self.peers.dismiss_all(stop) | self.peers.signing
         farewell = self.timeouts.farewell
         deadline = time.monotonic() + (min(farewell, _HURRY_SECONDS) if self._hurries else farewell)
         while hosts and (left := deadline - time.monotonic()) > 0:

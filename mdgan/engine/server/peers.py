@@ -60,6 +60,7 @@ class Peers:
         self.tell_of_absent = attendance.tell_of_absent
         self.tell_counts = attendance.tell_counts
         self._members: dict[int, Member] = {}
+        self.signing: set[int] = set()  # hosts that went home, and may still say what they sign
         self._any_lost = False
 
     @property
@@ -182,6 +183,7 @@ class Peers:
             ValueError: it speaks of others, or makes no sense.
         """
         answer = msgspec.convert(dict(message.fields), Attestation, str_keys=True)
+        self.signing.discard(host)
         if not set(answer.workers) <= set(self.carried(host)):
             raise ValueError("it speaks of workers of others")
         if answer.refusal:
@@ -278,6 +280,7 @@ class Peers:
 
     def cut_off(self, host: int, reason: str) -> None:
         """A host's link has ended by itself; one that is waited for each time comes back later."""
+        self.signing.discard(host)
         member = self._members.get(host)
         if member is not None and member.owes:
             since, now = member.awaited_since, time.monotonic()
@@ -360,6 +363,8 @@ class Peers:
             stop = messages.stop(self.iteration, why, shut_out=bool(why), said=said)
             self.transport.send(host, stop)
             self._remove(host)
+            if said:
+                self.signing.add(host)
 
     def _remove(self, host: int) -> list[int]:
         member = self._members.pop(host, None)
