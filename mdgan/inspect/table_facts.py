@@ -17,7 +17,7 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 @dataclass
-class Counted:
+class NumbersByRows:
     """Different values and how many rows have each, in pieces, so that 10⁶ rows need no objects."""
 
     values: list[NDArray[np.float64]] = field(default_factory=list)
@@ -60,7 +60,7 @@ class ColumnFacts:
         self.example = ""
         self.decimals = 0
         self.is_coded = self.has_times = False
-        self.numbers, self.moments = Counted(), Counted()
+        self.numbers, self.moments = NumbersByRows(), NumbersByRows()
 
     @property
     def num_values(self) -> int:
