@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mdgan.privacy.contents import Known
+from mdgan.gan.labels import Known
 from mdgan.samples.kinds import kind_of
 from mdgan.samples.pictures.reading import PictureShape, pixels_to_float, read_fitted, read_image
 

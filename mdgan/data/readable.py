@@ -23,8 +23,7 @@ from mdgan.data.partitioner import (
     Partitioner,
 )
 from mdgan.errors import BadInput
-from mdgan.gan.labels import Samples
-from mdgan.privacy.contents import Known
+from mdgan.gan.labels import Known, Samples
 from mdgan.samples.pictures.reading import why_unreadable
 from mdgan.settings.machine import cache_folder, num_cores
 from mdgan.storage.whole_file import write_whole

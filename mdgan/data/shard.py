@@ -8,9 +8,8 @@ from torch import Tensor
 from mdgan.data.fetching import Fetcher
 from mdgan.data.partitioner import NoSamples, Partitioner
 from mdgan.data.readable import Readable
-from mdgan.gan.labels import Samples
+from mdgan.gan.labels import Known, Samples
 from mdgan.gan.randomness import restore_generator
-from mdgan.privacy.contents import Known
 
 _AT_ONCE = 256
 

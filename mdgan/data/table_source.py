@@ -14,7 +14,7 @@ from mdgan.data.partitioner import InMemoryPartitioner, group_of
 from mdgan.data.readable import warn_once
 from mdgan.data.settings import KEPT_SCHEMA, DataSettings
 from mdgan.errors import BadInput
-from mdgan.privacy.contents import Known
+from mdgan.gan.labels import Known
 from mdgan.samples.table.identity import canonical, contents_of_files, contents_of_rows
 from mdgan.samples.table.kind import TableKind
 from mdgan.samples.table.reading import read_rows

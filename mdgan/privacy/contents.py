@@ -8,34 +8,16 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from mdgan.errors import BadInput, reason_of
+from mdgan.gan.labels import Known
 
 _FIRST = 8
 """Samples that are looked at twice."""
-
-
-class Known(NamedTuple):
-    """By what an account of privacy knows one sample.
-
-    Attributes:
-        content: what tells its unit from others, whatever a sample is called and wherever it is:
-            samples of equal content are one unit, such as the rows of a person.
-        row: where units are persons, the sample itself, by which other runs may know it.
-        alias: the same without what says whose it is, which other samples may equal.
-        before: how ledgers of version 2 knew it; empty if that was by its content.
-        source: the file that it lies in, if others may lie there later.
-    """
-
-    content: bytes
-    row: bytes = b""
-    alias: bytes = b""
-    before: bytes = b""
-    source: bytes = b""
 
 
 class HasContents(Protocol):

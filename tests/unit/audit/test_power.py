@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks.audit_power import DELTA, MECHANISMS, audited, digits
+from benchmarks.audit_power import DELTA, audited, digits
+from benchmarks.broken_mechanisms import MECHANISMS
 from mdgan.data.shard import Shard
 from mdgan.records.audit import Bound
 from tests.claims.registry import claim

@@ -9,15 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mdgan.engine.host_keys import HostKeys, NotMasked
+from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.stages.mask import LOSS_STEPS, MaskedSum, read_masked, read_tensors
 from mdgan.engine.stages.mask_server import total_of
 from mdgan.gan.exact_sum import FEEDBACK, STEPS_PER_UNIT
 from mdgan.messages import Kind, Message
 from mdgan.privacy.masks import PRIME, threshold
-from mdgan.privacy.shared_noise import NoiseSharing
 from tests.claims.registry import claim
-from tests.unit.credentials.test_signing import ANOTHER, AUTHORITY, issued
 from tests.unit.engine.secure import FORM, RUN, Hosts
 
 ZEROS = torch.zeros(2, 3)
@@ -340,109 +338,3 @@ def test_the_server_reads_no_codes_or_shares_of_another_shape_or_type(wrong: Ten
     with pytest.raises(ValueError, match=r"not torch\.uint8 \[2, 32\]"):
         read_tensors(message, "codes", {0: (2, 32)}, torch.uint8)
     assert not read_tensors(message, "codes", {1: (2, 32)}, torch.uint8)
-
-
-@claim(
-    "sharers-counted",
-    "Each host counts them itself, by the keys that it has checked, and the sum must have as "
-    "many workers as the run began with.",
-)
-def test_a_sum_of_fewer_workers_than_it_takes_is_neither_masked_nor_unmasked() -> None:
-    """All add a part of the noise; a sum of fewer would have too little of it."""
-    hosts = Hosts(5, sharing=NoiseSharing(5))
-    with pytest.raises(NotMasked, match="all but 4 of the 5 workers that share the noise"):
-        hosts.answer(1, ZEROS, hosts.question(parties={"0": [1, 2, 3, 4]}))
-    hosts = Hosts(5, sharing=NoiseSharing(5))
-    for host in hosts.parties[:4]:
-        hosts.answer(host, ZEROS)
-    with pytest.raises(NotMasked, match="all but 4 of the 5 workers that share the noise"):
-        hosts.confirm(1, [1, 2, 3, 4])
-    hosts.answer(5, ZEROS)
-    assert is_sum_of(hosts.total(hosts.parties), [0])
-
-
-MANY = {1: [1, *range(10, 16)]}
-"""One host carries seven workers."""
-
-
-@pytest.mark.parametrize(
-    ("number", "sharing", "sharers"),
-    [
-        (4, NoiseSharing(10), 4),
-        (4, NoiseSharing(10, 3), 3),
-        (4, NoiseSharing(10, 5), 5),
-        (4, NoiseSharing(10, None, 5), 4),
-        (4, None, 1),
-    ],
-)
-def test_noise_is_divided_by_hosts_and_not_by_their_workers(
-    number: int, sharing: NoiseSharing | None, sharers: int
-) -> None:
-    hosts = Hosts(number, sharing=sharing, carried=MANY)
-    assert {mask.num_sharers(hosts.question()) for mask in hosts.masks.values()} == {sharers}
-
-
-@pytest.mark.parametrize("sharing", [NoiseSharing(10, 5), NoiseSharing(10, None, 5)])
-def test_many_workers_of_one_host_do_not_stand_for_many_parts(sharing: NoiseSharing) -> None:
-    hosts = Hosts(4, sharing=sharing, carried=MANY)
-    with pytest.raises(NotMasked, match=r"5 hosts' answers|5 or more"):
-        hosts.answer(2, ZEROS)
-
-
-@claim(
-    "one-file",
-    "A credentials file that all machines share is one certificate, so each host adds all of "
-    "the noise.",
-)
-def test_a_file_that_all_share_is_one_certificate() -> None:
-    """A server that has it, too, could make any number of hosts."""
-    shared = issued(AUTHORITY, None)
-    hosts = Hosts(5, sharing=NoiseSharing(5), certificates=dict.fromkeys(range(1, 6), shared))
-    assert {mask.num_sharers(hosts.question()) for mask in hosts.masks.values()} == {1}
-    hosts = Hosts(5, sharing=NoiseSharing(5, 2), certificates=dict.fromkeys(range(1, 6), shared))
-    with pytest.raises(NotMasked, match=r"all but 1 of the 2 certificates \(or hosts\)"):
-        hosts.answer(1, ZEROS)
-
-
-def test_certificates_without_a_role_count_by_their_keys() -> None:
-    own = {host: issued(AUTHORITY, None) for host in range(1, 5)}
-    hosts = Hosts(5, sharing=NoiseSharing(5), certificates={**own, 5: own[4]})
-    assert {mask.num_sharers(hosts.question()) for mask in hosts.masks.values()} == {4}
-
-
-def test_one_certificate_is_in_a_sum_once() -> None:
-    own = {host: issued(AUTHORITY, "worker") for host in range(1, 5)}
-    hosts = Hosts(5, sharing=NoiseSharing(5), certificates={**own, 5: own[4]})
-    with pytest.raises(NotMasked, match="names a host twice"):
-        hosts.answer(1, ZEROS)
-
-
-@claim("sharers-counted", "Each host counts them itself, by the keys that it has checked")
-def test_a_certificate_of_another_authority_shares_no_noise() -> None:
-    own = {host: issued(AUTHORITY, "worker") for host in range(1, 5)}
-    hosts = Hosts(5, sharing=NoiseSharing(5), certificates={**own, 5: issued(ANOTHER, "worker")})
-    assert hosts.masks[1].num_sharers(hosts.question()) == 4
-    assert not hosts.answer(1, ZEROS).tensors
-
-
-@claim(
-    "noise-that-is-counted-on", "no fewer may survive than the host has counted on when it answered"
-)
-@claim(
-    "no-fewer-sharers",
-    "A host unmasks no sum with fewer certificates than it counted on when it answered",
-)
-def test_noise_that_was_left_out_is_not_made_up_for_by_keys_that_are_told_later() -> None:
-    """Once hosts have answered, one that remains says that it carries what the lost one did."""
-    certificates = {host: issued(AUTHORITY, "worker") for host in range(1, 6)}
-    for sharing, lacks in (
-        (NoiseSharing(5), "all but 4 of the 5 workers"),
-        (NoiseSharing(4), "all but 4 of the 5 certificates"),
-    ):
-        hosts = Hosts(5, sharing=sharing, certificates=certificates)
-        for host in hosts.parties[:4]:
-            hosts.answer(host, ZEROS)
-        liar = HostKeys([4, 5], certificates[4]).begin(RUN)
-        hosts.masks[1].keys.learn([liar, {**hosts.keys[5], "signature": "00"}])
-        with pytest.raises(NotMasked, match=lacks):
-            hosts.confirm(1, [1, 2, 3, 4])

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mdgan.gan.labels import Samples
-from mdgan.privacy.contents import Contents, Known, Units
+from mdgan.gan.labels import Known, Samples
+from mdgan.privacy.contents import Contents, Units
 from mdgan.privacy.real_half import DrawnUnits, PoissonHalf, SeededSteps
 from tests.claims.registry import claim
 from tests.unit.gan.small import SHAPE
