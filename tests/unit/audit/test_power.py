@@ -1,5 +1,7 @@
 """Workers with a broken mechanism are contradicted, and those that do as they say are not."""
 
+import re
+
 import pytest
 
 from benchmarks.audit_power import DELTA, audited, digits
@@ -25,16 +27,16 @@ def found(algorithm: str, mechanism: str, epsilon: float, shards: dict[int, Shar
 @pytest.mark.parametrize(
     ("algorithm", "mechanism", "epsilon", "says"),
     [
-        ("mdgan", "noise: half", 8.0, "noise: 0.5 of what is stated (p < 1e-9)"),
+        ("mdgan", "noise: half", 8.0, r"noise: 0\.(4[5-9]|5\d?) of what is stated \(p < 1e-9\)"),
         ("mdgan", "clip: none", 1.0, "samples are not cut as they should be"),
-        ("mdgan", "clip: 3 C", 8.0, "one adds 3 times its bound"),
+        ("mdgan", "clip: 3 C", 8.0, r"one adds (2\.9\d?|3(\.0\d)?) times its bound"),
         ("mdgan", "clip: not the first weights", 3.0, "samples are not cut as they should be"),
         ("mdgan", "clip: the batch as a whole", 3.0, "samples are not cut as they should be"),
-        ("moments", "noise: an eighth", 8.0, "noise: 0.12 of what is stated (p < 1e-9)"),
+        ("moments", "noise: an eighth", 8.0, r"noise: 0\.1[1-4]\d? of what is stated \(p < 1e-9\)"),
         ("moments", "account: half the noise", 3.0, "its noise and its steps have ε = "),
-        ("moments", "features of norm 3", 8.0, "a sample adds 3 C"),
+        ("moments", "features of norm 3", 8.0, r"a sample adds (2\.9\d?|3(\.0\d)?) C"),
         ("moments", "noise: equal at workers", 3.0, "workers 1 and 2 have the same noise"),
-        ("moments", "sums times 3", 1.0, "a sample adds 3 C"),
+        ("moments", "sums times 3", 1.0, r"a sample adds (2\.9\d?|3(\.0\d)?) C"),
     ],
 )
 @claim("direct", "Does a sample add more than C?")
@@ -43,7 +45,7 @@ def test_a_broken_mechanism_is_contradicted_whatever_epsilon_is_stated(
 ) -> None:
     bound = found(algorithm, mechanism, epsilon, shards)
     assert bound.contradicts
-    assert says in str(bound)
+    assert re.search(says, str(bound)), bound
     assert bound.at_least > 1e6, "so that a policy refuses it, whatever epsilon it allows"
 
 
