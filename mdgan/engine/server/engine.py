@@ -167,6 +167,7 @@ class Engine:
             case Lost():
                 self.peers.cut_off(event.peer, event.reason)
             case Visited():
+                self.peers.make_room()
                 if self.peers.admission.heard_of_successor():  # from a host; the folder knows
                     self._look_at_fence()
                 if event.is_refused:
