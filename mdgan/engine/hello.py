@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -27,17 +26,10 @@ class Owner(NamedTuple):
 
     @property
     def who(self) -> str:
-        """Who answers for what the host does: its certificate, else its address, else itself."""
+        """Who answers for what the host does; on the server's machine that is one user."""
         if self.certificate:
             return f"{_CERTIFICATE}{self.certificate}"
-        if self.address:
-            return f"address {self.address}"
-        return f"host {sha256(self.key.encode()).hexdigest()[:32]}"  # the key itself is a secret
-
-    @property
-    def shown(self) -> str:
-        """The same for log lines."""
-        return f"its {self.who[: len(_CERTIFICATE) + 12]}" if self.certificate else self.who
+        return f"address {self.address}" if self.address else ""
 
     @staticmethod
     def is_certificate(who: str) -> bool:

@@ -67,8 +67,8 @@ class Standing:
         if is_free or int(holder.serial or "0", 16) in self.revoked:
             return ""
         return (
-            f"another certificate had rank {rank}; take a free rank with mdgan join, or show a "
-            "certificate that names it"
+            f"rank {rank} is kept for another certificate, which had it; take a free rank with "
+            "mdgan join, or show a certificate that names it"
         )
 
     def yields(self, rank: int, named: Collection[int]) -> bool:
@@ -78,9 +78,8 @@ class Standing:
         not. Hosts of this machine stay.
         """
         holder = self._owner(rank)
-        stays = not (holder.certificate or holder.address)
-        is_named = rank in named and holder.certificate not in self.named[rank]
-        return self.is_out(rank) or (is_named and not stays)
+        is_named = rank in named and holder.certificate not in self.named.get(rank, ())
+        return self.is_out(rank) or (is_named and bool(holder.who))
 
     def take(self, owner: Owner, workers: Iterable[int], live: Collection[int], most: int) -> None:
         """A host gets ranks.
@@ -90,10 +89,11 @@ class Standing:
                 nobody has all ranks kept by coming with one after the other.
         """
         owners = self.owners()
-        known = [n for rank, n in dict(self.strikes.get(owner.who, {})).items() if rank != _EVERY]
+        strikes = self.strikes.get(owner.who, {})
+        most_strikes = max((n for rank, n in strikes.items() if rank != _EVERY), default=0)
         for worker in workers:
-            if self._owner(worker).who != owner.who and known:
-                self.strikes[owner.who][worker] = max(known)
+            if owner.who and most_strikes and self._owner(worker).who != owner.who:
+                strikes[worker] = most_strikes
             owners[worker] = owner
         own = [n for n, other in owners.items() if other.who == owner.who]
         absent = [n for n in own if n not in live and n not in workers and n not in self.named]
@@ -135,14 +135,11 @@ class Standing:
         """Why a host may not have a rank, or any that it did not have; empty if it may."""
         had = self._owner(rank).who == owner.who
         own = dict(self.strikes.get(owner.who, {}))
-        if max(own.get(rank, 0), own.get(_EVERY, 0) if had else 0) >= _OUT and rank != _EVERY:
+        if rank != _EVERY and max(own.get(rank, 0), had * own.get(_EVERY, 0)) >= _OUT:
             return f"rank {rank} was shut out"
-        out = [n for n, count in sorted(own.items()) if count >= _OUT]
-        if had or not out:
+        if had or not owner.who or max(own.values(), default=0) < _OUT:
             return ""
-        return f"{owner.shown} was shut out" + (
-            f" with rank {out[-1]}" if out[-1] != _EVERY else ""
-        )
+        return f"{owner.who:.24} was shut out; it gets no rank that it did not have"
 
     # Who did not answer.
 
