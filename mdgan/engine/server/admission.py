@@ -241,6 +241,9 @@ class Admission:
                 return why_out[worker]
             if refusal := standing.why_anothers(worker, owner, hello.ranks):
                 return refusal
+            is_new = worker not in self.owners and worker not in hello.ranks
+            if owner.who and is_new and not self.has_begun and worker in self.on_their_way:
+                return f"rank {worker} is about to come from rank 0's machine; use mdgan join"
             if worker in yielding:
                 self.to_yield |= yielding
                 return Later(f"rank {worker} is freed for the certificate that names it; try again")
