@@ -89,7 +89,10 @@ def run_with_alice(**how: Any) -> Peers:
 
 
 @claim("ranks-of-hosts", "Strikes and shut-outs are a host's, not its ranks'")
-@claim("out-with-all-ranks", "its certificate is out, whatever rank it claims")
+@claim(
+    "out-with-all-ranks",
+    "messages that make no sense its certificate is out, whatever rank it claims",
+)
 def test_a_certificate_without_ranks_burns_its_own_standing_alone() -> None:
     peers = run_with_alice()
     assert [rank for rank in (3, *RANKS, *RANKS) if lies(peers, MALLORY, rank)] == [5, 6, 7]
@@ -139,6 +142,7 @@ def test_hosts_of_the_servers_machine_and_of_the_same_certificate_stay() -> None
     assert set(peers.hosts()) == {1, 2, 6}
 
 
+@claim("out-with-all-ranks", "with its rank and each that it did not have")
 @pytest.mark.parametrize("who", [MALLORY, STRANGER], ids=["certificate", "address"])
 def test_strikes_come_along_to_another_rank(who: Who) -> None:
     peers = run_with_alice()
@@ -227,6 +231,7 @@ def test_who_comes_with_one_rank_after_the_other_has_few_kept() -> None:
     assert all(map(is_in, newcomers))
 
 
+@claim("had-rank", "A rank that a certificate had is kept for it, until it is revoked or shut out.")
 def test_a_revoked_certificate_keeps_no_rank() -> None:
     peers = run_with_alice()
     assert "is kept for another certificate" in str(comes(peers, MALLORY, 3))

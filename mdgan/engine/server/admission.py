@@ -256,7 +256,7 @@ class Admission:
             is_anothers = Owner.is_certificate(promised.caller) and promised.caller != owner.who
             may_come = worker in hello.ranks or owner.is_same(self.owners.get(worker))
             if is_anothers and promised.until > time.monotonic() and not may_come:
-                return f"rank {worker} is promised to another certificate; use mdgan join"
+                return Later(f"rank {worker} is promised to another certificate; use mdgan join")
             if (left := self._kept_seconds(worker, hello)) > 0:
                 return (
                     f"rank {worker} is kept for the host that was lost with it, for another "
