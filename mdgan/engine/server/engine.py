@@ -167,7 +167,6 @@ class Engine:
             case Lost():
                 self.peers.cut_off(event.peer, event.reason)
             case Visited():
-                self.peers.make_room()
                 if self.peers.admission.heard_of_successor():  # from a host; the folder knows
                     self._look_at_fence()
                 if event.is_refused:
@@ -182,6 +181,7 @@ class Engine:
                 self.note("stopping when this is done and saved; Ctrl-C again: at once")
             case None:  # perhaps all hosts have gone to another server
                 self._look_at_fence()
+        self.peers.make_room()
         self.handle_losses()
         self._newcomers.serve()
 

@@ -110,7 +110,7 @@ class Standing:
     def strike(self, worker: int, rank: int | None = None, count: int = 1) -> None:
         """A strike for a worker's answer, or for another rank of its host."""
         who, place = self._owner(worker).who, worker if rank is None else rank
-        _make_room(self.strikes)
+        _make_room(self.strikes, who)
         own = self.strikes.setdefault(who, {})
         own[place] = own.get(place, 0) + count
 
@@ -162,7 +162,7 @@ class Standing:
         times = max(1, before.times + (before.until <= now))
         away = min(_AWAY_SECONDS, waited_seconds) * (2.0 ** min(times - 1, 10) - was_cut)
         for key in keys:
-            _make_room(self._given_up)
+            _make_room(self._given_up, key)
             self._given_up[key] = _GivenUp(times, now + away)
         return times
 
@@ -177,6 +177,6 @@ def _away_as(owner: Owner, workers: Iterable[int]) -> set[str]:
     return {owner.who if owner.certificate else f"{owner.who} {worker}" for worker in workers}
 
 
-def _make_room(known: dict[str, Any]) -> None:
-    if len(known) >= _MOST_REMEMBERED:
+def _make_room(known: dict[str, Any], who: str) -> None:
+    if who not in known and len(known) >= _MOST_REMEMBERED:
         known.pop(next(filterfalse(Owner.is_certificate, known), ""), None)
