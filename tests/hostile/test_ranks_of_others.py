@@ -26,7 +26,7 @@ from mdgan.transport.until import Until
 from mdgan.transport.visit import ask
 from tests.claims.registry import claim
 from tests.processes import MDGAN, finish, read_events, read_status, run_here, start, wait_until
-from tests.unit.engine.alone import Notes, hello, make_peers
+from tests.unit.engine.alone import Notes, hello, make_peers, welcomed
 
 RANKS = range(5, 16)
 LIMIT = 3
@@ -125,9 +125,7 @@ def test_a_certificate_gets_the_rank_that_it_names_whoever_has_it() -> None:
 def test_a_certificate_that_asks_has_its_ranks_from_then_on() -> None:
     peers = run_with_alice()
     assert is_in(comes(peers, STRANGER, 4))
-    told = asks(peers, BOB)
-    assert is_in(told)
-    assert told["rank"] == 4  # type: ignore[call-overload,index]  # it is in
+    assert welcomed(asks(peers, BOB))["rank"] == 4
     peers.lose(4, "gone")
     for who in (MALLORY, STRANGER, Who()):
         assert "names rank 4" in str(comes(peers, who, 4))
@@ -184,9 +182,9 @@ def test_the_next_server_knows(takes_over: bool) -> None:
 
 def manifest(**known: Any) -> Manifest:
     files = {"server": StoredFile("server.safetensors", "0" * 64, 1)}
-    counts = {"iteration": 1, "generation": 1, "progress": {}, "seconds": 0.0}
-    places = {"workers": (), "files": files, "elsewhere": (), "settings": {}, "version": "1"}
-    return Manifest(**counts, **places, **known)
+    record: dict[str, Any] = {"iteration": 1, "generation": 1, "progress": {}, "seconds": 0.0}
+    record |= {"workers": (), "files": files, "elsewhere": (), "settings": {}, "version": "1"}
+    return Manifest(**record, **known)
 
 
 @pytest.mark.parametrize("how", ["spent", "silent", "left", "lost"])
@@ -215,9 +213,7 @@ def test_who_is_about_to_come_from_the_servers_machine_comes_first() -> None:
 
 def test_a_rank_is_promised_to_a_certificate() -> None:
     peers = run_with_alice()
-    told = asks(peers, ALICE._replace(certificate="carol's"))
-    assert is_in(told)
-    assert told["rank"] == 4  # type: ignore[call-overload,index]  # it is in
+    assert welcomed(asks(peers, EVE))["rank"] == 4
     assert "is promised to another certificate" in str(comes(peers, MALLORY, 4))
     assert is_in(comes(peers, BOB, 4)), "its certificate names it"
 
