@@ -127,8 +127,12 @@ def test_a_certificate_that_asks_has_its_ranks_from_then_on() -> None:
     assert is_in(comes(peers, STRANGER, 4))
     assert welcomed(asks(peers, BOB))["rank"] == 4
     peers.lose(4, "gone")
-    for who in (MALLORY, STRANGER, Who()):
+    for who in (MALLORY, STRANGER):
         assert "names rank 4" in str(comes(peers, who, 4))
+
+
+def test_ranks_of_the_servers_machine_are_its_users_choice() -> None:
+    assert is_in(comes(run_with_alice(), Who(), 3)), "alice's rank was moved there"
 
 
 def test_hosts_of_the_servers_machine_and_of_the_same_certificate_stay() -> None:

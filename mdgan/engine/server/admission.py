@@ -125,8 +125,8 @@ class Admission:
             taken |= {rank for rank in had if standing.why_out(caller, rank)}
             if not self.has_begun and not named:
                 taken |= set(self.on_their_way).difference(had if certificate else ())
-            kept = {rank for rank, at in self._lost_at.items() if now - at < self.return_seconds}
-            kept = {rank for rank in kept if not standing.yields(rank, named)}
+            lately = {rank for rank, at in self._lost_at.items() if now - at < self.return_seconds}
+            kept = {rank for rank in lately if not standing.yields(rank, named)}
             kept -= set(had if certificate else ())
             awaited = [rank for rank in sorted(self._lost_at) if self._waits_for(rank)]
             taken |= kept.difference(awaited)
@@ -239,7 +239,8 @@ class Admission:
                 return f"rank {worker} is outside 1..{self.most_ranks}; {_ALLOW_MORE}"
             if worker in why_out and not (is_the_same and len(why_out) < len(hello.workers)):
                 return why_out[worker]
-            if refusal := standing.why_anothers(worker, owner, hello.ranks):
+            # What runs on this machine is its user's choice.
+            if owner.who and (refusal := standing.why_anothers(worker, owner, hello.ranks)):
                 return refusal
             is_new = worker not in self.owners and worker not in hello.ranks
             if owner.who and is_new and not self.has_begun and worker in self.on_their_way:
