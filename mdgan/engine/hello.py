@@ -11,6 +11,7 @@ MOST_RANKS = (1 << 31) - 1
 MOST_CLASSES = 1000
 """If the data set does not say that it has more; hosts may find groups themselves."""
 
+_CERTIFICATE = "certificate "
 _Rank = Annotated[int, msgspec.Meta(le=MOST_RANKS)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_RANKS)]
 
@@ -22,6 +23,18 @@ class Owner(NamedTuple):
     certificate: str
     address: str = ""
     serial: str = ""
+
+    @property
+    def who(self) -> str:
+        """Who answers for what the host does; on the server's machine that is one user."""
+        if self.certificate:
+            return f"{_CERTIFICATE}{self.certificate}"
+        return f"address {self.address}" if self.address else ""
+
+    @staticmethod
+    def is_certificate(who: str) -> bool:
+        """Whether that is who has a certificate of its own."""
+        return who.startswith(_CERTIFICATE)
 
     def is_same(self, other: "Owner | None") -> bool:
         """Whether another one is the same host, or one with the same certificate."""
@@ -51,6 +64,7 @@ class HostHello(msgspec.Struct, frozen=True):
             no certificate that is its own.
         address: where its connection comes from, by the transport; empty on this machine.
         serial: the number of its certificate, by which that may be revoked; empty without one.
+        ranks: that its certificate names; then it has no others.
     """
 
     host: int
@@ -64,6 +78,7 @@ class HostHello(msgspec.Struct, frozen=True):
     certificate: str = ""
     address: str = ""
     serial: str = ""
+    ranks: list[int] = []
 
     @property
     def owner(self) -> Owner:

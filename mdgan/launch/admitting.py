@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from mdgan.credentials.revocations import Revocations
 from mdgan.engine.hello import MOST_CLASSES, Owner
 from mdgan.engine.server.admission import Admission
 from mdgan.launch.addresses import split
@@ -25,6 +26,7 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
         "wants_states": prepared.settings.checkpoints.checkpoint_to_server,
         "brings_states": _brings_states(prepared),
     }
+    revocations = read_revocations(prepared.link_settings.links, prepared.own_identity)
     workers = prepared.settings.num_workers if prepared.algorithm.has_hosts else 0
     expected = set(range(1, workers + 1))
     manifest = None if claimed.goes_on is None else claimed.goes_on.manifest
@@ -33,7 +35,7 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
         owners = {int(n): Owner("", *known) for n, known in manifest.owners.items()}
         if claimed.takes_over:
             expected = on_their_way = set(manifest.workers)
-        revoked = _revoked(prepared, owners) & expected
+        revoked = _revoked(revocations, owners) & expected
         expected, owners = expected - revoked, {n: owners[n] for n in owners.keys() - revoked}
     return Admission(
         expected,
@@ -47,13 +49,12 @@ def make_admission(prepared: Prepared, claimed: Claim) -> Admission:
         owners,
         on_their_way,
         max(MOST_CLASSES, prepared.dataset.num_classes or 0),
+        revocations,
     )
 
 
-def _revoked(prepared: Prepared, owners: Mapping[int, Owner]) -> set[int]:
+def _revoked(revocations: Revocations, owners: Mapping[int, Owner]) -> set[int]:
     """The ranks of a run that goes on whose certificates were revoked; training needs none."""
-    links = prepared.link_settings.links
-    revocations = read_revocations(links, prepared.own_identity)
     revoked = {n for n, owner in owners.items() if int(owner.serial or "0", 16) in revocations}
     if revoked:
         ranks = ",".join(map(str, sorted(revoked)))

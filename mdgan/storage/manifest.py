@@ -32,6 +32,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         files: the states of `server`, and of workers by their numbers.
         elsewhere: the workers whose files lie on their own machines.
         shut_out: the workers that its server has shut out, in increasing order.
+        strikes, named: what is known of hosts; see `Standing`.
         owners: by worker, the certificate and the address of its host, and the certificate's
             number; each empty if there is none.
     """
@@ -47,6 +48,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: str
     shut_out: _Workers = ()
     owners: Mapping[str, tuple[str, str, str]] = {}
+    strikes: Mapping[str, Mapping[int, _Count]] = {}
+    named: Mapping[int, tuple[str, ...]] = {}
 
     def here(self) -> list[StoredFile]:
         """The files that must lie beside the manifest."""
@@ -64,7 +67,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Raises:
             ValueError: a field has an impossible value.
         """
-        record = {**to_builtins(self), "format": FORMAT}
+        record = {**to_builtins(self, str_keys=True), "format": FORMAT}
         record["sha256"] = _checksum(record)
         data = (json.dumps(record, indent=2) + "\n").encode()
         try:
@@ -83,7 +86,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """
         try:
             record = _checked(json.loads(data))
-            manifest = convert(record, cls)
+            manifest = convert(record, cls, str_keys=True)
         except ValidationError as error:
             raise Damaged(f"the manifest makes no sense: {error!s:.99}") from error
         except ValueError as error:

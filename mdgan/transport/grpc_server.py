@@ -327,12 +327,10 @@ class GrpcServerTransport(ServerTransport):
         said = ranks if isinstance(ranks, list) else []
         wanted = [rank for rank in said if isinstance(rank, int)]
         permit = caller.permit
-        hello = {**hello, "serial": "" if permit is None else f"{permit.serial:x}"}
-        if permit is not None:
-            if refusal := permit.refusal(_ROLES[purpose], wanted):
-                self._guard.refuse(caller, context, refusal)
-            if permit.ranks is not None:
-                hello = {**hello, "ranks": sorted(permit.ranks)}
+        named = sorted((permit and permit.ranks) or ())
+        hello = {**hello, "serial": f"{permit.serial:x}" if permit else "", "ranks": named}
+        if permit is not None and (refusal := permit.refusal(_ROLES[purpose], wanted)):
+            self._guard.refuse(caller, context, refusal)
         answer = self.decide({**hello, "purpose": purpose}, caller.certificate, caller.address)
         if isinstance(answer, str):
             code = grpc.StatusCode.PERMISSION_DENIED

@@ -47,8 +47,7 @@ NO_PROMISES: dict[str, tuple[str, ...]] = {
         "gloo neither encrypts nor asks who it is",
         "the host's log shows nothing of it",
         "its gradient follows exactly",
-        "can have other hosts' ranks shut out",
-        "A host that was shut out and has a certificate for other ranks",
+        "Without a certificate of its own a host is its address",
         # Said, and tried, in privacy.md:
         "Differential privacy bounds it.",
     ),

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from itertools import chain
 from math import ceil
@@ -12,34 +12,25 @@ from typing import Any, NamedTuple
 from mdgan.credentials.identity import Identity
 from mdgan.engine.hello import MOST_CLASSES, MOST_RANKS, HostHello, Owner, read_hello
 from mdgan.engine.host_keys import run_digest
+from mdgan.engine.server.standing import Standing
+from mdgan.storage.manifest import Manifest
 from mdgan.transport.base import Later
 
 _PROMISE_SECONDS = 60.0  # until a worker that asked has read its data and joins
 _MOST_PROMISES = 8
 """At a time, for an address. For a certificate it is one, or each rank that it names."""
-_AWAY_SECONDS = 60.0
-"""How long a host at most stays away that did not answer; then twice as long each time."""
-_FORGIVEN_AFTER = 20
-"""A host has made up for not answering once it took part 20 times as long."""
 _ALLOW_MORE = "rank 0 allows more with --set max_world_size=N"
 _MALFORMED = "its hello is malformed; use the same version of mdgan everywhere"
 
 
 class _Promise(NamedTuple):
-    """A rank is promised to a caller, known by its certificate or address."""
+    """A rank is promised to a caller, known by `Owner.who`."""
 
     caller: str
     until: float
 
 
 _OVER = _Promise("", 0.0)
-
-
-class _GivenUp(NamedTuple):
-    """A rank, or a certificate, did not answer so many times, and may not come in until then."""
-
-    times: int = 0
-    until: float = 0.0
 
 
 @dataclass
@@ -54,7 +45,7 @@ class Admission:
         trusts: which certificates sign the keys of hosts; None without certificates.
         iteration: the one that the server works on, or the last that is done.
         run: stands for the run and this server of it; see `run_digest`.
-        owners: the hosts that have ranks, or had them last, also before this server.
+        owners, revoked: see `Standing`.
         on_their_way: the ranks whose hosts come without asking for them.
         most_classes: of which a host may say how many samples it holds.
     """
@@ -70,11 +61,14 @@ class Admission:
     owners: dict[int, Owner] = field(default_factory=dict)
     on_their_way: Collection[int] = ()
     most_classes: int = MOST_CLASSES
+    revoked: Container[int] = ()
 
     def __post_init__(self, workers: Iterable[int]) -> None:
         self.run = run_digest(self.welcome, self.identity)
         self.expected = frozenset(workers)
-        self.shut_out: set[int] = set()
+        self.standing = Standing(lambda: self.owners, self.revoked)
+        self.shut_out: set[int] = set()  # ranks that are not waited for, unless others bring them
+        self.to_yield: set[int] = set()  # ranks that certificates wait for which name them
         self.has_begun = False
         self._waits_for: Callable[[int], bool] = lambda _rank: False
         self._has_successor = False
@@ -83,7 +77,6 @@ class Admission:
         self._present: set[int] = set()  # the hosts that take part
         self._lost_at: dict[int, float] = {}
         self._promised: dict[int, _Promise] = {}  # by rank; the last is the newest
-        self._given_up: dict[int | str, _GivenUp] = {}  # by rank, and by certificate
         self._samples: dict[int, int] = {}
         self._classes: dict[int, list[int]] = {}
         self._lock = threading.Lock()
@@ -103,57 +96,69 @@ class Admission:
             return self._admit_host(hello)
         if purpose != "ask":
             return _MALFORMED
-        certificate, address = (str(hello.get(n) or "") for n in ("certificate", "address"))
-        named = [int(rank) for rank in hello.get("ranks") or ()]
+        caller = Owner("", *(str(hello.get(name) or "") for name in ("certificate", "address")))
         if given_back := int(hello.get("gives_back") or 0):
             with self._lock:
-                if self._promised.get(given_back, _OVER).caller == (certificate or address):
+                if self._promised.get(given_back, _OVER).caller == caller.who:
                     self._promised.pop(given_back, None)
             return self.welcome
-        promised = self._promise_rank(certificate, address, named)
+        promised = self._promise_rank(caller, [int(rank) for rank in hello.get("ranks") or ()])
         if isinstance(promised, str):
             return promised
         return {**self.welcome, "identity": dict(self.identity), "rank": promised}
 
-    def _promise_rank(self, certificate: str, address: str, named: Sequence[int]) -> int | str:
+    def _promise_rank(self, caller: Owner, named: Sequence[int]) -> int | str:
         """A rank for a worker that comes later, which no worker has or may return to; or why none.
 
         Who asks again, since it could not join, gets the rank that its certificate was promised.
-        What others were promised is no obstacle to a certificate that names the rank. Who had ranks
-        before gets those first, by its certificate or else its address; until training begins they
-        are kept for that certificate.
+        What others have or were promised is no obstacle to a certificate that names the rank. Who
+        had ranks before gets those first, by its certificate or else its address.
         """
-        now, caller = time.monotonic(), certificate or address
+        now, standing = time.monotonic(), self.standing
+        certificate, who = caller.certificate, caller.who
         with self._lock:
-            taken = self._taken() | self.shut_out
-            known = {n: each.certificate or each.address for n, each in self.owners.items()}
-            had = [rank for rank in sorted(known) if known[rank] == caller]
+            self._note_named(certificate, named)
+            had = [rank for rank in sorted(self.owners) if self.owners[rank].who == who]
+            taken = self._taken() - {rank for rank in named if standing.yields(rank, named)}
+            known = {*self.owners, *standing.named}
+            taken |= {rank for rank in known if standing.why_anothers(rank, caller, named)}
+            taken |= {rank for rank in had if standing.why_out(caller, rank)}
             if not self.has_begun and not named:
-                certified = {rank for rank, each in self.owners.items() if each.certificate}
-                taken |= certified.difference(had).union(self.on_their_way)
-            kept = {rank for rank, at in self._lost_at.items() if now - at < self.return_seconds}
+                taken |= set(self.on_their_way).difference(had if certificate else ())
+            lately = {rank for rank, at in self._lost_at.items() if now - at < self.return_seconds}
+            kept = {rank for rank in lately if not standing.yields(rank, named)}
             kept -= set(had if certificate else ())
             awaited = [rank for rank in sorted(self._lost_at) if self._waits_for(rank)]
             taken |= kept.difference(awaited)
             promised = {n: each.caller for n, each in self._promised.items() if each.until > now}
-            own = [n for n, other in promised.items() if other == caller and n not in taken]
-            if address and not certificate and len(own) >= _MOST_PROMISES:
-                return Later(f"{len(own)} ranks are promised to {caller}; let them join first")
+            own = [n for n, other in promised.items() if other == who and n not in taken]
+            if caller.address and not certificate and len(own) >= _MOST_PROMISES:
+                several = f"{len(own)} ranks are promised to {caller.address}"
+                return Later(f"{several}; let them join first")
+            why_out = standing.why_out(caller)
             ranks = named or chain(awaited, had, range(1, self.most_ranks + 1))
+            ranks = had if why_out else ranks
             free = (rank for rank in ranks if rank <= self.most_ranks and rank not in taken)
             rank = next((rank for rank in free if rank not in (own if named else promised)), None)
             if certificate and own and (rank is None or not named):
                 rank = own[0]
+            if why_out and rank not in had:
+                return why_out
             if rank is None and named:
                 return "every rank that its certificate names is taken; wait, or issue another"
             if rank is None:
                 return f"all of the {self.most_ranks} ranks are taken; {_ALLOW_MORE}"
             self._promised.pop(rank, None)
-            self._promised[rank] = _Promise(caller, now + _PROMISE_SECONDS)
+            self._promised[rank] = _Promise(who, now + _PROMISE_SECONDS)
         return rank
 
     def _taken(self) -> set[int]:
         return {rank for ranks in self._linked.values() for rank in ranks}
+
+    def _note_named(self, certificate: str, named: Iterable[int]) -> None:
+        for rank in named:
+            if rank <= self.most_ranks:
+                self.standing.named.setdefault(rank, set()).add(certificate)
 
     def _admit_host(self, given: Mapping[str, Any]) -> Mapping[str, Any] | str:
         hello = read_hello(given)
@@ -179,7 +184,9 @@ class Admission:
             if (left := self._away_seconds(hello)) > 0:
                 return Later(f"rank {host} did not answer; it may come back in {ceil(left)} s")
             self._linked[host] = self._carried[host] = hello.workers
-            self.owners.update(dict.fromkeys(hello.workers, hello.owner))
+            most_kept = max(1, len(self.expected))
+            self.standing.take(hello.owner, hello.workers, self._taken(), most_kept)
+            self.shut_out -= {n for n in hello.workers if not self.standing.is_out(n)}
             kept = [n for n in hello.workers if n in self._promised]
             self._promised.update(dict.fromkeys(kept, _OVER))
             self._samples.update(hello.num_samples)
@@ -213,10 +220,14 @@ class Admission:
 
     def _why_not(self, hello: HostHello) -> str:
         """Why a host may not have its ranks now; empty if it may."""
-        host, owner = hello.workers[0], hello.owner
+        host, owner, standing = hello.workers[0], hello.owner, self.standing
+        self._note_named(owner.certificate, hello.ranks)
+        why_out = {n: why for n in hello.workers if (why := standing.why_out(owner, n))}
         is_the_same = owner.has_key_of(self.owners.get(host))
         returns = is_the_same and self._linked.get(host) == hello.workers
         taken = self._taken()
+        named = taken.intersection(hello.workers, hello.ranks)
+        yielding = {n for n in named if standing.yields(n, hello.ranks)}
         # A run that has begun takes new ranks. It may have begun here, under the last server of the
         # host, or before the checkpoint that this server goes on from.
         welcome = self.has_begun or hello.generation > 0 or self.checkpoint is not None
@@ -226,28 +237,41 @@ class Admission:
                 return f"rank {worker} is outside 1..{max(self.expected, default=0)}"
             if worker > self.most_ranks:
                 return f"rank {worker} is outside 1..{self.most_ranks}; {_ALLOW_MORE}"
-            if worker in self.shut_out and not (
-                is_the_same and not self.shut_out.issuperset(hello.workers)
-            ):
-                return f"rank {worker} was shut out"
+            if worker in why_out and not (is_the_same and len(why_out) < len(hello.workers)):
+                return why_out[worker]
+            # What runs on this machine is its user's choice.
+            if owner.who and (refusal := standing.why_anothers(worker, owner, hello.ranks)):
+                return refusal
+            is_new = worker not in self.owners and worker not in hello.ranks
+            if owner.who and is_new and not self.has_begun and worker in self.on_their_way:
+                return f"rank {worker} is about to come from rank 0's machine; use mdgan join"
+            if worker in yielding:
+                self.to_yield |= yielding
+                return Later(f"rank {worker} is freed for the certificate that names it; try again")
             if worker in taken and not returns:
                 return (
                     f"rank {worker} has joined already; start every rank once (if its machine has "
                     "just died, try again in a moment)"
                 )
-            if (left := self._kept_seconds(worker, owner)) > 0:
+            promised = self._promised.get(worker, _OVER)
+            is_anothers = Owner.is_certificate(promised.caller) and promised.caller != owner.who
+            may_come = worker in hello.ranks or owner.is_same(self.owners.get(worker))
+            if is_anothers and promised.until > time.monotonic() and not may_come:
+                return Later(f"rank {worker} is promised to another certificate; use mdgan join")
+            if (left := self._kept_seconds(worker, hello)) > 0:
                 return (
                     f"rank {worker} is kept for the host that was lost with it, for another "
                     f"{ceil(left)} s; try again then, or take a free rank with mdgan join"
                 )
         return ""
 
-    def _kept_seconds(self, worker: int, owner: Owner) -> float:
+    def _kept_seconds(self, worker: int, hello: HostHello) -> float:
         """How long a rank is still kept for another host, which was lost with it; else 0."""
         known = self.owners.get(worker)
         is_free = not self.has_begun or worker not in self._lost_at or self._waits_for(worker)
         # While no host is left, training waits for any.
-        if is_free or not self._present or known is None or owner.is_same(known):
+        is_free = is_free or self.standing.yields(worker, hello.ranks)
+        if is_free or not self._present or known is None or hello.owner.is_same(known):
             return 0.0
         return self._lost_at[worker] + self.return_seconds - time.monotonic()
 
@@ -256,37 +280,17 @@ class Admission:
         awaited = not self._present or any(map(self._waits_for, hello.workers))
         if awaited or not self.has_begun:
             return 0.0
-        known = [
-            self._given_up.get(each, _GivenUp()) for each in _known_as(hello.owner, hello.workers)
-        ]
-        return max(each.until for each in known) - time.monotonic()
+        return self.standing.away_seconds(hello.owner, hello.workers)
 
     # The server's thread.
 
     def give_up(
         self, host: int, waited_seconds: float, took_part_seconds: float, *, was_cut: bool = False
     ) -> int:
-        """A host has not answered for too long: from now on it may come in only later.
-
-        One whose connection was cut comes back at once the first time.
-
-        Returns:
-            How often in a row; it begins anew for a host that took part for long enough since.
-        """
-        now = time.monotonic()
+        """See `Standing.give_up`."""
         with self._lock:
             workers = self._linked.get(host, [])
-            keys = _known_as(self.owners.get(host), workers)
-            before = max(
-                (self._given_up.get(each, _GivenUp()) for each in keys), default=_GivenUp()
-            )
-            if took_part_seconds > _FORGIVEN_AFTER * waited_seconds:
-                before = _GivenUp()
-            # Several hosts with one certificate may stand still for the same reason.
-            times = max(1, before.times + (before.until <= now))
-            away = min(_AWAY_SECONDS, waited_seconds) * (2.0 ** min(times - 1, 10) - was_cut)
-            self._given_up.update(dict.fromkeys(keys, _GivenUp(times, now + away)))
-        return times
+            return self.standing.give_up(workers, waited_seconds, took_part_seconds, was_cut)
 
     def heard_of_successor(self) -> bool:
         """Whether a host has said, since this was asked last, that a later server took over."""
@@ -318,10 +322,20 @@ class Admission:
             for worker in workers:
                 self._lost_at.pop(worker, None)
 
-    def keep_out(self, workers: Iterable[int]) -> None:
-        """Workers may not take part any more."""
+    def keep_out(self, worker: int, *, in_order: bool = False) -> None:
+        """A worker's host may not take part with it any more, unless that ended in order."""
         with self._lock:
-            self.shut_out.update(workers)
+            self.shut_out.add(worker)
+            if not in_order:
+                self.standing.shut_out(worker)
+
+    def restore(self, manifest: Manifest, *, takes_over: bool) -> None:
+        """Goes on from a checkpoint; with `--resume` users start hosts anew: certificates stay."""
+        standing, known = self.standing, manifest.strikes.items()
+        kept = {who: dict(own) for who, own in known if takes_over or Owner.is_certificate(who)}
+        standing.strikes.update(kept)
+        standing.named.update({rank: set(names) for rank, names in manifest.named.items()})
+        self.shut_out.update(n for n in manifest.shut_out if takes_over or standing.is_out(n))
 
     def begin(self, missing: Iterable[int]) -> None:
         """Training begins, some workers of before being lost; from here on any host may join."""
@@ -364,8 +378,3 @@ class Admission:
     def holding(self, worker: int) -> dict[str, Any]:
         """How many samples a worker holds, and how many of each class."""
         return {"samples": self._samples.get(worker, 0), "classes": self._classes.get(worker, [])}
-
-
-def _known_as(owner: Owner | None, workers: Iterable[int]) -> list[int | str]:
-    """What a host that did not answer is known by when it comes again."""
-    return [*workers, *([owner.certificate] if owner and owner.certificate else [])]

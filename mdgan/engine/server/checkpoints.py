@@ -122,7 +122,7 @@ class ServerCheckpoints:
         self, iteration: int, progress: Mapping[str, int], state: Mapping[str, Tensor], hosts: Hosts
     ) -> _Open:
         asked = {host: frozenset(workers) for host, workers in hosts.items()}
-        waiting = set(workers_of(asked))
+        waiting, standing = set(workers_of(asked)), self.peers.admission.standing
         manifest = Manifest(
             iteration=iteration,
             generation=self.fence.generation,
@@ -135,6 +135,8 @@ class ServerCheckpoints:
             version=__version__,
             shut_out=tuple(sorted(self.peers.admission.shut_out)),
             owners={str(n): owner[1:] for n, owner in [*self.peers.admission.owners.items()]},
+            strikes={who: dict(own) for who, own in [*standing.strikes.items()]},
+            named={rank: tuple(sorted(known)) for rank, known in [*standing.named.items()]},
         )
         states, owners = {**self.kept.left(), SERVER: state}, self.kept.owners(waiting)
         self._open = _Open(manifest, states, owners, asked, waiting)

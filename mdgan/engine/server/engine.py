@@ -181,6 +181,7 @@ class Engine:
                 self.note("stopping when this is done and saved; Ctrl-C again: at once")
             case None:  # perhaps all hosts have gone to another server
                 self._look_at_fence()
+        self.peers.make_room()
         self.handle_losses()
         self._newcomers.serve()
 

@@ -1,11 +1,11 @@
 """What the server knows of one host, and of what it has answered."""
 
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from mdgan.engine.server.standing import Standing
 from mdgan.messages import Message
 
 Hosts = Mapping[int, Collection[int]]
@@ -70,12 +70,16 @@ class Member:
 
 
 class Strikes:
-    """Strikes, of which so many put a worker out; `unusable` were the last answers of some."""
+    """Strikes, of which so many put a worker out; `unusable` were the last answers of some.
 
-    def __init__(self, limit: int) -> None:
+    Args:
+        standing: counts them for the hosts that have the workers.
+    """
+
+    def __init__(self, limit: int, standing: Standing | None = None) -> None:
         self.unusable: set[int] = set()
         self.limit = limit
-        self._counts: Counter[int] = Counter()
+        self._counts = standing or Standing(dict)
         self._excused: set[int] = set()
 
     def accept(self, worker: int) -> None:
@@ -87,18 +91,18 @@ class Strikes:
         """A worker's answer cannot be used: a strike, unless the worker is excused."""
         self.unusable.add(worker)
         if worker not in self._excused:
-            self._counts[worker] += 1
+            self._counts.strike(worker)
 
-    def blame(self, workers: Iterable[int]) -> None:
+    def blame(self, workers: Collection[int]) -> None:
         """A strike for some workers, excused or not: what their host said makes no sense."""
-        self._counts.update(workers)
+        self._counts.blame(workers, self.limit)
 
     def excuse(self, workers: Iterable[int]) -> None:
         """Workers go on with what others gave them: refusals are no strikes until one answers well.
 
         A worker that has a strike already is not excused.
         """
-        self._excused.update(worker for worker in workers if not self._counts[worker])
+        self._excused.update(worker for worker in workers if not self.strikes_of(worker))
 
     def excuses(self, worker: int) -> bool:
         """Whether a worker is excused."""
@@ -106,8 +110,8 @@ class Strikes:
 
     def strikes_of(self, worker: int) -> int:
         """How many strikes a worker has."""
-        return self._counts[worker]
+        return self._counts.strikes_of(worker)
 
     def is_out(self, worker: int) -> bool:
         """Whether a worker has used up its strikes."""
-        return self._counts[worker] >= self.limit
+        return self.strikes_of(worker) >= self.limit

@@ -54,11 +54,10 @@ class Server:
         """
         ended = manifest.iteration == manifest.settings.get("iterations")
         self.part.go_on(manifest.progress, changed, ended=ended)
+        self.peers.admission.restore(manifest, takes_over=replaces_another)
         # What they hold may be what others gave them, which only the last server knew.
         self.peers.strikes.excuse(manifest.workers)
         self._goes_on, self._replaces_another = True, replaces_another
-        if replaces_another:  # with --resume the user has started every host anew
-            self.peers.admission.keep_out(manifest.shut_out)
 
     def run(self) -> None:
         """Waits for all workers, trains, and says goodbye.

@@ -32,7 +32,7 @@ class Newcomers:
         self._needs: dict[int, list[int]] = {}  # host → its workers that lack a state
         self._asked: dict[int, int] = {}  # host → the host that was asked for a copy for it
         self._tries: dict[int, int] = {}  # host → how many copies it could not use
-        self._given: dict[int, list[float]] = {}  # worker → when it was given something
+        self._given: dict[tuple[str, int], list[float]] = {}  # host and worker → when it was given
 
     def ready(self, host: int, message: Message) -> None:
         """Takes in a READY message: which of the host's workers can go on.
@@ -148,15 +148,20 @@ class Newcomers:
         self._peers.strikes.excuse(workers)
         self._peers.transport.send(host, adopt)
         for worker in self._needs.pop(host):
-            self._given.setdefault(worker, []).append(time.monotonic())
+            self._given.setdefault(self._known(worker), []).append(time.monotonic())
         self._asked.pop(host, None)
 
     def _num_given(self, worker: int) -> int:
         """How often a worker was given something lately."""
         since = time.monotonic() - _WITHIN_SECONDS
-        lately = [at for at in self._given.get(worker, ()) if at > since]
-        self._given[worker] = lately
-        return len(lately)
+        known = self._known(worker)
+        self._given[known] = [at for at in self._given.get(known, ()) if at > since]
+        return len(self._given[known])
+
+    def _known(self, worker: int) -> tuple[str, int]:
+        """A worker, by the host that has it: others with its rank may have been given much."""
+        owner = self._peers.owner(worker)
+        return owner.who if owner else "", worker
 
     def _no_host_will_hold_one(self) -> bool:
         """Whether no live host has a state to copy, and none may still say that it has one."""

@@ -45,7 +45,7 @@ class Peers:
     settings: RunSettings
 
     def __post_init__(self) -> None:
-        self.strikes = Strikes(self.settings.faults.strikes)
+        self.strikes = Strikes(self.settings.faults.strikes, self.admission.standing)
         self.carried, self.owner = self.admission.carried, self.admission.owner
         self.observer.known = self.admission.known_by
         self.mean_shard_size, self.learnt = 0.0, ""
@@ -297,6 +297,13 @@ class Peers:
         self.transport.send(host, messages.stop(self.iteration, reason, shut_out=True))
         self.drop(host, reason)
 
+    def make_room(self) -> None:
+        """Lets go of hosts with ranks that certificates name which have come; that is no strike."""
+        while self.admission.to_yield:
+            rank = self.admission.to_yield.pop()
+            for host in [host for host in self._members if rank in self.carried(host)]:
+                self.dismiss(host, f"a certificate names rank {rank}; take another with mdgan join")
+
     def leave(self, host: int) -> None:
         """A host went of its own accord."""
         workers = self._remove(host)
@@ -329,7 +336,8 @@ class Peers:
         """A host has said what no host of the run would: its link ends, which is a strike."""
         workers = list(self.hosts().get(host, ()))
         self.strikes.blame(workers)
-        self._strike(host, reason, {n: self.strikes.strikes_of(n) for n in workers})
+        struck = [n for n in self.workers() if n in workers or self.admission.standing.is_out(n)]
+        self._strike(host, reason, {n: self.strikes.strikes_of(n) for n in struck})
 
     def give_up_on(self, host: int, waited_seconds: float) -> None:
         """A host has owed an answer for too long: its link ends, and it may come back later.
@@ -346,13 +354,13 @@ class Peers:
     def _strike(self, host: int, reason: str, strikes: Mapping[int, int]) -> None:
         """Ends the link to a host; its workers with too many strikes are shut out."""
         for worker, times in strikes.items():
-            if times >= self.strikes.limit:
+            if times >= self.strikes.limit or self.admission.standing.is_out(worker):
                 self.shut_out(worker, f"strike {times}: {reason}")
         self.drop(host, f"{reason}; strike {max(strikes.values(), default=0)}")
 
     def _keep_out(self, worker: int, why: str) -> None:
         """Goes on without a worker; a host that carries no other is told to stop."""
-        self.admission.keep_out([worker])
+        self.admission.keep_out(worker, in_order=not why)
         self._any_lost = True
         host = self.host_of().get(worker)
         if host is None:
