@@ -221,7 +221,10 @@ class RunDirectory:
             raise BadInput(f"{self.path}: has no generator yet; wait for the first iteration")
         averaged = not raw and (self.path / AVERAGE_FILE).exists()
         state, fields = self.read_tensors(AVERAGE_FILE if averaged else GENERATOR_FILE)
-        return state, int(fields["iteration"])
+        try:
+            return state, typed(fields.get("iteration"), int)
+        except ValueError as error:
+            raise BadInput(f"{self.path}: its generator is damaged ({error})") from error
 
     def write_tensors(
         self, name: str, tensors: "Mapping[str, Tensor]", fields: Mapping[str, Any]

@@ -4,6 +4,7 @@ A file of a thousand bytes can say that it holds four billion. All readers of fi
 have made ask here.
 """
 
+import warnings
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,8 @@ _MEMORY_SHARE = 2
 _PIXEL_BYTES, _MOST_PICTURES = 4, 32
 """Of a decoded picture, and as many are read at the same time."""
 _allowed_bytes: int | None = None
+
+warnings.filterwarnings("ignore", r"Image size \(")  # of PIL; `check_picture` refuses instead
 
 
 def allow(gib: int | None) -> None:

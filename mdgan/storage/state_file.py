@@ -226,6 +226,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         check_tensors(path)
         with safe_open(path, framework="pt") as file:
             fields: dict[str, Any] = json.loads(file.metadata()["fields"])
+            if not isinstance(fields, dict):
+                raise TypeError("no JSON object beside the tensors")
             names = file.keys()
             return {name: file.get_tensor(name) for name in names}, fields
     except FileNotFoundError as error:

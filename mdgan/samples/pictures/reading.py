@@ -1,7 +1,6 @@
 """From picture files to tensors."""
 
 import contextlib
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +18,6 @@ PictureShape = tuple[int, int, int]
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 """PIL reads more formats, but some of them start other programs."""
 _MOST_IN_8_BITS, _MOST_IN_16_BITS = (1 << 8) - 1, (1 << 16) - 1
-
-warnings.filterwarnings(
-    "ignore", category=Image.DecompressionBombWarning
-)  # `check_picture` refuses
 
 
 def image_to_tensor(image: Image.Image, shape: PictureShape) -> Tensor:
