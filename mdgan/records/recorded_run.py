@@ -12,7 +12,7 @@ from mdgan.records.audit import Audit, read_audit
 from mdgan.records.diagnosis import Finding, diagnose
 from mdgan.records.roles import first_worker
 from mdgan.records.row_reader import RowReader
-from mdgan.records.rows import Count, Kind, Losses, RecordedRow, RoundRow, Seconds, typed
+from mdgan.records.rows import Count, Kind, Losses, RoundRow, Seconds, typed
 from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory, Status
 from mdgan.records.run_state import RunState
 
@@ -100,7 +100,7 @@ class Trace(Struct):
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One run; `state` and `of` give typed rows, `others` has the events of names without a type.
+    """One run; `state` and `of` give typed rows, `events` those that have a name, as they are.
 
     Attributes:
         damage: what is left out, a line for each reason.
@@ -109,7 +109,7 @@ class RecordedRun:
     path: Path
     config: Mapping[str, Any]
     status: Status
-    others: list[dict[str, Any]]
+    events: list[dict[str, Any]]
     state: RunState
     traces: Mapping[str, Trace]
     samples: Mapping[int, Path]
@@ -125,12 +125,13 @@ class RecordedRun:
         run = RunDirectory.open(path)
         damage: list[str] = []
         status = run.read_status()
-        others: list[dict[str, Any]] = []
+        events: list[dict[str, Any]] = []
         state = RunState()
 
         def take(record: dict[str, Any]) -> None:
-            if type(state.take(record)) is RecordedRow:
-                others.append(record)
+            state.take(record)
+            if "event" in record:
+                events.append(record)
 
         metrics, spans = path / "metrics.jsonl", sorted((path / "trace").glob("*.jsonl"))
         RowReader([metrics], damage).read(metrics, take)
@@ -144,11 +145,11 @@ class RecordedRun:
             if file.stem.isdecimal() and len(file.stem) < _LONGEST_NUMBER
         }
         config = run.read_config()
-        return cls(path, config, status, others, state, traces, samples, tuple(damage))
+        return cls(path, config, status, events, state, traces, samples, tuple(damage))
 
     def named(self, event: str) -> list[dict[str, Any]]:
-        """The events of one name that has no type as they stand in the file, in order."""
-        return [record for record in self.others if record["event"] == event]
+        """The events of one name as they stand in the file, in order."""
+        return [record for record in self.events if record["event"] == event]
 
     def of(self, kind: type[Kind]) -> list[Kind]:
         """The rows of one type, in order."""

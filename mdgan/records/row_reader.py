@@ -30,7 +30,7 @@ class RowReader:
         self._damage = damage
         self._left = most_decoded() // _TIMES_AS_ROWS
         size = sum(file.stat().st_size for file in files if file.is_file())
-        self._one_in = max(1, -(-size // (self._left or 1)))
+        self._one_in = 1 if size <= self._left else -(-2 * size // (self._left or 1))
 
     def read(self, path: Path, take: Callable[[dict[str, Any]], None]) -> None:
         """Hands on the JSON objects of a file, if it is there.

@@ -89,7 +89,7 @@ def read_nifti(path: Path) -> Scan:
     except ImportError as error:
         raise BadInput(f"{path}: {_NEEDS.format('nibabel')}") from error
     try:
-        with nibabel.openers.ImageOpener(path) as file:
+        with nibabel.openers.ImageOpener(str(path)) as file:
             head = file.read(540)
         kind: Any = nibabel.Nifti2Image if head[:4] in _NIFTI_2 else nibabel.Nifti1Image
         size = kind.header_class.template_dtype.itemsize
