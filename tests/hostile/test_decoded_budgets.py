@@ -263,7 +263,11 @@ def fields_in_a_list(run: Path) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-@claim("foreign-folder", "What they hold in memory is bounded, too")
+@claim(
+    "foreign-folder",
+    "What they hold in memory is bounded, too: they leave out huge pictures, read some iterations "
+    "of a huge run, and refuse one with more events than 1 GiB holds.",
+)
 def test_a_folder_fills_no_memory(
     tmp_path: Path, spoil: Callable[[Path], None], command: str, status: int, most_mb: int
 ) -> None:
@@ -305,7 +309,11 @@ def test_of_a_huge_honest_run_some_iterations_are_read(
     assert all(each <= set.union(*spans) for each in spans)
 
 
-@claim("file-budget", "A file that would take more than 1 GiB once it is decoded")
+@claim(
+    "file-budget",
+    "A file that would take more than 1 GiB once it is decoded, and more than 800 times its size, "
+    "or half of the free memory, is refused by what its header says",
+)
 def test_the_budget_grows_with_the_file_and_with_the_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
