@@ -93,6 +93,8 @@ def read_nifti(path: Path) -> Scan:
             head = file.read(540)
         kind: Any = nibabel.Nifti2Image if head[:4] in _NIFTI_2 else nibabel.Nifti1Image
         size = kind.header_class.template_dtype.itemsize
+        if len(head) < size:
+            raise ValueError("is no NIfTI file")
         place = kind.header_class(head[:size], check=False)["vox_offset"]
         if not place <= _MOST_EXTRA_BYTES:  # all before that would be read
             raise ValueError(f"its voxels begin only at byte {float(place):,.0f}")
