@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.rows import Losses
 from mdgan.settings.machine import num_cores
 from tests.unit.dataset_formats import write_mnist
 
@@ -49,8 +50,9 @@ def rate(folder: Path, iterations: int, threads: str, variables: dict[str, str])
     command = [sys.executable, "-m", "mdgan", "standalone", "--out", str(out)]
     command += [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     subprocess.run(command, env={**os.environ, **variables}, check=True, capture_output=True)
-    first, *_, last = RecordedRun.read(out).iterations
-    return float((last["iteration"] - first["iteration"]) / (last["seconds"] - first["seconds"]))
+    first, *_, last = RecordedRun.read(out).of(Losses)
+    seconds = (last.seconds or 0.0) - (first.seconds or 0.0)
+    return (last.iteration - first.iteration) / seconds
 
 
 def main() -> None:

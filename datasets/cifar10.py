@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from mdgan.data import InMemoryPartitioner
 from mdgan.errors import BadInput, reason_of
 from mdgan.models import dcgan
+from mdgan.storage.foreign_file import MOST_PICTURE_BYTES, read_whole
 
 SHAPE = (3, 32, 32)
 Z_DIM = 100
@@ -147,7 +148,7 @@ def _read(data_dir: Path, batches: tuple[str, ...]) -> tuple[Tensor, Tensor, tup
 
 
 def _load(path: Path) -> Any:
-    data = path.read_bytes()
+    data = read_whole(path, MOST_PICTURE_BYTES)
     _check_claims(data)
     return _Unpickler(io.BytesIO(data), encoding="latin1").load()
 

@@ -31,6 +31,7 @@ from mdgan.samples.contract import SampleKind, Shape
 from mdgan.samples.kinds import kind_named, kind_of
 from mdgan.settings.declare import suggest
 from mdgan.settings.retired import modern
+from mdgan.storage import budget
 
 REQUIRED = ("Partitioner", "Generator", "Discriminator", "SHAPE", "Z_DIM")
 _OF_MODELS = {"Generator", "Discriminator", "Z_DIM"}
@@ -110,7 +111,8 @@ class DatasetFile:
         return self.own_models
 
     def prepared(self, settings: DataSettings) -> "DatasetFile":
-        """The file as a run with such settings uses it."""
+        """The file as a run with such settings uses it, whose budget for files counts from now."""
+        budget.allow(settings.file_memory)
         if settings.image_size is not None and self.usual_size is None:
             raise BadInput(
                 f"--set image_size={settings.image_size}: the samples of --dataset {self.name} "

@@ -26,6 +26,7 @@ from mdgan.errors import BadInput
 from mdgan.gan.labels import Known, Samples
 from mdgan.samples.pictures.reading import why_unreadable
 from mdgan.settings.machine import cache_folder, num_cores
+from mdgan.storage.budget import TooLarge
 from mdgan.storage.whole_file import write_whole
 
 _log = logging.getLogger(__name__)
@@ -227,7 +228,8 @@ def _try_some(source: Partitioner, indices: range) -> dict[int, tuple[str, bool]
         try:
             source.try_reading(index)
         except Exception as error:  # a reader may raise anything
-            will_last = not (isinstance(error, OSError) and error.errno)
+            is_of_machine = isinstance(error, OSError) and error.errno
+            will_last = not is_of_machine and not isinstance(error, TooLarge)
             path = source.paths[index] if isinstance(source, ImageFilesPartitioner) else None
             failures[index] = why_unreadable(error, path), will_last
     return failures

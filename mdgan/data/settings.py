@@ -133,6 +133,14 @@ class DataSettings(Settings, group="data"):
         switch(),
         has_flag=False,
     )
+    file_memory: int | None = own_setting(
+        None,
+        "GiB of memory that what a single file holds may take.",
+        whole(1, 1 << 20),
+        metavar="GIB",
+        default_text="1, or 800 times the file's size, but half of the free memory at most",
+        has_flag=False,
+    )
     data_threads: int | Literal["auto"] = own_setting(
         "auto",
         "Threads of each process that read pictures ahead, where the data are picture files; "

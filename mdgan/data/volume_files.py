@@ -39,7 +39,9 @@ class VolumesPartitioner(Partitioner):
     def _patient(self, path: Path) -> str:
         try:
             return patient_of(path)
-        except ValueError:  # it is left out when it is tried
+        except BadInput:
+            raise
+        except Exception:  # its reader may raise anything; it is left out when it is tried
             return str(path)
 
     def images(self, indices: Tensor) -> Tensor:

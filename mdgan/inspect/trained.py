@@ -25,6 +25,7 @@ from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import ENCODING_FILE, RunDirectory
 from mdgan.report.numbers.attendance import holdings
 from mdgan.settings.declare import flag
+from mdgan.storage.foreign_file import read_whole
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
     source = path / status.get("dataset_file", "")
     if not source.is_file():
         raise BadInput(f"{path}: its dataset file {source} is gone; put it back")
-    if hashlib.sha256(source.read_bytes()).hexdigest() != status.get("dataset_sha256"):
+    if hashlib.sha256(read_whole(source)).hexdigest() != status.get("dataset_sha256"):
         _log.warning("warning: %s has changed since the run began", source)
     settings = registry.read_settings([run.read_config()])
     if (schema := run.kept(KEPT_SCHEMA)).exists():

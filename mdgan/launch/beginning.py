@@ -1,7 +1,6 @@
 """What training begins with instead of weights from the seed: a checkpoint, a run, or a file."""
 
 import logging
-import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from typing import Any
 
 import psutil
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from mdgan.errors import BadInput
@@ -20,9 +18,8 @@ from mdgan.records.run_directory import GENERATOR_FILE, RunDirectory
 from mdgan.settings.machine import path_of
 from mdgan.settings.retired import modern
 from mdgan.storage.checkpoints import Checkpoints
-from mdgan.storage.foreign_file import open_regular
 from mdgan.storage.manifest import SERVER, Manifest
-from mdgan.storage.state_file import Damaged, read_state
+from mdgan.storage.state_file import Damaged, load_tensors, read_state
 
 _SAME_SECONDS = 2.0  # the system tells when it was started by whole seconds
 _NO_MATTER = (
@@ -175,9 +172,8 @@ def read_beginning(given: str, models: Models) -> Beginning:
 def _read(path: Path, most_bytes: int) -> State:
     """All tensors of a safetensors file, which may be anything else."""
     try:
-        with open_regular(path) as file:
-            size = os.fstat(file.fileno()).st_size
-        state = load_file(path) if size <= most_bytes + _HEADER_BYTES else None
+        is_small = path.stat().st_size <= most_bytes + _HEADER_BYTES
+        state = load_tensors(path) if is_small else None
     except (OSError, SafetensorError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise BadInput(f"{path.name} cannot be read ({reason or error!s:.99})") from error

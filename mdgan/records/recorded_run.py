@@ -1,6 +1,6 @@
 """A run as it is read from its folder, whether it has ended or not."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,10 +11,10 @@ from msgspec import Meta, Struct, field
 from mdgan.records.audit import Audit, read_audit
 from mdgan.records.diagnosis import Finding, diagnose
 from mdgan.records.roles import first_worker
-from mdgan.records.rows import Count, Kind, Losses, RoundRow, Seconds, json_object, typed
+from mdgan.records.row_reader import RowReader
+from mdgan.records.rows import Count, Kind, Losses, RoundRow, Seconds, typed
 from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory, Status
 from mdgan.records.run_state import RunState
-from mdgan.storage.foreign_file import LONGEST_LINE_BYTES, MOST_RECORDS_BYTES, open_regular
 
 MOST_NAMES = 32
 """How many different things a role may do; a host that tells of more does not mean them."""
@@ -100,12 +100,16 @@ class Trace(Struct):
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One run; of the rows in `records`, `state` and `of` give typed ones."""
+    """One run; `state` and `of` give typed rows, `events` those that have a name, as they are.
+
+    Attributes:
+        damage: what is left out, a line for each reason.
+    """
 
     path: Path
     config: Mapping[str, Any]
     status: Status
-    records: list[dict[str, Any]]
+    events: list[dict[str, Any]]
     state: RunState
     traces: Mapping[str, Trace]
     samples: Mapping[int, Path]
@@ -113,38 +117,35 @@ class RecordedRun:
 
     @classmethod
     def read(cls, path: Path) -> "RecordedRun":
-        """Reads a run; lines that are damaged or cut off are left out and counted in `damage`."""
+        """Reads a run without lines that are damaged or cut off; of a huge one some iterations.
+
+        Raises:
+            BadInput: its folder is none, or its events would take too much memory.
+        """
         run = RunDirectory.open(path)
         damage: list[str] = []
         status = run.read_status()
-        records: list[dict[str, Any]] = []
+        events: list[dict[str, Any]] = []
         state = RunState()
 
         def take(record: dict[str, Any]) -> None:
-            records.append(record)
             state.take(record)
+            if "event" in record:
+                events.append(record)
 
-        _read(path / "metrics.jsonl", take, damage)
-        traces = {file.stem: Trace(file.stem) for file in sorted((path / "trace").glob("*.jsonl"))}
-        for role, trace in traces.items():
-            _read(path / "trace" / f"{role}.jsonl", trace.add, damage)
+        metrics, spans = path / "metrics.jsonl", sorted((path / "trace").glob("*.jsonl"))
+        RowReader([metrics], damage).read(metrics, take)
+        traces = {file.stem: Trace(file.stem) for file in spans}
+        reader = RowReader(spans, damage)
+        for file in spans:
+            reader.read(file, traces[file.stem].add)
         samples = {
             int(file.stem): file
             for file in sorted((path / "samples").glob("*.png"))
             if file.stem.isdecimal() and len(file.stem) < _LONGEST_NUMBER
         }
         config = run.read_config()
-        return cls(path, config, status, records, state, traces, samples, tuple(damage))
-
-    @property
-    def iterations(self) -> list[dict[str, Any]]:
-        """The rows of logged iterations as they stand in the file, in order."""
-        return [record for record in self.records if "event" not in record]
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        """The other rows, in order; `event` names each."""
-        return [record for record in self.records if "event" in record]
+        return cls(path, config, status, events, state, traces, samples, tuple(damage))
 
     def named(self, event: str) -> list[dict[str, Any]]:
         """The events of one name as they stand in the file, in order."""
@@ -184,33 +185,3 @@ class RecordedRun:
         """The traces of the hosts, in the order of their first workers."""
         hosts = [trace for role, trace in self.traces.items() if first_worker(role)]
         return sorted(hosts, key=lambda trace: first_worker(trace.role))
-
-
-def _read(path: Path, take: Callable[[dict[str, Any]], None], damage: list[str]) -> None:
-    """Hands on the JSON objects of a file, if it is there; a line that is too long is in pieces."""
-    damaged = senseless = unended = 0
-    try:
-        with open_regular(path, MOST_RECORDS_BYTES) as file:
-            while line := file.readline(LONGEST_LINE_BYTES):
-                if not line.endswith(b"\n"):
-                    unended += 1
-                    continue
-                try:
-                    record = json_object(line)
-                except (ValueError, RecursionError):
-                    damaged += 1
-                    continue
-                try:
-                    take(record)
-                except ValueError:
-                    senseless += 1
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        damage.append(f"{path}: {error.strerror}, and is left out")
-    if damaged:
-        damage.append(f"{path}: {damaged} line(s) are damaged and left out")
-    if unended:
-        damage.append(f"{path}: ends in the middle of a line, which is left out")
-    if senseless:
-        damage.append(f"{path}: {senseless} line(s) make no sense and are left out")

@@ -11,8 +11,8 @@ from msgspec import Meta
 from mdgan import __version__
 from mdgan.errors import BadInput, cannot_write
 from mdgan.records.rows import Count, Kind, Seconds, json_object, typed
-from mdgan.storage.foreign_file import read_whole
-from mdgan.storage.whole_file import write_whole
+from mdgan.storage.foreign_file import lines_of, read_whole
+from mdgan.storage.whole_file import whole_file, write_whole
 
 # Commands that only look at a run start quickly, without torch.
 if TYPE_CHECKING:
@@ -148,10 +148,14 @@ class RunDirectory:
     def cut_after(self, iteration: int) -> None:
         """Removes the records of later iterations, which training is about to repeat."""
         for path in [self.path / "metrics.jsonl", *(self.path / "trace").glob("*.jsonl")]:
-            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-            kept = [line for line in lines if _iteration_of(line) <= iteration]
-            if len(kept) < len(lines):
-                write_whole(path, b"".join(kept))
+            try:
+                if any(_iteration_of(line) > iteration for line in lines_of(path)):
+                    with whole_file(path) as file:
+                        file.writelines(x for x in lines_of(path) if _iteration_of(x) <= iteration)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise BadInput(f"{path}: cannot be cut off ({error.strerror})") from error
 
     def sweep(self) -> None:
         """Removes the unfinished files of processes that were killed while they wrote."""
@@ -217,7 +221,10 @@ class RunDirectory:
             raise BadInput(f"{self.path}: has no generator yet; wait for the first iteration")
         averaged = not raw and (self.path / AVERAGE_FILE).exists()
         state, fields = self.read_tensors(AVERAGE_FILE if averaged else GENERATOR_FILE)
-        return state, int(fields["iteration"])
+        try:
+            return state, typed(fields.get("iteration"), int)
+        except ValueError as error:
+            raise BadInput(f"{self.path}: its generator is damaged ({error})") from error
 
     def write_tensors(
         self, name: str, tensors: "Mapping[str, Tensor]", fields: Mapping[str, Any]

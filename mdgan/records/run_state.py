@@ -40,7 +40,7 @@ from mdgan.records.rows import (
 COUNTED = ("answered", LATE, REFUSED, LOST)
 UNSAVED, UNSCORED = "unsaved", "unscored"
 _NEWS = (JOINED, RESUMED, *GOING)
-_MOST_NEWS = 10
+_MOST_NEWS, _MOST_WORKERS, _MOST_DRAWN = 10, 1 << 16, 1 << 14
 _PACE_SECONDS = 20.0
 _RESUMED_SECONDS = 5.0
 
@@ -210,12 +210,14 @@ class RunState:
                 self._happen(row)
             case ScoresRow() if row.by is None:
                 self.scores.append(row)
+                if self._most_rows is not None:
+                    del self.scores[:-_MOST_DRAWN]
             case Losses():
                 self._log(row)
             case RoundRow():
                 self.num_rounds += 1
                 for number in row.took_part:
-                    worker = self.workers.setdefault(number, WorkerState())
+                    worker = self.worker(number)
                     worker.rounds += 1
                     worker.round_end = row.iteration
                 if not row.aborted:
@@ -232,6 +234,12 @@ class RunState:
     def of(self, kind: type[Kind]) -> list[Kind]:
         """The rows of one type, in order."""
         return self._by_kind.get(kind, [])
+
+    def worker(self, number: int) -> WorkerState:
+        """The state of a worker that a row names; of more than a run can have none is kept."""
+        if number not in self.workers and len(self.workers) == _MOST_WORKERS:
+            return WorkerState()
+        return self.workers.setdefault(number, WorkerState())
 
     def reasons(self, event: str) -> list[str]:
         """Why checkpoints could not be made (`UNSAVED`), or the run not be scored (`UNSCORED`)."""
@@ -251,13 +259,15 @@ class RunState:
         self.losses.append((row.iteration, row.generator_loss, row.discriminator_loss))
         for key, of_workers in row.numbers.items():
             for number, values in of_workers.items():
-                self.workers.setdefault(number, WorkerState()).numbers[key] = values[0]
+                self.worker(number).numbers[key] = values[0]
+        if self._most_rows is not None and len(self.losses) > _MOST_DRAWN:
+            del self.losses[1::2]
 
     def _swap(self, row: Swap) -> None:
         for giver, taker in row.moves.items():
             if taker in row.arrived:
                 mutual = row.moves.get(taker) == giver and giver in row.arrived
-                worker = self.workers.setdefault(taker, WorkerState())
+                worker = self.worker(taker)
                 worker.swap = LastSwap(row.iteration, giver, mutual)
 
     def _happen(self, row: Happening) -> None:
@@ -270,10 +280,10 @@ class RunState:
             self.news.append(row)
         self.began |= kind in COMING
         for number, held in row.holdings.items():
-            worker = self.workers.setdefault(number, WorkerState())
+            worker = self.worker(number)
             worker.classes, worker.samples = held.classes, sum(held.classes) or held.samples
         for number in row.workers:
-            worker = self.workers.setdefault(number, WorkerState())
+            worker = self.worker(number)
             if kind in COMING:
                 worker.come(i)
             elif worker.here_since is None and not worker.stays and not worker.gone:

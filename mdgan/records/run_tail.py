@@ -1,6 +1,7 @@
 """Reads the files of a run while they are written, each from where the last reading ended."""
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -12,11 +13,12 @@ METRICS = "metrics"
 """The name of `metrics.jsonl`; all other files are named by their role."""
 
 _FIRST_LOOK_BYTES = 1 << 18
+_PIECE_BYTES = 1 << 20
 _REMEMBERED_BYTES = 64
 
 
 class News(NamedTuple):
-    """What is new in one file; `anew` if it was replaced: what was read before is void."""
+    """A piece of what is new in a file; `anew` if it was replaced: what was read before is void."""
 
     name: str
     anew: bool
@@ -35,16 +37,18 @@ class RunTail:
         self._files = {METRICS: _FileTail(folder / "metrics.jsonl", None)}
         self.modified: dict[Path, float] = {}
 
-    def read(self) -> list[News]:
-        """Everything new since the last call, by file."""
+    def read(self) -> Iterator[News]:
+        """Everything new since the last call, by file, so that no huge file fills the memory."""
         for path in sorted(self._traces.glob("*.jsonl")):
             if path.stem not in self._files:
                 self._files[path.stem] = _FileTail(path, _FIRST_LOOK_BYTES)
-        news = [News(name, *file.read()) for name, file in self._files.items()]
+        for name, file in self._files.items():
+            for anew, records in file.read():
+                if anew or records:
+                    yield News(name, anew, records)
         for path in (self._status, *(file.path for file in self._files.values())):
             with suppress(OSError):
                 self.modified[path] = path.stat().st_mtime
-        return [item for item in news if item.anew or item.records]
 
 
 class _FileTail:
@@ -58,20 +62,23 @@ class _FileTail:
         self._before = b""  # the bytes before the offset; if they change, the file was rewritten
         self._in_line = False  # whether the offset is inside a line; the rest of it is left out
 
-    def read(self) -> tuple[bool, list[dict[str, Any]]]:
+    def read(self) -> Iterator[tuple[bool, list[dict[str, Any]]]]:
         """Whether the file has been replaced, and the objects in its new complete lines."""
-        try:
-            with open_regular(self.path, MOST_RECORDS_BYTES) as file:
-                anew, found = self._is_another(file), list[dict[str, Any]]()
-                file.seek(self._offset)
-                while lines := self._complete(file.read(LONGEST_LINE_BYTES)):
-                    for line in lines:
-                        with suppress(ValueError):  # a crash may leave damaged lines
-                            found.append(json_object(line))
-                    file.seek(self._offset)
-                return anew, found
-        except OSError:  # it does not exist, or not at the moment
-            return False, []
+        with (
+            suppress(OSError),  # it does not exist, or not at the moment
+            open_regular(self.path, MOST_RECORDS_BYTES) as file,
+        ):
+            anew, before = self._is_another(file), -1
+            while self._offset > before:
+                before = file.seek(self._offset)
+                if b"\n" not in (data := file.read(_PIECE_BYTES)):
+                    data += file.read(LONGEST_LINE_BYTES)
+                found = list[dict[str, Any]]()
+                for line in self._complete(data):
+                    with suppress(ValueError):  # a crash may leave damaged lines
+                        found.append(json_object(line))
+                yield anew, found
+                anew = False
 
     def _is_another(self, file: BinaryIO) -> bool:
         status = os.fstat(file.fileno())
@@ -87,12 +94,13 @@ class _FileTail:
         return True
 
     def _complete(self, data: bytes) -> list[bytes]:
-        """The complete lines at the offset, which moves behind them."""
-        length = data.rfind(b"\n") + 1
+        """The complete lines at the offset, which moves behind them; none of one without end."""
+        length, is_endless = data.rfind(b"\n") + 1, len(data) > LONGEST_LINE_BYTES
+        if is_endless and not length:
+            length = len(data)
         self._offset += length
         self._before = (self._before + data[:length])[-_REMEMBERED_BYTES:]
         lines = data[:length].split(b"\n")[:-1]
-        if lines and self._in_line:
-            self._in_line = False
-            return lines[1:]
-        return lines
+        left_out = self._in_line and len(lines) > 0
+        self._in_line = not lines and (self._in_line or is_endless)
+        return lines[left_out:]

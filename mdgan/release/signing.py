@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from mdgan.credentials.identity import Identity, sign
-from mdgan.storage.foreign_file import MOST_DOCUMENT_BYTES, open_regular, read_whole
+from mdgan.storage.foreign_file import open_regular, read_whole
 
 MANIFEST_FILE, SIGNATURE_FILE = "manifest.json", "signature.json"
 REVOKED_FILE = "revoked.pem"
@@ -42,7 +42,7 @@ def document(content: Struct) -> bytes:
 
 def read_document(path: Path, kind: type[Document]) -> Document:
     """Reads what `document` wrote; raises ValueError or OSError if it is anything else."""
-    data = read_whole(path, MOST_DOCUMENT_BYTES)
+    data = read_whole(path)
     content = msgspec.json.decode(data, type=kind)
     if document(content) != data:
         raise ValueError("it is not written as mdgan writes it")

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from mdgan.data.dataset_file import DatasetFile, load_path
@@ -23,6 +22,7 @@ from mdgan.inspect.trained import TrainedRun
 from mdgan.launch.models import models_of
 from mdgan.records.run_directory import ENCODING_FILE
 from mdgan.release.evidence import RunEvidence, published_counts
+from mdgan.storage.state_file import load_tensors
 
 GENERATOR_FILE = "generator.safetensors"
 
@@ -89,11 +89,11 @@ def source_of_bundle(bundle: Path, evidence: RunEvidence, datasets_dir: str | No
     models = models_of(settings, dataset)
     generator, counts = models.generator(), None
     try:
-        generator.load_state_dict(load_file(bundle / GENERATOR_FILE))
+        generator.load_state_dict(load_tensors(bundle / GENERATOR_FILE))
         if digest_of(generator.state_dict()) != evidence.generator:
             raise BadInput("is another one than that of the evidence")
         if dataset.kind.num_counts:
-            counts = load_file(bundle / ENCODING_FILE)["counts"]
+            counts = load_tensors(bundle / ENCODING_FILE)["counts"]
             if digest_of({"counts": counts}) != evidence.learnt:
                 raise BadInput("is not written by the counts of the evidence")
         source = Source(dataset, models, generator, evidence, counts)

@@ -9,11 +9,19 @@ from mdgan.errors import BadInput
 from mdgan.settings.declare import suggest
 from mdgan.settings.retired import modern
 
+_MOST_BYTES = 1 << 22
+
 
 def read_config_file(path: Path, known: Collection[str]) -> dict[str, Any]:
     """Reads a `--config` file: one JSON object with any of the settings' names."""
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise BadInput(f"--config {path}: is longer than any file of settings")
+        settings = json.loads(text.decode())
+    except BadInput:
+        raise
     except OSError as error:
         raise BadInput(f"--config {path}: cannot read it ({error.strerror})") from error
     except (ValueError, RecursionError) as error:

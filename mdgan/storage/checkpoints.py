@@ -18,7 +18,6 @@ from mdgan.storage.whole_file import make_folder, write_whole
 SERVER_FILE = "server.safetensors"
 
 _MANIFEST_FILE = "manifest.json"
-_MOST_MANIFEST_BYTES = 64 * 2**20
 
 
 def worker_file(worker: int) -> str:
@@ -188,7 +187,7 @@ class Checkpoints:
 def _read_manifest(iteration: int, folder: Path) -> Manifest:
     path = folder / _MANIFEST_FILE
     try:
-        data = read_whole(path, _MOST_MANIFEST_BYTES)
+        data = read_whole(path)
     except FileNotFoundError as error:
         raise Damaged("has no manifest; it was never completed") from error
     except OSError as error:

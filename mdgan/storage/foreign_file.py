@@ -2,15 +2,17 @@
 
 import os
 import stat
+from collections.abc import Iterator
 from errno import EINVAL
 from io import BufferedReader
 from pathlib import Path
 
-MOST_DOCUMENT_BYTES = 1 << 26
-"""Of a file that is read as a whole: settings, the status of a run, a picture."""
+MOST_DOCUMENT_BYTES = 1 << 24
+"""Of a file that is read as a whole: settings, the status of a run. JSON takes 25 times as much."""
+MOST_PICTURE_BYTES = 1 << 26
 MOST_RECORDS_BYTES = 1 << 32
 """Of a file that is read line by line."""
-LONGEST_LINE_BYTES = 1 << 26
+LONGEST_LINE_BYTES = 1 << 23
 
 
 def open_regular(path: Path, most_bytes: int | None = None) -> BufferedReader:
@@ -37,6 +39,13 @@ def read_whole(path: Path, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:
     """The content of a file; raises as `open_regular`."""
     with open_regular(path, most_bytes) as file:
         return file.read(most_bytes)
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """The lines of a file, one that is too long in pieces; raises as `open_regular`."""
+    with open_regular(path, MOST_RECORDS_BYTES) as file:
+        while line := file.readline(LONGEST_LINE_BYTES):
+            yield line
 
 
 def _check(status: os.stat_result, path: Path, most_bytes: int | None) -> None:

@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from mdgan.errors import BadInput
-from mdgan.storage.foreign_file import open_regular
+from mdgan.storage.budget import check_decoded
+from mdgan.storage.foreign_file import MOST_DOCUMENT_BYTES, open_regular
 from mdgan.storage.whole_file import make_folder, whole_file, write_whole
 
 # How safetensors calls the types that models, optimizers and random states consist of.
@@ -31,6 +32,8 @@ _TYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+
+_LENGTH_BYTES = 8
 
 
 class Damaged(Exception):
@@ -87,9 +90,28 @@ def read_state(folder: Path, stored: StoredFile) -> dict[str, Tensor]:
     """Reads a state after a check of its size and its SHA-256; raises as `check_file`."""
     check_file(folder, stored)
     try:
-        return load_file(folder / stored.name)
+        return load_tensors(folder / stored.name)
     except Exception as error:  # a parser may raise anything on foreign bytes
         raise Damaged(f"{stored.name}: not a safetensors file ({error})") from error
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a safetensors file, which may be anything else.
+
+    Raises:
+        OSError, SafetensorError, ValueError: it cannot be read, or is none.
+    """
+    check_tensors(path)
+    return load_file(path)
+
+
+def check_tensors(path: Path) -> None:
+    """Raises OSError or ValueError unless a file is regular, and its header and all fit memory."""
+    with open_regular(path) as file:
+        header_bytes = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        if header_bytes > MOST_DOCUMENT_BYTES:
+            raise ValueError(f"a header of {header_bytes:,} bytes")
+        check_decoded(file.seek(0, 2), path, what="tensors")
 
 
 def check_file(folder: Path, stored: StoredFile) -> None:
@@ -201,13 +223,16 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         BadInput: it is not there, or damaged.
     """
     try:
-        with open_regular(path), safe_open(path, framework="pt") as file:
+        check_tensors(path)
+        with safe_open(path, framework="pt") as file:
             fields: dict[str, Any] = json.loads(file.metadata()["fields"])
+            if not isinstance(fields, dict):
+                raise TypeError("no JSON object beside the tensors")
             names = file.keys()
             return {name: file.get_tensor(name) for name in names}, fields
     except FileNotFoundError as error:
         raise BadInput(f"{path}: is missing") from error
     except OSError as error:
         raise BadInput(f"{path}: damaged ({error.strerror or error})") from error
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: damaged ({error})") from error

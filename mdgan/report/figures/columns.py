@@ -20,7 +20,6 @@ _Correlation = Annotated[float, Meta(ge=-1.001, le=1.001)]
 _Matrix = list[list[_Correlation | None]]
 _Name = Annotated[str, Meta(max_length=10_000)]
 
-_MOST_BYTES = 16 << 20
 _MOST_DRAWN, _ACROSS = 60, 5
 _LONGEST_NAME, _MOST_TICKS = 16, 3
 _NUMBERS = ("number", "whole", "date", "time")
@@ -55,7 +54,7 @@ def table_figures(run: RecordedRun) -> TableFigures | None:
     """The columns of the newest scores; None if there are none, or the file makes no sense."""
     path = run.path / FIGURES_FILE
     try:
-        found = typed(json_object(read_whole(path, _MOST_BYTES)), TableFigures)
+        found = typed(json_object(read_whole(path)), TableFigures)
     except (OSError, ValueError):
         return None
     return found if found.columns and all(one.is_sound for one in found.columns) else None

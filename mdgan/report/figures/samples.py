@@ -10,7 +10,8 @@ from mdgan.records.rows import ScoresRow
 from mdgan.records.values import chosen_evenly, count, said
 from mdgan.report.figures.picture import OfRun, PictureFile
 from mdgan.report.numbers.subject import Subject
-from mdgan.storage.foreign_file import read_whole
+from mdgan.storage.budget import check_picture
+from mdgan.storage.foreign_file import MOST_PICTURE_BYTES, read_whole
 
 _MOST_STILLS = 12
 
@@ -22,10 +23,11 @@ def result(run: RecordedRun) -> PictureFile | None:
 
 
 def read_picture(path: Path, iteration: int) -> PictureFile | None:
-    """A PNG of a run; None if it cannot be read."""
+    """A PNG of a run; None if it cannot be read, or is too large for a page."""
     try:
-        png = read_whole(path)
+        png = read_whole(path, MOST_PICTURE_BYTES)
         with Image.open(io.BytesIO(png), formats=["PNG"]) as picture:
+            check_picture(picture.size, len(png))
             picture.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         return None
@@ -41,6 +43,8 @@ def samples_over_time(subject: Subject) -> OfRun | None:
     rows = [(f"{file.iteration:,}", f"{file.width} × {file.height} pixels") for file in files]
     grids = count(len(saved), "grid")
     told = f"{grids}, the last after iteration {files[-1].iteration:,}"
+    if unread := len(chosen) - len(files):
+        told += f"; {unread} left out, which cannot be read or are too large"
     stills = [(file, subject.label, f"iteration {file.iteration:,}") for file in files]
     what = f"Samples of {subject.label}"
     return OfRun(rows, told, pictures=(what, stills), header=("iteration", "size"))

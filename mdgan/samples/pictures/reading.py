@@ -1,7 +1,6 @@
 """From picture files to tensors."""
 
 import contextlib
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from torch import Tensor
 from torchvision.transforms.functional import pil_to_tensor
 
 from mdgan.errors import BadInput, reason_of
+from mdgan.storage.budget import check_picture
 
 PictureShape = tuple[int, int, int]
 """(C, H, W)."""
@@ -18,12 +18,6 @@ PictureShape = tuple[int, int, int]
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 """PIL reads more formats, but some of them start other programs."""
 _MOST_IN_8_BITS, _MOST_IN_16_BITS = (1 << 8) - 1, (1 << 16) - 1
-_ALWAYS_PIXELS = 1 << 23
-_MOST_PIXELS_A_BYTE = 200
-_MOST_PIXELS = 89_478_485
-"""PIL warns of more, and decodes them; some modes then take 16 bytes for each."""
-
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # refused here instead
 
 
 def image_to_tensor(image: Image.Image, shape: PictureShape) -> Tensor:
@@ -73,12 +67,7 @@ def read_fitted(path: Path, shape: PictureShape, *, roughly: bool = False) -> Im
     With `roughly` a JPEG is read whole but decoded coarsely, which is many times faster.
     """
     with Image.open(path, formats=_FORMATS) as image:
-        (wide, high), num_bytes = image.size, path.stat().st_size
-        # Refuses a file that would fill the memory when decoded.
-        if wide * high > _MOST_PIXELS:
-            raise ValueError(f"{wide} × {high} pixels, at most {_MOST_PIXELS:,}; shrink it")
-        if wide * high > max(_ALWAYS_PIXELS, _MOST_PIXELS_A_BYTE * num_bytes):
-            raise ValueError(f"{num_bytes} bytes that claim to be {wide} × {high} pixels")
+        check_picture(image.size, path)
         if roughly:
             image.draft(image.mode, shape[:0:-1])
         return _fitted(image, shape)

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,12 +17,16 @@ from mdgan.errors import BadInput, printable
 from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import AnyColumn, ScaledColumn, Schema, YesNoColumn
 from mdgan.samples.table.writing import PARQUET_NEEDS
+from mdgan.storage.budget import TooLarge, check_decoded
+from mdgan.storage.foreign_file import LONGEST_LINE_BYTES, open_regular
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", ".", "?"})
 """What stands for a missing value, unless it is one of the column's categories."""
 SEPARATORS = ",;\t"
-_PIECE = 50_000
+_PIECE, _CELLS_OF_PIECE = 50_000, 1 << 21
+_VALUE_BYTES, _TEXT_COPIES = 24, 4
+"""Of a value, and of each text, while a table is read."""
 _MOST_SHOWN = 40
 _MOST_NAMES = 5
 _SNIFFED_BYTES = 1 << 16
@@ -113,7 +118,7 @@ def texts_of_file(path: Path) -> Iterator[Texts]:
         yield from _texts_of_parquet(path)
         return
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as file:
             yield from _texts_of_csv(path, file)
     except UnicodeDecodeError as error:
         raise BadInput(
@@ -130,8 +135,10 @@ def _texts_of_csv(path: Path, file: Any) -> Iterator[Texts]:
         raise BadInput(f"{path}: is empty; its first line must name the columns")
     separator = _separator(head)
     file.seek(0)
-    reader = _csv_rows(path, csv.reader(file, delimiter=separator, strict=True))
+    lines_of_file = iter(partial(file.readline, LONGEST_LINE_BYTES), "")
+    reader = _csv_rows(path, csv.reader(lines_of_file, delimiter=separator, strict=True))
     names = [name.strip() for name in next(reader)[1]]
+    piece = _rows_of_piece(len(names))
     rows: list[list[str]] = []
     lines: list[int] = []
     is_first = True
@@ -143,7 +150,7 @@ def _texts_of_csv(path: Path, file: Any) -> Iterator[Texts]:
             )
         rows.append(row)
         lines.append(line)
-        if len(rows) == _PIECE:
+        if len(rows) == piece:
             yield Texts(names, lines, list(zip(*rows, strict=True)), commas=separator != ",")
             rows, lines, is_first = [], [], False
     if rows or is_first:
@@ -184,22 +191,55 @@ def _csv_rows(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
 
 def _texts_of_parquet(path: Path) -> Iterator[Texts]:
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException, parquet, types
     except ImportError as error:
         raise BadInput(f"{path}: {PARQUET_NEEDS}") from error
     line = 1
     try:
         with parquet.ParquetFile(path) as file:
-            names = list(file.schema_arrow.names)
-            for batch in file.iter_batches(_PIECE):
-                columns = [list(map(_text_of, column.to_pylist())) for column in batch.columns]
+            kinds, about = file.schema_arrow, file.metadata
+            names, piece = list(kinds.names), _rows_of_piece(len(kinds))
+            groups = map(about.row_group, range(about.num_row_groups))
+            pages = max((group.total_byte_size for group in groups), default=0)
+            wide = sum(each.byte_width for each in kinds.types if types.is_fixed_size_binary(each))
+            _check_size(path, pages + wide * piece + _VALUE_BYTES * about.num_rows * len(names))
+            if nested := [each.name for each in kinds if types.is_nested(each.type)]:
+                raise ValueError(f"column {_shown(nested[0])} holds lists; leave it out")
+        # A text that many rows have is read once.
+        with parquet.ParquetFile(path, read_dictionary=names) as file:
+            for batch in file.iter_batches(piece):
+                columns = [_texts_of_column(column) for column in batch.columns]
+                _check_size(path, _TEXT_COPIES * sum(sum(map(len, each)) for each in columns))
                 lines = range(line, line + batch.num_rows)
                 yield Texts(names, lines, columns, commas=False)
                 line += batch.num_rows
             if line == 1:
                 yield Texts(names, [], [[] for _ in names], commas=False)
+    except BadInput:
+        raise
     except (ArrowException, OSError, ValueError) as error:
         raise BadInput(f"{path}: is no Parquet file that can be read ({error!s:.80})") from error
+
+
+def _rows_of_piece(num_columns: int) -> int:
+    """How many rows are held as texts at a time."""
+    return max(1, min(_PIECE, _CELLS_OF_PIECE // max(1, num_columns)))
+
+
+def _check_size(path: Path, num_bytes: float) -> None:
+    """Refuses a file that would take too much memory."""
+    try:
+        check_decoded(num_bytes, path, what="rows")
+    except TooLarge as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
+def _texts_of_column(column: Any) -> list[str]:
+    """The texts of an array of Arrow."""
+    if not hasattr(column, "dictionary"):
+        return list(map(_text_of, column.to_pylist()))
+    texts = list(map(_text_of, column.dictionary.to_pylist()))
+    return ["" if place is None else texts[place] for place in column.indices.to_pylist()]
 
 
 def _text_of(value: Any) -> str:
@@ -214,11 +254,13 @@ def _read_file(
     path: Path, schema: Schema, target: str | None, on_problem: OnProblem
 ) -> tuple[NDArray[np.float64], NDArray[np.object_]]:
     """The values of a file's rows, and whose each is: empty texts if the schema does not say."""
-    pieces, persons, names = [], list[str](), None
+    pieces, persons, names, num_rows = [], list[str](), None, 0
     for texts in texts_of_file(path):
         if names is None:
             names = texts.names
             _check_header(path, names, schema, on_problem)
+        num_rows += len(texts.lines)
+        _check_size(path, _VALUE_BYTES * num_rows * len(schema.columns))
         values = np.full((len(texts.lines), len(schema.columns)), np.nan)
         for place, column in enumerate(schema.columns):
             if column.name in texts.names:

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from mdgan.errors import BadInput, one_line
+from mdgan.storage.foreign_file import read_whole
 
 MOST_COMMON = 20
 """Common values of a column at most."""
@@ -275,9 +276,7 @@ def schema_text(schema: Schema) -> str:
 def read_schema(path: Path) -> Schema:
     """Reads and checks a schema's file."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise BadInput(f"{path}: has more than {_MOST_BYTES:,} bytes, so it is no schema")
-        content = path.read_bytes()
+        content = read_whole(path, _MOST_BYTES)
     except OSError as error:
         raise BadInput(
             f"{path}: cannot be read ({error.strerror}); mdgan schema draft makes one"

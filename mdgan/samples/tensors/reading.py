@@ -1,6 +1,7 @@
 """Reads volumes as scanners write them: NIfTI files, and folders of DICOM slices."""
 
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,12 +11,17 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, reason_of
+from mdgan.storage.budget import check_decoded
 
 NIFTI = (".nii", ".nii.gz")
 DICOM = (".dcm", ".ima")
 _NEEDS = "needs {}: pip install 'mdgan[volumes]'"
-_MOST_VOXELS = 1 << 29
+_VOXEL_BYTES, _TIMES_RESIZED = 16, 8
+"""Of a voxel while it is read: as the file has it, scaled, and as float32."""
+_MOST_EXTRA_BYTES = 1 << 20
+_NIFTI_2 = ((540).to_bytes(4, "little"), (540).to_bytes(4, "big"))
+_DEFLATED = "1.2.840.10008.1.2.1.99"
 _LEAST_SHARE, _GREATEST_SHARE = 0.005, 0.995
 
 Voxels = NDArray[np.float32]
@@ -52,8 +58,8 @@ def read_volume(
     low, high = window or np.quantile(scan.voxels, (_LEAST_SHARE, _GREATEST_SHARE)).tolist()
     if not high > low:
         raise ValueError("all voxels have the same value")
-    scaled = np.clip((scan.voxels - low) / (high - low) * 2 - 1, -1, 1).astype(np.float32)
-    whole = torch.from_numpy(scaled)[None, None]
+    scaled = torch.from_numpy(scan.voxels).sub_(low).div_(high - low).mul_(2).sub_(1)
+    whole = scaled.clamp_(-1, 1)[None, None]
     if spacing is None:
         fitted = F.interpolate(whole, size=shape[1:], mode="trilinear", align_corners=False)
     else:
@@ -61,8 +67,7 @@ def read_volume(
             max(1, round(size * apart / spacing))
             for size, apart in zip(scan.voxels.shape, scan.spacing, strict=True)
         ]
-        if np.prod(sizes, dtype=np.float64) > _MOST_VOXELS:
-            raise ValueError(f"has {sizes} voxels at {spacing:g} mm; too many")
+        _check_size(sizes, scan.voxels.size // _TIMES_RESIZED)
         resized = F.interpolate(whole, size=sizes, mode="trilinear", align_corners=False)
         fitted = _centred(resized, shape[1:])
     return fitted[0].clamp(-1, 1)
@@ -84,39 +89,53 @@ def read_nifti(path: Path) -> Scan:
     except ImportError as error:
         raise BadInput(f"{path}: {_NEEDS.format('nibabel')}") from error
     try:
-        image: Any = nibabel.load(path)
+        with nibabel.openers.ImageOpener(str(path)) as file:
+            head = file.read(540)
+        kind: Any = nibabel.Nifti2Image if head[:4] in _NIFTI_2 else nibabel.Nifti1Image
+        size = kind.header_class.template_dtype.itemsize
+        if len(head) < size:
+            raise ValueError("is no NIfTI file")
+        place = kind.header_class(head[:size], check=False)["vox_offset"]
+        if not place <= _MOST_EXTRA_BYTES:  # all before that would be read
+            raise ValueError(f"its voxels begin only at byte {float(place):,.0f}")
+        image = kind.from_filename(path)
         sizes = image.shape
-        if len(sizes) < 3 or np.prod(sizes[:3], dtype=np.float64) > _MOST_VOXELS:
-            raise ValueError(f"its sizes are {sizes}; a volume has three, of moderate size")
+        if len(sizes) < 3:
+            raise ValueError(f"its sizes are {sizes}; a volume has three")
+        _check_size(sizes[:3], path)
         first = (..., *([0] * (len(sizes) - 3)))
         data = np.asarray(image.dataobj[first], dtype=np.float32)
         apart = [float(size) for size in image.header.get_zooms()[:3]]
-    except nibabel.filebasedimages.ImageFileError as error:
-        raise ValueError(str(error)) from error
+    except (nibabel.filebasedimages.ImageFileError, EOFError, zlib.error) as error:
+        raise ValueError(reason_of(error)) from error
     return _checked(data.transpose(2, 1, 0), (apart[2], apart[1], apart[0]))
 
 
 def read_dicom(folder: Path) -> Scan:
     """The slices of one series, in the order of their places along its normal."""
-    slices = [_read_slice(path) for path in dicom_files(folder)]
-    if not slices:
+    files = dicom_files(folder)
+    if not files:
         raise ValueError("no DICOM file in it")
+    slices = [_read_slice(path, pixels=False) for path in files]
     names = {str(getattr(one, "SeriesInstanceUID", "")) for one in slices}
     if len(names) > 1:
         raise ValueError(f"holds {len(names)} series; give each a folder")
-    slices.sort(key=_place)
-    pixels = [
-        one.pixel_array.astype(np.float32) * float(getattr(one, "RescaleSlope", 1))
-        + float(getattr(one, "RescaleIntercept", 0))
-        for one in slices
-    ]
-    if len({picture.shape for picture in pixels}) > 1:
-        raise ValueError("its slices have different sizes")
+    sizes = {(int(one.Rows), int(one.Columns)) for one in slices}
+    if len(sizes) > 1 or any(int(getattr(one, "NumberOfFrames", None) or 1) > 1 for one in slices):
+        raise ValueError("its slices have different sizes, or several pictures")
+    shape = (len(slices), *sizes.pop())
+    _check_size(shape, sum(path.stat().st_size for path in files))
+    order = sorted(range(len(files)), key=lambda place: _place(slices[place]))
+    slices, voxels = [slices[place] for place in order], np.empty(shape, np.float32)
+    for plane, one, place in zip(voxels, slices, order, strict=True):
+        plane[:] = _read_slice(files[place]).pixel_array
+        plane *= float(getattr(one, "RescaleSlope", 1))
+        plane += float(getattr(one, "RescaleIntercept", 0))
     places = [_place(one) for one in slices]
     usual = float(getattr(slices[0], "SliceThickness", None) or 1)
     depth = float(np.median(np.diff(places))) if len(places) > 1 else usual
     rows, columns = map(float, getattr(slices[0], "PixelSpacing", (1, 1)))
-    return _checked(np.stack(pixels), (depth or usual, rows, columns))
+    return _checked(voxels, (depth or usual, rows, columns))
 
 
 def _place(one: Any) -> float:
@@ -154,9 +173,18 @@ def _read_slice(path: Path, *, pixels: bool = True) -> Any:
     except ImportError as error:
         raise BadInput(f"{path}: {_NEEDS.format('pydicom')}") from error
     try:
+        syntax = pydicom.filereader.read_file_meta_info(path).get("TransferSyntaxUID")
+        if syntax == _DEFLATED:  # its reader would inflate it whole, whatever it holds
+            raise ValueError(f"{path.name} is deflated as a whole; write it anew without that")
         return pydicom.dcmread(path, stop_before_pixels=not pixels)
     except pydicom.errors.InvalidDicomError as error:
         raise ValueError(f"{path.name} is no DICOM file") from error
+
+
+def _check_size(sizes: Sequence[int], stored: Path | int) -> None:
+    """Refuses a volume that would take too much memory."""
+    what = f"{' × '.join(map(str, sizes))} voxels"
+    check_decoded(_VOXEL_BYTES * float(np.prod(sizes, dtype=np.float64)), stored, what=what)
 
 
 def _checked(voxels: Voxels, spacing: tuple[float, float, float]) -> Scan:

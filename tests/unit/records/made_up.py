@@ -22,6 +22,7 @@ def run_of(
     for row in rows:
         with suppress(ValueError):
             state.take(row)
+    events = [row for row in rows if "event" in row]
     return RecordedRun(
-        Path("runs") / name, config or {}, status or {}, list(rows), state, traces or {}, {}, ()
+        Path("runs") / name, config or {}, status or {}, events, state, traces or {}, {}, ()
     )

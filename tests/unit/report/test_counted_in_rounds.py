@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace
+from mdgan.records.rows import RoundRow
 from mdgan.report.figures import workers
 from mdgan.report.figures.picture import by_run
 from mdgan.report.figures.timeline import MOST_LANES, one, ten, timeline, typical_window
@@ -76,12 +77,12 @@ def test_ten_rounds_are_in_a_row_where_aborted_ones_stand_between(tmp_path: Path
 def test_a_worker_that_does_not_take_part_has_an_empty_lane(tmp_path: Path) -> None:
     path = federated_run(tmp_path / "run", workers=6, rounds=20, participants=2)
     found = read_unscored(path)
-    for number, event in enumerate(found.run.named("round"), start=1):
+    for number, row in enumerate(found.run.of(RoundRow), start=1):
         lines = timeline(found, 5 * number, 5 * number)
         assert lines.lanes[0].label == "server"
         assert [lane.label for lane in lines.lanes[1:]] == [f"worker {n}" for n in range(1, 7)]
         busy = [n for n, lane in enumerate(lines.lanes) if lane.spans and n]
-        assert busy == event["took_part"]
+        assert busy == list(row.took_part)
         for n in busy:
             assert [name for name, _, _ in lines.lanes[n].spans] == ["receive", "train", "send"]
 
@@ -89,7 +90,7 @@ def test_a_worker_that_does_not_take_part_has_an_empty_lane(tmp_path: Path) -> N
 def test_workers_that_take_part_come_first_where_lanes_are_too_many(tmp_path: Path) -> None:
     found = read_unscored(federated_run(tmp_path / "run", workers=60, rounds=5, participants=5))
     lines = timeline(found, 15, 15)
-    took_part = found.run.named("round")[2]["took_part"]
+    took_part = found.run.of(RoundRow)[2].took_part
     assert max(took_part) > MOST_LANES
     assert len(lines.lanes) == MOST_LANES
     busy = [lane.label for lane in lines.lanes if lane.spans]
@@ -168,7 +169,7 @@ def test_a_worker_that_is_late_or_refused_misses_whole_rounds(tmp_path: Path) ->
     assert second.refused == [(20, 25)]
     assert not any(worker.eventful for worker in others)
     for worker in (first, second, *others):
-        parts = [worker.worker in event["took_part"] for event in run.named("round")]
+        parts = [worker.worker in row.took_part for row in run.of(RoundRow)]
         assert worker.counts["answered"] == sum(parts)
 
 

@@ -1,0 +1,81 @@
+"""Reads the rows of a run's files as long as memory holds what they say."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from mdgan.errors import BadInput
+from mdgan.records.placements import PLACEMENT
+from mdgan.records.rows import json_object
+from mdgan.storage.budget import most_decoded
+from mdgan.storage.foreign_file import lines_of
+
+_TIMES_AS_ROWS = 25
+"""How much more memory a short row takes than its text."""
+_MANY = (None, "round", "swap", "fetching", "profile", PLACEMENT)
+"""Events that a run may have in every iteration, which has none itself."""
+_SPREAD, _RANGE = 0x9E3779B1, 1 << 32
+
+
+class RowReader:
+    """Reads some files of one run; if they are huge, the rows of some iterations alone.
+
+    Which these are follows from their numbers, so they are the same in all files.
+
+    Args:
+        damage: gets a line for each reason why rows are left out.
+    """
+
+    def __init__(self, files: Iterable[Path], damage: list[str]) -> None:
+        self._damage = damage
+        self._left = most_decoded() // _TIMES_AS_ROWS
+        size = sum(file.stat().st_size for file in files if file.is_file())
+        self._one_in = 1 if size <= self._left else -(-2 * size // (self._left or 1))
+
+    def read(self, path: Path, take: Callable[[dict[str, Any]], None]) -> None:
+        """Hands on the JSON objects of a file, if it is there.
+
+        Raises:
+            BadInput: its events would take too much memory.
+        """
+        damaged = senseless = unended = skipped = 0
+        try:
+            for line in lines_of(path):
+                if not line.endswith(b"\n"):
+                    unended += 1
+                    continue
+                try:
+                    record = json_object(line)
+                except (ValueError, RecursionError):
+                    damaged += 1
+                    continue
+                if self._is_left_out(record):
+                    skipped += 1
+                    continue
+                self._left -= len(line)
+                if self._left < 0:
+                    raise BadInput(f"{path}: holds more than a run records; name another folder")
+                try:
+                    take(record)
+                except ValueError:
+                    senseless += 1
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._damage.append(f"{path}: {error.strerror}, and is left out")
+        if damaged:
+            self._damage.append(f"{path}: {damaged} line(s) are damaged and left out")
+        if unended:
+            self._damage.append(f"{path}: ends in the middle of a line, which is left out")
+        if senseless:
+            self._damage.append(f"{path}: {senseless} line(s) make no sense and are left out")
+        if skipped:
+            why = f"one iteration in {self._one_in} is read, for the sake of memory"
+            self._damage.append(f"{path}: {skipped:,} line(s) are left out: {why}")
+
+    def _is_left_out(self, record: dict[str, Any]) -> bool:
+        if self._one_in == 1 or record.get("event") not in _MANY:
+            return False
+        iteration = record.get("iteration")
+        spread = iteration * _SPREAD % _RANGE if isinstance(iteration, int) else 0
+        return spread * self._one_in >= _RANGE

@@ -1,0 +1,76 @@
+"""How much memory the content of a file may take, by what its header says, before it is decoded.
+
+A file of a thousand bytes can say that it holds four billion. All readers of files that others may
+have made ask here.
+"""
+
+import warnings
+from pathlib import Path
+
+import psutil
+
+SETTING = "--set file_memory=GIB"
+_ALWAYS_BYTES = 1 << 30
+_TIMES_STORED = 800
+"""Pictures of one colour, masks and columns that hardly change get as small as that."""
+_MEMORY_SHARE = 2
+_PIXEL_BYTES, _MOST_PICTURES = 4, 32
+"""Of a decoded picture, and as many are read at the same time."""
+_allowed_bytes: int | None = None
+
+warnings.filterwarnings("ignore", r"Image size \(")  # of PIL; `check_picture` refuses instead
+
+
+def allow(gib: int | None) -> None:
+    """Lets the files that this process reads take so much memory each; None for what is usual."""
+    global _allowed_bytes
+    _allowed_bytes = None if gib is None else gib << 30
+
+
+def most_decoded(stored_bytes: int = 0, at_once: int = 1) -> int:
+    """How many bytes a file may take once it is decoded.
+
+    Args:
+        stored_bytes: its size on disk, as a large file may hold much.
+        at_once: how many such files may be decoded at the same time.
+
+    Returns:
+        1 GiB for all of them together, or 800 times its size if that is more, but no more than half
+        of the memory that is free; what the user allows instead.
+    """
+    if _allowed_bytes is not None:
+        return _allowed_bytes // at_once
+    free = psutil.virtual_memory().available // _MEMORY_SHARE
+    return int(min(free // at_once, max(_ALWAYS_BYTES // at_once, _TIMES_STORED * stored_bytes)))
+
+
+class TooLarge(ValueError):
+    """The content of a file would take too much memory; the text is one line without its name."""
+
+
+def check_decoded(
+    num_bytes: float, stored: Path | int, at_once: int = 1, what: str = "content"
+) -> None:
+    """Raises TooLarge if the content of a file would take too much memory.
+
+    Args:
+        num_bytes: that it takes once it is decoded.
+        stored: the file, or its size; the holes that a file may have do not count.
+        what: it holds, for the message.
+    """
+    if isinstance(stored, Path):
+        about = stored.stat()
+        stored = min(about.st_size, 512 * about.st_blocks)
+    most = most_decoded(stored, at_once)
+    if not num_bytes <= most:
+        raise TooLarge(
+            f"{what} in {stored:,} bytes would take {num_bytes / 1e9:,.2f} GB of memory, more than "
+            f"{most / 1e9:,.2f} GB; if that is meant, allow it with {SETTING}"
+        )
+
+
+def check_picture(size: tuple[int, int], stored: Path | int) -> None:
+    """Raises TooLarge for a picture of some width and height that would take too much memory."""
+    wide, high = size
+    num_bytes = _PIXEL_BYTES * wide * high
+    check_decoded(num_bytes, stored, _MOST_PICTURES, f"{wide} × {high} pixels")

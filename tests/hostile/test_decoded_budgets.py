@@ -1,0 +1,356 @@
+"""Small files that say they hold gigabytes: readers refuse them in a line, or read a part."""
+
+import gzip
+import json
+import os
+import struct
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from mdgan.data.dataset_file import load
+from mdgan.data.settings import DataSettings
+from mdgan.errors import BadInput
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.rows import Losses
+from mdgan.samples.pictures.reading import read_image
+from mdgan.samples.table.reading import texts_of_file
+from mdgan.storage import budget
+from tests.claims.registry import claim
+from tests.processes import MDGAN, finish, start_anew
+from tests.unit.observe.fake_run import FakeRun
+
+LISTS = ",".join(["[]"] * 1_000_000)
+"""3 MB of JSON that take 64 MB as lists of Python's."""
+
+
+class Ended(NamedTuple):
+    """How a process ended, and the most memory that it had."""
+
+    status: int
+    text: str
+    peak_mb: int
+
+
+_MEASURE = """
+import json, resource, subprocess, sys
+ended = subprocess.run(
+    sys.argv[1:], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+)
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10
+print(json.dumps([ended.returncode, ended.stdout.decode(errors="replace"), peak]))
+"""
+"""A fork begins with the memory of its parent, which must be small for that."""
+
+
+def measured(folder: Path, *command: str) -> Ended:
+    """Runs a command in a process of its own."""
+    ended = finish(start_anew([sys.executable, "-c", _MEASURE, *command], folder), 200)
+    return Ended(*json.loads(ended.output))
+
+
+def rows_of_parquet(folder: Path) -> None:
+    """A number that sixty million rows have."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"a": np.zeros(60_000_000)})
+    parquet.write_table(table, folder / "file.parquet", row_group_size=60_000_000)
+
+
+def texts_of_parquet(folder: Path) -> None:
+    """A text of 100,000 letters that forty thousand rows have, in 500 bytes."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    codes = pa.DictionaryArray.from_arrays(np.zeros(40_000, dtype=np.int32), ["y" * 100_000])
+    table = pa.table({"a": codes})
+    parquet.write_table(table, folder / "file.parquet", compression="zstd")
+
+
+def endless_line(folder: Path) -> None:
+    """A line of 3 GB, which takes no room on the disk."""
+    with (folder / "file.csv").open("wb") as file:
+        file.write(b"a,b\n1,")
+        file.truncate(3 << 30)
+
+
+def pipe_as_schema(folder: Path) -> None:
+    os.mkfifo(folder / "schema.json")
+    (folder / "file.csv").write_text("a\n1\n")
+
+
+@pytest.mark.parametrize(
+    ("write", "command", "said"),
+    [
+        (rows_of_parquet, "schema draft file.parquet", "rows in"),
+        (texts_of_parquet, "schema draft file.parquet", "rows in"),
+        (endless_line, "schema draft file.csv", "is no row of CSV"),
+        (pipe_as_schema, "schema check schema.json file.csv", "is no regular file"),
+    ],
+)
+def test_a_table_is_refused_by_its_header(
+    tmp_path: Path, write: Callable[[Path], None], command: str, said: str
+) -> None:
+    write(tmp_path)
+    ended = measured(tmp_path, *MDGAN, *command.split())
+    assert ended.status == 2, ended
+    assert "Traceback" not in ended.text
+    assert len(ended.text.splitlines()) == 1
+    assert said in ended.text
+    assert ended.peak_mb < 800
+
+
+def zeros_of_nifti(folder: Path) -> None:
+    """700³ voxels in 1.5 MB."""
+    nibabel = pytest.importorskip("nibabel")
+    header = nibabel.Nifti1Header()
+    header.set_data_dtype(np.uint8)
+    header.set_data_shape((700, 700, 700))
+    header["vox_offset"] = 352
+    with gzip.open(folder / "file.nii.gz", "wb", compresslevel=1) as file:
+        file.write(header.binaryblock + bytes(4))
+        for _ in range(700):
+            file.write(bytes(700 * 700))
+
+
+def extension_of_nifti(folder: Path) -> None:
+    """64 voxels behind a gigabyte of something else."""
+    nibabel = pytest.importorskip("nibabel")
+    header = nibabel.Nifti1Header()
+    header.set_data_shape((4, 4, 4))
+    header["vox_offset"] = 352 + (1 << 30)
+    with gzip.open(folder / "file.nii.gz", "wb", compresslevel=1) as file:
+        file.write(header.binaryblock + b"\1\0\0\0" + struct.pack("<ii", (1 << 30) - 32, 6))
+        for _ in range(64):
+            file.write(bytes(1 << 24))
+
+
+def dicom(folder: Path, side: int, *, deflated: bool) -> None:
+    """A slice of some side; its file may be deflated as a whole, with half a gigabyte beside it."""
+    pydicom = pytest.importorskip("pydicom")
+    syntax = pydicom.uid.DeflatedExplicitVRLittleEndian if deflated else pydicom.uid.RLELossless
+    about, slice_ = pydicom.dataset.FileMetaDataset(), pydicom.dataset.Dataset()
+    about.MediaStorageSOPClassUID = slice_.SOPClassUID = pydicom.uid.CTImageStorage
+    about.MediaStorageSOPInstanceUID = slice_.SOPInstanceUID = "1.2.3"
+    about.TransferSyntaxUID = syntax
+    slice_.file_meta = about
+    slice_.Rows = slice_.Columns = side
+    slice_.BitsAllocated = slice_.BitsStored = 8
+    slice_.HighBit, slice_.PixelRepresentation, slice_.SamplesPerPixel = 7, 0, 1
+    slice_.PhotometricInterpretation = "MONOCHROME2"
+    runs = b"\x81\x00" * (side * side // 128)
+    frame = struct.pack("<16I", 1, 64, *[0] * 14) + runs
+    slice_.PixelData = bytes(side * side) if deflated else pydicom.encaps.encapsulate([frame])
+    slice_["PixelData"].VR = "OB"
+    if deflated:
+        slice_.add_new(0x00091010, "OB", bytes(1 << 29))
+    (folder / "file").mkdir()
+    slice_.save_as(folder / "file" / "a.dcm", enforce_file_format=True)
+
+
+READ_VOLUME = """
+import sys
+from pathlib import Path
+from mdgan.samples.tensors.reading import read_volume
+try:
+    read_volume(Path(sys.argv[1]), (1, 8, 8, 8), None, None)
+except ValueError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.parametrize(
+    ("write", "name", "said"),
+    [
+        (zeros_of_nifti, "file.nii.gz", "700 × 700 × 700 voxels in"),
+        (extension_of_nifti, "file.nii.gz", "its voxels begin only at byte"),
+        (lambda folder: dicom(folder, 16, deflated=True), "file", "is deflated as a whole"),
+        (lambda folder: dicom(folder, 10_240, deflated=False), "file", "10240 voxels in"),
+    ],
+    ids=["nifti", "nifti's extension", "deflated dicom", "dicom in runs"],
+)
+def test_a_volume_is_refused_by_its_header(
+    tmp_path: Path, write: Callable[[Path], None], name: str, said: str
+) -> None:
+    write(tmp_path)
+    ended = measured(tmp_path, sys.executable, "-c", READ_VOLUME, name)
+    assert ended.status == 1, ended
+    assert said in ended.text
+    assert "Traceback" not in ended.text
+    assert ended.peak_mb < 1200
+
+
+def png(side: int) -> bytes:
+    """A black square."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    packer = zlib.compressobj(9)
+    data = b"".join(packer.compress(bytes(side + 1)) for _ in range(side)) + packer.flush()
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+def huge_pictures(run: Path) -> None:
+    for iteration in (20, 40, 60):
+        (run / "samples" / f"{iteration:07d}.png").write_bytes(png(9_000))
+
+
+def fat_rows(run: Path) -> None:
+    with (run / "metrics.jsonl").open("a") as file:
+        for _ in range(25):
+            file.write(f'{{"event": "own", "iteration": 60, "x": [{LISTS}]}}\n')
+
+
+def fat_line(run: Path) -> None:
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(f'{{"iteration": 60, "x": [{",".join([LISTS] * 20)}]}}\n')
+
+
+def fat_settings(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    text = json.dumps({**config, "x": []})
+    (run / "config.json").write_text(text.replace("[]", f"[{','.join([LISTS] * 20)}]", 1))
+
+
+def fat_fields(run: Path) -> None:
+    header = {"__metadata__": {"fields": f"[{','.join([LISTS] * 20)}]"}}
+    text = json.dumps(header).encode()
+    (run / "generator.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+
+
+def hollow_generator(run: Path) -> None:
+    """A terabyte of weights, which takes no room on the disk."""
+    size = 1 << 40
+    tensor = {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}
+    text = json.dumps({"__metadata__": {"fields": '{"iteration": 1}'}, "w": tensor}).encode()
+    with (run / "generator.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + size)
+
+
+def fat_manifest(run: Path) -> None:
+    folder = run / "checkpoints" / "0000060"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(f"[{','.join([LISTS] * 20)}]")
+
+
+def fields_in_a_list(run: Path) -> None:
+    text = b'{"__metadata__": {"fields": "[1]"}}'
+    (run / "generator.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "command", "status", "most_mb"),
+    [
+        pytest.param(fat_rows, "report run", 2, 1400, marks=pytest.mark.slow),
+        pytest.param(fat_rows, "watch run", 0, 800, marks=pytest.mark.slow),
+        (fat_line, "report run", 0, 800),
+        (fat_line, "watch run", 0, 800),
+        (fat_settings, "report run", 2, 400),
+        (fat_settings, "evaluate run", 2, 1200),
+        (fat_fields, "evaluate run", 2, 1200),
+        (fields_in_a_list, "evaluate run", 2, 1200),
+        (hollow_generator, "evaluate run", 2, 1200),
+        (fat_manifest, "train --resume run", 2, 1200),
+        (huge_pictures, "report run", 0, 600),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+@claim(
+    "foreign-folder",
+    "What they hold in memory is bounded, too: they leave out huge pictures, read some iterations "
+    "of a huge run, and refuse one with more events than 1 GiB holds.",
+)
+def test_a_folder_fills_no_memory(
+    tmp_path: Path, spoil: Callable[[Path], None], command: str, status: int, most_mb: int
+) -> None:
+    run = FakeRun(workers=2).write(tmp_path / "run")
+    spoil(run)
+    ended = measured(tmp_path, *MDGAN, *command.split())
+    assert ended.status == status, ended
+    assert "Traceback" not in ended.text
+    if status:
+        assert ended.text.splitlines()[-1].startswith("mdgan: ")
+    assert ended.peak_mb < most_mb, ended
+
+
+def test_a_page_shows_no_huge_picture(tmp_path: Path) -> None:
+    run = FakeRun(workers=2).write(tmp_path / "run")
+    huge_pictures(run)
+    (run / "samples" / "0000010.png").write_bytes(png(64))
+    ended = measured(tmp_path, *MDGAN, "report", "run")
+    assert ended.status == 0, ended
+    page = (run / "report.html").read_text()
+    assert "3 left out, which cannot be read or are too large" in page
+    assert "Warning" not in ended.text
+
+
+def test_of_a_huge_honest_run_some_iterations_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = FakeRun(workers=2, iterations=2000, log_interval=1).write(tmp_path / "run")
+    whole = RecordedRun.read(run)
+    monkeypatch.setattr(budget, "_ALWAYS_BYTES", 8 << 20)
+    part = RecordedRun.read(run)
+    every = {row.iteration for row in whole.of(Losses)}
+    some = {row.iteration for row in part.of(Losses)}
+    assert some < every
+    assert len(some) > len(every) / 20
+    assert any("for the sake of memory" in line for line in part.damage)
+    assert part.state.workers.keys() == whole.state.workers.keys()
+    spans = [set(trace.spans) for trace in part.traces.values() if trace.spans]
+    assert all(each <= set.union(*spans) for each in spans)
+
+
+@claim(
+    "file-budget",
+    "A file that would take more than 1 GiB once it is decoded, and more than 800 times its size, "
+    "or half of the free memory, is refused by what its header says",
+)
+def test_the_budget_grows_with_the_file_and_with_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "_ALWAYS_BYTES", 1 << 20)
+    path = tmp_path / "a.png"
+    path.write_bytes(png(2_000))
+    with pytest.raises(BadInput, match=r"2000 × 2000 pixels in .* --set file_memory=GIB"):
+        read_image(path, (1, 8, 8))
+    try:
+        load("digits", None).prepared(DataSettings.read({"file_memory": 2}))
+        assert read_image(path, (1, 8, 8)).shape == (1, 8, 8)
+    finally:
+        budget.allow(None)
+    noise = np.random.default_rng(0).integers(0, 255, (500, 500), dtype=np.uint8)
+    torch.manual_seed(0)
+    from PIL import Image
+
+    Image.fromarray(noise).save(path)
+    assert read_image(path, (1, 8, 8)).shape == (1, 8, 8)
+
+
+def test_parquet_reads_as_before(tmp_path: Path) -> None:
+    """Texts that repeat, gaps, numbers, answers, dates and columns of codes."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "text": pa.array(["a", None, "a"]),
+        "code": pa.array(["u", "v", "u"]).dictionary_encode(),
+        "number": pa.array([1.5, None, 3.0]),
+        "answer": pa.array([True, None, False]),
+        "large": pa.array(["x", "", None], pa.large_string()),
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    (texts,) = texts_of_file(tmp_path / "a.parquet")
+    assert dict(zip(texts.names, map(list, texts.columns), strict=True)) == {
+        "text": ["a", "", "a"],
+        "code": ["u", "v", "u"],
+        "number": ["1.5", "", "3.0"],
+        "answer": ["True", "", "False"],
+        "large": ["x", "", ""],
+    }
