@@ -22,7 +22,7 @@ from mdgan.launch import machine
 from mdgan.metrics.extractor import Extractor
 from mdgan.privacy.canaries import CANARIES
 from mdgan.records.audit import AUDIT_FILE, NEIGHBOURS, PICTURES, Audit, Bound, Copying, Inversion
-from mdgan.storage.whole_file import make_folder, write_whole
+from mdgan.storage.whole_file import OWNER_ALONE, make_private_folder, write_whole
 
 _log = logging.getLogger(__name__)
 
@@ -131,9 +131,9 @@ def _tell(what: str) -> None:
 
 def _write(path: Path, found: Audit, pictures: Mapping[str, bytes]) -> None:
     """The file comes last: it speaks of pictures that are there."""
-    make_folder(path / PICTURES)
+    make_private_folder(path / PICTURES)
     for name, png in pictures.items():
-        write_whole(path / PICTURES / name, png)
+        write_whole(path / PICTURES / name, png, OWNER_ALONE)
     write_whole(path / AUDIT_FILE, (json.dumps(to_builtins(found), indent=2) + "\n").encode())
 
 

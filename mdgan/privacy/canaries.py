@@ -30,7 +30,7 @@ from mdgan.privacy.noise_structure import find_structure
 from mdgan.privacy.per_sample import clipped_sum, per_sample_gradients, still
 from mdgan.privacy.random_stream import SECRET_BYTES, random_state, uniform
 from mdgan.storage.foreign_file import read_whole
-from mdgan.storage.whole_file import OWNER_ALONE, make_folder, write_whole
+from mdgan.storage.whole_file import OWNER_ALONE, make_private_folder, write_whole
 
 CANARIES = "canaries"
 """The folder of the workers' files in a run's folder on each host's machine."""
@@ -331,7 +331,7 @@ class Canaries:
         if self._path is None:
             return
         try:
-            make_folder(self._path.parent)
+            make_private_folder(self._path.parent)
             write_whole(self._path, msgspec.json.encode(self.watched), OWNER_ALONE)
         except OSError as error:
             raise BadInput(cannot_write(self._path, error)) from error

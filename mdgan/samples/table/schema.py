@@ -5,7 +5,7 @@ All sites agree on it before they train, and all know it. It is one JSON file.
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from math import isfinite
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from mdgan.errors import BadInput, one_line
+from mdgan.storage.csv_file import cell
 
 MOST_COMMON = 20
 """Common values of a column at most."""
@@ -303,6 +304,8 @@ def problems_of(schema: Schema) -> Iterator[str]:
             yield '"rows_are_independent": rows of a person are not; leave out that, or "person"'
     if not 0 < len(schema.columns) <= _MOST_COLUMNS:
         yield f"has {len(schema.columns)} columns, must have 1 to {_MOST_COLUMNS:,}"
+    if alike := written_alike(schema.names):
+        yield f"columns {one_line(alike)}: would be written alike as CSV; rename one"
     seen = set[str]()
     for column in schema.columns:
         shown = one_line(column.name)
@@ -328,8 +331,17 @@ def _of_choices(choices: tuple[str, ...]) -> str:
         return f"has {len(choices)} categories, must have 2 to {MOST_CATEGORIES:,}"
     if len(set(choices)) < len(choices):
         return f"names category {next(c for c in choices if choices.count(c) > 1)!r} twice"
+    if alike := written_alike(choices):
+        return f"categories {one_line(alike)}: would be written alike as CSV; rename one"
     strange = [c for c in choices if not c.isprintable() or c != c.strip() or not c]
     return f"category {strange[0]!r:.80}: is empty, or has spaces at an end" if strange else ""
+
+
+def written_alike(texts: Sequence[str]) -> str:
+    """Two texts of which one is how the other is written; empty if there are none."""
+    others = set(texts)
+    pairs = (f"{t} and {cell(t)}" for t in texts if cell(t) != t and cell(t) in others)
+    return next(pairs, "")
 
 
 def _of_scaled(column: Scaled) -> str:
