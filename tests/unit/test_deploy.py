@@ -222,3 +222,24 @@ def test_the_image_gets_all_that_the_package_is_built_from_and_no_secret() -> No
     ignored = (REPOSITORY / ".dockerignore").read_text().splitlines()
     assert {line[1:] for line in ignored if line.startswith("!")} == copied | {"Dockerfile"}
     assert {"**/*.token", "**/*.cred", "**/*.key", "**/*.pem"} <= set(ignored)
+
+
+def test_make_install_takes_nothing_whose_hash_it_does_not_know() -> None:
+    """But PyTorch without CUDA, which has an index of its own."""
+    lock = (REPOSITORY / "requirements.lock").read_text()
+    entries = re.findall(
+        r"^([a-z][\w.-]*)==(\S+)(.*(?:\n    --hash=sha256:[0-9a-f]{64}.*)+)", lock, re.M
+    )
+    assert len(entries) == len(re.findall("^[^ #]", lock, re.M))
+    versions = {name: version for name, version, _ in entries}
+    constraints = (REPOSITORY / "constraints.txt").read_text()
+    wanted = dict(re.findall(r"^([\w.-]+)==(\S+)$", constraints, re.M))
+    assert {n: v for n, v in versions.items() if n in wanted and wanted[n] != v} == {}
+    project = import_module("tomllib").loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    needed = [*project["dependencies"], *extras["plots"], *extras["inception"]]
+    assert {re.split("[>=<]", need)[0] for need in needed} <= versions.keys()
+    makefile = (REPOSITORY / "Makefile").read_text()
+    (install,) = re.findall(r"^\$\(STAMP\):.*\n((?:\t.*\n|ifeq.*\n|endif\n)*)", makefile, re.M)
+    assert "--require-hashes" in install
+    assert "--no-build-isolation" in install
