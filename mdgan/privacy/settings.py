@@ -278,7 +278,6 @@ class ClientPrivacySettings(PrivacySettings):
 
     @property
     def hides_clients(self) -> bool:
-        """See `PrivacySettings`."""
         return self.has_dp and self.dp_unit == "client"
 
     @property

@@ -55,7 +55,6 @@ class ApartServer(ReplicaServer):
 
     @property
     def forms(self) -> Sequence[AnswerForm]:
-        """See `ServerPart`."""
         return [self._form(network) for network in _GROUPS]
 
     def lacking(self, workers: Collection[int]) -> str:
@@ -114,7 +113,6 @@ class ApartServer(ReplicaServer):
         return {**super().state(), **under(_IMAGES, self._images.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `ServerPart`."""
         super().load_state({n: t for n, t in state.items() if not n.startswith(_IMAGES)})
         self._images.load_state(part_of(state, _IMAGES), self.device)
 

@@ -103,7 +103,6 @@ class GradientVector(TensorVector):
         self._first_whole = self.shape[0] - num_whole_blocks
 
     def read(self) -> Tensor:
-        """See `TensorVector`."""
         vector = super().read()
         vector[self._first_whole :] /= WHOLE
         return vector

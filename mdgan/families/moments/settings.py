@@ -79,7 +79,6 @@ class MomentsSettings(RunSettings):
 
     @property
     def shares_noise(self) -> bool:
-        """See `RunSettings`."""
         return self.secure.secure_aggregation and self.privacy.keeps_ledger
 
 

@@ -97,7 +97,6 @@ class Augmentation(Regularizer):
 
     @classmethod
     def of(cls, settings: AugmentationSettings) -> Augmentation | None:
-        """See `Regularizer`."""
         if settings.augment != _ADA:
             return None if settings.augment is None else cls()
         return cls(_ADA_TARGET if settings.ada_target is None else settings.ada_target)
@@ -117,7 +116,6 @@ class Augmentation(Regularizer):
             )
 
     def see(self, images: Tensor) -> Tensor:
-        """See `Regularizer`."""
         from mdgan.gan.augmentation import augment
 
         return augment(images, self.p)

@@ -32,11 +32,9 @@ class SpectralNorm(Regularizer):
 
     @classmethod
     def of(cls, settings: SpectralNormSettings) -> SpectralNorm | None:
-        """See `Regularizer`."""
         return cls() if settings.spectral_norm else None
 
     def change_model(self, model: nn.Module) -> None:
-        """See `Regularizer`."""
         add_spectral_norm(model)
 
 

@@ -127,7 +127,6 @@ class NumberColumn(ScaledColumn, frozen=True, kw_only=True, tag="number"):
         return "0" if text == "-0" else text
 
     def rounded(self, value: float) -> float:
-        """See `ScaledColumn`."""
         return round(value, self.decimals)
 
 
@@ -179,7 +178,6 @@ class MomentColumn(ScaledColumn, frozen=True, kw_only=True):
         return _within(passed, self.bounds, (self.low, self.high))
 
     def write(self, value: float) -> str:
-        """See `ScaledColumn`."""
         return (self._type.fromisoformat(self.low) + int(value) * self._unit).isoformat()
 
 
