@@ -15,7 +15,7 @@ from mdgan.audit.bound import bound_of_run
 from mdgan.audit.distances import Space, copied_share, copying, most_suspicious
 from mdgan.audit.membership import judge_all, together
 from mdgan.audit.target import Target, load_target
-from mdgan.errors import BadInput, cannot_write
+from mdgan.errors import BadInput, writing
 from mdgan.gan.sampling import sample_pieces
 from mdgan.inspect.evaluate import extractor_of
 from mdgan.launch import machine
@@ -83,10 +83,8 @@ def audit_run(
         bound=_bound(path, target, left_out),
         left_out=left_out,
     )
-    try:
+    with writing(path):
         _write(path, found, pictures)
-    except OSError as error:
-        raise BadInput(cannot_write(path, error)) from error
     return found
 
 

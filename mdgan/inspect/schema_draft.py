@@ -31,8 +31,7 @@ from mdgan.samples.table.schema import (
     written_alike,
 )
 
-FEW = 10
-"""Fewer rows than these could tell of the people in them."""
+FEW = 10  # fewer rows than these could tell of the people in them
 
 _YES_NO = (
     *(("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"), ("0", "1"), ("nein", "ja")),
@@ -349,9 +348,7 @@ def _of_texts(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
     if alike := written_alike(sorted(facts.texts)):
         raise _LeftOut(f"has {_shown(alike)}, which would be written alike as CSV")
     column = CategoryColumn(
-        name=facts.name,
-        may_be_missing=bool(facts.missing),
-        categories=tuple(sorted(facts.texts)),
+        name=facts.name, may_be_missing=bool(facts.missing), categories=tuple(sorted(facts.texts))
     )
     return column, [*_rare(facts), *_spellings(facts), *_words_as_missing(facts)]
 

@@ -34,10 +34,7 @@ def run_key(run_id: str, identity: Identity | None) -> str:
 
 
 def host_folder(
-    welcome: Mapping[str, Any],
-    workers: Iterable[int],
-    identity: Identity | None,
-    out: str | None,
+    welcome: Mapping[str, Any], workers: Iterable[int], identity: Identity | None, out: str | None
 ) -> Path:
     """The folder of a run on the machine of a host that a server has let in.
 

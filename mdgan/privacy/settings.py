@@ -57,8 +57,7 @@ _TOLD = Condition(
     ),
 )
 _NO_NOISE = Condition(
-    "no noise that hides a worker's samples",
-    lambda privacy: not privacy.covers_samples,
+    "no noise that hides a worker's samples", lambda privacy: not privacy.covers_samples
 )
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 MOST_DOCUMENT_BYTES = 1 << 26
 """Of a file that is read as a whole: settings, the status of a run, a picture."""
-MOST_RECORDS_BYTES = 1 << 32
-"""Of a file that is read line by line."""
+MOST_RECORDS_BYTES = 1 << 32  # of a file that is read line by line
 LONGEST_LINE_BYTES = 1 << 26
 
 

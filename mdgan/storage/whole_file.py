@@ -10,11 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
-from mdgan.errors import BadInput, cannot_write
+from mdgan.errors import writing
 from mdgan.storage.foreign_file import open_regular
 
-OWNER_ALONE = 0o600
-"""The mode of files that hold a secret, or what was learnt from samples."""
+OWNER_ALONE = 0o600  # the mode of files that hold a secret, or what was learnt from samples
 _OTHERS = 0o077
 
 _changed = threading.Condition()
@@ -30,10 +29,8 @@ def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 def write_output(flag: str, path: Path, data: bytes) -> None:
     """Writes a file that the user asked for, completely or not at all."""
-    try:
+    with writing(f"{flag} {path}"):
         write_whole(path, data)
-    except OSError as error:
-        raise BadInput(cannot_write(f"{flag} {path}", error)) from error
 
 
 @contextmanager

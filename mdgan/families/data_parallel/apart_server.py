@@ -29,8 +29,7 @@ from mdgan.gan.losses import finite_means
 from mdgan.gan.model_state import part_of, under
 
 _IMAGES = "images."
-_GROUPS = (DISCRIMINATOR, GENERATOR)
-"""In the order of their losses."""
+_GROUPS = (DISCRIMINATOR, GENERATOR)  # in the order of their losses
 
 Shares = Mapping[str, Mapping[int, WorkerShare]]
 """By network, the shares of the workers that train it."""

@@ -34,8 +34,7 @@ Group = Sequence[tuple[ClientTask, Tensor, Tensor]]
 Train = Callable[[Sequence[ClientTask], Tensor, int], Iterator[Group]]
 """See `LocalTraining.train`."""
 
-_MOST_DEATHS = 3
-"""Slots that may die one after another before any client is trained."""
+_MOST_DEATHS = 3  # slots that may die one after another before any client is trained
 
 
 class SlotsDied(RuntimeError):

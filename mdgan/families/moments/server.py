@@ -24,8 +24,7 @@ from mdgan.messages import Message
 from mdgan.privacy.accountant import MOST_NOISE
 from mdgan.privacy.shared_noise import variance_of_part
 
-_TOLD = "told."
-"""Before the names of what workers have told in a checkpoint."""
+_TOLD = "told."  # before the names of what workers have told in a checkpoint
 _OF_FEATURES = {"seed", "num_features", "kernel_width", "feature_side", "feature_network"}
 
 

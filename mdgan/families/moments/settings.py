@@ -87,11 +87,7 @@ MOMENTS = Algorithm(
     "every worker tells one sum of its samples' features, with noise if it must, and goes home",
     MomentsSettings,
     "mdgan.families.moments.build:BUILDER",
-    {
-        "iterations": 1500,
-        "batch_size": 500,
-        "generator_optimizer": "lr=0.002,schedule=cosine",
-    },
+    {"iterations": 1500, "batch_size": 500, "generator_optimizer": "lr=0.002,schedule=cosine"},
     lets_batches_repeat=False,
     server_phases=("step",),
     host_phases=("receive", "embed", "send"),

@@ -10,8 +10,7 @@ from mdgan.settings.declare import Settings, setting, switch
 if TYPE_CHECKING:
     from torch import nn
 
-_LEAST_DIMENSIONS = 2
-"""Of a weight that is a matrix; BatchNorm's and others are vectors."""
+_LEAST_DIMENSIONS = 2  # of a weight that is a matrix; BatchNorm's and others are vectors
 
 
 class SpectralNormSettings(Settings, group="models"):

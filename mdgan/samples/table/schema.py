@@ -16,14 +16,11 @@ import msgspec
 from mdgan.errors import BadInput, one_line
 from mdgan.storage.csv_file import cell
 
-MOST_COMMON = 20
-"""Common values of a column at most."""
-MOST_CATEGORIES = 10_000
-"""Of a column."""
+MOST_COMMON = 20  # common values of a column at most
+MOST_CATEGORIES = 10_000  # of a column
 _MOST_BYTES = 4 << 20
 _MOST_COLUMNS, _MOST_DECIMALS = 2_000, 12
-LARGEST_WHOLE = 1 << 53
-"""Above it float64 has no longer every whole number."""
+LARGEST_WHOLE = 1 << 53  # above it float64 has no longer every whole number
 _TOO_LARGE = f"has bounds beyond ±{LARGEST_WHOLE:,}, where digits are lost"
 
 
