@@ -15,7 +15,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constra
 TEST_PROCESSES := --numprocesses logical --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev wheel demo test test-all gpu-check check docs proto bench peers tables clean
+.PHONY: help install install-dev lock wheel demo test test-all gpu-check check docs proto bench peers tables clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +24,7 @@ install: $(STAMP) ## create .venv and install mdgan for its users (TORCH=cpu: wi
 
 install-dev: $(DEV_STAMP) ## install what tests, checks and documentation need, too
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "mdgan needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 	@case '$(TORCH)' in cpu|cuda) ;; *) echo "TORCH=$(TORCH): choose cpu or cuda" >&2; exit 2 ;; esac
@@ -32,12 +32,24 @@ $(STAMP): pyproject.toml constraints.txt
 ifeq ($(TORCH),cpu)
 	$(PIP) --no-deps --index-url $(TORCH_CPU_WHEELS) torch torchvision
 endif
-	$(PIP) --editable '.[plots,inception,tensorboard]'
+	@awk '/^[a-z]/ {left_out = "$(TORCH)" == "cpu" && /^(cuda-|nvidia-|torch=|torchvision=|triton=)/} !left_out' \
+		requirements.lock > $(VENV)/requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+		--requirement $(VENV)/requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(DEV_STAMP): $(STAMP)
+$(DEV_STAMP): $(STAMP) constraints.txt
 	$(PIP) --editable '.[plots,inception,privacy,tables,tensorboard,volumes,wandb,mlflow,dev,docs,fuzz]'
 	@touch $@
+
+LOCK := build/lock
+lock: ## write requirements.lock anew from pyproject.toml and constraints.txt
+	$(PYTHON) -m venv $(LOCK)
+	$(LOCK)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
+	printf 'hatchling\neditables\n' | $(LOCK)/bin/uv pip compile --quiet --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --no-header --constraint constraints.txt \
+		--extra plots --extra inception --extra tensorboard --output-file requirements.lock pyproject.toml -
 
 wheel: $(STAMP) ## build dist/mdgan-….whl, to install on other machines
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .

@@ -104,6 +104,15 @@ def cannot_write(what: object, error: OSError) -> str:
     return f"{what}: cannot write there ({error.strerror}); {way_out}"
 
 
+@contextmanager
+def writing(what: object) -> Iterator[None]:
+    """Refuses, as `cannot_write` says it, where the block cannot write."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(cannot_write(what, error)) from error
+
+
 class NotSaved(Exception):
     """The generator is not where it should be, for a reason of the disk; the text is one line."""
 

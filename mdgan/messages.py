@@ -33,10 +33,8 @@ class Kind(StrEnum):
     UNMASK = "UNMASK"
     SPANS = "SPANS"
     ASKCOUNTS = "ASKCOUNTS"
-    COUNTS = "COUNTS"
-    """Host → server: tensor `counts`, of all its workers, int64."""
-    LEARNT = "LEARNT"
-    """Server → host, and → scorer: tensor `counts`, of all sites, float64."""
+    COUNTS = "COUNTS"  # host → server: tensor `counts`, of all its workers, int64
+    LEARNT = "LEARNT"  # server → host, and → scorer: tensor `counts`, of all sites, float64
     CHECKPOINT = "CHECKPOINT"
     CHECKPOINTED = "CHECKPOINTED"
     # About scores: the scorer, the server, the hosts.

@@ -1,4 +1,4 @@
-"""Writes mdgan/interface/keywords.py from the declarations of settings; a test compares the two.
+"""Writes mdgan/interface/keywords.pyi from the declarations of settings; a test compares the two.
 
 Run `python -m scripts.keywords` after a setting has changed, then `ruff format`.
 """
@@ -9,7 +9,7 @@ from mdgan.families import registry
 from mdgan.launch.settings import LaunchSettings
 from mdgan.settings.declare import Setting
 
-FILE = Path(__file__).resolve().parent.parent / "mdgan" / "interface" / "keywords.py"
+FILE = Path(__file__).resolve().parent.parent / "mdgan" / "interface" / "keywords.pyi"
 _HEAD = '''"""The keywords of `mdgan.train`, written by `python -m scripts.keywords`."""
 
 from collections.abc import Sequence

@@ -32,8 +32,7 @@ from mdgan.records.audit import Bound
 GRADIENTS, SAMPLES = "gradients", "samples"
 _GUESSED = 4
 _MOST_EPSILON = 64.0
-_NEAR = 1.05
-"""Tabulated ε are as near as this."""
+_NEAR = 1.05  # tabulated ε are as near as this
 
 
 class Game(NamedTuple):

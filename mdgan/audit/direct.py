@@ -15,11 +15,9 @@ from mdgan.privacy.direct import EDGES, TRACED, Seen
 from mdgan.privacy.noise import SENSITIVITY
 
 DOUBT = 0.001
-_MOST = 1.01
-"""Lengths are told in single precision."""
+_MOST = 1.01  # lengths are told in single precision
 _FEW = 1e-9
-_LITTLE = 0.9
-"""With less noise than that, it is not told how else it is not as it should be."""
+_LITTLE = 0.9  # with less noise than that, it is not told how else it is not as it should be
 WHOLE, STEP, PART, AGAIN, VALUES = "noise", "noise of a step", "of numbers", "again", "values"
 FOLLOW = (STEP, PART, AGAIN, VALUES)
 

@@ -14,8 +14,7 @@ from mdgan.records.audit import Copying
 _AT_ONCE = 256
 _MOST_ASKED = 1000
 _MOST_COMPARED = 2000
-_BY_CHANCE = 0.01
-"""The share of held-out samples that count as copies."""
+_BY_CHANCE = 0.01  # the share of held-out samples that count as copies
 _MOST_RATIO = 0.5
 
 

@@ -20,15 +20,12 @@ _RATE = 0.1
 _SMOOTH = 1e-3
 _BEGINNING = 0.3
 _RANGE = 2.0
-_PICTURE_DIMS = 4
-"""[b, C, H, W]."""
-_EQUAL = 100.0
-"""The PSNR, in dB, of what is equal."""
+_PICTURE_DIMS = 4  # [b, C, H, W]
+_EQUAL = 100.0  # the PSNR, in dB, of what is equal
 _USUAL_WIDTH, _NARROW_WIDTH = 1.5, 0.5
 _SMALLEST_USUAL, _SMALLEST = 22, 6
 
-Evidence = list[Tensor]
-"""What an answer says, in any number of tensors."""
+Evidence = list[Tensor]  # what an answer says, in any number of tensors
 
 Explains = Callable[[Samples], Evidence]
 """The answer that a real batch would have given, with a graph to its images."""

@@ -15,14 +15,14 @@ from mdgan.audit.bound import bound_of_run
 from mdgan.audit.distances import Space, copied_share, copying, most_suspicious
 from mdgan.audit.membership import judge_all, together
 from mdgan.audit.target import Target, load_target
-from mdgan.errors import BadInput, cannot_write
+from mdgan.errors import BadInput, writing
 from mdgan.gan.sampling import sample_pieces
 from mdgan.inspect.evaluate import extractor_of
 from mdgan.launch import machine
 from mdgan.metrics.extractor import Extractor
 from mdgan.privacy.canaries import CANARIES
 from mdgan.records.audit import AUDIT_FILE, NEIGHBOURS, PICTURES, Audit, Bound, Copying, Inversion
-from mdgan.storage.whole_file import make_folder, write_whole
+from mdgan.storage.whole_file import OWNER_ALONE, make_private_folder, write_whole
 
 _log = logging.getLogger(__name__)
 
@@ -83,10 +83,8 @@ def audit_run(
         bound=_bound(path, target, left_out),
         left_out=left_out,
     )
-    try:
+    with writing(path):
         _write(path, found, pictures)
-    except OSError as error:
-        raise BadInput(cannot_write(path, error)) from error
     return found
 
 
@@ -131,9 +129,9 @@ def _tell(what: str) -> None:
 
 def _write(path: Path, found: Audit, pictures: Mapping[str, bytes]) -> None:
     """The file comes last: it speaks of pictures that are there."""
-    make_folder(path / PICTURES)
+    make_private_folder(path / PICTURES)
     for name, png in pictures.items():
-        write_whole(path / PICTURES / name, png)
+        write_whole(path / PICTURES / name, png, OWNER_ALONE)
     write_whole(path / AUDIT_FILE, (json.dumps(to_builtins(found), indent=2) + "\n").encode())
 
 

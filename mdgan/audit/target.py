@@ -29,8 +29,7 @@ _log = logging.getLogger(__name__)
 _MOST_OF_A_SHARD, _MOST_IN_ALL, _FEWEST = 2000, 20_000, 100
 FEWEST_HELD_OUT = 20
 
-CHANGES = ("data_dir", "held_out")
-"""Settings of a run that its audit may replace."""
+CHANGES = ("data_dir", "held_out")  # settings of a run that its audit may replace
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,8 @@ from typing import Any
 
 import click
 
+from mdgan.cli import options
 from mdgan.cli.help import Command, Commands
-from mdgan.cli.options import (
-    PATH,
-    compile_privately,
-    complete_runs,
-    dataset_names,
-    output_option,
-    prepare_environment,
-    run_argument,
-)
 
 _raw_option = click.option(
     "--raw", is_flag=True, help="The generator itself, though the run has averaged it (--ema)."
@@ -31,7 +23,7 @@ _raw_option = click.option(
         "mdgan sample runs/conditional --class 3",
     ),
 )
-@run_argument
+@options.run_argument
 @click.option(
     "-n",
     "num_samples",
@@ -55,7 +47,7 @@ _raw_option = click.option(
     help="Of rows of tables: only such, also with <= or >=; may be given again.  [default: all]",
 )
 @_raw_option
-@output_option(
+@options.output_option(
     "Where to write: pictures as .png or .npz (array `images`, float32 [n, C, H, W]), rows as "
     ".csv, .parquet or .npz.  [default: samples with the first of these endings]"
 )
@@ -63,7 +55,7 @@ def sample(
     run: Path, num_samples: int | None, seed: int, output: Path | None, **which: Any
 ) -> None:
     """Draw samples from the generator of RUN, the --out folder of a finished or running run."""
-    compile_privately()
+    options.compile_privately()
     from mdgan.inspect.sampling import sample_run
 
     written, iteration, num = sample_run(run, num_samples, seed, output, **which)
@@ -71,7 +63,7 @@ def sample(
 
 
 @click.command(cls=Command, examples=("mdgan evaluate runs/first",))
-@run_argument
+@options.run_argument
 @click.option(
     "-n", "num_samples", type=click.IntRange(2), default=10_000, help="Samples to generate."
 )
@@ -100,7 +92,7 @@ def evaluate(
     """
     import json
 
-    compile_privately()
+    options.compile_privately()
     from mdgan.inspect.evaluate import evaluate_run, scores_in_words
 
     given = {name: value for name, value in changes.items() if value is not None}
@@ -109,8 +101,8 @@ def evaluate(
 
 
 @click.command(cls=Command, examples=("mdgan trace runs/first",))
-@run_argument
-@output_option("Where to write.  [default: RUN/trace.json]")
+@options.run_argument
+@options.output_option("Where to write.  [default: RUN/trace.json]")
 def trace(run: Path, output: Path | None) -> None:
     """Write what each process and worker did when in RUN, the --out folder of a run.
 
@@ -146,13 +138,13 @@ def datasets(context: click.Context, datasets_dir: str | None) -> None:
 
 
 @datasets.command(examples=("mdgan datasets show mnist --partition dirichlet:0.5 --workers 10",))
-@click.argument("name", shell_complete=dataset_names)
+@click.argument("name", shell_complete=options.dataset_names)
 @_DATASETS_DIR
 @click.option("--data-dir", metavar="DIR", help="Folder that holds the data.  [default: data/NAME]")
 @click.option("--partition", default="iid", metavar="SCHEME", help="How to divide.")
 @click.option("--workers", type=click.IntRange(1), default=4, help="Number of workers N.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Of the scheme.")
-@output_option("Picture to write, .png or .svg.  [default: NAME-partition.png]")
+@options.output_option("Picture to write, .png or .svg.  [default: NAME-partition.png]")
 def show(
     name: str,
     datasets_dir: str | None,
@@ -166,7 +158,7 @@ def show(
 
     Samples are drawn as the networks see them, with a row for each class.
     """
-    compile_privately()
+    options.compile_privately()
     from mdgan.inspect.datasets import draw_partition
 
     output = output or Path(f"{name}-partition.png")
@@ -186,12 +178,17 @@ _log = logging.getLogger(__name__)
     ),
 )
 @click.argument(
-    "runs", nargs=-1, required=True, metavar="RUN...", type=PATH, shell_complete=complete_runs
+    "runs",
+    nargs=-1,
+    required=True,
+    metavar="RUN...",
+    type=options.PATH,
+    shell_complete=options.complete_runs,
 )
-@output_option("Where to write.  [default: RUN/report.html; report.html for several runs]")
+@options.output_option("Where to write.  [default: RUN/report.html; report.html for several runs]")
 @click.option(
     "--figures",
-    type=PATH,
+    type=options.PATH,
     metavar="DIR",
     help="Also write every figure into this folder: charts as PNG, SVG and PDF, samples as "
     "PNG, the numbers as CSV.",
@@ -248,7 +245,7 @@ def report(
 
 
 @click.command(cls=Command, examples=("mdgan watch runs/first", "mdgan watch runs/first --once"))
-@run_argument
+@options.run_argument
 @click.option(
     "--interval",
     type=click.FloatRange(0.1),
@@ -270,7 +267,7 @@ def watch(run: Path, interval: float, once: bool) -> None:
 
 
 @click.command(cls=Command, examples=("mdgan audit runs/first",))
-@run_argument
+@options.run_argument
 @click.option(
     "-n",
     "num_samples",
@@ -299,7 +296,7 @@ def audit(
     workers trained on and some that they did not. RUN gets audit.json, pictures, and a section in
     its report.
     """
-    prepare_environment(many_processes=True)
+    options.prepare_environment(many_processes=True)
     from msgspec import json, to_builtins
 
     from mdgan.audit.run import audit_run
@@ -317,7 +314,7 @@ def log() -> None:
 
 
 @log.command(examples=("mdgan log verify runs/first",))
-@run_argument
+@options.run_argument
 def verify(run: Path) -> int:
     """Say whether the audit log of RUN is whole: each line holds the hash of the line before.
 

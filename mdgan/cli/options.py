@@ -95,10 +95,8 @@ def prepare_for_load(settings: LaunchSettings) -> str | None:
     )
 
 
-_CROWDED = 0.5
-"""Cores that others keep busy before it shows in the speed."""
-_WAITING = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
-"""Variables with which users say how threads wait."""
+_CROWDED = 0.5  # cores that others keep busy before it shows in the speed
+_WAITING = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}  # variables with which users say how threads wait
 
 
 def _wait_passively() -> None:

@@ -85,10 +85,7 @@ def release(
     return 0 if found.is_fit else 1
 
 
-@click.command(
-    cls=Command,
-    examples=("mdgan verify bundle --authority ca.pem",),
-)
+@click.command(cls=Command, examples=("mdgan verify bundle --authority ca.pem",))
 @click.argument("bundle", type=PATH, metavar="BUNDLE")
 @click.option(
     "--authority", type=PATH, metavar="FILE", help="The certificate of the authority you trust."

@@ -6,17 +6,9 @@ from typing import Any
 
 import click
 
+from mdgan.cli import options
 from mdgan.cli.help import Command, RareOption
 from mdgan.cli.logs import begin_long_command
-from mdgan.cli.options import (
-    PATH,
-    complete_runs,
-    prepare_environment,
-    prepare_for_load,
-    read_layers,
-    run_argument,
-    settings_options,
-)
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.resolve import Resolved, resolve
@@ -41,8 +33,8 @@ _NOT_BASELINE = [
 
 _resume = click.option(
     "--resume",
-    type=PATH,
-    shell_complete=complete_runs,
+    type=options.PATH,
+    shell_complete=options.complete_runs,
     metavar="RUN",
     help="Go on with a run from its newest checkpoint, with its settings; flags win.",
 )
@@ -58,7 +50,7 @@ _resume = click.option(
         "mdgan train --algorithm fl-gan --partition shards:2",
     ),
 )
-@settings_options()
+@options.settings_options()
 @click.option(
     "--launcher",
     cls=RareOption,
@@ -83,8 +75,8 @@ _resume = click.option(
 @click.option(
     "--resume-or-start",
     cls=RareOption,
-    type=PATH,
-    shell_complete=complete_runs,
+    type=options.PATH,
+    shell_complete=options.complete_runs,
     metavar="RUN",
     help="Go on with RUN if it has a checkpoint, else start it there: for jobs that a cluster "
     "starts again with the same flags.",
@@ -116,7 +108,7 @@ def train(
             other = "--resume" if resume is not None else "--out"
             raise BadInput(f"--resume-or-start {resume_or_start}: names the run; leave {other} out")
         flags["out"] = str(resume_or_start)
-    layers = read_layers(config, flags, resume)
+    layers = options.read_layers(config, flags, resume)
     started_by: Any = launcher
     if launcher == "ray":
         started_by = RayCluster(ray_address, read_resources(host_resources))
@@ -132,7 +124,7 @@ def train(
 
 
 @click.command(cls=Command, examples=("mdgan standalone --out runs/baseline",))
-@settings_options(leave_out=(*_NOT_BASELINE, *_OF_HOSTS))
+@options.settings_options(leave_out=(*_NOT_BASELINE, *_OF_HOSTS))
 @_resume
 @click.option("--dry-run", is_flag=True, help="Print the settings and the data held; stop.")
 @click.pass_obj
@@ -140,7 +132,7 @@ def standalone(
     started: float, /, config: Path | None, resume: Path | None, dry_run: bool, **flags: Any
 ) -> int:
     """Train the same models in one process that holds all data: the baseline."""
-    layers = read_layers(config, flags, resume)
+    layers = options.read_layers(config, flags, resume)
     return _run(registry.BASELINE, started, layers, dry_run, {"continues": resume})
 
 
@@ -157,8 +149,8 @@ def _run(
     has_hosts = registry.algorithm(resolved.settings.algorithm).has_hosts
     many_processes = has_hosts and resolved.launch.transport == "tcp"
     compiles = resolved.settings.training.arithmetic.compile
-    prepare_environment(many_processes=many_processes, compiles=compiles)
-    crowded = None if many_processes or dry_run else prepare_for_load(resolved.launch)
+    options.prepare_environment(many_processes=many_processes, compiles=compiles)
+    crowded = None if many_processes or dry_run else options.prepare_for_load(resolved.launch)
     _log.info("loading PyTorch …", extra={"shown": "doing"})
     from mdgan.inspect.describe import describe
     from mdgan.launch.launcher import launch
@@ -202,8 +194,8 @@ _OF_THE_SERVER = (
     cls=Command,
     examples=("mdgan join runs/first", "mdgan join --master-addr 10.0.0.1 --credentials run.cred"),
 )
-@click.argument("run", type=PATH, required=False)
-@settings_options(leave_out=_OF_THE_SERVER, shared=False)
+@click.argument("run", type=options.PATH, required=False)
+@options.settings_options(leave_out=_OF_THE_SERVER, shared=False)
 @click.pass_obj
 def join(started: float, /, run: Path | None, **flags: Any) -> int:
     """Take part in a training that is under way, as one more worker.
@@ -214,7 +206,7 @@ def join(started: float, /, run: Path | None, **flags: Any) -> int:
     discriminator. Its data is that of a rank that has gone, or else all of --data-dir.
     """
     begin_long_command(flags["log_file"])
-    prepare_environment(many_processes=True, compiles=bool(flags.get("compile")))
+    options.prepare_environment(many_processes=True, compiles=bool(flags.get("compile")))
     from mdgan.launch.guests import join as take_part
 
     return take_part(flags, started, run)
@@ -224,8 +216,8 @@ _AS_IN_THE_RUN = ("workers_per_host", "vectorize", "transport", "ranks", "out")
 
 
 @click.command(cls=Command, examples=("mdgan standby runs/first --master-addr 10.0.0.1,10.0.0.2",))
-@run_argument
-@settings_options(leave_out=_AS_IN_THE_RUN, shared=False)
+@options.run_argument
+@options.settings_options(leave_out=_AS_IN_THE_RUN, shared=False)
 @click.pass_obj
 def standby(started: float, /, run: Path, **flags: Any) -> int:
     """Watch the server of RUN, and take its place from the newest checkpoint when it is gone.
@@ -234,7 +226,7 @@ def standby(started: float, /, run: Path, **flags: Any) -> int:
     Every rank and the standby are started with the same --master-addr SERVER,STANDBY.
     """
     begin_long_command(flags["log_file"])
-    prepare_environment(many_processes=True)
+    options.prepare_environment(many_processes=True)
     from mdgan.launch.guests import stand_by
 
     return stand_by(run, flags, started)

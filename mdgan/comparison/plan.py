@@ -27,8 +27,7 @@ NEW, GOES_ON, AGAIN, DONE = "starts", "goes on", "starts again", "finished befor
 """What has to be done for a training. AGAIN: it stopped before its first checkpoint."""
 
 _FAULTS, _PAPER_SCALE = "faults", "paper_scale"
-_RUN = "{run}"
-"""In a `dp_ledger`: the name of each training's folder."""
+_RUN = "{run}"  # in a `dp_ledger`: the name of each training's folder
 
 
 @dataclass(frozen=True)

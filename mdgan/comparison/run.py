@@ -22,7 +22,7 @@ from mdgan.comparison import plan
 from mdgan.comparison.plan import AGAIN, DONE, GOES_ON, Training
 from mdgan.comparison.table import as_latex, as_table, measure
 from mdgan.data.handed import content_to_pass_on, write_ahead
-from mdgan.errors import BadInput, cannot_write
+from mdgan.errors import BadInput, writing
 from mdgan.launch.faults import FAULTS
 from mdgan.launch.minder import ENDS_WITH_INPUT, end_with_input
 from mdgan.observe.progress import duration
@@ -64,10 +64,8 @@ def run_comparison(
     trainings = plan.list_trainings(configurations, seeds, out, resume=resume)
     for warning in dict.fromkeys(line for each in configurations for line in each.warnings):
         _log.warning("warning: %s", warning)
-    try:  # settings are kept with their runs: a file that is edited meanwhile changes nothing
+    with writing(f"--out {out}"):
         (out / _CONFIGS).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(cannot_write(f"--out {out}", error)) from error
     for each in configurations:
         _write_json(out / _CONFIGS / f"{each.name}.json", each.settings)
     at_once = plan.jobs_at_once(configurations) if jobs is None else jobs
@@ -153,18 +151,15 @@ class TrainingQueue:
         environment = {**os.environ, FAULTS: faults} if faults else {**os.environ}
         environment.pop(ENDS_WITH_INPUT, None)  # it holds for this process alone
         objects = content_to_pass_on()
-        try:
-            with training.log.open("ab") as output:
-                popen = subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE if objects else subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    env=environment,
-                )
-        except OSError as error:
-            raise BadInput(cannot_write(str(training.log), error)) from error
+        with writing(str(training.log)), training.log.open("ab") as output:
+            popen = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE if objects else subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=environment,
+            )
         if objects:
             write_ahead(popen, objects, closes=True)
         self._running.append(_Process(training, popen, time.monotonic()))

@@ -33,11 +33,10 @@ from mdgan.credentials.pem import (
 )
 from mdgan.credentials.permit import HOST_NAME, SERVER_NAME, permit_in, ranks_in_words
 from mdgan.credentials.revocations import read_list
-from mdgan.errors import BadInput, cannot_write, reason_of
+from mdgan.errors import BadInput, reason_of, writing
 from mdgan.storage.whole_file import OWNER_ALONE, write_whole
 
-MOST_RANKS = 1000
-"""In one certificate: TLS libraries refuse certificates of more than 100 kB."""
+MOST_RANKS = 1000  # in one certificate: TLS libraries refuse certificates of more than 100 kB
 
 _FOR_ALL = 0o666
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -64,14 +63,12 @@ def write_shared(path: Path, valid_for: timedelta) -> datetime:
 
 def make_folder_of_authority(folder: Path, valid_for: timedelta) -> datetime:
     """Makes an authority in a folder that is new or empty."""
-    try:
+    with writing(folder):
         folder.mkdir(mode=0o700, exist_ok=True)
         if any(folder.iterdir()):
             raise BadInput(f"{folder}: is not empty; name a new folder")
         folder.chmod(0o700)
         (folder / _ISSUED).mkdir()
-    except OSError as error:
-        raise BadInput(cannot_write(folder, error)) from error
     clock = now()
     authority = make_authority(valid_for, clock)
     revoked = authority.revoke([], clock).public_bytes(Encoding.PEM)
@@ -216,7 +213,5 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    try:
+    with writing(path):
         write_whole(path, content, mode)
-    except OSError as error:
-        raise BadInput(cannot_write(path, error)) from error

@@ -13,8 +13,7 @@ from cryptography.x509.oid import NameOID
 from mdgan.credentials.pem import UNREADABLE
 from mdgan.errors import printable, reason_of
 
-HOST_NAME = "mdgan-host"
-"""The DNS name in every certificate that mdgan makes."""
+HOST_NAME = "mdgan-host"  # the DNS name in every certificate that mdgan makes
 SERVER_NAME = "mdgan-server"
 """The DNS name in those whose owner may be the server, now or later; workers ask for it."""
 

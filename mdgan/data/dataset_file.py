@@ -38,8 +38,7 @@ _OF_MODELS = {"Generator", "Discriminator", "Z_DIM"}
 _MOST_CLASSES = 100_000
 _NUM_CHECKED = 32
 _MOST_IN_8_BITS = 255
-_MOST_NUMBERS = 1 << 28
-"""In one sample, and in the noise vector that it is made from."""
+_MOST_NUMBERS = 1 << 28  # in one sample, and in the noise vector that it is made from
 
 
 @dataclass(frozen=True)

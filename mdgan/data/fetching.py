@@ -27,8 +27,7 @@ _THREADS_A_CORE, _MOST_THREADS = 4, 32
 _LEAST_BATCHES, _MOST_BATCHES = 2, 32
 """How many batches are read ahead for each worker: no result depends on it, and it follows how long
 training waits, so it is no setting."""
-_MEMORY_SHARE = 8
-"""Samples that are read ahead take an eighth of the machine's memory at most."""
+_MEMORY_SHARE = 8  # samples that are read ahead take an eighth of the machine's memory at most
 _FLOAT_BYTES = 4
 _NO_WAITS: Mapping[str, float] = {"batches": 0, "waited_seconds": 0.0, "longest_seconds": 0.0}
 """How long training waited for its batches."""

@@ -61,11 +61,9 @@ class TablePartitioner(InMemoryPartitioner):
         return self._encoded[1][indices]
 
     def counts(self, indices: Tensor) -> Tensor:
-        """See `Partitioner`."""
         return self.kind.counts(self.rows.of(indices.numpy()))
 
     def contents(self, indices: Tensor) -> list[bytes]:
-        """See `Partitioner`."""
         return [known.content for known in self.known(indices)]
 
     def known(self, indices: Tensor) -> list[Known]:

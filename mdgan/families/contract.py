@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=RunSettings)
 
-ClassCounts = Sequence[Sequence[int]]
-"""Of each worker, the number of samples of class 0, 1, …."""
+ClassCounts = Sequence[Sequence[int]]  # of each worker, the number of samples of class 0, 1, …
 
 
 def mean_size(class_counts: ClassCounts) -> float:

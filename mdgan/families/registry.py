@@ -21,8 +21,7 @@ _ALGORITHMS: dict[str, Algorithm[Any]] = {
     entry.name: entry for entry in (MDGAN, FL_GAN, FEGAN, PARAGAN, MOMENTS, STANDALONE)
 }
 DEFAULT = MDGAN.name
-BASELINE = STANDALONE.name
-"""The algorithm that has a command of its own."""
+BASELINE = STANDALONE.name  # the algorithm that has a command of its own
 _unusable: dict[str, str] | None = None
 """Algorithms of installed packages that cannot be used, and why; None: not looked for yet."""
 

@@ -16,10 +16,8 @@ from mdgan.gan.randomness import RandomState
 
 Judge = Callable[[Tensor], Sequence[Tensor]]
 """From samples [b, *shape] to what a network says of each, tensors [b, …]."""
-_CLOSE = 1e-3
-"""Of the largest value: rounding differs with the size of a batch."""
-_STRANGE = (nan, inf, -1e30, 100.0)
-"""What other samples may be full of."""
+_CLOSE = 1e-3  # of the largest value: rounding differs with the size of a batch
+_STRANGE = (nan, inf, -1e30, 100.0)  # what other samples may be full of
 
 
 def near_samples(number: int, shape: Sequence[int]) -> Tensor:

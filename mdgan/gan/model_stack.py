@@ -212,7 +212,6 @@ class FreshStack(ModelStack):
     def learn(
         self, rows: Sequence[int], weights: Weights, loss: Tensor, *, begin: bool = True
     ) -> None:
-        """See `ModelStack`."""
         del rows, weights  # all of them
         leaves = [*self._leaves.values()]
         if begin:
@@ -222,7 +221,6 @@ class FreshStack(ModelStack):
         torch.autograd.backward(loss, inputs=leaves)
 
     def step(self, rows: Sequence[int], scale: float) -> None:
-        """See `ModelStack`."""
         del rows
         assert scale == 1.0, "an overflow concerns one model alone"
         rate = self._owners[0].optimizer.param_groups[0]["lr"]  # that of the iteration

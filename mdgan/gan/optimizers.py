@@ -26,8 +26,7 @@ Network = tuple[nn.Module, Policy]
 """A model, and how it is optimized."""
 COPIES = 2
 """Weights and gradients; what the optimizer keeps comes on top."""
-_STEPS = 7
-"""Enough for what begins late, such as the end of a short window."""
+_STEPS = 7  # enough for what begins late, such as the end of a short window
 
 
 class Kept(NamedTuple):

@@ -12,8 +12,7 @@ from mdgan.gan.labels import call, even_labels, num_classes_of, uniform_counts
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 
 _AT_ONCE = 256
-_NUM_PASSES = 32
-"""BatchNorm keeps 0.9 of its mean in a pass, so 3 % of the old one are left."""
+_NUM_PASSES = 32  # BatchNorm keeps 0.9 of its mean in a pass, so 3 % of the old one are left
 
 
 @torch.no_grad()

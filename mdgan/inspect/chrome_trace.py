@@ -19,8 +19,7 @@ from mdgan.records.recorded_run import RecordedRun, Trace
 from mdgan.records.values import number_in
 from mdgan.storage.whole_file import write_output
 
-_TOUCHING = 2
-"""Microseconds by which rounding may make two spans overlap that in truth do not."""
+_TOUCHING = 2  # microseconds by which rounding may make two spans overlap that in truth do not
 
 _UNTOLD = ("event", "given", "taken", "holdings")
 """Fields of events that are left out: the name, shown anyway, digests, and what workers hold."""

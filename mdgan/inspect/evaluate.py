@@ -21,15 +21,7 @@ from mdgan.gan.randomness import generator_for
 from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch import machine
 from mdgan.launch.privacy import FEATURES, tells
-from mdgan.metrics.chosen import (
-    all_of,
-    features_of,
-    make_extractor,
-    open_held_out,
-    own_file,
-    trains_on_held_out,
-    unpack,
-)
+from mdgan.metrics import chosen
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.real_statistics import RealStatistics, describe_all, describe_held_out
 from mdgan.metrics.scores import judge_generator, judged_record, score_generator
@@ -69,7 +61,7 @@ def evaluate_run(
     }
     if trained.dataset.kind.judges:  # on the CPU
         source = trained.held_out(settings)
-        judge = trained.dataset.kind.judge(None if source is None else all_of(source))
+        judge = trained.dataset.kind.judge(None if source is None else chosen.all_of(source))
         judged = judge_generator(trained.generator, judge, **drawn)
         found = judged_record(judged, num_samples)
     else:
@@ -100,7 +92,7 @@ def _scored(
     """Scores by the features of a network."""
     extractor = extractor_of(trained, settings, changes).to(device)
     source = trained.held_out(settings)
-    held_out = None if source is None else features_of(source, extractor)
+    held_out = None if source is None else chosen.features_of(source, extractor)
     real = _real(trained, settings, changes, extractor, held_out)
     generator = trained.generator.to(device)
     return score_generator(generator, extractor, real, held_out, **drawn).as_record()
@@ -134,17 +126,17 @@ def extractor_of(
 ) -> Extractor:
     """The network that training left in the run's folder, or the one that is asked for."""
     decide = {"extractor", "inception_weights", "data_dir"}
-    if settings.privacy.has_dp and trains_on_held_out(settings, trained.dataset):
+    if settings.privacy.has_dp and chosen.trains_on_held_out(settings, trained.dataset):
         decide.add("held_out")  # of others the new ones may hold what the kept network has learnt
     if not decide & changes.keys() and (trained.run.path / EXTRACTOR_FILE).exists():
         tensors, fields = trained.run.read_tensors(EXTRACTOR_FILE)
-        return unpack(fields, tensors, own_file(settings.scores))
+        return chosen.unpack(fields, tensors, chosen.own_file(settings.scores))
     folder = settings.data.data_folder(trained.dataset.name, 1)
-    return make_extractor(
+    return chosen.make_extractor(
         settings,
         trained.dataset,
         lambda: trained.dataset.open(folder),
-        lambda: open_held_out(settings, trained.dataset, folder),
+        lambda: chosen.open_held_out(settings, trained.dataset, folder),
     )
 
 

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from numpy.typing import NDArray
 
 from mdgan.errors import BadInput, printable
-from mdgan.inspect.table_facts import ColumnFacts, facts_of_table, num_equal_rows
+from mdgan.inspect.table_facts import ColumnFacts, facts_of_table, formulas, num_equal_rows
 from mdgan.samples.table.schema import (
     LARGEST_WHOLE,
     MOST_CATEGORIES,
@@ -28,10 +28,10 @@ from mdgan.samples.table.schema import (
     WholeColumn,
     YesNoColumn,
     problems_of,
+    written_alike,
 )
 
-FEW = 10
-"""Fewer rows than these could tell of the people in them."""
+FEW = 10  # fewer rows than these could tell of the people in them
 
 _YES_NO = (
     *(("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"), ("0", "1"), ("nein", "ja")),
@@ -127,6 +127,7 @@ def draft(path: Path) -> Draft:
         raise BadInput(f"{path}: no schema can hold it: {problem}")
     num_rows = facts[0].num_values + facts[0].missing.total()
     warnings = [f"{', '.join(names)}: {line}" for line, names in told_of.items()]
+    warnings += filter(None, map(formulas, columns))
     if not person and (equal := num_equal_rows(path)):
         whose.append(
             f"{_rows(equal)} equal others; with differential privacy equal rows count as one person"
@@ -344,10 +345,10 @@ def _of_texts(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
         raise _LeftOut("has long texts: prose")
     if strange := [text for text in facts.texts if not text.isprintable()]:
         raise _LeftOut(f"has characters that cannot be printed, in {_shown(strange[0])!r}")
+    if alike := written_alike(sorted(facts.texts)):
+        raise _LeftOut(f"has {_shown(alike)}, which would be written alike as CSV")
     column = CategoryColumn(
-        name=facts.name,
-        may_be_missing=bool(facts.missing),
-        categories=tuple(sorted(facts.texts)),
+        name=facts.name, may_be_missing=bool(facts.missing), categories=tuple(sorted(facts.texts))
     )
     return column, [*_rare(facts), *_spellings(facts), *_words_as_missing(facts)]
 

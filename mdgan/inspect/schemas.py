@@ -16,8 +16,7 @@ from mdgan.samples.table.schema import (
     read_schema,
 )
 
-_MOST_TOLD = 5
-"""Problems of a column that are told one by one."""
+_MOST_TOLD = 5  # problems of a column that are told one by one
 _MOST_CHOICES = 8
 
 

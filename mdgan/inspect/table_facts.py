@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, printable
 from mdgan.samples.table.reading import MISSING, files_of, number_text, texts_of_file
-from mdgan.samples.table.schema import MOST_CATEGORIES, moment_of
+from mdgan.samples.table.schema import MOST_CATEGORIES, AnyColumn, ScaledColumn, moment_of
+from mdgan.storage.csv_file import cell
 
 _EPOCH = datetime(1970, 1, 1)
 
@@ -155,3 +156,16 @@ def facts_of_table(path: Path) -> list[ColumnFacts]:
     if not any(facts.num_values for facts in columns.values()):
         raise BadInput(f"{path}: has no row; give a file with rows below its header")
     return list(columns.values())
+
+
+def formulas(column: AnyColumn) -> str:
+    """What of a column a spreadsheet would take for formulas, in a line; empty for nothing."""
+    texts = [column.name, *(() if isinstance(column, ScaledColumn) else column.choices)]
+    found = [repr(printable(text, 40)) for text in texts if cell(text) != text]
+    if not found:
+        return ""
+    more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
+    return (
+        f"{printable(column.name, 40)}: a spreadsheet could take {', '.join(found[:3])}{more} for "
+        "a formula; in CSV files that mdgan writes an apostrophe stands before it"
+    )

@@ -27,8 +27,7 @@ from mdgan.settings.retired import answer
 
 _BAD_INPUT = 2
 _LOOK_SECONDS = 0.2
-_MARK = "mdgan: "
-"""Begins the lines that warn or refuse."""
+_MARK = "mdgan: "  # begins the lines that warn or refuse
 
 
 class RunFailed(RuntimeError):

@@ -25,10 +25,8 @@ Model = Callable[[], nn.Module]
 """A class, or a function without arguments, that makes a model."""
 
 
-_CHANNELS = (1, 3, 4)
-"""Numbers of channels by which pictures are known whose channels come last."""
-_FEW = 8
-"""Sides of volumes are at least as long."""
+_CHANNELS = (1, 3, 4)  # numbers of channels by which pictures are known whose channels come last
+_FEW = 8  # sides of volumes are at least as long
 
 
 def is_frame(part: object) -> bool:

@@ -42,8 +42,7 @@ class Reached:
 Callback = Callable[[Reached], object]
 """Told of each logged iteration and of each time that training scored; True stops the run."""
 
-_NUM_SCORED = 1000
-"""Samples that the user's own scores are of."""
+_NUM_SCORED = 1000  # samples that the user's own scores are of
 
 
 @dataclass

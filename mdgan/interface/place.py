@@ -15,8 +15,7 @@ Z_DIM = 100
 _DCGAN, _MLP = "dcgan", "md-gan-mlp"
 _USUAL = ((_DCGAN, 64), ("dcgan3d", 32), (_MLP, 512))
 """Architectures and widths, of which the first is taken that makes samples of the data's shape."""
-_ROWS_OF_A_BATCH = 128
-"""By default, with the architecture `table`."""
+_ROWS_OF_A_BATCH = 128  # by default, with the architecture `table`
 _DP = {"dp_epsilon", "dp_noise"}
 
 

@@ -28,8 +28,7 @@ from mdgan.samples.contract import SampleKind
 
 _FEW_SAMPLES = 5_000
 """With fewer samples a worker, noise in every step ruins what is learnt; see docs/quality.md."""
-_BLIND_SCHEMES = ("iid", "none")
-"""Divisions that do not depend on what samples are."""
+_BLIND_SCHEMES = ("iid", "none")  # divisions that do not depend on what samples are
 
 
 def check_budgets(

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from mdgan import __version__
-from mdgan.errors import BadInput, cannot_write
+from mdgan.errors import BadInput, cannot_write, writing
 from mdgan.families import registry
 from mdgan.launch import beginning
 from mdgan.launch.beginning import Continuation, continuation
@@ -117,11 +117,9 @@ class Claim:
 
     def take_records(self) -> None:
         """Cuts off what training is about to repeat, once nothing can keep it from its begin."""
-        try:
+        with writing(f"--resume {self.run.path}"):
             self.run.cut_after(self.iteration)
             self.run.sweep()
-        except OSError as error:
-            raise BadInput(cannot_write(f"--resume {self.run.path}", error)) from error
 
 
 def claim(

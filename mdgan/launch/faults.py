@@ -26,8 +26,7 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.observe.tracer import OnPhase
 
-FAULTS = "MDGAN_FAULTS"
-"""The variable that holds the faults."""
+FAULTS = "MDGAN_FAULTS"  # the variable that holds the faults
 FOLDER = "MDGAN_FAULTS_FOLDER"
 """The variable that names a `FaultFolder`, in which `mdgan chaos` says when each may strike."""
 

@@ -5,8 +5,7 @@ a host writes only to a folder that bears it, or to the one that its user has na
 """
 
 import json
-import shutil
-import stat
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from glob import escape
@@ -18,10 +17,9 @@ from mdgan.credentials.identity import Identity
 from mdgan.errors import BadInput, printable
 from mdgan.privacy.canaries import CANARIES
 from mdgan.records.run_directory import RunDirectory, Status
-from mdgan.storage.checkpoints import worker_file
-from mdgan.storage.foreign_file import open_regular
+from mdgan.storage.checkpoints import Checkpoints, worker_file
 from mdgan.storage.state_file import Damaged, StoredFile, check_file
-from mdgan.storage.whole_file import make_folder, whole_file
+from mdgan.storage.whole_file import copy_private, make_private_folder
 
 _DIGITS = 16
 
@@ -36,10 +34,7 @@ def run_key(run_id: str, identity: Identity | None) -> str:
 
 
 def host_folder(
-    welcome: Mapping[str, Any],
-    workers: Iterable[int],
-    identity: Identity | None,
-    out: str | None,
+    welcome: Mapping[str, Any], workers: Iterable[int], identity: Identity | None, out: str | None
 ) -> Path:
     """The folder of a run on the machine of a host that a server has let in.
 
@@ -60,7 +55,8 @@ def host_folder(
         shown = printable(name, 40)
         raise BadInput(f"the server calls its run {shown!r}, which names no folder; give --out DIR")
     servers = Path("runs") / name
-    if _status(servers).get("run_key") == key:  # on a disk that this machine shares with it
+    # On a disk that this machine shares with it, where both run as the same user.
+    if _status(servers).get("run_key") == key and servers.stat().st_uid == os.geteuid():
         return servers
     own = Path("runs") / f"{name}-{key}"
     _copy_states(welcome.get("checkpoint"), workers, own, servers)
@@ -92,16 +88,11 @@ def _copy_states(
         with suppress(Damaged, OSError, StopIteration, LookupError, TypeError, ValueError):
             stored = StoredFile.from_record(newest["files"][str(worker)])
             found = next(_holding(stored, others))
-            _copy(found / stored.name, own / "checkpoints" / found.name / name)
-            canaries = f"{CANARIES}/{worker}.json"
-            _copy(found.parent.parent / canaries, own / canaries)
-
-
-def _copy(source: Path, target: Path) -> None:
-    make_folder(target.parent)
-    mode = stat.S_IMODE(source.stat().st_mode)
-    with open_regular(source) as there, whole_file(target, mode) as here:
-        shutil.copyfileobj(there, here)
+            folder = Checkpoints(own / "checkpoints", keep=1).make_folder_of(int(found.name))
+            copy_private(found / stored.name, folder / name)
+            canaries = own / CANARIES / f"{worker}.json"
+            make_private_folder(canaries.parent)
+            copy_private(found.parent.parent / CANARIES / canaries.name, canaries)
 
 
 def _holding(stored: StoredFile, runs: Iterable[Path]) -> Iterator[Path]:

@@ -30,13 +30,7 @@ from mdgan.launch.machine import check_open_files, resolve_device
 from mdgan.launch.minder import end_with_input
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.private_folders import make_private_folder
-from mdgan.launch.processes import (
-    NONE_LEFT,
-    TOGETHER_SECONDS,
-    run_everything,
-    run_host,
-    run_server,
-)
+from mdgan.launch.processes import NONE_LEFT, TOGETHER_SECONDS, run_everything, run_host, run_server
 from mdgan.launch.task import LaunchedTask
 from mdgan.storage.fence import Fenced
 from mdgan.storage.whole_file import exit_between_files
@@ -49,11 +43,9 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _MOST_OF_A_CAUSE = 500
 SERVER_NAME = "rank 0"
 
-FENCED = 3
-"""Exit status of a server that another one has replaced."""
+FENCED = 3  # exit status of a server that another one has replaced
 
-STOPPED = 130
-"""Exit status of a process that was asked to stop; shells give the same after Ctrl-C."""
+STOPPED = 130  # exit status of a process that was asked to stop; shells give the same after Ctrl-C
 
 
 def run_guarded(

@@ -25,8 +25,7 @@ from mdgan.transport.until import Until
 if TYPE_CHECKING:
     from mdgan.transport.guard import Access
 
-DEFAULT_PORT = 29500
-"""torch's usual port for rank 0."""
+DEFAULT_PORT = 29500  # torch's usual port for rank 0
 
 
 def place_for_others(prepared: Prepared, takes_over_at: str | None = None) -> str | None:

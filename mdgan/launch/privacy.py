@@ -21,8 +21,7 @@ from mdgan.privacy.planning import StepSchedule, ledger_folder, plan_of
 from mdgan.privacy.settings import DISCLOSABLE
 from mdgan.samples.contract import SampleKind
 
-CLASSES, FEATURES = DISCLOSABLE[:2]
-"""What hosts tell outside of training."""
+CLASSES, FEATURES = DISCLOSABLE[:2]  # what hosts tell outside of training
 
 
 def tells(settings: RunSettings, what: str) -> bool:

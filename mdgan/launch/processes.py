@@ -69,8 +69,7 @@ _log = logging.getLogger(__name__)
 NONE_LEFT = signal.SIGUSR1
 """Tells a server that all hosts have failed which its machine started, and no others come."""
 
-TOGETHER_SECONDS = 0.2
-"""Signals within so short a time count once."""
+TOGETHER_SECONDS = 0.2  # signals within so short a time count once
 
 
 def run_host(
@@ -231,10 +230,7 @@ def on_stop_signals(*acts: Callable[[], None]) -> None:
 
 
 def run_server(
-    prepared: Prepared,
-    claimed: Claim,
-    places: Sequence[str],
-    memory: object = None,
+    prepared: Prepared, claimed: Claim, places: Sequence[str], memory: object = None
 ) -> None:
     """Runs rank 0 over the network; with memory that it shares with hosts of this machine."""
     with scoring_process(prepared, claimed.run) as scorer:

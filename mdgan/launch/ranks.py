@@ -59,10 +59,7 @@ def parse_ranks(text: str, world_size: int) -> list[int]:
 
 
 def local_ranks(
-    run: RunSettings,
-    launch: LaunchSettings,
-    task: LaunchedTask | None,
-    default_size: int = 1,
+    run: RunSettings, launch: LaunchSettings, task: LaunchedTask | None, default_size: int = 1
 ) -> LocalRanks:
     """Decides which ranks run on this machine, or in this one of a launcher's processes.
 

@@ -125,11 +125,7 @@ class _RayRun:
     """
 
     def __init__(
-        self,
-        ray: Any,
-        prepared: Prepared,
-        cluster: RayCluster,
-        stopping: Sequence[int],
+        self, ray: Any, prepared: Prepared, cluster: RayCluster, stopping: Sequence[int]
     ) -> None:
         self._ray, self._prepared, self._resources = ray, prepared, cluster.resources
         self._stopping = stopping

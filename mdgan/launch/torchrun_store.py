@@ -24,8 +24,7 @@ _LOOK_SECONDS = 0.05
 _MOST_SECONDS = 1e6
 _MOST_BYTES = 300
 _LENGTH = "length"
-_PART_BYTES = 7
-"""Of the address in a number, which is never negative."""
+_PART_BYTES = 7  # of the address in a number, which is never negative
 _PLACE = re.compile(r"([\w.-]{1,255}|\[[\w:.%]{2,99}\]):([0-9]{1,5})", re.ASCII)
 _SCHEMES = {"unix", "unix-abstract", "vsock", "ipv4", "ipv6", "dns", "xds"}
 """Before a colon they are no names of machines to gRPC, and a socket would need no certificate."""

@@ -18,8 +18,7 @@ from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once
 from mdgan.samples.contract import Shape
 
-ARCHITECTURE = "1"
-"""To be changed with any code below that changes the weights or their meaning."""
+ARCHITECTURE = "1"  # to be changed with any code below that changes the weights or their meaning
 
 NUM_FEATURES = 64
 RANDOM = "random"

@@ -17,8 +17,7 @@ from mdgan.models.blocks import NUM_KERNELS, MinibatchDiscrimination, growth_of
 
 NOISE_SIZE = 100
 _MOST = 8
-_TIMES_WIDTH = 6
-"""How much wider than D's first layer G's last one is."""
+_TIMES_WIDTH = 6  # how much wider than D's first layer G's last one is
 _NUM_CONVOLUTIONS, _MOST_HALVINGS = 6, 3
 _SLOPE = 0.2
 _DROPPED = 0.5

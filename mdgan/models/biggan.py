@@ -15,10 +15,8 @@ from mdgan.gan.build import Parts
 from mdgan.gan.regularizers.spectral_norm import add_spectral_norm
 from mdgan.models.blocks import ConditionalBatchNorm, SelfAttention, UpBlock, down_blocks, growth_of
 
-_CHUNK = 20
-"""How many numbers of z go to the first layer, and how many to each block."""
-_CLASS_NUMBERS = 128
-"""Of the embedding of a class, which all blocks of G share."""
+_CHUNK = 20  # how many numbers of z go to the first layer, and how many to each block
+_CLASS_NUMBERS = 128  # of the embedding of a class, which all blocks of G share
 _ATTENTION_SIDE = 64
 """Of the maps that attend to themselves; half of the picture's side if that is smaller."""
 _SMALL, _SMALL_HALVING = (4, 4, 4, 4), 2

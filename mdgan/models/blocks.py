@@ -12,12 +12,10 @@ from torch.nn.modules.conv import _ConvNd
 
 NUM_KERNELS, KERNEL_SIZE = 100, 5
 """B and C of mini-batch discrimination, of the authors' code; the paper leaves them open."""
-_KEY_SHARE, _VALUE_SHARE = 8, 2
-"""Of the channels of self-attention."""
+_KEY_SHARE, _VALUE_SHARE = 8, 2  # of the channels of self-attention
 _MOST_GROUPS, _LEAST_IN_A_GROUP = 32, 4
 _DEVIATION = 0.02
-SMALLEST = (4, 7)
-"""Sides of the squares that pictures grow from."""
+SMALLEST = (4, 7)  # sides of the squares that pictures grow from
 
 
 class Growth(NamedTuple):

@@ -26,8 +26,7 @@ SUITED = {
 
 They are measured in `docs/quality.md`; the paper's are those of `--architecture dcgan`.
 """
-_MOST = 8
-"""Times the width: no layer has more channels."""
+_MOST = 8  # times the width: no layer has more channels
 _SLOPE = 0.2
 _SIDE, _SIZES, _GROUPS = 4, 4, 8
 """Of volumes: the smallest one's side, sizes of a sample, and groups of channels in D."""

@@ -25,11 +25,9 @@ class Architecture:
     """Makes what makes G, what makes D, and the length of z: for a shape, a number of classes K (0
     if they are not conditional) and a width; raises ValueError with the reason where it cannot. The
     shape is one of pictures, (C, H, W), unless `fits` says otherwise."""
-    width: int
-    """Without `--width`."""
+    width: int  # without `--width`
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    conditional: bool = False
-    """Whether the models must be told classes."""
+    conditional: bool = False  # whether the models must be told classes
     fits: Literal["pictures", "shapes", "kinds"] = "pictures"
     """For what the models are made: pictures, any shape, or a kind of sample that says more than a
     shape, which `parts` is then given instead; such models are conditional where there are classes.

@@ -5,8 +5,7 @@ from mdgan.settings.names import Names
 from mdgan.settings.plugins import ARCHITECTURES as OF_PACKAGES
 from mdgan.settings.plugins import installed
 
-FILE = "file"
-"""Stands for the dataset file's own models."""
+FILE = "file"  # stands for the dataset file's own models
 ARCHITECTURES = (
     *("dcgan", "lsgan", "sngan", "biggan", "acgan", "md-gan-mlp", "md-gan-cnn"),
     *("dcgan3d", "table"),

@@ -18,8 +18,7 @@ from mdgan.models.blocks import UpBlock, down_blocks, growth_of
 
 Z_DIM = 128
 _FEW_DOUBLINGS = 3
-_MOST = 16
-"""Times the width: no layer has more channels."""
+_MOST = 16  # times the width: no layer has more channels
 
 
 def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Parts:

@@ -22,8 +22,7 @@ _NOISE_SIZE = 128
 _NUM_BLOCKS = 2
 _TEMPERATURE = 0.5
 _SLOPE = 0.2
-_LEAST_SHARE = 1e-6
-"""Of a uniform number, away from 0 and 1, where Gumbel noise is infinite."""
+_LEAST_SHARE = 1e-6  # of a uniform number, away from 0 and 1, where Gumbel noise is infinite
 
 
 def make(kind: SampleKind, num_classes: int, width: int) -> Parts:

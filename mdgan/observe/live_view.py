@@ -49,8 +49,7 @@ _COLUMNS: tuple[tuple[str, JustifyMethod, int], ...] = (
     ("holds", "right", 78),
 )
 """Each column with the width that a terminal needs to have room for it and those before it."""
-_DECLARED_WIDTH = 12
-"""Further columns, which families declare, need so much more each."""
+_DECLARED_WIDTH = 12  # further columns, which families declare, need so much more each
 
 _TITLES_OF_ROUNDS = {"step": "a round", "last swap": "rounds"}
 

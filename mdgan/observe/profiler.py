@@ -26,8 +26,7 @@ _SPANS: dict[str, Operators] = {
 }
 """Spans of the tracer that show where a process does not compute."""
 _OURS = "mdgan:"
-_STEP = "optimizer."
-"""What torch puts before the names of optimizers, in small letters."""
+_STEP = "optimizer."  # what torch puts before the names of optimizers, in small letters
 _NAMES: dict[Operators, tuple[str, ...]] = {
     "convolution": ("conv",),
     "multiplication": ("mm", "linear", "matmul"),

@@ -9,8 +9,7 @@ from math import isnan
 _log = logging.getLogger(__name__)
 
 _REDRAWN_SECONDS = 0.1
-LOG_SECONDS = 10.0
-"""Time between two lines in a log."""
+LOG_SECONDS = 10.0  # time between two lines in a log
 _WINDOW = 20
 _BETWEEN = " | "
 

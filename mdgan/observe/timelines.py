@@ -16,15 +16,11 @@ from mdgan.records.recorded_run import MOST_NAMES, SpanName
 from mdgan.records.rows import Count, Rank, Seconds
 from mdgan.records.values import said_bytes
 
-MOST_BYTES = 64 << 20
-"""What is recorded of one host at most, beside `BYTES_A_SECOND`."""
-BYTES_A_SECOND = 512
-"""For what a host has moved and holds, which it tells however long a run is."""
+MOST_BYTES = 64 << 20  # what is recorded of one host at most, beside `BYTES_A_SECOND`
+BYTES_A_SECOND = 512  # for what a host has moved and holds, which it tells however long a run is
 _OF_AN_EVENT_BYTES = 512
-_AFTER_SECONDS = 60.0
-"""Clocks of two machines may differ by so much."""
-_BEFORE_SECONDS = 86400.0
-"""A host may have been there for so long before this server."""
+_AFTER_SECONDS = 60.0  # clocks of two machines may differ by so much
+_BEFORE_SECONDS = 86400.0  # a host may have been there for so long before this server
 
 _After = Annotated[int, Meta(gt=-(1 << 53), lt=1 << 53)]
 _Micros = Annotated[int, Meta(ge=0, lt=1 << 53)]

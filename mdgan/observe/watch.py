@@ -84,12 +84,10 @@ class RoleNow:
 
 _LATE_SECONDS = 5.0
 _LATE_STEPS = 5
-_LATE_FOR = 1.0
-"""Seconds: a worker that is late for less is not shown as late."""
+_LATE_FOR = 1.0  # seconds: a worker that is late for less is not shown as late
 _MOST_RANKS = 1_000_000
 _STATE_WHEN_GONE = {LOST: "lost", LEFT: "left", SHUT_OUT: "out"}
-_UNRECORDED_SECONDS = 3.0
-"""Roles record what they did about once a second, each at its own moment."""
+_UNRECORDED_SECONDS = 3.0  # roles record what they did about once a second, each at its own moment
 
 
 class WorkerRow(NamedTuple):

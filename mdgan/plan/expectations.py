@@ -17,8 +17,7 @@ from mdgan.privacy.accountant import noise_for
 
 _OF_MEANS = ((3.2e-4, 0.66), (8.5e-4, 1.2), (1.7e-3, 2.4), (2.2e-3, 4.0), (4.4e-3, 8.8))
 """The standard deviation of the noise in the mean of a feature, and FID."""
-_OF_STEPS = ((1.0, 56.0), (3.0, 49.0), (10.0, 21.0))
-"""ε, and FID with 360 samples a worker."""
+_OF_STEPS = ((1.0, 56.0), (3.0, 49.0), (10.0, 21.0))  # ε, and FID with 360 samples a worker
 _FEW_SAMPLES = 2_000
 
 

@@ -12,14 +12,7 @@ import torch
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
-from mdgan.families import registry
-from mdgan.families.contract import (
-    ClassCounts,
-    Placing,
-    PlannedHost,
-    PlannedShare,
-    mean_size,
-)
+from mdgan.families import contract, registry
 from mdgan.gan.build import Models
 from mdgan.launch import machine
 from mdgan.launch.forks import ForkFailed
@@ -41,10 +34,8 @@ _log = logging.getLogger(__name__)
 
 _MOST_RANGES = 8
 
-Lines = tuple[str, str, str]
-"""A name, a value, and what stands beside it."""
-Section = tuple[str, Sequence[Lines]]
-"""A heading and what stands below it."""
+Lines = tuple[str, str, str]  # a name, a value, and what stands beside it
+Section = tuple[str, Sequence[Lines]]  # a heading and what stands below it
 
 
 class _Page(NamedTuple):
@@ -112,7 +103,10 @@ def foretell(
     question = Question(asked, link, measured.costs, measured.traffic, planning)
     if planning.placing is not None:
         question, more = _placed(planning.placing, measured, question, machines)
-    more = [*more, *expectations(settings, None if counts is None else round(mean_size(counts)))]
+    more = [
+        *more,
+        *expectations(settings, None if counts is None else round(contract.mean_size(counts))),
+    ]
     described = dict(builder.describe(settings, models, [[1]]))
     title = _title(settings, layout, planning.placing, described.get("κ"), shared=shared)
     iterations = settings.training.iterations
@@ -121,7 +115,7 @@ def foretell(
 
 def _class_counts(
     settings: RunSettings, dataset: DatasetFile, shard_size: int | None
-) -> ClassCounts | None:
+) -> contract.ClassCounts | None:
     """What each worker holds, or each placed client; None if the data are not here."""
     placed = settings.num_placed is not None
     if shard_size is not None:
@@ -170,7 +164,7 @@ def _layout(
 def _title(
     settings: RunSettings,
     layout: Layout,
-    placing: Placing | None,
+    placing: contract.Placing | None,
     kappa: str | None,
     *,
     shared: bool,
@@ -201,7 +195,7 @@ def _workers(machines: Sequence[Machines], hosts: Sequence[Workers]) -> Section:
 
 
 def _placed(
-    placing: Placing, measured: Measured, messages: Question, machines: Sequence[Machines]
+    placing: contract.Placing, measured: Measured, messages: Question, machines: Sequence[Machines]
 ) -> tuple[Question, list[Section]]:
     """Rounds of placed clients, and what they add to the page.
 
@@ -209,7 +203,7 @@ def _placed(
         messages: what is known of a round but for its clients.
     """
     hosts = [
-        PlannedHost(each.slots or placing.slots, each.speed)
+        contract.PlannedHost(each.slots or placing.slots, each.speed)
         for each in machines
         for _ in range(each.count)
     ]
@@ -230,10 +224,10 @@ def _placed(
 
 
 def _slots(
-    placing: Placing,
+    placing: contract.Placing,
     measured: Measured,
     machines: Sequence[Machines],
-    shares: Sequence[PlannedShare],
+    shares: Sequence[contract.PlannedShare],
 ) -> Iterator[Lines]:
     """What the slots of each kind of machine do in a round."""
     longest = max(each.seconds for each in shares)

@@ -22,14 +22,10 @@ from mdgan.settings.machine import num_cores
 
 _log = logging.getLogger(__name__)
 
-_LEAST_STEPS, _LEAST_SECONDS = 3, 0.7
-"""Of each trial."""
-_FASTER = 1.03
-"""A trial with more processes counts as faster from here on."""
-_HOPELESS = 1 / 1.5
-"""At such a part of the best rate, yet more processes are not tried."""
-_SAMPLES = 10
-"""Batches of a shard; only rounds by epochs read it, and trials shorten them."""
+_LEAST_STEPS, _LEAST_SECONDS = 3, 0.7  # of each trial
+_FASTER = 1.03  # a trial with more processes counts as faster from here on
+_HOPELESS = 1 / 1.5  # at such a part of the best rate, yet more processes are not tried
+_SAMPLES = 10  # batches of a shard; only rounds by epochs read it, and trials shorten them
 
 
 def best_host_size(settings: RunSettings, launch: LaunchSettings, dataset: DatasetFile) -> int:

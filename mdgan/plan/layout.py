@@ -10,13 +10,11 @@ from math import inf
 from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
 
-_PAYLOAD = 1448 / 1538
-"""The part of Ethernet's bits that is left for what is sent over TCP."""
+_PAYLOAD = 1448 / 1538  # the part of Ethernet's bits that is left for what is sent over TCP
 _FORM = re.compile(r"(\d{1,5})x ([^\s:/,][^:/,]{0,40}?)(?::([0-9.]{1,12}))?(?:/(\d{1,4}))?")
 _MOST, _MOST_SPEED, _MOST_SLOTS = 10_000, 1e4, 1024
 
-Workers = tuple[int, ...]
-"""Those of one host, in increasing order."""
+Workers = tuple[int, ...]  # those of one host, in increasing order
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,8 @@ from mdgan.records.placements import Placed
 
 _log = logging.getLogger(__name__)
 
-_LEAST = (6, 3.0)
-"""The least steps and seconds of a short run."""
-_HOSTS_A_CORE = 2
-"""That play, where there are so many."""
+_LEAST = (6, 3.0)  # the least steps and seconds of a short run
+_HOSTS_A_CORE = 2  # that play, where there are so many
 _CARRIED = 3
 """Workers of a host, if there are so many: too many for all weights to stay in the caches."""
 

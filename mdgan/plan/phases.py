@@ -21,8 +21,7 @@ _IDLE = ("wait", "receive", "checkpoint")
 """Where a role needs no turn, since it may wait for another one."""
 _WARM_UP = 2
 
-Seconds = dict[str, float]
-"""In a usual step, by phase."""
+Seconds = dict[str, float]  # in a usual step, by phase
 
 
 class PhaseCharge(NamedTuple):

@@ -19,8 +19,7 @@ from mdgan.errors import BadInput
 _ORDER_OF_REPLACEMENT = 4.0
 MOST_NOISE = 1e5
 """More hides nothing more, and its multiples of a lattice's step would have too many digits."""
-_CLOSE = 0.001
-"""Relative width of the interval in which a search for noise ends."""
+_CLOSE = 0.001  # relative width of the interval in which a search for noise ends
 _NO_ANSWER = (ArithmeticError, RuntimeError, ValueError, MemoryError)
 """What Opacus raises where it cannot say."""
 

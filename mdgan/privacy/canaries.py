@@ -20,7 +20,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from mdgan.errors import BadInput, cannot_write
+from mdgan.errors import BadInput, writing
 from mdgan.gan.discriminator_learner import LearningRules
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.randomness import generator_for
@@ -30,10 +30,9 @@ from mdgan.privacy.noise_structure import find_structure
 from mdgan.privacy.per_sample import clipped_sum, per_sample_gradients, still
 from mdgan.privacy.random_stream import SECRET_BYTES, random_state, uniform
 from mdgan.storage.foreign_file import read_whole
-from mdgan.storage.whole_file import OWNER_ALONE, make_folder, write_whole
+from mdgan.storage.whole_file import OWNER_ALONE, make_private_folder, write_whole
 
-CANARIES = "canaries"
-"""The folder of the workers' files in a run's folder on each host's machine."""
+CANARIES = "canaries"  # the folder of the workers' files in a run's folder on each host's machine
 _WIDTHS = (8, 2)
 _FREE = 1024
 _ONE_PLANTED_IN, _MOST_PLANTED = 10, 32
@@ -42,12 +41,10 @@ _EVERY, _LOOKED_EVERY = 64, 8
 """Steps between two writings of the file, and between two looks at what samples add."""
 _LEAST, _LESS = 1e-4, 0.9
 """Of the stated noise: what counts as less, and the least that is reckoned with."""
-_TRIED = 3
-"""So many samples at each look, one by one."""
+_TRIED = 3  # so many samples at each look, one by one
 _SAME = bytes(SECRET_BYTES)
 """What two sums that are compared draw from: dropout's masks are the same then."""
-_SMALL = 2.0**-20
-"""Of C: a bound that cuts each gradient, if gradients are cut."""
+_SMALL = 2.0**-20  # of C: a bound that cuts each gradient, if gradients are cut
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
@@ -330,11 +327,9 @@ class Canaries:
     def _write(self) -> None:
         if self._path is None:
             return
-        try:
-            make_folder(self._path.parent)
+        with writing(self._path):
+            make_private_folder(self._path.parent)
             write_whole(self._path, msgspec.json.encode(self.watched), OWNER_ALONE)
-        except OSError as error:
-            raise BadInput(cannot_write(self._path, error)) from error
 
 
 def _rows(vector: Tensor) -> list[Tensor]:

@@ -16,8 +16,7 @@ from torch import Tensor
 from mdgan.errors import BadInput, reason_of
 from mdgan.gan.labels import Known
 
-_FIRST = 8
-"""Samples that are looked at twice."""
+_FIRST = 8  # samples that are looked at twice
 
 
 class HasContents(Protocol):

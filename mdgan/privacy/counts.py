@@ -13,13 +13,7 @@ from math import inf, sqrt
 from torch import Tensor
 
 from mdgan.errors import BadInput
-from mdgan.privacy.accountant import (
-    PrivacyCharge,
-    best_order,
-    epsilon_of,
-    epsilon_of_histories,
-    noise_for,
-)
+from mdgan.privacy import accountant
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import Ledger
 from mdgan.privacy.ledger_view import SAMPLE, LedgerView, Plan
@@ -28,8 +22,7 @@ from mdgan.privacy.planning import StepSchedule, check_alike, ledger_folder
 from mdgan.privacy.releases import Releases
 from mdgan.privacy.settings import PrivacySettings, Private
 
-_EACH = 1.0
-"""The sampling rate: every unit is counted."""
+_EACH = 1.0  # the sampling rate: every unit is counted
 
 
 def are_told(settings: Private, releases: Releases, meaning: str) -> bool:
@@ -77,16 +70,16 @@ def noisy_counts(
         )
     noise, delta = _noise(settings), privacy.dp_delta or 0.0
     steps = schedule.num_units * schedule.unit
-    charge = PrivacyCharge(noise, _EACH, 1)
+    charge = accountant.PrivacyCharge(noise, _EACH, 1)
 
     def make_plan(known: LedgerView) -> Plan:
         check_alike(privacy, schedule, known, folder)
         _check_affordable(privacy, schedule, known, charge)
         # The order of Rényi stays with the samples, and must suit training.
-        whole = privacy.dp_noise or noise_for(
+        whole = privacy.dp_noise or accountant.noise_for(
             privacy.dp_epsilon or inf, delta, schedule.rate, steps, (), "rdp"
         )
-        order = best_order(PrivacyCharge(whole, schedule.rate, steps), delta)
+        order = accountant.best_order(accountant.PrivacyCharge(whole, schedule.rate, steps), delta)
         asked = json.dumps(["counts", question.hex()])
         return Plan(asked, SAMPLE, "rdp", noise, _EACH, 1, 1, order)
 
@@ -99,13 +92,16 @@ def noisy_counts(
 
 
 def _check_affordable(
-    privacy: PrivacySettings, schedule: StepSchedule, known: LedgerView, charge: PrivacyCharge
+    privacy: PrivacySettings,
+    schedule: StepSchedule,
+    known: LedgerView,
+    charge: accountant.PrivacyCharge,
 ) -> None:
     """Refuses counts after which nothing would be left for training."""
     delta, limit = privacy.dp_delta or 0.0, privacy.dp_epsilon
-    if limit is None or epsilon_of(charge, delta, "rdp", known.histories) < limit:
+    if limit is None or accountant.epsilon_of(charge, delta, "rdp", known.histories) < limit:
         return
-    spent = epsilon_of_histories(known.histories, delta)
+    spent = accountant.epsilon_of_histories(known.histories, delta)
     if not known.histories:
         raise BadInput(
             f"--dp-epsilon {limit:g}: too small for counts with so little noise; give more"
@@ -124,4 +120,4 @@ def _noise(settings: Private) -> float:
     if privacy.dp_noise is not None:
         return privacy.dp_noise
     epsilon = (privacy.dp_epsilon or inf) * privacy.dp_encoding_share
-    return noise_for(epsilon, privacy.dp_delta or 0.0, _EACH, 1, (), "rdp")
+    return accountant.noise_for(epsilon, privacy.dp_delta or 0.0, _EACH, 1, (), "rdp")

@@ -21,8 +21,7 @@ _PART = 8
 """Noise is looked at on single numbers, and on so many times as many neighbours, and so on."""
 _TRACED_STEPS, TRACED = 8, 64
 """How many values of how many steps are kept, by which workers' noise is compared."""
-_COMPARED_EVERY = 8
-"""Steps between two looks whether a step's noise repeats itself."""
+_COMPARED_EVERY = 8  # steps between two looks whether a step's noise repeats itself
 _FLOAT32 = 2.0**-22
 
 _Figure = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]

@@ -201,12 +201,7 @@ def _summed(layer: nn.Module, given: Tensor, weighted: Tensor) -> list[tuple[Ten
         return [(layer.weight, scale), (layer.bias, weighted.sum(places))]
     if isinstance(layer, nn.Conv2d):
         own: Tensor = conv2d_weight(  # type: ignore[no-untyped-call] # torch leaves it unannotated
-            given,
-            layer.weight.shape,
-            weighted,
-            layer.stride,
-            layer.padding,
-            layer.dilation,
+            given, layer.weight.shape, weighted, layer.stride, layer.padding, layer.dilation
         )
         bias = weighted.sum((0, 2, 3))
         return [(layer.weight, own), *([(layer.bias, bias)] if layer.bias is not None else [])]

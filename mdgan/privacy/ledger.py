@@ -17,32 +17,18 @@ from pathlib import Path
 import msgspec
 
 from mdgan.errors import BadInput
+from mdgan.privacy import ledger_view
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger_file import (
-    begun,
-    opened,
-    unwritable,
-    written,
-)
-from mdgan.privacy.ledger_view import (
-    LedgerRun,
-    LedgerView,
-    Plan,
-    known_of,
-    secret_of,
-    take_in,
-)
+from mdgan.privacy.ledger_file import begun, opened, unwritable, written
 from mdgan.privacy.random_stream import SECRET_BYTES, derived, step_key
 from mdgan.storage.whole_file import OWNER_ALONE
 
-BLOCK = 64
-"""Steps that are reserved at once."""
+BLOCK = 64  # steps that are reserved at once
 IN_USE = (
     "another run, or another worker of this one, trains on some of these samples; wait for its "
     "end, or give each worker samples of its own"
 )
-_MOST_TRIES = 5
-"""Where other processes enter samples meanwhile."""
+_MOST_TRIES = 5  # where other processes enter samples meanwhile
 
 
 class Ledger:
@@ -63,7 +49,7 @@ class Ledger:
         self,
         folder: Path,
         contents: Contents,
-        make_plan: Callable[[LedgerView], Plan],
+        make_plan: Callable[[ledger_view.LedgerView], ledger_view.Plan],
         block: int = BLOCK,
         in_use: str = IN_USE,
     ) -> None:
@@ -86,16 +72,16 @@ class Ledger:
         self,
         db: sqlite3.Connection,
         contents: Contents,
-        make_plan: Callable[[LedgerView], Plan],
+        make_plan: Callable[[ledger_view.LedgerView], ledger_view.Plan],
         in_use: str,
-    ) -> tuple[LedgerView, LedgerRun]:
+    ) -> tuple[ledger_view.LedgerView, ledger_view.LedgerRun]:
         """Goes on with the last run of these samples if the plan is the same; else enters one."""
-        self._secret = take_in(db, contents)
+        self._secret = ledger_view.take_in(db, contents)
         for _ in range(_MOST_TRIES):
-            known = known_of(db)
+            known = ledger_view.known_of(db)
             plan = make_plan(known)  # may take seconds: others may write meanwhile
             with written(db):
-                if known_of(db) != known:
+                if ledger_view.known_of(db) != known:
                     continue
                 last = known.last if known.last is not None and known.last.plan == plan else None
                 (highest,) = db.execute("SELECT max(number) FROM runs").fetchone()
@@ -139,13 +125,13 @@ class Ledger:
         db.execute("UPDATE runs SET steps = ? WHERE number = ?", (steps, self.run.number))
 
 
-def look_up(folder: Path, contents: Contents) -> LedgerView:
+def look_up(folder: Path, contents: Contents) -> ledger_view.LedgerView:
     """What a ledger knows of some samples; nothing is written."""
     if not begun(folder, only_looks=True):
-        return LedgerView()
+        return ledger_view.LedgerView()
     with opened(folder) as db:
-        take_in(db, contents)
-        return known_of(db)
+        ledger_view.take_in(db, contents)
+        return ledger_view.known_of(db)
 
 
 def remembered(folder: Path, question: bytes) -> bytes | None:
@@ -154,18 +140,22 @@ def remembered(folder: Path, question: bytes) -> bytes | None:
         return None
     with opened(folder) as db:
         query = "SELECT answer FROM releases WHERE question = ?"
-        row = db.execute(query, (derived(secret_of(db), question),)).fetchone()
+        row = db.execute(query, (derived(ledger_view.secret_of(db), question),)).fetchone()
     return None if row is None else bytes(row[0])
 
 
 def _enter(
-    db: sqlite3.Connection, known: LedgerView, plan: Plan, number: int, samples: int
-) -> LedgerRun:
+    db: sqlite3.Connection,
+    known: ledger_view.LedgerView,
+    plan: ledger_view.Plan,
+    number: int,
+    samples: int,
+) -> ledger_view.LedgerRun:
     """A new run of the samples in the table `shard`; each history of theirs goes on with it."""
     last, stream, first = known.last, secrets.token_bytes(SECRET_BYTES), 0
     if last is not None:  # a run that goes on elsewhere has the bits of one that never stopped
         stream, first = last.stream, last.first + last.steps
-    run = LedgerRun(number, plan, stream, first, 0, samples)
+    run = ledger_view.LedgerRun(number, plan, stream, first, 0, samples)
     row = (number, msgspec.json.encode(plan).decode(), stream, first, 0, samples)
     db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", row)
     db.execute("CREATE TEMP TABLE next (before INTEGER PRIMARY KEY, after INTEGER)")

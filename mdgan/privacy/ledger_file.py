@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from mdgan.errors import BadInput, reason_of
 from mdgan.privacy.random_stream import SECRET_BYTES
-from mdgan.storage.whole_file import OWNER_ALONE, make_folder, sync_folder
+from mdgan.storage.whole_file import OWNER_ALONE, make_private_folder, sync_folder
 
 FILE = "samples.sqlite"
 _VERSION = 3
@@ -49,7 +49,8 @@ def begun(folder: Path, *, only_looks: bool = False) -> bool:
         _refuse_old(folder)
         if path.exists() or only_looks:
             return path.exists()
-        make_folder(folder)
+        if not folder.is_dir():
+            make_private_folder(folder)
         lock = os.open(folder / ".begin.lock", os.O_RDWR | os.O_CREAT, OWNER_ALONE)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)

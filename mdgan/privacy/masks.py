@@ -23,10 +23,8 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
 from torch import Tensor
 
-PRIME = 65521
-"""The largest below 2¹⁶: each share of a limb takes two bytes."""
-LIMBS = 16
-"""Of a secret: numbers below `PRIME`, 255.99 bits if they are evenly spread."""
+PRIME = 65521  # the largest below 2¹⁶: each share of a limb takes two bytes
+LIMBS = 16  # of a secret: numbers below `PRIME`, 255.99 bits if they are evenly spread
 SECRET_BYTES = 2 * LIMBS
 
 Limbs = NDArray[np.uint16]

@@ -28,8 +28,7 @@ SENSITIVITY = 1 + 2 * _SHARE
 √d · step ≤ C · 2⁻¹¹ for d numbers. As much is charged for float32, in which the sum was made: that
 covers every sum of up to 90 samples, and those of thousands unless all their errors add up."""
 
-_PAIRS_AT_ONCE = 1 << 16
-"""Fewer cost more calls than a larger cache would save."""
+_PAIRS_AT_ONCE = 1 << 16  # fewer cost more calls than a larger cache would save
 _WORD_BITS, _WORD_BYTES, _ANGLE_BITS = 64, 8, 53
 
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-_SURE = 5.0
-"""Standard deviations. a false alarm makes a bound weaker, and keeps it true."""
+_SURE = 5.0  # standard deviations. A false alarm makes a bound weaker, and keeps it true.
 _MOST_CONCENTRATED = 0.99
 
 View = Callable[[Tensor], Tensor]

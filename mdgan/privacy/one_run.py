@@ -17,16 +17,14 @@ from numpy.typing import NDArray
 from mdgan.privacy.accountant import PrivacyCharge
 from mdgan.privacy.canaries import planted_of
 
-Mechanism = tuple[PrivacyCharge, ...]
-"""All steps of a worker."""
+Mechanism = tuple[PrivacyCharge, ...]  # all steps of a worker
 _Array = NDArray[np.float64]
 
 CONFIDENCE, SURELY = 0.95, 0.999
 """With which a bound on ε is told, and with which a run is contradicted.
 
 With the direct tests beside, less than one honest run in a hundred is contradicted."""
-_MOST_BOUNDS = 5
-"""Of two kinds of canaries by three methods, one of which is for one kind alone."""
+_MOST_BOUNDS = 5  # of two kinds of canaries by three methods, one of which is for one kind alone
 _MOST_CANARIES = 1 << 20
 _ORDERS = np.array([1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0])
 _BEYOND = 1e-10

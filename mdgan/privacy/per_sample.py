@@ -20,8 +20,7 @@ from mdgan.privacy.layer_norms import clipped_sum_by_layer, factors_of, layers_w
 _MOST_BYTES = 256 << 20
 _MOST_AT_ONCE = 64
 
-Gradients = Mapping[str, Tensor]
-"""By a parameter's name."""
+Gradients = Mapping[str, Tensor]  # by a parameter's name
 
 
 def trained(model: nn.Module) -> dict[str, Tensor]:

@@ -22,8 +22,7 @@ from mdgan.privacy.real_half import rate_of
 from mdgan.privacy.settings import PrivacySettings, Private
 from mdgan.settings.machine import path_of
 
-MOST_STEPS = 1 << 40
-"""Where nothing bounds them."""
+MOST_STEPS = 1 << 40  # where nothing bounds them
 
 
 class StepSchedule(NamedTuple):

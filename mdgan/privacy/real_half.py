@@ -25,8 +25,7 @@ from mdgan.privacy.noise import with_noise
 from mdgan.privacy.per_sample import clipped_sum
 from mdgan.privacy.random_stream import random_state, step_key, uniform
 
-_DEVIATIONS = 1.0
-"""Batches are filled up to their mean size and so many standard deviations."""
+_DEVIATIONS = 1.0  # batches are filled up to their mean size and so many standard deviations
 
 
 class Owned(Protocol):

@@ -3,8 +3,7 @@
 from mdgan.settings.declare import Settings, setting, switch
 from mdgan.settings.excludes import Condition, Excludes
 
-LEAST_PARTIES = 3
-"""Of two hosts, each could take its own part off the sum and have the other's."""
+LEAST_PARTIES = 3  # of two hosts, each could take its own part off the sum and have the other's
 
 
 def summed(what: str | Condition) -> Excludes:

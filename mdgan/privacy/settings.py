@@ -57,8 +57,7 @@ _TOLD = Condition(
     ),
 )
 _NO_NOISE = Condition(
-    "no noise that hides a worker's samples",
-    lambda privacy: not privacy.covers_samples,
+    "no noise that hides a worker's samples", lambda privacy: not privacy.covers_samples
 )
 
 
@@ -278,7 +277,6 @@ class ClientPrivacySettings(PrivacySettings):
 
     @property
     def hides_clients(self) -> bool:
-        """See `PrivacySettings`."""
         return self.has_dp and self.dp_unit == "client"
 
     @property

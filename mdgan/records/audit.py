@@ -10,17 +10,14 @@ from mdgan.records.rows import Count, Rank, Seconds, json_object, typed
 from mdgan.storage.foreign_file import read_whole
 
 AUDIT_FILE = "audit.json"
-PICTURES = "audit"
-"""The folder of the pictures in a run's folder."""
+PICTURES = "audit"  # the folder of the pictures in a run's folder
 
 NEIGHBOURS = "neighbours.png"
 """There: generated samples, under each the nearest one trained on, and the nearest held-out one."""
 
-FALSE_ALARMS = (0.01, 0.001)
-"""At which shares of false alarms the share of members found is told."""
+FALSE_ALARMS = (0.01, 0.001)  # at which shares of false alarms the share of members found is told
 
-TOO_FEW = "too few others"
-"""Stands for a share of members found that so few others cannot tell."""
+TOO_FEW = "too few others"  # stands for a share of members found that so few others cannot tell
 
 FOUND_AT = tuple(f"found at {100 * alarms:g} % false alarms" for alarms in FALSE_ALARMS)
 """What these shares are called."""

@@ -12,8 +12,7 @@ from mdgan.records.rounded import rounded_audit, rounded_scores
 from mdgan.records.rows import ScoresRow, typed
 from mdgan.records.score_names import SCORE_NAMES
 
-FLOOR = "floor"
-"""What real data get where generated samples get `fid`."""
+FLOOR = "floor"  # what real data get where generated samples get `fid`
 
 
 def attestations(recorded: RecordedRun) -> list[Attestation]:

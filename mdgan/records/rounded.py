@@ -16,7 +16,7 @@ NO_WORDS: dict[str, Any] = {
 }
 """What scores lack that strangers may read."""
 NO_ATTACKS: dict[str, Any] = {
-    **{"discriminators": [], "inversions": [], "left_out": {}, "extractor": "", "epsilon": {}},
+    **{"discriminators": [], "inversions": [], "left_out": {}, "extractor": "", "epsilon": {}}
 }
 """What an audit lacks that strangers may read."""
 

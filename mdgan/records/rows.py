@@ -274,8 +274,7 @@ class WithReason(RecordedRow, frozen=True):
     reason: str = ""
 
 
-EVERY_CLIENT = 0
-"""Stands for all clients where a worker is named."""
+EVERY_CLIENT = 0  # stands for all clients where a worker is named
 
 
 class Epsilon(RecordedRow, frozen=True):

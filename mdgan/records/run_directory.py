@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from msgspec import Meta
 
 from mdgan import __version__
-from mdgan.errors import BadInput, cannot_write
+from mdgan.errors import BadInput, writing
 from mdgan.records.rows import Count, Kind, Seconds, json_object, typed
 from mdgan.storage.foreign_file import lines_of, read_whole
 from mdgan.storage.whole_file import whole_file, write_whole
@@ -26,12 +26,9 @@ NEIGHBOURS_FILE = "neighbours.png"
 FIGURES_FILE = "figures.json"
 EXTRACTOR_FILE = "extractor.safetensors"
 """The network that the scores are made of, so that others can use the same."""
-REAL_FILE = "real.safetensors"
-"""The sums over the features of all real samples."""
-ENCODING_FILE = "encoding.safetensors"
-"""Of rows of tables: the counts of all sites together."""
-ENDED = ("finished", "stopped", "failed")
-"""The states of a run that is over."""
+REAL_FILE = "real.safetensors"  # the sums over the features of all real samples
+ENCODING_FILE = "encoding.safetensors"  # of rows of tables: the counts of all sites together
+ENDED = ("finished", "stopped", "failed")  # the states of a run that is over
 _LONGEST_NUMBER = 10
 
 _Text = Annotated[str, Meta(pattern=r"\A[^\0]*\Z")]
@@ -91,14 +88,12 @@ class RunDirectory:
         Raises:
             BadInput: it holds something already, or cannot be written.
         """
-        try:
+        with writing(f"--out {path}"):
             path.mkdir(parents=True, exist_ok=True)
             occupied = any(path.iterdir())
             if not occupied:
                 (path / "samples").mkdir()
                 (path / "trace").mkdir()
-        except OSError as error:
-            raise BadInput(cannot_write(f"--out {path}", error)) from error
         if occupied:
             what = "another run" if (path / "run.json").exists() else "files"
             raise BadInput(f"--out {path}: has {what} in it; name a new folder")

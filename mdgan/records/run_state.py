@@ -8,65 +8,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mdgan.records.happenings import (
-    BACK,
-    BEGAN,
-    COMING,
-    GOING,
-    JOINED,
-    KINDS,
-    LATE,
-    LOST,
-    REFUSED,
-    RESUMED,
-    Happening,
-)
+from mdgan.records import happenings, rows
 from mdgan.records.placements import PLACEMENT, Placed
-from mdgan.records.rows import (
-    Attended,
-    Epsilon,
-    Fetching,
-    Kind,
-    Losses,
-    Profile,
-    RecordedRow,
-    RoundRow,
-    ScoresRow,
-    Swap,
-    WithReason,
-    typed,
-)
 
-COUNTED = ("answered", LATE, REFUSED, LOST)
+COUNTED = ("answered", happenings.LATE, happenings.REFUSED, happenings.LOST)
 UNSAVED, UNSCORED = "unsaved", "unscored"
-_NEWS = (JOINED, RESUMED, *GOING)
+_NEWS = (happenings.JOINED, happenings.RESUMED, *happenings.GOING)
 _MOST_NEWS, _MOST_WORKERS, _MOST_DRAWN = 10, 1 << 16, 1 << 14
 _PACE_SECONDS = 20.0
 _RESUMED_SECONDS = 5.0
 
-Stretch = tuple[int, int]
-"""(begin, end) of some iterations in a row."""
+Stretch = tuple[int, int]  # (begin, end) of some iterations in a row
 
-_KINDS: dict[str, type[RecordedRow]] = {
-    **dict.fromkeys(KINDS, Happening),
-    **dict.fromkeys((UNSAVED, UNSCORED), WithReason),
-    "scores": ScoresRow,
-    "swap": Swap,
-    "round": RoundRow,
-    "attendance": Attended,
-    "fetching": Fetching,
-    "profile": Profile,
+_KINDS: dict[str, type[rows.RecordedRow]] = {
+    **dict.fromkeys(happenings.KINDS, happenings.Happening),
+    **dict.fromkeys((UNSAVED, UNSCORED), rows.WithReason),
+    "scores": rows.ScoresRow,
+    "swap": rows.Swap,
+    "round": rows.RoundRow,
+    "attendance": rows.Attended,
+    "fetching": rows.Fetching,
+    "profile": rows.Profile,
     PLACEMENT: Placed,
-    "epsilon": Epsilon,
+    "epsilon": rows.Epsilon,
 }
 """Events by name; an event of another name, as a new family may write, is a `RecordedRow`."""
 
 
-def typed_row(record: Mapping[str, Any]) -> RecordedRow:
+def typed_row(record: Mapping[str, Any]) -> rows.RecordedRow:
     """A row of `metrics.jsonl` as its type, or ValueError if it makes no sense."""
     if "event" not in record:
-        return Losses.of(record)
-    return typed(record, _KINDS.get(str(record["event"]), RecordedRow))
+        return rows.Losses.of(record)
+    return rows.typed(record, _KINDS.get(str(record["event"]), rows.RecordedRow))
 
 
 class Mark(NamedTuple):
@@ -177,9 +150,9 @@ class RunState:
     """
 
     def __init__(self, most_rows: int | None = None) -> None:
-        self.scores: list[ScoresRow] = []
+        self.scores: list[rows.ScoresRow] = []
         self.losses: list[tuple[int, float | None, float | None]] = []
-        self.news: deque[Happening] = deque(maxlen=_MOST_NEWS)
+        self.news: deque[happenings.Happening] = deque(maxlen=_MOST_NEWS)
         self.num_rounds = 0
         self.workers: dict[int, WorkerState] = {}
         self.began = False
@@ -195,7 +168,7 @@ class RunState:
         self._counted: dict[int, dict[str, int]] = {}
         self._resumed = False
 
-    def take(self, record: Mapping[str, Any]) -> RecordedRow:
+    def take(self, record: Mapping[str, Any]) -> rows.RecordedRow:
         """Takes in one row, or raises ValueError and changes nothing if it makes no sense."""
         row = typed_row(record)
         same = self._by_kind.setdefault(type(row), [])
@@ -203,18 +176,18 @@ class RunState:
         if self._most_rows is not None:
             del same[: -self._most_rows]
         self.iteration = row.iteration
-        if row.seconds is not None and not isinstance(row, ScoresRow):
+        if row.seconds is not None and not isinstance(row, rows.ScoresRow):
             self.seconds = row.seconds
         match row:
-            case Happening():
+            case happenings.Happening():
                 self._happen(row)
-            case ScoresRow() if row.by is None:
+            case rows.ScoresRow() if row.by is None:
                 self.scores.append(row)
                 if self._most_rows is not None:
                     del self.scores[:-_MOST_DRAWN]
-            case Losses():
+            case rows.Losses():
                 self._log(row)
-            case RoundRow():
+            case rows.RoundRow():
                 self.num_rounds += 1
                 for number in row.took_part:
                     worker = self.worker(number)
@@ -222,16 +195,16 @@ class RunState:
                     worker.round_end = row.iteration
                 if not row.aborted:
                     self.pace.add(self.seconds, row.iteration)
-            case Swap():
+            case rows.Swap():
                 self._swap(row)
-            case Epsilon():
+            case rows.Epsilon():
                 self.epsilon |= row.epsilon
                 self.replaced |= row.replaced
-            case Attended():
+            case rows.Attended():
                 self._counted = row.workers
         return row
 
-    def of(self, kind: type[Kind]) -> list[Kind]:
+    def of(self, kind: type[rows.Kind]) -> list[rows.Kind]:
         """The rows of one type, in order."""
         return self._by_kind.get(kind, [])
 
@@ -243,9 +216,9 @@ class RunState:
 
     def reasons(self, event: str) -> list[str]:
         """Why checkpoints could not be made (`UNSAVED`), or the run not be scored (`UNSCORED`)."""
-        return [row.reason for row in self.of(WithReason) if row.event == event]
+        return [row.reason for row in self.of(rows.WithReason) if row.event == event]
 
-    def time_of(self, row: RecordedRow) -> float:
+    def time_of(self, row: rows.RecordedRow) -> float:
         """When a row was recorded, in seconds since 1970."""
         return self.started + (row.seconds or 0.0)
 
@@ -253,7 +226,7 @@ class RunState:
         """What the server itself counted of a worker; a resumed run has only its last part."""
         return {} if self._resumed else self._counted.get(worker, {})
 
-    def _log(self, row: Losses) -> None:
+    def _log(self, row: rows.Losses) -> None:
         if row.seconds is not None:
             self.pace.add(row.seconds, row.iteration)
         self.losses.append((row.iteration, row.generator_loss, row.discriminator_loss))
@@ -263,53 +236,57 @@ class RunState:
         if self._most_rows is not None and len(self.losses) > _MOST_DRAWN:
             del self.losses[1::2]
 
-    def _swap(self, row: Swap) -> None:
+    def _swap(self, row: rows.Swap) -> None:
         for giver, taker in row.moves.items():
             if taker in row.arrived:
                 mutual = row.moves.get(taker) == giver and giver in row.arrived
                 worker = self.worker(taker)
                 worker.swap = LastSwap(row.iteration, giver, mutual)
 
-    def _happen(self, row: Happening) -> None:
+    def _happen(self, row: happenings.Happening) -> None:
         kind, i = row.kind, row.iteration
         self.happened_until = max(self.happened_until, i)
         self._counted = {}
-        if kind in (BEGAN, RESUMED):
+        if kind in (happenings.BEGAN, happenings.RESUMED):
             self._begin(row)
         if kind in _NEWS:
             self.news.append(row)
-        self.began |= kind in COMING
+        self.began |= kind in happenings.COMING
         for number, held in row.holdings.items():
             worker = self.worker(number)
             worker.classes, worker.samples = held.classes, sum(held.classes) or held.samples
         for number in row.workers:
             worker = self.worker(number)
-            if kind in COMING:
+            if kind in happenings.COMING:
                 worker.come(i)
             elif worker.here_since is None and not worker.stays and not worker.gone:
                 worker.here_since = 0  # when it came was not recorded
-            if kind in GOING:
+            if kind in happenings.GOING:
                 worker.go(i)
                 worker.gone = kind
-            elif kind == LATE and worker.here_since is not None and worker.late_since is None:
+            elif (
+                kind == happenings.LATE
+                and worker.here_since is not None
+                and worker.late_since is None
+            ):
                 worker.late_since = (i, self.seconds)
-            elif kind in (BACK, JOINED):
+            elif kind in (happenings.BACK, happenings.JOINED):
                 worker.answer(i)
-            elif kind == REFUSED:
+            elif kind == happenings.REFUSED:
                 worker.refused.append(i)
-            if kind in (JOINED, *GOING):
+            if kind in (happenings.JOINED, *happenings.GOING):
                 worker.marks.append(Mark(kind, i, row.reason))
             if kind in COUNTED:
                 worker.counts[kind] += 1
 
-    def _begin(self, row: Happening) -> None:
+    def _begin(self, row: happenings.Happening) -> None:
         """A server begins with the workers that are there, and asks all of them."""
-        self._resumed |= row.kind == RESUMED
+        self._resumed |= row.kind == happenings.RESUMED
         if row.time is not None:
             self.started = row.time - (row.seconds or 0.0)
         for number, worker in self.workers.items():
             worker.answer(row.iteration)
-            if row.kind == RESUMED:
+            if row.kind == happenings.RESUMED:
                 worker.gone = ""
             if worker.here_since is not None and number not in row.workers:
                 worker.go(row.iteration)

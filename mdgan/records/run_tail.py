@@ -9,8 +9,7 @@ from typing import Any, BinaryIO, NamedTuple
 from mdgan.records.rows import json_object
 from mdgan.storage.foreign_file import LONGEST_LINE_BYTES, MOST_RECORDS_BYTES, open_regular
 
-METRICS = "metrics"
-"""The name of `metrics.jsonl`; all other files are named by their role."""
+METRICS = "metrics"  # the name of `metrics.jsonl`; all other files are named by their role
 
 _FIRST_LOOK_BYTES = 1 << 18
 _PIECE_BYTES = 1 << 20

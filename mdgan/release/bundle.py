@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from mdgan.audit.run import audit_run
-from mdgan.errors import BadInput, cannot_write, reason_of
+from mdgan.errors import BadInput, reason_of, writing
 from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch.settings import LinkSettings, read_identity
 from mdgan.records.recorded_run import RecordedRun
@@ -131,7 +131,7 @@ def _contents(
 
 def _write(output: Path, files: Mapping[str, bytes]) -> None:
     """All of it or nothing: the folder gets its name when it is complete."""
-    try:
+    with writing(f"-o {output}"):
         output.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
         try:
@@ -142,5 +142,3 @@ def _write(output: Path, files: Mapping[str, bytes]) -> None:
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
-    except OSError as error:
-        raise BadInput(cannot_write(f"-o {output}", error)) from error

@@ -40,12 +40,10 @@ from mdgan.records.values import said_list
 from mdgan.samples.contract import SampleKind
 
 EVIDENCE_FILE = "evidence.json"
-FORM = 2
-"""Of the file. Bundles of another one cannot be checked."""
+FORM = 2  # of the file. Bundles of another one cannot be checked.
 _KINDS = SECTIONS[:3]
 _SHARES = 1_000
-_NO_SETTINGS = {"extractor"}
-"""Among terms it is not what the user gave, but what came of it."""
+_NO_SETTINGS = {"extractor"}  # among terms it is not what the user gave, but what came of it
 _Text = Annotated[str, Meta(max_length=10_000)]
 
 
@@ -173,11 +171,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def evidence_of(
-    trained: TrainedRun,
-    recorded: RecordedRun,
-    num_samples: int,
-    purpose: str,
-    notes: Sequence[str],
+    trained: TrainedRun, recorded: RecordedRun, num_samples: int, purpose: str, notes: Sequence[str]
 ) -> RunEvidence:
     """Gathers it from a run's folder."""
     digest, counts = digest_of(trained.generator.state_dict()), published_counts(trained)

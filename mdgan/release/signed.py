@@ -14,15 +14,8 @@ from mdgan.errors import BadInput, printable, reason_of
 from mdgan.privacy.attestation import Attestation
 from mdgan.records.release_figures import of_signatures
 from mdgan.records.values import said, said_list
+from mdgan.release import signing
 from mdgan.release.evidence import RunEvidence
-from mdgan.release.signing import (
-    MANIFEST_FILE,
-    REVOKED_FILE,
-    SIGNATURE_FILE,
-    Signature,
-    read_document,
-    signed_bytes,
-)
 
 _SLACK = 1e-9
 _WORD = "the server's word"
@@ -79,9 +72,11 @@ class Signatures:
     def check(self) -> Iterator[Check]:
         """Checks all of them; raises BadInput if the reader names no authority for them."""
         try:
-            signature = read_document(self.bundle / SIGNATURE_FILE, Signature)
+            signature = signing.read_document(
+                self.bundle / signing.SIGNATURE_FILE, signing.Signature
+            )
         except (OSError, ValueError) as error:
-            yield Check(False, f"{SIGNATURE_FILE}: cannot be read ({reason_of(error)})")
+            yield Check(False, f"{signing.SIGNATURE_FILE}: cannot be read ({reason_of(error)})")
             return
         answers = [answer for answer in self.evidence.attestations if answer.signature]
         if self.trust.authority is None:
@@ -98,11 +93,11 @@ class Signatures:
         authorities, revoked = pem_of(*trusted), set[int]()
         if self.trust.revoked is not None:
             revoked |= {each.serial_number for each in read_list(self.trust.revoked, trusted)}
-        if (own_list := self.bundle / REVOKED_FILE).exists():
+        if (own_list := self.bundle / signing.REVOKED_FILE).exists():
             try:
                 revoked |= {each.serial_number for each in read_list(own_list, trusted)}
                 if not is_plain(own_list.read_bytes()):
-                    yield Check(False, f"{REVOKED_FILE}: has more in it than a list")
+                    yield Check(False, f"{signing.REVOKED_FILE}: has more in it than a list")
             except BadInput as error:
                 yield Check(False, str(error))
         server = ""
@@ -119,12 +114,12 @@ class Signatures:
             yield Check(False, "evidence: some rank(s) have two words in it")
         yield self._who_names_the_generator()
 
-    def _of_server(self, signature: Signature, authorities: bytes) -> Permit:
+    def _of_server(self, signature: signing.Signature, authorities: bytes) -> Permit:
         """Who signed the manifest; raises ValueError if that does not count."""
         chain, own = signature.chain.encode(), bytes.fromhex(signature.signature)
-        manifest = signed_bytes((self.bundle / MANIFEST_FILE).read_bytes())
+        manifest = signing.signed_bytes((self.bundle / signing.MANIFEST_FILE).read_bytes())
         permit = check_signed(authorities, manifest, chain, own, self.made)
-        if pem_of(*certificates_in(self.bundle / SIGNATURE_FILE, chain)) != chain:
+        if pem_of(*certificates_in(self.bundle / signing.SIGNATURE_FILE, chain)) != chain:
             raise ValueError("its certificate is not written as mdgan writes it")
         return permit
 

@@ -9,17 +9,11 @@ from mdgan.errors import BadInput, printable, reason_of
 from mdgan.records.release_policy import decide, default_text, policy_text, rules_in
 from mdgan.records.rows import json_object
 from mdgan.records.values import said
+from mdgan.release import signing
 from mdgan.release.contents import POLICY_FILE
 from mdgan.release.evidence import EVIDENCE_FILE, FORM, RunEvidence
 from mdgan.release.remade import remade
 from mdgan.release.signed import Check, Signatures, Trust
-from mdgan.release.signing import (
-    MANIFEST_FILE,
-    SIGNATURE_FILE,
-    BundleManifest,
-    digest_of_file,
-    read_document,
-)
 from mdgan.storage.foreign_file import read_whole
 
 __all__ = ["Check", "Trust", "verify_bundle"]
@@ -45,7 +39,7 @@ def _findings(bundle: Path, trust: Trust) -> Iterator[Check]:
     if not all(each.holds for each in files):
         return
     try:
-        evidence = read_document(bundle / EVIDENCE_FILE, RunEvidence)
+        evidence = signing.read_document(bundle / EVIDENCE_FILE, RunEvidence)
         made = datetime.fromisoformat(evidence.made).astimezone(UTC).replace(microsecond=0)
         if evidence.form != FORM:
             raise ValueError(f"form {evidence.form}")
@@ -84,11 +78,14 @@ def _of_another_form(bundle: Path) -> str:
 def _files(bundle: Path) -> Iterator[Check]:
     """Whether every file is there, alone, and as the manifest says."""
     try:
-        manifest = read_document(bundle / MANIFEST_FILE, BundleManifest)
+        manifest = signing.read_document(bundle / signing.MANIFEST_FILE, signing.BundleManifest)
     except (OSError, ValueError) as error:
-        yield Check(False, f"{MANIFEST_FILE}: cannot be read ({reason_of(error)})")
+        yield Check(False, f"{signing.MANIFEST_FILE}: cannot be read ({reason_of(error)})")
         return
-    there = {path.name for path in bundle.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
+    there = {path.name for path in bundle.iterdir()} - {
+        signing.MANIFEST_FILE,
+        signing.SIGNATURE_FILE,
+    }
     for name in sorted(there - manifest.files.keys()):
         yield Check(False, f"{printable(name, 99)}: is not in the manifest")
     damaged = 0
@@ -96,7 +93,7 @@ def _files(bundle: Path) -> Iterator[Check]:
         try:
             if (bundle / name).is_symlink():
                 raise OSError(0, "it is a link")
-            if digest_of_file(bundle / name) == digest:
+            if signing.digest_of_file(bundle / name) == digest:
                 continue
             why = "is not as the manifest says"
         except OSError as error:

@@ -6,7 +6,7 @@ from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 
-from mdgan.errors import BadInput, cannot_write
+from mdgan.errors import BadInput, writing
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import runs_in
 from mdgan.storage.whole_file import write_output
@@ -56,12 +56,10 @@ def write_report(
     runs, damage = _read(paths)
     output = output or (paths[0] / PAGE_NAME if len(paths) == 1 else Path(PAGE_NAME))
     written = datetime.now().astimezone()
-    try:
+    with writing(f"--figures {figures}"):
         if figures is not None:
             figures.mkdir(parents=True, exist_ok=True)
         html, num_figures, missing = compose(runs, written, figures, refresh_seconds)
-    except OSError as error:
-        raise BadInput(cannot_write(f"--figures {figures}", error)) from error
     write_output("-o", output, html.encode(errors="replace"))
     damage += [line for run in runs for line in run.damage]
     running = any(run.under_way for run in runs)

@@ -22,14 +22,7 @@ from mdgan.report.figures.picture import Entry, GroupedView, Picture, Table, Vie
 from mdgan.report.figures.samples import result
 from mdgan.report.glance import facts, measured, notices
 from mdgan.report.headings import HEADINGS
-from mdgan.report.numbers.subject import (
-    MOST_RUNS,
-    Subject,
-    a,
-    differing_settings,
-    groups,
-    subjects,
-)
+from mdgan.report.numbers.subject import MOST_RUNS, Subject, a, differing_settings, groups, subjects
 from mdgan.report.palette import css_variables
 from mdgan.storage.whole_file import write_whole
 

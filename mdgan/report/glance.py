@@ -15,8 +15,7 @@ from mdgan.report.numbers.subject import Subject, a
 
 _MOST_LOSSES = 3
 
-Fact = tuple[str, str, str]
-"""What it is, its value, and what is said beside it."""
+Fact = tuple[str, str, str]  # what it is, its value, and what is said beside it
 
 
 def facts(subject: Subject) -> list[Fact]:

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from mdgan.errors import BadInput
 
-Shape = tuple[int, ...]
-"""Of one sample, such as (C, H, W) of a picture."""
+Shape = tuple[int, ...]  # of one sample, such as (C, H, W) of a picture
 
 Writer = Callable[[Tensor, Tensor | None], bytes]
 """Makes a file from samples, float32 [n, *shape], and their classes, int64 [n] or None."""

@@ -232,8 +232,7 @@ def setting(default: Any, help: str, kind: ValueKind, **more: Any) -> Any:
     return Setting(default, help, kind, **more)
 
 
-own_setting = partial(setting, shared=False)
-"""Declares a setting that may differ from rank to rank."""
+own_setting = partial(setting, shared=False)  # declares a setting that may differ from rank to rank
 
 S = TypeVar("S", bound="Settings")
 

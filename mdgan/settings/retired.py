@@ -21,8 +21,7 @@ RENAMED: dict[str, tuple[str, str]] = {
     "dp_tell": ("dp_disclose", "{}"),
 }
 """Old name → the new one, and what it says with the old value in it."""
-_OF_BOTH = ("beta1", "beta2")
-"""Stood for both networks, unless one had its own."""
+_OF_BOTH = ("beta1", "beta2")  # stood for both networks, unless one had its own
 _WITHOUT_BETA2 = ("sgd", "lars")
 
 
@@ -31,8 +30,7 @@ class Gone(NamedTuple):
 
     default: object
     why: str
-    as_good: object = None
-    """Another value that gave the same results, bit for bit."""
+    as_good: object = None  # another value that gave the same results, bit for bit
 
 
 GONE = {

@@ -9,11 +9,11 @@ from pathlib import Path
 from torch import Tensor
 
 from mdgan.errors import BadInput
+from mdgan.storage import whole_file
 from mdgan.storage.fence import Fenced
 from mdgan.storage.foreign_file import read_whole
 from mdgan.storage.manifest import Manifest, Newer
 from mdgan.storage.state_file import Damaged, StoredFile, check_file, read_state
-from mdgan.storage.whole_file import make_folder, write_whole
 
 SERVER_FILE = "server.safetensors"
 
@@ -46,14 +46,12 @@ class Checkpoints:
     def make_folder_of(self, iteration: int) -> Path:
         """Makes the folder of a checkpoint, and of the run if no checkpoint was written before.
 
+        Other users can look into no checkpoint of this run afterwards.
         A run's folder that was moved away or deleted since is not made again.
         """
         folder = self.folder_of(iteration)
-        if self._is_made:
-            make_folder(self._folder, parents=False)
-            make_folder(folder, parents=False)
-        else:
-            make_folder(folder)
+        whole_file.make_private_folder(self._folder, parents=not self._is_made)
+        whole_file.make_private_folder(folder, parents=False)
         self._is_made = True
         return folder
 
@@ -76,7 +74,7 @@ class Checkpoints:
         if highest > manifest.generation:
             raise Fenced(f"generation {highest} has taken over and has made a checkpoint")
         folder = self.make_folder_of(manifest.iteration)
-        write_whole(folder / _MANIFEST_FILE, manifest.as_bytes())
+        whole_file.write_whole(folder / _MANIFEST_FILE, manifest.as_bytes(), whole_file.OWNER_ALONE)
         # From here on nothing fails: what cannot be removed goes after the next checkpoint.
         current, committed = manifest.iteration, [other.iteration for other in found]
         earlier = sorted((other for other in committed if other < current), reverse=True)
@@ -151,7 +149,7 @@ class Checkpoints:
                 try:
                     (new / stored.name).hardlink_to(old / stored.name)
                 except OSError:  # a file system without links
-                    shutil.copyfile(old / stored.name, new / stored.name)
+                    whole_file.copy_private(old / stored.name, new / stored.name)
 
     def prune_worker(self, worker: int, kept: Sequence[int], current: int) -> None:
         """Removes a worker's files of old checkpoints, on the worker's own machine.

@@ -10,8 +10,7 @@ from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
 from mdgan.storage.state_file import Damaged, StoredFile
 
-FORMAT = 2
-"""Format 1, of mdgan up to 0.5, is read no more."""
+FORMAT = 2  # format 1, of mdgan up to 0.5, is read no more
 
 SERVER = "server"
 

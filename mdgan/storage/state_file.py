@@ -17,7 +17,7 @@ from torch import Tensor
 from mdgan.errors import BadInput
 from mdgan.storage.budget import check_decoded
 from mdgan.storage.foreign_file import MOST_DOCUMENT_BYTES, open_regular
-from mdgan.storage.whole_file import make_folder, whole_file, write_whole
+from mdgan.storage.whole_file import OWNER_ALONE, make_private_folder, whole_file, write_whole
 
 # How safetensors calls the types that models, optimizers and random states consist of.
 _TYPES = {
@@ -74,11 +74,12 @@ class StoredFile(Struct, frozen=True, forbid_unknown_fields=True):
 def write_state(folder: Path, name: str, state: Mapping[str, Tensor]) -> StoredFile:
     """Writes a state completely or not at all; once written, it survives a loss of power.
 
+    Its owner alone can read it: it may tell of the samples that it was learnt from.
     At most one tensor at a time is copied in memory, and two where they come from a GPU.
     """
-    make_folder(folder)
+    make_private_folder(folder)
     digest, num_bytes = hashlib.sha256(), 0
-    with whole_file(folder / name) as file:
+    with whole_file(folder / name, OWNER_ALONE) as file:
         for piece in _pieces(state):
             file.write(piece)
             digest.update(piece)

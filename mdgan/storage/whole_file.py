@@ -2,17 +2,19 @@
 
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
-from mdgan.errors import BadInput, cannot_write
+from mdgan.errors import writing
+from mdgan.storage.foreign_file import open_regular
 
-OWNER_ALONE = 0o600
-"""The mode of files that hold a secret."""
+OWNER_ALONE = 0o600  # the mode of files that hold a secret, or what was learnt from samples
+_OTHERS = 0o077
 
 _changed = threading.Condition()
 _num_open = 0
@@ -27,10 +29,8 @@ def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 def write_output(flag: str, path: Path, data: bytes) -> None:
     """Writes a file that the user asked for, completely or not at all."""
-    try:
+    with writing(f"{flag} {path}"):
         write_whole(path, data)
-    except OSError as error:
-        raise BadInput(cannot_write(f"{flag} {path}", error)) from error
 
 
 @contextmanager
@@ -68,6 +68,12 @@ def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
             _changed.notify_all()
 
 
+def copy_private(source: Path, target: Path) -> None:
+    """Copies a regular file, so that its owner alone can read the copy."""
+    with open_regular(source) as there, whole_file(target, OWNER_ALONE) as here:
+        shutil.copyfileobj(there, here)
+
+
 def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
     """Calls `os._exit`, but not while another thread is in the middle of writing a file.
 
@@ -88,6 +94,25 @@ def make_folder(folder: Path, *, parents: bool = True) -> None:
             make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
+
+
+def make_private_folder(folder: Path, *, parents: bool = True) -> None:
+    """Makes a folder that its owner alone can look into, or closes one that is there to others.
+
+    Raises:
+        OSError: as a folder of another user, it can be neither made nor closed.
+    """
+    if parents:
+        make_folder(folder.parent)
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+        sync_folder(folder.parent)
+    if folder.stat().st_mode & _OTHERS:
+        try:
+            folder.chmod(0o700)
+        except PermissionError as error:
+            why = "other users can look into it, and it is not this user's to close"
+            raise PermissionError(error.errno, why, str(folder)) from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -145,3 +145,31 @@ def test_only_the_command_line_prints() -> None:
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
     ]
     assert not printing, printing
+
+
+def test_each_public_method_is_documented_where_it_is_first_defined() -> None:
+    """One that overrides a documented method need not say so."""
+    classes = {
+        node.name: node
+        for _, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+
+    def methods(name: str) -> Iterator[ast.FunctionDef]:
+        """Those of a class of mdgan, and of all that it is derived from."""
+        for node in classes[name].body if name in classes else ():
+            if isinstance(node, ast.FunctionDef):
+                yield node
+        for base in classes[name].bases if name in classes else ():
+            yield from methods(ast.unparse(base).partition("[")[0].rpartition(".")[2])
+
+    missing = [
+        f"{name}.{node.name}"
+        for name, found in classes.items()
+        if not name.startswith("_")
+        for node in found.body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+        if not any(m.name == node.name and ast.get_docstring(m) for m in methods(name))
+    ]
+    assert not missing, missing

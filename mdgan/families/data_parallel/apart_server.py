@@ -29,8 +29,7 @@ from mdgan.gan.losses import finite_means
 from mdgan.gan.model_state import part_of, under
 
 _IMAGES = "images."
-_GROUPS = (DISCRIMINATOR, GENERATOR)
-"""In the order of their losses."""
+_GROUPS = (DISCRIMINATOR, GENERATOR)  # in the order of their losses
 
 Shares = Mapping[str, Mapping[int, WorkerShare]]
 """By network, the shares of the workers that train it."""
@@ -55,7 +54,6 @@ class ApartServer(ReplicaServer):
 
     @property
     def forms(self) -> Sequence[AnswerForm]:
-        """See `ServerPart`."""
         return [self._form(network) for network in _GROUPS]
 
     def lacking(self, workers: Collection[int]) -> str:
@@ -114,7 +112,6 @@ class ApartServer(ReplicaServer):
         return {**super().state(), **under(_IMAGES, self._images.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `ServerPart`."""
         super().load_state({n: t for n, t in state.items() if not n.startswith(_IMAGES)})
         self._images.load_state(part_of(state, _IMAGES), self.device)
 

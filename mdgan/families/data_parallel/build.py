@@ -36,12 +36,10 @@ from mdgan.gan.optimizers import training_bytes
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.gan.settings import resolve_kappa
 
-_STATE_BYTES = 1 << 20
-"""Of a worker's positions in its random numbers, and of their names."""
+_STATE_BYTES = 1 << 20  # of a worker's positions in its random numbers, and of their names
 _LABEL_BYTES = 8
 _FLOAT_BYTES = 4
-_COPIES = 2
-"""Weights and gradients; only the server has optimizers."""
+_COPIES = 2  # weights and gradients; only the server has optimizers
 
 
 class _ParaGANBuilder(Builder[DataParallelSettings]):
@@ -76,10 +74,7 @@ class _ParaGANBuilder(Builder[DataParallelSettings]):
         return DataParallelHost(replicas, needs.device, needs.tracer, together, direct)
 
     def common_memory(
-        self,
-        settings: DataParallelSettings,
-        models: Models,
-        hosts: Mapping[int, Sequence[int]],
+        self, settings: DataParallelSettings, models: Models, hosts: Mapping[int, Sequence[int]]
     ) -> SharedTraining | None:
         """What hosts share that train together; None if they may not."""
         policies = _policies(settings)

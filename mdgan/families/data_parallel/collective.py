@@ -40,10 +40,8 @@ def most_place_bytes(size: int) -> int:
 class Counted(NamedTuple):
     """The workers whose gradients count."""
 
-    members: Sequence[Sequence[int]]
-    """By rank of the member that carries them."""
-    weights: Mapping[int, float]
-    """Of each of them in the mean."""
+    members: Sequence[Sequence[int]]  # by rank of the member that carries them
+    weights: Mapping[int, float]  # of each of them in the mean
 
     @property
     def workers(self) -> list[int]:

@@ -23,15 +23,13 @@ from mdgan.families.data_parallel.messages import DONE, MEMBER, NORMS, TrainQues
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, ReferenceReplica
 from mdgan.messages import Message
 
-_LEAST_HOSTS = 2
-"""What a single host has found is the mean."""
+_LEAST_HOSTS = 2  # what a single host has found is the mean
 
 
 class DirectServer:
     """The server's part in the group, which is built anew when hosts come or go."""
 
-    forms = (*NORMS.values(), DONE)
-    """How hosts answer."""
+    forms = (*NORMS.values(), DONE)  # how hosts answer
 
     def __init__(self, replica: ReferenceReplica) -> None:
         self._replica = replica

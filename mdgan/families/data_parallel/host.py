@@ -77,17 +77,14 @@ class DataParallelHost(ReplicaHost):
         self._direct = direct
 
     def handlers(self) -> Mapping[str, HostHandler]:
-        """See `HostPart`."""
         direct = {} if self._direct is None else self._direct.handlers()
         return {**super().handlers(), **direct}
 
     def close(self) -> None:
-        """See `HostPart`."""
         if self._direct is not None:
             self._direct.close()
 
     def tell(self) -> dict[str, Any]:
-        """See `HostPart`."""
         return {} if self._together is None else self._together.tell()
 
     def _train(self, message: Message, transport: HostTransport) -> None:

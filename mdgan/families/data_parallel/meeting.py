@@ -30,16 +30,13 @@ from mdgan.engine.stages.screen import ABSURD_FACTOR, LEAST_VOTES
 from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR, Reduction
 from mdgan.families.data_parallel.scaling import BatchSizes, WorkerShare
 
-SERVER = 0
-"""The number of the server's bell; that of a host is its own."""
+SERVER = 0  # the number of the server's bell; that of a host is its own
 _LOOK_SECONDS = 0.1
 _NETWORKS = (DISCRIMINATOR, GENERATOR)
 _KINDS = ((DISCRIMINATOR,), (GENERATOR,), _NETWORKS)
 """Of reductions; what norm is usual is known of each."""
-_AT_ONCE = 2
-"""Iterations of which something is written: the present one, and the next."""
-_STEPS = 1 << 24
-"""More than one process takes in a reduction."""
+_AT_ONCE = 2  # iterations of which something is written: the present one, and the next
+_STEPS = 1 << 24  # more than one process takes in a reduction
 _NO_END = 1 << 62
 UNTIL, END, LOOKED_AT, GIVEN_UP = range(4)
 """What `Meeting.server` says: up to which iteration hosts may begin; after which they part, and

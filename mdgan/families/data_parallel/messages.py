@@ -64,8 +64,7 @@ class TrainQuestion:
 
     reduction: Reduction
     shares: Mapping[int, WorkerShare]
-    lag: int = 0
-    """How many iterations ago the images were made that discriminators learn from."""
+    lag: int = 0  # how many iterations ago the images were made that discriminators learn from
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     """Weights by the names of `weight_vectors`, those that the host does not have."""
     moments: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
@@ -158,8 +157,7 @@ class ApartQuestion:
     """Worker of the generator's group → b, how many images it learns from."""
     learnt: Mapping[int, Samples]
     """Worker of the discriminator's group → what it learns from besides b real samples."""
-    weights: Mapping[int, float]
-    """Of each worker's gradients in the mean of its group."""
+    weights: Mapping[int, float]  # of each worker's gradients in the mean of its group
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     """Weights by the names of `weight_vectors`, those that the host does not have."""
     label_counts: Tensor | None = None

@@ -21,25 +21,17 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.families.data_parallel.scaling import BatchSizes
+from mdgan.gan import model_state
 from mdgan.gan.discriminator_learner import Stage, unobserved
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.local_gan import Generated, LocalGAN
-from mdgan.gan.model_state import (
-    check_names,
-    load_model,
-    load_moments,
-    optimizer_tensors,
-    part_of,
-    under,
-)
 from mdgan.gan.model_vector import TensorVector, buffers_of, gradients_of, weights_of
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import TrainedModel, make_optimizer
 
 ALL = GENERATOR, DISCRIMINATOR, BUFFERS = "generator", "discriminator", "buffers"
 """The names of `weight_vectors`."""
-WHOLE = 2.0**24
-"""By this whole numbers are divided while they are averaged with gradients."""
+WHOLE = 2.0**24  # by this whole numbers are divided while they are averaged with gradients
 _IMAGES = "images."
 _LABELS = "labels."
 _OF_MODELS = ("generator.", "optimizer.", "worker.discriminator.")
@@ -50,8 +42,7 @@ _OF_MODELS = ("generator.", "optimizer.", "worker.discriminator.")
 class Reduction:
     """Gradients that are averaged at one time."""
 
-    networks: tuple[str, ...]
-    """Whose gradients: `discriminator`, `generator`, or both."""
+    networks: tuple[str, ...]  # whose gradients: `discriminator`, `generator`, or both
     buffered: tuple[str, ...] = ()
     """Of which networks buffers are averaged, too; an iteration ends with it then."""
 
@@ -103,7 +94,6 @@ class GradientVector(TensorVector):
         self._first_whole = self.shape[0] - num_whole_blocks
 
     def read(self) -> Tensor:
-        """See `TensorVector`."""
         vector = super().read()
         vector[self._first_whole :] /= WHOLE
         return vector
@@ -260,7 +250,7 @@ class Replica:
         """A copy of everything that the worker's next answer depends on, besides the networks."""
         now = self._gan.state()
         kept = {name: now[name] for name in now if not name.startswith(_OF_MODELS)}
-        return {**kept, **under(_IMAGES, self._images.state())}
+        return {**kept, **model_state.under(_IMAGES, self._images.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
         """Continues where `state` was taken; False if there are not as many samples.
@@ -268,9 +258,9 @@ class Replica:
         Raises:
             KeyError, RuntimeError: the state does not fit; nothing changed.
         """
-        check_names(state, "noise", "random.", "worker.", _IMAGES)
+        model_state.check_names(state, "noise", "random.", "worker.", _IMAGES)
         images = self._no_images()
-        images.load_state(part_of(state, _IMAGES), self._gan.trained.device)
+        images.load_state(model_state.part_of(state, _IMAGES), self._gan.trained.device)
         now = self._gan.state()
         models = {name: now[name] for name in now if name.startswith(_OF_MODELS)}
         kept = {name: state[name] for name in state if not name.startswith(_IMAGES)}
@@ -325,7 +315,7 @@ class ReferenceReplica:
     def moments(self, name: str) -> dict[str, Tensor]:
         """What the optimizer of a network keeps: the tensors themselves."""
         network = self.networks[name]
-        return optimizer_tensors(network.model, network.optimizer)
+        return model_state.optimizer_tensors(network.model, network.optimizer)
 
     def load_moments(self, name: str, moments: Mapping[str, Tensor]) -> None:
         """The optimizer of a network goes on with what `moments` gave; weights stay.
@@ -334,20 +324,23 @@ class ReferenceReplica:
             KeyError, RuntimeError: this does not fit the network.
         """
         network = self.networks[name]
-        load_moments(network.model, network.optimizer, moments)
+        model_state.load_moments(network.model, network.optimizer, moments)
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the next iteration depends on, by network and `…_moments`."""
         state: dict[str, Tensor] = {}
         for name, network in self.networks.items():
-            state |= under(f"{name}.", network.model.state_dict())
-            state |= under(f"{name}_moments.", self.moments(name))
+            state |= model_state.under(f"{name}.", network.model.state_dict())
+            state |= model_state.under(f"{name}_moments.", self.moments(name))
         return {name: tensor.detach().clone() for name, tensor in state.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restores what `state` returned, or raises `KeyError` or `RuntimeError`."""
         prefixes = [f"{name}{end}" for name in self.networks for end in (".", "_moments.")]
-        check_names(state, *prefixes)
+        model_state.check_names(state, *prefixes)
         for name, network in self.networks.items():
-            weights, moments = part_of(state, f"{name}."), part_of(state, f"{name}_moments.")
-            load_model(network.model, network.optimizer, weights, moments)
+            weights, moments = (
+                model_state.part_of(state, f"{name}."),
+                model_state.part_of(state, f"{name}_moments."),
+            )
+            model_state.load_model(network.model, network.optimizer, weights, moments)

@@ -32,12 +32,9 @@ class WorkerShare(NamedTuple):
 class Scaling:
     """How hyper-parameters that are good for one worker become those of N."""
 
-    own: BatchSizes
-    """b of each worker, unless there is a global batch size."""
-    global_batch_size: int | None = None
-    """B, of all workers together; None for N·b."""
-    rule: str = "none"
-    """Of `optimizer_settings.rate_factor`."""
+    own: BatchSizes  # b of each worker, unless there is a global batch size
+    global_batch_size: int | None = None  # B, of all workers together; None for N·b
+    rule: str = "none"  # of `optimizer_settings.rate_factor`
     reference_batch_size: int = 1
     """The samples of an iteration for which the learning rates are given."""
 

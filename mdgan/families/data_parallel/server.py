@@ -92,11 +92,9 @@ class ReplicaServer(ServerPart):
             )
 
     def state(self) -> dict[str, Tensor]:
-        """See `ServerPart`."""
         return self.replica.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `ServerPart`."""
         self.replica.load_state(state)
 
     def on_lost(self, engine: Engine) -> None:
@@ -131,12 +129,10 @@ class DataParallelServer(ReplicaServer):
 
     @property
     def forms(self) -> Sequence[AnswerForm]:
-        """See `ServerPart`."""
         direct = () if self._direct is None else self._direct.forms
         return [*self._forms.values(), TOGETHER_FORM, *direct]
 
     def begin(self, engine: Engine) -> None:
-        """See `ServerPart`."""
         super().begin(engine)
         if self._direct is not None:
             engine.note(
@@ -145,7 +141,6 @@ class DataParallelServer(ReplicaServer):
             )
 
     def handlers(self) -> Mapping[str, ServerHandler]:
-        """See `ServerPart`."""
         return {} if self._direct is None else self._direct.handlers()
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
@@ -215,7 +210,6 @@ class DataParallelServer(ReplicaServer):
         return answers, mean
 
     def on_lost(self, engine: Engine) -> None:
-        """See `ServerPart`."""
         super().on_lost(engine)
         if self._together is not None:
             self._together.on_lost(engine)
@@ -223,7 +217,6 @@ class DataParallelServer(ReplicaServer):
             self._direct.on_lost(engine)
 
     def close(self) -> None:
-        """See `ServerPart`."""
         if self._together is not None:
             self._together.close()
         if self._direct is not None:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mdgan.families.data_parallel import shared_network
 from mdgan.families.data_parallel.meeting import (
     CommonMemory,
     Meeting,
@@ -16,14 +17,6 @@ from mdgan.families.data_parallel.meeting import (
     shared_tensor,
 )
 from mdgan.families.data_parallel.replica import Reduction
-from mdgan.families.data_parallel.shared_network import (
-    COUNT,
-    NUMBERS,
-    STEPPED,
-    BuffersInOne,
-    Piece,
-    SharedNetwork,
-)
 from mdgan.gan.exact_sum import MeanOfRows
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import COUNTS, TrainedModel, make_optimizer
@@ -32,8 +25,7 @@ from mdgan.gan.optimizers import COUNTS, TrainedModel, make_optimizer
 class Journal(NamedTuple):
     """Where a host keeps a piece as it was before the step that it takes."""
 
-    values: Tensor
-    """Weights, then each moment."""
+    values: Tensor  # weights, then each moment
     noted: np.ndarray
 
 
@@ -59,10 +51,10 @@ class SharedTraining(CommonMemory):
         self.meeting = Meeting(hosts)
         workers = list(self.meeting.host_of)
         self.networks = {
-            name: SharedNetwork(model, policies[name], workers, len(hosts))
+            name: shared_network.SharedNetwork(model, policies[name], workers, len(hosts))
             for name, model in models.items()
         }
-        count = BuffersInOne(*models.values()).count
+        count = shared_network.BuffersInOne(*models.values()).count
         self.buffers = {worker: shared_tensor(count) for worker in workers}
         self.mean_buffers = shared_tensor(count, np.float64)
         largest = max(
@@ -80,7 +72,11 @@ class _PieceSteps:
     """The optimizer of one piece. Another process may have stepped the piece since."""
 
     def __init__(
-        self, network: SharedNetwork, piece: Piece, gradient: Tensor, mean: MeanOfRows
+        self,
+        network: shared_network.SharedNetwork,
+        piece: shared_network.Piece,
+        gradient: Tensor,
+        mean: MeanOfRows,
     ) -> None:
         self.gradient = gradient
         self._mean = mean
@@ -129,11 +125,11 @@ class _PieceSteps:
         states = optimizer.state
         if noted.tolist() != self._noted_by_this:
             for parameter, kept in zip(self.parameters, self._kept, strict=True):
-                for name, value in zip(self._numbers, noted[NUMBERS:], strict=True):
+                for name, value in zip(self._numbers, noted[shared_network.NUMBERS :], strict=True):
                     kept[name].fill_(float(value))
-                states[parameter] = {**kept} if noted[STEPPED] else {}
+                states[parameter] = {**kept} if noted[shared_network.STEPPED] else {}
             if self._counts_steps:
-                group[COUNTS[0]] = int(noted[COUNT])
+                group[COUNTS[0]] = int(noted[shared_network.COUNT])
         self._trained.at(iteration, rate)
         self._trained.step()
         for parameter, kept in zip(self.parameters, self._kept, strict=True):
@@ -144,13 +140,13 @@ class _PieceSteps:
                     states[parameter][name] = own = kept[name].copy_(own)
                 kept[name] = own
         first = states[self.parameters[0]]
-        noted[NUMBERS:] = [float(first[name]) for name in self._numbers]
-        noted[COUNT] = group.get(COUNTS[0], 0)
-        noted[STEPPED] = 1.0
+        noted[shared_network.NUMBERS :] = [float(first[name]) for name in self._numbers]
+        noted[shared_network.COUNT] = group.get(COUNTS[0], 0)
+        noted[shared_network.STEPPED] = 1.0
         self._noted_by_this = noted.tolist()
 
 
-def _steps_of(network: SharedNetwork, mean: MeanOfRows) -> list[_PieceSteps]:
+def _steps_of(network: shared_network.SharedNetwork, mean: MeanOfRows) -> list[_PieceSteps]:
     largest = max((piece.count for piece in network.pieces), default=0)
     one, is_clipped = torch.zeros(largest), network.policy.clip_norm is not None
     return [
@@ -160,8 +156,7 @@ def _steps_of(network: SharedNetwork, mean: MeanOfRows) -> list[_PieceSteps]:
     ]
 
 
-_Task = tuple[str, _PieceSteps | None]
-"""A piece of a network; none for the buffers of both."""
+_Task = tuple[str, _PieceSteps | None]  # a piece of a network; none for the buffers of both
 
 
 class Stepper:

@@ -38,8 +38,7 @@ from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.families.data_parallel.shared_network import BuffersInOne
 from mdgan.families.data_parallel.shared_steps import SharedTraining, Stepper
 
-_TOGETHER_SECONDS = 0.5
-"""How long hosts train before they listen to messages again."""
+_TOGETHER_SECONDS = 0.5  # how long hosts train before they listen to messages again
 _LISTEN_SECONDS = 0.2
 
 

@@ -21,28 +21,14 @@ from mdgan.engine.stages.contract import HostPath, ServerPath
 from mdgan.engine.stages.mask_host import HostMask
 from mdgan.engine.stages.mask_server import ServerMask
 from mdgan.errors import BadInput
-from mdgan.families.contract import (
-    Builder,
-    ClassCounts,
-    HostNeeds,
-    Planning,
-    ServerNeeds,
-    mean_size,
-)
+from mdgan.families import contract
+from mdgan.families.federated import messages
 from mdgan.families.federated.averaging import Averaging
 from mdgan.families.federated.clusters import cluster_counts
 from mdgan.families.federated.concurrency import SlotCount, device_of_slot
 from mdgan.families.federated.fegan import check_classes
 from mdgan.families.federated.fl_gan import Client, GlobalModels, LocalTraining
 from mdgan.families.federated.host import FederatedHost, PlacedHost
-from mdgan.families.federated.messages import (
-    MODELS,
-    OF_A_CLIENT_BYTES,
-    ROUND,
-    TRAINED,
-    UPDATE,
-    update_form,
-)
 from mdgan.families.federated.placed import PlacedCohort
 from mdgan.families.federated.planning import planning
 from mdgan.families.federated.poisson_rounds import CHARGE, PoissonRounds
@@ -62,15 +48,15 @@ from mdgan.settings.machine import pin
 _PIECE = 256
 
 
-class _Federated(Builder[FederatedSettings]):
-    def server(self, needs: ServerNeeds[FederatedSettings]) -> FederatedServer:
+class _Federated(contract.Builder[FederatedSettings]):
+    def server(self, needs: contract.ServerNeeds[FederatedSettings]) -> FederatedServer:
         """The server's part, with both models drawn from the seed."""
         settings, models, shards = needs.settings, needs.models, needs.shards
         both = GlobalModels(
             make_model(models.generator, "generator", settings.training, needs.device),
             make_model(models.discriminator, "discriminator", settings.training, needs.device),
         )
-        form = update_form(settings, both.vector.shape)
+        form = messages.update_form(settings, both.vector.shape)
         masked = settings.secure.secure_aggregation
         sharing = settings.noise_sharing()
         cohort = Cohort(ServerMask(form, sharing=sharing) if masked else ServerPath(form))
@@ -90,7 +76,7 @@ class _Federated(Builder[FederatedSettings]):
             averaging = PoissonRounds(settings, blocks, refresh, contents)
         return FederatedServer(both, cohort, averaging, settings, needs.device)
 
-    def host(self, needs: HostNeeds[FederatedSettings]) -> HostPart:
+    def host(self, needs: contract.HostNeeds[FederatedSettings]) -> HostPart:
         """The part of a host, with a client for each of its shards, or with slots for all."""
         if needs.clients is not None:
             return _placed_host(needs, needs.clients)
@@ -117,7 +103,7 @@ class _Federated(Builder[FederatedSettings]):
             lambda rank: clients[rank].num_samples,
             lambda rank: needs.tracer.of_worker(rank)("train"),
         )
-        form = update_form(settings, next(iter(clients.values())).vector.shape)
+        form = messages.update_form(settings, next(iter(clients.values())).vector.shape)
         path = HostPath(form)
         if settings.secure.secure_aggregation and needs.keys is not None:
             path = HostMask(
@@ -134,25 +120,25 @@ class _Federated(Builder[FederatedSettings]):
         both = 4 * prod(ModelVector(generator, discriminator).shape)
         in_a_round = num_participants(settings.participation, settings.placing.clients or 0)
         shares = shares_bytes(settings.num_workers, is_secure=settings.secure.secure_aggregation)
-        placed = OF_A_CLIENT_BYTES * in_a_round if settings.placing.clients else 0
+        placed = messages.OF_A_CLIENT_BYTES * in_a_round if settings.placing.clients else 0
         policy = settings.training.policy
         networks = (generator, policy("generator")), (discriminator, policy("discriminator"))
         return MessageSizes(
             state_bytes(*networks),
             # The codecs' places and scales come on top of values.
             lambda count: {
-                UPDATE: count * (2 * both + shares + 64) + (8 << 10),
-                **({TRAINED: placed + small_bytes(count)} if placed else {}),
-                **({} if settings.adds_up else {MODELS: both + small_bytes(1)}),
+                messages.UPDATE: count * (2 * both + shares + 64) + (8 << 10),
+                **({messages.TRAINED: placed + small_bytes(count)} if placed else {}),
+                **({} if settings.adds_up else {messages.MODELS: both + small_bytes(1)}),
             },
             lambda count: {
-                ROUND: both + placed + small_bytes(count) + shares,
+                messages.ROUND: both + placed + small_bytes(count) + shares,
                 CHARGE: small_bytes(count),
             },
             names_bytes=names_bytes(*networks),
-            json_bytes=lambda count: {TRAINED: placed + small_bytes(count)},
+            json_bytes=lambda count: {messages.TRAINED: placed + small_bytes(count)},
             shares_bytes=shares,
-            several={MODELS: in_a_round},
+            several={messages.MODELS: in_a_round},
         )
 
     def class_counts(self, shard: Shard, settings: FederatedSettings) -> list[int]:
@@ -188,17 +174,17 @@ class _Federated(Builder[FederatedSettings]):
         check_classes(settings.rounds, class_counts)
 
     def planning(
-        self, settings: FederatedSettings, models: Models, class_counts: ClassCounts | None
-    ) -> Planning[FederatedSettings]:
+        self, settings: FederatedSettings, models: Models, class_counts: contract.ClassCounts | None
+    ) -> contract.Planning[FederatedSettings]:
         """How a few short rounds stand for the run's, and the paper's tables."""
         return planning(settings, models, class_counts)
 
     def describe(
-        self, settings: FederatedSettings, _models: Models, class_counts: ClassCounts
+        self, settings: FederatedSettings, _models: Models, class_counts: contract.ClassCounts
     ) -> list[tuple[str, str]]:
         """κ of every client, and how long a round is."""
         share = num_participants(settings.participation, settings.num_clients)
-        length = settings.round_length(mean_size(class_counts))
+        length = settings.round_length(contract.mean_size(class_counts))
         who = "worker" if settings.placing.clients is None else "client"
         rows = [
             ("κ", str(resolve_kappa(settings.kappa, 1))),
@@ -245,7 +231,7 @@ def make_client(
     return Client(gan, half.size if half else len(shard), None if after is None else after.vector)
 
 
-def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> PlacedHost:
+def _placed_host(needs: contract.HostNeeds[FederatedSettings], clients: ClientShards) -> PlacedHost:
     """The part of a host that trains whichever clients it is given."""
     settings, models = needs.settings, needs.models
     (rank,) = needs.shards

@@ -26,10 +26,8 @@ _log = logging.getLogger(__name__)
 ROUNDS_EACH = 3
 """T_c: rounds that count for each number of slots. One more goes before them, in which the new slot
 warms up. Three are enough for a median that a single slow round does not move."""
-_ENOUGH = 1.02
-"""So much more work a second makes one slot more worth it."""
-_MEMORY_SHARE = 0.9
-"""Of the free memory, how much slots may use."""
+_ENOUGH = 1.02  # so much more work a second makes one slot more worth it
+_MEMORY_SHARE = 0.9  # of the free memory, how much slots may use
 
 
 class ConcurrencyEstimator(HillClimber[int]):

@@ -202,7 +202,6 @@ class BalancedSampling(Sampling):
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `Sampling`."""
         own = self.state()
         if state.keys() != own.keys():
             raise KeyError(f"tensors that do not fit: {sorted(state.keys() ^ own.keys())}")

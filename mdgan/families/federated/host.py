@@ -13,19 +13,10 @@ from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.engine.stages.contract import HostPath, Leaving
 from mdgan.errors import BadInput
 from mdgan.families.contract import HostNeeds, NothingKept
+from mdgan.families.federated import messages
 from mdgan.families.federated.averaging import check_weights
 from mdgan.families.federated.concurrency import SlotCount
 from mdgan.families.federated.fl_gan import Client, LocalTraining
-from mdgan.families.federated.messages import (
-    ROUND,
-    ClientTask,
-    HostReport,
-    digest_of,
-    models_message,
-    read_order,
-    report_message,
-    sum_message,
-)
 from mdgan.families.federated.poisson_rounds import CHARGE
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.slots import Slots, SlotsDied
@@ -38,12 +29,12 @@ from mdgan.transport.host_end import HostTransport
 
 def _read(
     order: Message, shape: tuple[int, ...], who: str, num_clients: int | None = None
-) -> tuple[Tensor, list[list[ClientTask]]]:
+) -> tuple[Tensor, list[list[messages.ClientTask]]]:
     """What the server asks for."""
     try:
-        return read_order(order, shape, num_clients)
+        return messages.read_order(order, shape, num_clients)
     except ValueError as error:
-        why = f"the server's {ROUND} message makes no sense ({error!s:.99})"
+        why = f"the server's {messages.ROUND} message makes no sense ({error!s:.99})"
         raise HostFailed(f"{who}: {why}") from error
 
 
@@ -55,7 +46,7 @@ class FederatedHost(HostPart):
     clients: Mapping[int, Client]
     path: HostPath = field()
     training: LocalTraining
-    begins = ROUND
+    begins = messages.ROUND
 
     def __post_init__(self) -> None:
         self._spending = Spending(self.needs.budgets)
@@ -67,7 +58,7 @@ class FederatedHost(HostPart):
 
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
-        return {ROUND: self._train, CHARGE: self._charge}
+        return {messages.ROUND: self._train, CHARGE: self._charge}
 
     def tell(self) -> dict[str, Any]:
         """What the server wants to know of these clients."""
@@ -123,7 +114,7 @@ class FederatedHost(HostPart):
                     losses,
                     dict.fromkeys(trained, 0),  # three or more are added up
                     weights=weights,
-                    about=lambda: {0: digest_of(order)},
+                    about=lambda: {0: messages.digest_of(order)},
                     check=partial(check_weights, weights=weights, uniform=uniform),
                 )
             )
@@ -140,7 +131,7 @@ class PlacedHost(HostPart):
     count: SlotCount
     num_clients: int
     tracer: Tracer
-    begins = ROUND
+    begins = messages.ROUND
 
     @property
     def learners(self) -> Mapping[int, NothingKept]:
@@ -149,7 +140,7 @@ class PlacedHost(HostPart):
 
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
-        return {ROUND: self._train}
+        return {messages.ROUND: self._train}
 
     def tell(self) -> dict[str, Any]:
         """The slots that it offers for the next round."""
@@ -175,11 +166,11 @@ class PlacedHost(HostPart):
         amount = sum(task.load.iterations for tasks in lists for task in tasks)
         if all(lists):  # an idle slot says nothing of what one more is worth
             self.count.note(amount, time.monotonic() - begin, self.slots.bytes_each)
-        report = HostReport(work.trained, self.count.offer())
+        report = messages.HostReport(work.trained, self.count.offer())
         with self.tracer.span("send") as span:
             i = order.iteration
             for client, found in work.models.items():
-                span.num_bytes += transport.send(models_message(i, client, found))
-            span.num_bytes += transport.send(report_message(i, report))
-            update = sum_message(i, self.rank, work.total, work.trained)
+                span.num_bytes += transport.send(messages.models_message(i, client, found))
+            span.num_bytes += transport.send(messages.report_message(i, report))
+            update = messages.sum_message(i, self.rank, work.total, work.trained)
             span.num_bytes += transport.send(update)

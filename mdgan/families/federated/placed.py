@@ -92,11 +92,9 @@ class PlacedCohort(Cohort):
         self._in_vain = 0
 
     def handlers(self) -> Mapping[str, ServerHandler]:
-        """See `Cohort`."""
         return {TRAINED: self._hear, **({MODELS: self._hear_models} if self._sees_all else {})}
 
     def class_counts(self, _engine: Engine) -> dict[int, list[int]]:
-        """See `Cohort`."""
         return self._counts
 
     def able(self, _hosts: Hosts, _engine: Engine) -> tuple[Sequence[int], int]:

@@ -13,23 +13,9 @@ import torch
 
 from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
-from mdgan.families.contract import (
-    ClassCounts,
-    Placing,
-    PlannedHost,
-    PlannedShare,
-    Planning,
-    mean_size,
-)
+from mdgan.families import contract
+from mdgan.families.federated import messages
 from mdgan.families.federated.fegan import new_sampling
-from mdgan.families.federated.messages import (
-    ClientReport,
-    ClientTask,
-    HostReport,
-    order,
-    report_message,
-    sum_message,
-)
 from mdgan.families.federated.placement import Curve, Slot, Strategy, curve_at, fit_curve, place
 from mdgan.families.federated.settings import PULL, ClusterForm, FederatedSettings, parse_load
 from mdgan.families.federated.training_load import Load, choose_loads
@@ -45,10 +31,8 @@ _FLOAT_BYTES = 4
 _PLAYED_ITERATIONS = 4
 _LOADS = (1, 2, 4)
 """What placed clients of the short run train, in proportion; each slot gets one of each."""
-_MOST_PLAYED = 16
-"""Iterations of a placed client of the short run."""
-_WARM_UP = 2
-"""Rounds that do not count."""
+_MOST_PLAYED = 16  # iterations of a placed client of the short run
+_WARM_UP = 2  # rounds that do not count
 _DRAWN, _DRAWS = 30, 2_000_000
 """The most rounds that are drawn, and about how many clients may be looked at for them."""
 _KIND = "Some Processor v4 @ 2.50GHz: 16 slot(s) on 16 core(s)"
@@ -56,8 +40,8 @@ _KIND = "Some Processor v4 @ 2.50GHz: 16 slot(s) on 16 core(s)"
 
 
 def planning(
-    settings: FederatedSettings, models: Models, class_counts: ClassCounts | None
-) -> Planning[FederatedSettings]:
+    settings: FederatedSettings, models: Models, class_counts: contract.ClassCounts | None
+) -> contract.Planning[FederatedSettings]:
     """See `Builder.planning`; a short run has rounds of a few iterations."""
     if class_counts is None and settings.rounds.round_iterations is None:
         raise BadInput(
@@ -66,11 +50,13 @@ def planning(
         )
     both = [build_model(kind, 0) for kind in (models.generator, models.discriminator)]
     training = settings.training
-    length = min(settings.round_length(mean_size(class_counts or [[]])), training.iterations)
+    length = min(
+        settings.round_length(contract.mean_size(class_counts or [[]])), training.iterations
+    )
     played = min(length, _PLAYED_ITERATIONS)
     # Noise has labels, and no groups.
     short = settings.but(round_iterations=played, round_epochs=None, clusters=ClusterForm())
-    usual = Planning(
+    usual = contract.Planning(
         short,
         enough_workers=settings.aggregation.needs_answers,
         iterations=length,
@@ -98,11 +84,11 @@ def _notes(settings: FederatedSettings, both: int) -> dict[str, tuple[str, float
 
 
 def _placed_planning(
-    usual: Planning[FederatedSettings],
+    usual: contract.Planning[FederatedSettings],
     settings: FederatedSettings,
     shape: tuple[int, ...],
-    class_counts: ClassCounts | None,
-) -> Planning[FederatedSettings]:
+    class_counts: contract.ClassCounts | None,
+) -> contract.Planning[FederatedSettings]:
     """A plan of rounds of placed clients, from the one of clients on ranks of their own."""
     if settings.placing.placement == PULL:
         raise BadInput("--placement pull: is there for comparison; plan rr, bb or lb")
@@ -128,7 +114,7 @@ def _placed_planning(
         sampling="poisson" if settings.rounds.sampling == "poisson" else "random",
         weighting="uniform",
     )
-    placing = Placing(
+    placing = contract.Placing(
         len(counts),
         num_participants(settings.participation, len(counts)),
         slots,
@@ -137,23 +123,21 @@ def _placed_planning(
         partial(_shares, settings, loads, counts, shape),
     )
     return replace(
-        usual,
-        settings=short,
-        played_iterations=usual.iterations,
-        notes={},
-        placing=placing,
+        usual, settings=short, played_iterations=usual.iterations, notes={}, placing=placing
     )
 
 
 def _about(
-    settings: FederatedSettings, class_counts: ClassCounts | None, iterations: Sequence[int]
+    settings: FederatedSettings,
+    class_counts: contract.ClassCounts | None,
+    iterations: Sequence[int],
 ) -> str:
     """What is known of the clients."""
     least, most = min(iterations), max(iterations)
     trains = f"{least} iterations" if least == most else f"{least} to {most} iterations"
     if class_counts is None:
         return f"a client trains {trains}"
-    held = f"{mean_size(class_counts):g} samples"
+    held = f"{contract.mean_size(class_counts):g} samples"
     if any(len(counts) > 1 for counts in class_counts):
         held = f"{held} on average by --partition {settings.data.partition}"
     return f"a client trains {trains} and holds {held}"
@@ -191,8 +175,8 @@ def _shares(
     counts: Mapping[int, Sequence[int]],
     shape: tuple[int, ...],
     recorded: Sequence[Placed],
-    hosts: Sequence[PlannedHost],
-) -> list[PlannedShare]:
+    hosts: Sequence[contract.PlannedHost],
+) -> list[contract.PlannedShare]:
     """See `Placing.shares`: of the rounds that are drawn, the one nearest to their mean."""
     curve = _curve(recorded)
     batches = {client: load.iterations for client, load in loads.items()}
@@ -239,18 +223,22 @@ def _share(
     seconds: Sequence[float],
     loads: Mapping[int, Load],
     shape: tuple[int, ...],
-) -> PlannedShare:
+) -> contract.PlannedShare:
     """What one host does, by the clients of its slots and how long each of these trains."""
     clients = [client for own in lists for client in own]
     if not clients:
-        return PlannedShare(0, 0.0, 0.0, 0.0, 0.0)
+        return contract.PlannedShare(0, 0.0, 0.0, 0.0, 0.0)
     weight, models = 1 / len(clients), torch.zeros(shape)
-    tasks = [[ClientTask(client, loads[client], weight) for client in own] for own in lists]
-    told = [ClientReport(n, 0, 0.1234567, 0.1234567, (0.1234567, 0.1234567)) for n in clients]
-    report = report_message(1, HostReport(told, [_KIND] * len(lists)))
-    back = _size(report) + _size(sum_message(1, 1, models.double(), told))
-    return PlannedShare(
-        len(clients), max(seconds), fmean(seconds), _size(order(1, models, tasks)), back
+    tasks = [
+        [messages.ClientTask(client, loads[client], weight) for client in own] for own in lists
+    ]
+    told = [
+        messages.ClientReport(n, 0, 0.1234567, 0.1234567, (0.1234567, 0.1234567)) for n in clients
+    ]
+    report = messages.report_message(1, messages.HostReport(told, [_KIND] * len(lists)))
+    back = _size(report) + _size(messages.sum_message(1, 1, models.double(), told))
+    return contract.PlannedShare(
+        len(clients), max(seconds), fmean(seconds), _size(messages.order(1, models, tasks)), back
     )
 
 

@@ -178,7 +178,6 @@ class PoissonRounds(Averaging):
         return {} if self.budget is None else {_CHARGED: self.budget.taken}
 
     def go_on(self, progress: Mapping[str, int]) -> None:
-        """See `Averaging`."""
         self._charged = progress.get(_CHARGED, 0)
 
     def state(self) -> dict[str, Tensor]:
@@ -190,6 +189,5 @@ class PoissonRounds(Averaging):
         self._seeded.load_state(state)
 
     def close(self) -> None:
-        """See `Averaging`."""
         if self.budget is not None:
             self.budget.close()

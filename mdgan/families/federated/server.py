@@ -122,7 +122,6 @@ class FederatedServer(ServerPart):
         return self.models.generator
 
     def handlers(self) -> Mapping[str, ServerHandler]:
-        """See `ServerPart`."""
         return self.cohort.handlers()
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
@@ -198,11 +197,9 @@ class FederatedServer(ServerPart):
 
     @property
     def over(self) -> bool:
-        """See `ServerPart`."""
         return self.averaging.over
 
     def close(self) -> None:
-        """See `ServerPart`."""
         self.averaging.close()
 
     def progress(self) -> dict[str, int]:
@@ -220,11 +217,9 @@ class FederatedServer(ServerPart):
         self.averaging.go_on(progress)
 
     def state(self) -> dict[str, Tensor]:
-        """See `ServerPart`."""
         return {**under(_MODELS, self.models.state()), **under(_SAMPLING, self.averaging.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `ServerPart`."""
         self.models.load_state_dict(part_of(state, _MODELS))
         self.averaging.load_state(part_of(state, _SAMPLING))
 

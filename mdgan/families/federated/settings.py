@@ -334,7 +334,6 @@ class FederatedSettings(RunSettings):
 
     @property
     def num_placed(self) -> int | None:
-        """See `RunSettings`."""
         return self.placing.clients
 
     @property
@@ -344,7 +343,6 @@ class FederatedSettings(RunSettings):
 
     @property
     def shares_noise(self) -> bool:
-        """See `RunSettings`."""
         privacy, is_secure = self.privacy, self.secure.secure_aggregation
         return is_secure and privacy.hides_clients and privacy.keeps_ledger
 

@@ -34,8 +34,7 @@ Group = Sequence[tuple[ClientTask, Tensor, Tensor]]
 Train = Callable[[Sequence[ClientTask], Tensor, int], Iterator[Group]]
 """See `LocalTraining.train`."""
 
-_MOST_DEATHS = 3
-"""Slots that may die one after another before any client is trained."""
+_MOST_DEATHS = 3  # slots that may die one after another before any client is trained
 
 
 class SlotsDied(RuntimeError):
@@ -119,7 +118,6 @@ class SlotProcesses(Slots):
     # What the host does.
 
     def train(self, lists: Lists, models: Tensor, iteration: int) -> SlotWork:
-        """See `Slots`."""
         self._models.copy_(models)
         began, deaths, work = time.monotonic(), 0, self._nothing_done()
         waiting: dict[int, list[ClientTask]] = {}
@@ -157,7 +155,6 @@ class SlotProcesses(Slots):
         return max(self._of_each(lambda slot: slot.memory_full_info().uss), default=0)
 
     def memory_bytes(self) -> int:
-        """See `Slots`."""
         return sum(self._of_each(lambda slot: slot.memory_info().rss))
 
     def _of_each(self, number: Callable[[psutil.Process], int]) -> list[int]:
@@ -169,7 +166,6 @@ class SlotProcesses(Slots):
         return found
 
     def close(self) -> None:
-        """See `Slots`."""
         for slot in list(self._slots):
             self._forget(slot)
         self._fork_server.close()

@@ -28,13 +28,11 @@ if TYPE_CHECKING:
     from mdgan.families.federated.fl_gan import Client
     from mdgan.families.federated.settings import FederatedSettings, LoadForm
 
-_CAPABILITIES = "capabilities"
-"""Under this name hosts tell what their clients have measured."""
+_CAPABILITIES = "capabilities"  # under this name hosts tell what their clients have measured
 _NOISE = 1.1
 """A client slower than the median by less than this factor may owe that to measurement noise."""
 _TRIES = 3
-_KEPT = 2
-"""A layer's output is kept for the backward pass, and gets a gradient."""
+_KEPT = 2  # a layer's output is kept for the backward pass, and gets a gradient
 
 _BatchSize = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 _Seconds = Annotated[float, msgspec.Meta(ge=1e-9, le=1e6)]

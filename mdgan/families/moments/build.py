@@ -23,8 +23,7 @@ from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.metrics.network_files import from_file
 from mdgan.privacy.canaries import most_canaries
 
-_SUM = "SUM"
-"""Host → server: the sums of features."""
+_SUM = "SUM"  # host → server: the sums of features
 
 
 class _Moments(Builder[MomentsSettings]):

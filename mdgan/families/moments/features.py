@@ -22,12 +22,10 @@ from mdgan.metrics.extractor import Extractor, run_network
 CONSTANT = 0.2
 """The first feature of every sample: sums of it tell how many samples a class has. Its square is
 the part of a sample's length that the others do without."""
-_ROUNDED = 1 + 2.0**-20
-"""How long a vector of length 1 may be in float32."""
+_ROUNDED = 1 + 2.0**-20  # how long a vector of length 1 may be in float32
 _WAYS = {1: "linear", 2: "bilinear", 3: "trilinear"}
 """How series, pictures and volumes are enlarged."""
-_ALONE = 32
-"""The sum of one in so many samples is made alone, to see what it adds."""
+_ALONE = 32  # the sum of one in so many samples is made alone, to see what it adds
 SUMS = FixedPoint(2.0**30, 2.0**21)
 """How sums of several workers are added up, exactly: those of 2²¹ samples and noise fit."""
 

@@ -25,8 +25,7 @@ from mdgan.privacy.shared_noise import variance_of_part
 from mdgan.privacy.spending import Spending
 from mdgan.transport.host_end import HostTransport
 
-ASK = "MOMENTS"
-"""Server → host: tell the sums."""
+ASK = "MOMENTS"  # server → host: tell the sums
 _AT_ONCE = 256
 _NO_LOSSES = torch.zeros(2)
 
@@ -38,8 +37,7 @@ class SumTeller(NothingKept):
     shard: Shard
     features: SampleFeatures
     budget: Budget | None
-    part: float = 1.0
-    """By what its noise is multiplied, where others add the rest."""
+    part: float = 1.0  # by what its noise is multiplied, where others add the rest
 
     def tell(self) -> Tensor:
         """Σ φ(x) by class with noise, [K, 1 + D].

@@ -24,8 +24,7 @@ from mdgan.messages import Message
 from mdgan.privacy.accountant import MOST_NOISE
 from mdgan.privacy.shared_noise import variance_of_part
 
-_TOLD = "told."
-"""Before the names of what workers have told in a checkpoint."""
+_TOLD = "told."  # before the names of what workers have told in a checkpoint
 _OF_FEATURES = {"seed", "num_features", "kernel_width", "feature_side", "feature_network"}
 
 
@@ -33,7 +32,6 @@ class EvenGenerator(Generator):
     """G, whose batches have equally many samples of each class."""
 
     def draw_inputs(self, num_samples: int) -> tuple[Tensor, Tensor | None]:
-        """See `Generator`."""
         z, _ = super().draw_inputs(num_samples)
         if self.label_counts is None:
             return z, None
@@ -62,7 +60,6 @@ class MomentsServer(ServerPart):
         return self.learner.model
 
     def begin(self, engine: Engine) -> None:
-        """See `ServerPart`."""
         self.path.begin(engine.peers)
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
@@ -161,7 +158,6 @@ class MomentsServer(ServerPart):
         return {**self.learner.state(), **under(_TOLD, self._told)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `ServerPart`."""
         told = part_of(state, _TOLD)
         if told and told["sums"].shape != self.features.shape:
             raise RuntimeError("the state has sums of other features")

@@ -79,7 +79,6 @@ class MomentsSettings(RunSettings):
 
     @property
     def shares_noise(self) -> bool:
-        """See `RunSettings`."""
         return self.secure.secure_aggregation and self.privacy.keeps_ledger
 
 
@@ -88,11 +87,7 @@ MOMENTS = Algorithm(
     "every worker tells one sum of its samples' features, with noise if it must, and goes home",
     MomentsSettings,
     "mdgan.families.moments.build:BUILDER",
-    {
-        "iterations": 1500,
-        "batch_size": 500,
-        "generator_optimizer": "lr=0.002,schedule=cosine",
-    },
+    {"iterations": 1500, "batch_size": 500, "generator_optimizer": "lr=0.002,schedule=cosine"},
     lets_batches_repeat=False,
     server_phases=("step",),
     host_phases=("receive", "embed", "send"),

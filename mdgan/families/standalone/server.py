@@ -48,11 +48,9 @@ class StandaloneServer(ServerPart):
         return Advance(done + 1, losses.unsqueeze(0))
 
     def state(self) -> dict[str, Tensor]:
-        """See `ServerPart`."""
         return self._gan.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `ServerPart`."""
         self._gan.load_state(state)
 
 

@@ -14,13 +14,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _NAMES = _DIFFAUGMENT, _ADA = "diffaugment", "ada"
-_ADA_TARGET = 0.6
-"""Of Karras et al. 2020, section 3.2."""
+_ADA_TARGET = 0.6  # of Karras et al. 2020, section 3.2.
 _ADA_SAMPLES = 500_000
 """Real samples of a worker in which p can rise from 0 to 1, as in the same section: p must change
 more slowly than D learns, whatever the number of samples is."""
-_BATCHES_BETWEEN = 4
-"""Real batches between two changes of p, as in the same section."""
+_BATCHES_BETWEEN = 4  # real batches between two changes of p, as in the same section
 _GUESSING_AT_0 = ("bce", "hinge")
 """Discriminator losses whose logits are above 0 for what is called real."""
 _NOT_AT_0 = Condition(
@@ -28,8 +26,7 @@ _NOT_AT_0 = Condition(
     lambda training: training.discriminator_loss not in _GUESSING_AT_0,
     lambda training: f"--discriminator-loss {training.discriminator_loss}",
 )
-_SMALLEST = 4
-"""Pictures with fewer pixels each way would not move at all."""
+_SMALLEST = 4  # pictures with fewer pixels each way would not move at all
 _STATE = "adaptive"
 
 
@@ -97,7 +94,6 @@ class Augmentation(Regularizer):
 
     @classmethod
     def of(cls, settings: AugmentationSettings) -> Augmentation | None:
-        """See `Regularizer`."""
         if settings.augment != _ADA:
             return None if settings.augment is None else cls()
         return cls(_ADA_TARGET if settings.ada_target is None else settings.ada_target)
@@ -117,7 +113,6 @@ class Augmentation(Regularizer):
             )
 
     def see(self, images: Tensor) -> Tensor:
-        """See `Regularizer`."""
         from mdgan.gan.augmentation import augment
 
         return augment(images, self.p)

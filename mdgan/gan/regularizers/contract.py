@@ -90,7 +90,6 @@ class Penalty(Regularizer):
 
     @classmethod
     def of(cls, settings: Any) -> Self | None:
-        """See `Regularizer`."""
         weight = getattr(settings, cls.name)
         return None if weight is None else cls(weight)
 

@@ -46,7 +46,6 @@ class GradientPenalty(Penalty):
     )
 
     def of_samples(self, logits: Tensor, slopes: Tensor) -> Tensor:
-        """See `Penalty`."""
         import torch
 
         of_a_sample = tuple(range(logits.dim(), slopes.dim()))

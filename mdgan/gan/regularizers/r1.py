@@ -40,6 +40,5 @@ class R1(Penalty):
     )
 
     def of_samples(self, logits: Tensor, slopes: Tensor) -> Tensor:
-        """See `Penalty`."""
         of_a_sample = tuple(range(logits.dim(), slopes.dim()))
         return 0.5 * self.weight * slopes.square().sum(of_a_sample).mean(-1)

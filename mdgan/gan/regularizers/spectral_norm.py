@@ -10,8 +10,7 @@ from mdgan.settings.declare import Settings, setting, switch
 if TYPE_CHECKING:
     from torch import nn
 
-_LEAST_DIMENSIONS = 2
-"""Of a weight that is a matrix; BatchNorm's and others are vectors."""
+_LEAST_DIMENSIONS = 2  # of a weight that is a matrix; BatchNorm's and others are vectors
 
 
 class SpectralNormSettings(Settings, group="models"):
@@ -32,11 +31,9 @@ class SpectralNorm(Regularizer):
 
     @classmethod
     def of(cls, settings: SpectralNormSettings) -> SpectralNorm | None:
-        """See `Regularizer`."""
         return cls() if settings.spectral_norm else None
 
     def change_model(self, model: nn.Module) -> None:
-        """See `Regularizer`."""
         add_spectral_norm(model)
 
 

@@ -21,8 +21,7 @@ from mdgan.report.numbers.durations import MOST_STRETCHES, BandedLine, envelope
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.palette import ALGORITHMS, HEAT, INKS, LINES, OPERATIONS, OTHER, RUNS
 
-INCHES, WIDE_INCHES = 4.0, 11.4
-"""How wide figures are; on a narrow screen a wide one is scrolled."""
+INCHES, WIDE_INCHES = 4.0, 11.4  # how wide figures are; on a narrow screen a wide one is scrolled
 INK, SOFT = INKS["ink"].light, INKS["soft"].light
 GRID, AXIS, IDLE = LINES["grid"].light, LINES["axis"].light, LINES["idle"].light
 COLOURS = [colour.light for colour in ALGORITHMS.values()]
@@ -77,8 +76,7 @@ _SETTINGS: dict[Any, Any] = {
     "pdf.fonttype": 42,  # text that other programs can change, as journals want it
 }
 
-Rectangle: TypeAlias = tuple[float, float, float, float]
-"""x, y, width, height."""
+Rectangle: TypeAlias = tuple[float, float, float, float]  # x, y, width, height
 
 Bars: TypeAlias = Sequence[tuple[str, Sequence[tuple[str, Mapping[str, float]]]]]
 """Groups of bars: a heading, and for each bar what stands beside it and how long its parts are."""

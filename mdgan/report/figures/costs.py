@@ -6,16 +6,9 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from matplotlib.figure import Figure
 
+from mdgan.records import values
 from mdgan.records.roles import first_worker
 from mdgan.records.rows import OPERATORS, Fetching, Profile
-from mdgan.records.values import (
-    chosen_evenly,
-    count,
-    said_bytes,
-    said_seconds,
-    size_unit,
-    time_unit,
-)
 from mdgan.report.figures.charts import COLOURED, bar_chart, kind_style, operation_style
 from mdgan.report.figures.picture import OfRun, Panel, Picture, Row, Table, only
 from mdgan.report.numbers import durations as numbers
@@ -32,8 +25,7 @@ _WORKER, _HOST = "a worker, mean", "a host, mean"
 _MOST_ROWS = 40
 
 Had = TypeVar("Had")
-Of: TypeAlias = list[tuple[Subject, Had]]
-"""Runs, and what is known of each."""
+Of: TypeAlias = list[tuple[Subject, Had]]  # runs, and what is known of each
 
 
 class Means(NamedTuple):
@@ -43,11 +35,9 @@ class Means(NamedTuple):
     over: int
 
 
-Spent: TypeAlias = Mapping[str, Means]
-"""Role → where its time goes."""
+Spent: TypeAlias = Mapping[str, Means]  # role → where its time goes
 
-Moved: TypeAlias = Mapping[str, Rate]
-"""Role → what it moves."""
+Moved: TypeAlias = Mapping[str, Rate]  # role → what it moves
 
 
 def time_spent(in_outliers: bool = False) -> Callable[[Subject], Spent]:
@@ -71,8 +61,8 @@ def operations(found: Sequence[tuple[Subject, Spent]]) -> Picture:
         {name for _, spent in found for means in spent.values() for name in means.seconds}, ORDER
     )
     rows: list[Row] = [
-        (f"{subject.label}, {role}", *map(said_seconds, map(means.seconds.get, names)),
-         said_seconds(sum(means.seconds.values())), f"{means.over:,}")
+        (f"{subject.label}, {role}", *map(values.said_seconds, map(means.seconds.get, names)),
+         values.said_seconds(sum(means.seconds.values())), f"{means.over:,}")
         for subject, spent in found
         for role, means in spent.items()
     ]  # fmt: skip
@@ -94,11 +84,11 @@ def _by_role(found: Sequence[tuple[Subject, Mapping[str, Had]]]) -> dict[str, Of
 def _operations(had: Of[Means], names: Sequence[str], label: str) -> Figure:
     if len(had) == 1:
         seconds = had[0][1].seconds
-        factor, unit = time_unit(seconds.values())
+        factor, unit = values.time_unit(seconds.values())
         there = [name for name in names if name in seconds]
         groups = [("", [(name, {name: seconds[name] / factor}) for name in there])]
     else:
-        factor, unit = time_unit(sum(means.seconds.values()) for _, means in had)
+        factor, unit = values.time_unit(sum(means.seconds.values()) for _, means in had)
         groups = [
             (subject.label, [("", {name: s / factor for name, s in means.seconds.items()})])
             for subject, means in had
@@ -111,8 +101,8 @@ def _operations(had: Of[Means], names: Sequence[str], label: str) -> Figure:
 def _said_operations(subject: Subject, means: Means) -> str:
     name, seconds = max(means.seconds.items(), key=lambda item: item[1])
     share = 100 * seconds / (sum(means.seconds.values()) or 1)
-    over = count(means.over, subject.unit)
-    return f"{name} takes longest, {said_seconds(seconds)} ({share:.0f} %), mean of {over}"
+    over = values.count(means.over, subject.unit)
+    return f"{name} takes longest, {values.said_seconds(seconds)} ({share:.0f} %), mean of {over}"
 
 
 def bytes_moved(subject: Subject) -> Moved:
@@ -128,15 +118,15 @@ def moved_bytes(found: Sequence[tuple[Subject, Moved]]) -> Picture:
         KIND_ORDER,
     )
     rows: list[Row] = [
-        (f"{subject.label}, {role}, {name}", *map(said_bytes, map(way.get, kinds)),
-         said_bytes(sum(way.values())))
+        (f"{subject.label}, {role}, {name}", *map(values.said_bytes, map(way.get, kinds)),
+         values.said_bytes(sum(way.values())))
         for subject, moved in found
         for role, rate in moved.items()
         for name, way in zip(_WAYS, rate, strict=True)
     ]  # fmt: skip
     panels = []
     for role, had in _by_role(found).items():
-        sums = [[said_bytes(sum(way.values())) for way in rate] for _, rate in had]
+        sums = [[values.said_bytes(sum(way.values())) for way in rate] for _, rate in had]
         note = f"{sums[0][0]} sent, {sums[0][1]} received" if len(had) == 1 else ""
         panels.append(Panel(role, _bytes(had, kinds, a(found[0][0].unit)), note))
     return Picture(panels, "", Table(("run, role and direction", *kinds, "together"), rows))
@@ -144,7 +134,7 @@ def moved_bytes(found: Sequence[tuple[Subject, Moved]]) -> Picture:
 
 def _bytes(had: Of[Rate], kinds: Sequence[str], a_unit: str) -> Figure:
     ways = [way for _, rate in had for way in rate]
-    factor, unit = size_unit([max(sum(way.values()) for way in ways)])
+    factor, unit = values.size_unit([max(sum(way.values()) for way in ways)])
     least = _LEAST_SHARE * max(sum(way.values()) for way in ways)
     shown = [k for k in kinds if k in COLOURED and any(way.get(k, 0.0) > least for way in ways)]
 
@@ -171,9 +161,10 @@ def memory(subject: Subject) -> OfRun | None:
     traces = subject.run.traces
     roles = {role: sizes for role in sorted(traces, key=place) if (sizes := traces[role].memory)}
     rows = [
-        (role, *map(said_bytes, (sizes[0], max(sizes), sizes[-1]))) for role, sizes in roles.items()
+        (role, *map(values.said_bytes, (sizes[0], max(sizes), sizes[-1])))
+        for role, sizes in roles.items()
     ]
-    told = f"{said_bytes(sum(map(max, roles.values())))} in all"
+    told = f"{values.said_bytes(sum(map(max, roles.values())))} in all"
     header = ("process", "at first", "most", "at the end")
     return OfRun(rows, told, header=header) if rows else None
 
@@ -186,15 +177,15 @@ def fetching(subject: Subject) -> OfRun | None:
     for row in rows:
         roles.setdefault(row.role, []).append(row)
     table = [
-        (role, f"{row.iteration:,}", said_seconds(row.waited_seconds / row.batches),
-         said_seconds(row.longest_seconds), f"{row.threads:,}", f"{row.buffer:,}")
+        (role, f"{row.iteration:,}", values.said_seconds(row.waited_seconds / row.batches),
+         values.said_seconds(row.longest_seconds), f"{row.threads:,}", f"{row.buffer:,}")
         for role, every in roles.items()
-        for row in chosen_evenly(every, max(2, _MOST_ROWS // len(roles)))
+        for row in values.chosen_evenly(every, max(2, _MOST_ROWS // len(roles)))
     ]  # fmt: skip
+    threads = values.count(max(row.threads for row in rows), "thread")
     mean = sum(row.waited_seconds for row in rows) / sum(row.batches for row in rows)
-    longest = max(row.longest_seconds for row in rows)
-    threads = count(max(row.threads for row in rows), "thread")
-    told = f"{said_seconds(mean)} a batch, {said_seconds(longest)} at most, with up to {threads}"
+    longest = values.said_seconds(max(row.longest_seconds for row in rows))
+    told = f"{values.said_seconds(mean)} a batch, {longest} at most, with up to {threads}"
     header = ("process", "iteration", "mean wait", "longest", "threads", "pictures ahead")
     return OfRun(table, told, header=header)
 

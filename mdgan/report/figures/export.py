@@ -1,6 +1,5 @@
 """Drawings as text for the page, and as files for papers."""
 
-import csv
 import io
 import re
 import warnings
@@ -17,6 +16,7 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
 from mdgan.report.palette import VARIABLE_OF
+from mdgan.storage.csv_file import csv_bytes
 from mdgan.storage.whole_file import write_whole
 
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}\b")
@@ -59,10 +59,7 @@ def write_files(figure: Figure, name: Path) -> None:
 
 def write_csv(path: Path, rows: Iterable[Sequence[str]]) -> None:
     """Writes a table; numbers lose the commas between their thousands."""
-    text = io.StringIO()
-    plain = ([_THOUSANDS.sub("", cell) for cell in row] for row in rows)
-    csv.writer(text, lineterminator="\n").writerows(plain)
-    write_whole(path, text.getvalue().encode())
+    write_whole(path, csv_bytes([_THOUSANDS.sub("", cell) for cell in row] for row in rows))
 
 
 def drawn_numbers(figure: Figure) -> list[Sequence[str]]:

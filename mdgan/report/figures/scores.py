@@ -34,8 +34,7 @@ _REAL = {
 }
 """Metric → where records have what real data gets, and what it is called."""
 
-Lines: TypeAlias = Mapping[str, BandedLine]
-"""Metric → its values; only those that were measured."""
+Lines: TypeAlias = Mapping[str, BandedLine]  # metric → its values; only those that were measured
 
 Found: TypeAlias = Sequence[tuple[Group, Lines]]
 

@@ -18,8 +18,7 @@ from mdgan.report.figures.picture import OfRun, Row
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.palette import HEAT, SURFACES
 
-Look = dict[str, Any]
-"""A style for matplotlib."""
+Look = dict[str, Any]  # a style for matplotlib
 
 MOST_LANES = 64
 _HEIGHT = 0.76
@@ -29,8 +28,7 @@ _MOST_KINDS = 12
 _MOST_STRATEGIES = 40
 _CARD = SURFACES["card"].light
 _SHADES = (0.27, 0.48, 0.72, 1.0)
-_LEAST_SECONDS = 1e-9
-"""Shorter times are no measurements."""
+_LEAST_SECONDS = 1e-9  # shorter times are no measurements
 
 
 def percent(share: float) -> str:

@@ -28,8 +28,7 @@ _MOST_STRETCHES = 300
 _MOST_MARKS = 100
 _MOST_SWAPPING = 100
 _BAR_HEIGHT = 0.62
-_LEAST_HEIGHT = 0.16
-"""Of what a worker missed, so that one iteration among many can be seen."""
+_LEAST_HEIGHT = 0.16  # of what a worker missed, so that one iteration among many can be seen
 _TOOK_PART = "took part"
 _MARKERS = {LOST: "X", SHUT_OUT: "s", LEFT: "<", JOINED: ">"}
 

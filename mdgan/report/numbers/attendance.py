@@ -174,8 +174,7 @@ def _covered(stretches: Sequence[Stretch], until: FloatArray) -> FloatArray:
     return np.interp(until, iterations, covered)
 
 
-SEEN_OFTEN = 500
-"""Samples of a class after which their figure 14 stops counting."""
+SEEN_OFTEN = 500  # samples of a class after which their figure 14 stops counting
 
 
 def samples_trained(rounds: Sequence[RoundRow]) -> float:

@@ -86,11 +86,9 @@ def summed(done: Iterable[tuple[Key, float]]) -> dict[Key, float]:
 NOT_TRAINING = frozenset({"evaluate", "checkpoint"})
 """Operations that are no part of an iteration, though they may interrupt one."""
 
-_LAST_OPERATION = "step"
-"""An iteration or a round without this operation was cut off or aborted."""
+_LAST_OPERATION = "step"  # an iteration or a round without this operation was cut off or aborted
 
-MOST_STRETCHES = 300
-"""Of a line that is drawn."""
+MOST_STRETCHES = 300  # of a line that is drawn
 OUTLIER_DEVIATIONS = 5
 _DEVIATION_PER_MAD = 1.4826
 

@@ -38,8 +38,7 @@ _MOST_PHRASES = 3
 _LONGEST_LABEL = 42
 _SEEDED = re.compile(r"(.+)-seed([0-9]+)")
 
-MOST_RUNS = 8
-"""Each has a look of its own; of more runs, those of one configuration share theirs."""
+MOST_RUNS = 8  # each has a look of its own; of more runs, those of one configuration share theirs
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from mdgan.samples.table.schema import moment_of
 from mdgan.samples.table.writing import texts_of
 
 _BETWEEN = "\x1f"
-_ANSWERS = {"true": "1", "false": "0"}
-"""As programs write what others write as numbers."""
+_ANSWERS = {"true": "1", "false": "0"}  # as programs write what others write as numbers
 
 
 def canonical(text: str, *, commas: bool = False) -> str:

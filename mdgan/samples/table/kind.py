@@ -86,7 +86,6 @@ class TableKind(SampleKind):
 
     @property
     def is_learnt(self) -> bool:
-        """See `SampleKind`."""
         return bool(self._shared[0])
 
     @property
@@ -125,14 +124,12 @@ class TableKind(SampleKind):
         return self.learnt[-len(self.class_names) :].clamp(min=0).round().long()
 
     def coarse(self, counts: Tensor) -> Tensor:
-        """See `SampleKind`."""
         sizes = [*map(num_counts, self._columns), len(self.class_names)]
         *parts, classes = (part.numpy() for part in torch.split(counts, sizes))
         found = map(coarse_counts, self._columns, parts)
         return torch.from_numpy(np.concatenate([*found, rounded_counts(classes)]))
 
     def learn(self, counts: Tensor) -> None:
-        """See `SampleKind`."""
         if tuple(counts.shape) != (self.num_counts,) or not bool(counts.isfinite().all()):
             raise ValueError(f"counts {list(counts.shape)} of a table with {self.num_counts}")
         if self.is_learnt and torch.equal(self.learnt, counts.double()):
@@ -159,11 +156,9 @@ class TableKind(SampleKind):
         return self.encode(self.decode(samples, None))
 
     def why_not(self, shape: Shape) -> str:
-        """See `SampleKind`."""
         return "" if shape == self.shape else f"rows of this schema have the shape {self.shape}"
 
     def columns(self) -> Mapping[str, str]:
-        """See `SampleKind`."""
         return {column.name: column.kind for column in self.schema.columns}
 
     def writers(self) -> Mapping[str, Writer]:
@@ -187,7 +182,6 @@ class TableKind(SampleKind):
         return Where(label, keeps)
 
     def judge(self, held_out: HeldOut | None) -> Judge:
-        """See `SampleKind`."""
         return RowsJudge(self, held_out)
 
 

@@ -17,8 +17,7 @@ from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import AnyColumn, ScaledColumn, Schema
 from mdgan.samples.table.spread import Spread, is_other, num_counts, num_options, options_of
 
-_PIECE = 65_536
-"""Rows that are encoded together, which bounds the memory."""
+_PIECE = 65_536  # rows that are encoded together, which bounds the memory
 
 
 @dataclass(frozen=True)

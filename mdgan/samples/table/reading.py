@@ -18,6 +18,7 @@ from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import AnyColumn, ScaledColumn, Schema, YesNoColumn
 from mdgan.samples.table.writing import PARQUET_NEEDS
 from mdgan.storage.budget import TooLarge, check_decoded
+from mdgan.storage.csv_file import cell
 from mdgan.storage.foreign_file import LONGEST_LINE_BYTES, open_regular
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
@@ -255,7 +256,9 @@ def _read_file(
 ) -> tuple[NDArray[np.float64], NDArray[np.object_]]:
     """The values of a file's rows, and whose each is: empty texts if the schema does not say."""
     pieces, persons, names, num_rows = [], list[str](), None, 0
+    written = {cell(name): name for name in schema.names}  # as mdgan writes CSV
     for texts in texts_of_file(path):
+        texts = texts._replace(names=[written.get(name, name) for name in texts.names])
         if names is None:
             names = texts.names
             _check_header(path, names, schema, on_problem)
@@ -317,6 +320,7 @@ def _read_column(
     codes: dict[str, float] = {}
     if not isinstance(column, ScaledColumn):
         codes = {text: float(code) for code, text in enumerate(column.choices)}
+        codes |= {cell(text): code for text, code in codes.items()}  # as mdgan writes CSV
         if isinstance(column, YesNoColumn):
             codes |= {"True": 1.0, "False": 0.0}  # as Parquet has them
     known: dict[str, float] = {}

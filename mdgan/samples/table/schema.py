@@ -5,7 +5,7 @@ All sites agree on it before they train, and all know it. It is one JSON file.
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from math import isfinite
 from pathlib import Path
@@ -14,16 +14,14 @@ from typing import ClassVar, Literal
 import msgspec
 
 from mdgan.errors import BadInput, one_line
+from mdgan.storage.csv_file import cell
 from mdgan.storage.foreign_file import read_whole
 
-MOST_COMMON = 20
-"""Common values of a column at most."""
-MOST_CATEGORIES = 10_000
-"""Of a column."""
+MOST_COMMON = 20  # common values of a column at most
+MOST_CATEGORIES = 10_000  # of a column
 _MOST_BYTES = 4 << 20
 _MOST_COLUMNS, _MOST_DECIMALS = 2_000, 12
-LARGEST_WHOLE = 1 << 53
-"""Above it float64 has no longer every whole number."""
+LARGEST_WHOLE = 1 << 53  # above it float64 has no longer every whole number
 _TOO_LARGE = f"has bounds beyond ±{LARGEST_WHOLE:,}, where digits are lost"
 
 
@@ -127,7 +125,6 @@ class NumberColumn(ScaledColumn, frozen=True, kw_only=True, tag="number"):
         return "0" if text == "-0" else text
 
     def rounded(self, value: float) -> float:
-        """See `ScaledColumn`."""
         return round(value, self.decimals)
 
 
@@ -179,7 +176,6 @@ class MomentColumn(ScaledColumn, frozen=True, kw_only=True):
         return _within(passed, self.bounds, (self.low, self.high))
 
     def write(self, value: float) -> str:
-        """See `ScaledColumn`."""
         return (self._type.fromisoformat(self.low) + int(value) * self._unit).isoformat()
 
 
@@ -302,6 +298,8 @@ def problems_of(schema: Schema) -> Iterator[str]:
             yield '"rows_are_independent": rows of a person are not; leave out that, or "person"'
     if not 0 < len(schema.columns) <= _MOST_COLUMNS:
         yield f"has {len(schema.columns)} columns, must have 1 to {_MOST_COLUMNS:,}"
+    if alike := written_alike(schema.names):
+        yield f"columns {one_line(alike)}: would be written alike as CSV; rename one"
     seen = set[str]()
     for column in schema.columns:
         shown = one_line(column.name)
@@ -327,8 +325,17 @@ def _of_choices(choices: tuple[str, ...]) -> str:
         return f"has {len(choices)} categories, must have 2 to {MOST_CATEGORIES:,}"
     if len(set(choices)) < len(choices):
         return f"names category {next(c for c in choices if choices.count(c) > 1)!r} twice"
+    if alike := written_alike(choices):
+        return f"categories {one_line(alike)}: would be written alike as CSV; rename one"
     strange = [c for c in choices if not c.isprintable() or c != c.strip() or not c]
     return f"category {strange[0]!r:.80}: is empty, or has spaces at an end" if strange else ""
+
+
+def written_alike(texts: Sequence[str]) -> str:
+    """Two texts of which one is how the other is written; empty if there are none."""
+    others = set(texts)
+    pairs = (f"{t} and {cell(t)}" for t in texts if cell(t) != t and cell(t) in others)
+    return next(pairs, "")
 
 
 def _of_scaled(column: Scaled) -> str:

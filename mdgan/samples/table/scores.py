@@ -25,17 +25,14 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-_MOST_COLUMNS = 60
-"""Pairs of more columns than these are not compared."""
+_MOST_COLUMNS = 60  # pairs of more columns than these are not compared
 _MOST_HELD_OUT = 20_000
-_NUM_BINS = 10
-"""Of a column of numbers beside one of categories, as in SDMetrics."""
+_NUM_BINS = 10  # of a column of numbers beside one of categories, as in SDMetrics
 _LEAST_ROWS = 20
 _AT_ONCE = 1_000
 _NO_HELD_OUT = "no held-out rows that the server may hold; name a file with --held-out"
 _NO_TARGET = "no --target, which a classifier could learn"
-_MOST_STEPS = 1_000
-"""Of a logistic regression."""
+_MOST_STEPS = 1_000  # of a logistic regression
 _NUM_BARS = 24
 
 

@@ -19,8 +19,7 @@ Codes = NDArray[np.int64]
 _NUM_CELLS = 1024
 _LOG_STRENGTH = 1e4
 _CUT = 3.0
-_EDGE = 1 / 64
-"""How far within its cell a value counts at least, in cells."""
+_EDGE = 1 / 64  # how far within its cell a value counts at least, in cells
 _FEW_ROWS = 20
 _BELOW = float(torch.special.ndtr(torch.tensor(-_CUT, dtype=torch.float64)))
 """The share of a normal distribution below −3."""

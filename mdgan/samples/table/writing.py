@@ -1,6 +1,5 @@
 """Files of rows."""
 
-import csv
 import io
 from collections.abc import Callable
 
@@ -9,6 +8,7 @@ import numpy as np
 from mdgan.errors import BadInput
 from mdgan.samples.table.rows import Rows
 from mdgan.samples.table.schema import AnyColumn, NumberColumn, ScaledColumn
+from mdgan.storage.csv_file import csv_bytes
 
 PARQUET_NEEDS = "Parquet files need pyarrow: pip install 'mdgan[tables]'"
 _PARQUET_TYPES = {"whole": "int64", "date": "date32", "time": "timestamp[s]"}
@@ -16,15 +16,11 @@ _PARQUET_TYPES = {"whole": "int64", "date": "date32", "time": "timestamp[s]"}
 
 
 def csv_of(rows: Rows) -> bytes:
-    """A CSV file in UTF-8 with a header; missing values are empty."""
+    """A CSV file with a header; missing values are empty."""
     columns = [
         texts_of(column, rows.values[:, place]) for place, column in enumerate(rows.schema.columns)
     ]
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(rows.schema.names)
-    writer.writerows(zip(*columns, strict=True))
-    return buffer.getvalue().encode()
+    return csv_bytes([rows.schema.names, *zip(*columns, strict=True)])
 
 
 def texts_of(column: AnyColumn, values: "np.typing.NDArray[np.float64]") -> list[str]:

@@ -20,8 +20,7 @@ from mdgan.samples.pictures.reading import float_to_pixels, pixels_to_float
 _LEAST_SIDE_PIXELS = 48
 _BACKGROUND = 32
 _WIDTH, _HEIGHT = 160, 80
-_FINER = 2
-"""Curves are drawn so many times as large, and shrunk, which smooths them."""
+_FINER = 2  # curves are drawn so many times as large, and shrunk, which smooths them
 _PAPER, _AXIS = (250, 250, 248), (205, 205, 200)
 _INKS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (86, 180, 233), (230, 159, 0))
 """Okabe and Ito's colours, in turn."""
@@ -45,8 +44,7 @@ class SeenTensors(Tensors):
 
     is_seen: ClassVar[bool] = True
 
-    sizes: ClassVar[tuple[str, ...]]
-    """What each size of a sample is."""
+    sizes: ClassVar[tuple[str, ...]]  # what each size of a sample is
 
     def why_not(self, shape: Shape) -> str:
         """They have so many sizes."""

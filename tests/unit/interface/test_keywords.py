@@ -1,18 +1,17 @@
 """The typed keywords of `mdgan.train` are those that are declared."""
 
+import re
 import subprocess
 import sys
-from typing import get_type_hints
 
-from mdgan.interface.keywords import Keywords
 from mdgan.launch.resolve import known_settings
 from scripts.keywords import FILE, text
 
 
 def test_the_file_of_keywords_is_that_of_the_declarations() -> None:
-    assert set(get_type_hints(Keywords)) == known_settings().keys() - {"dataset"}
+    assert set(re.findall(r"^    (\w+): ", text(), re.M)) == known_settings().keys() - {"dataset"}
     formatted = subprocess.run(
-        [sys.executable, "-m", "ruff", "format", "-"],
+        [sys.executable, "-m", "ruff", "format", "--stdin-filename", FILE.name, "-"],
         input=text(),
         capture_output=True,
         text=True,

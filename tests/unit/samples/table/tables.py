@@ -18,6 +18,7 @@ from mdgan.samples.table.schema import (
     TimeColumn,
     WholeColumn,
     YesNoColumn,
+    written_alike,
 )
 
 STUDY = Schema(
@@ -58,7 +59,8 @@ def columns(name: str) -> st.SearchStrategy[AnyColumn]:
     spaced = named | {"spacing": st.sampled_from(["linear", "log"])}
     low, length = st.integers(-(10**6), 10**6), st.integers(1, 10**6)
     # What a file says where a value is missing may be a category as well.
-    categories = st.lists(NAMES | st.sampled_from(["NA", "?"]), min_size=2, unique=True).map(tuple)
+    texts = st.lists(NAMES | st.sampled_from(["NA", "?"]), min_size=2, unique=True)
+    categories = texts.filter(lambda found: not written_alike(found)).map(tuple)
     return st.one_of(
         st.builds(
             lambda low, length, **rest: NumberColumn(low=low, high=low + length, **rest),
@@ -86,7 +88,9 @@ def columns(name: str) -> st.SearchStrategy[AnyColumn]:
 @st.composite
 def schemas(draw: st.DrawFn) -> Schema:
     """A schema of a few columns."""
-    names = draw(st.lists(NAMES, min_size=1, max_size=5, unique=True))
+    names = draw(
+        st.lists(NAMES, min_size=1, max_size=5, unique=True).filter(lambda n: not written_alike(n))
+    )
     return Schema(columns=tuple(draw(columns(name)) for name in names))
 
 
