@@ -204,11 +204,7 @@ def checkpointed(
 
 
 def by_worker(message: Message) -> dict[int, dict[str, Tensor]]:
-    """The states in a message such as STATE or ADOPT, by the worker each is for.
-
-    Raises:
-        ValueError: a tensor's name does not begin with a worker.
-    """
+    """The states in a message such as STATE, by worker; ValueError if a name has none."""
     states: dict[int, dict[str, Tensor]] = {}
     for name, tensor in message.tensors.items():
         worker, _, key = name.partition("/")

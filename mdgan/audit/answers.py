@@ -92,10 +92,7 @@ class ReplayedWorker:
         self.learner.discriminator.model.load_state_dict(dict(target.discriminators[worker]))
 
     def num_answers(self, batch_size: int) -> int:
-        """How many answers are looked at: enough samples, of at most half the shard.
-
-        There must also be memory for as many gradients.
-        """
+        """How many answers are looked at: enough samples, of half the shard, as memory allows."""
         self._shard.ever = set()
         weights = sum(p.numel() for p in self.learner.discriminator.parameters)
         of_shard = len(self._shard) // 2 // batch_size
@@ -253,10 +250,7 @@ def look_up(
 
 
 def _along(toward: Tensor, judged: Samples, candidates: Samples) -> Tensor:
-    """How far feedback F, which makes samples X^(g) look more real, points to each candidate, [n].
-
-    Descent goes along −F.
-    """
+    """How far −F, of feedback F that makes X^(g) look more real, points to each candidate, [n]."""
     away = candidates.images.flatten(1)[:, None] - judged.images.flatten(1)[None]
     return torch.cosine_similarity(away, -toward.flatten(1)[None], dim=2).mean(1)
 

@@ -23,11 +23,7 @@ FOLLOW = (STEP, PART, AGAIN, VALUES)
 
 
 class Test(NamedTuple):
-    """A test: its probability, and what is so if that is too small.
-
-    Attributes:
-        about: of all that fail about one thing, the surest is told.
-    """
+    """A test: its probability, and what is so if that is too small, `about` one thing."""
 
     about: str
     p_value: float
@@ -35,11 +31,7 @@ class Test(NamedTuple):
 
 
 def flaws_of(seen: Mapping[str, Sequence[Seen]]) -> list[str]:
-    """What contradicts that workers do as they say, the surest first.
-
-    Args:
-        seen: what each process of a worker saw, by the worker's name.
-    """
+    """What contradicts that workers do as they say, the surest first; `seen` is by worker."""
     of_all = [one for each in seen.values() for one in each if one.steps]
     lost = sum(one.lost for each in seen.values() for one in each)
     tests = [test for one in of_all for test in _of_noise(one)]

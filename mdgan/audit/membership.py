@@ -26,10 +26,7 @@ _AT_ONCE = 256
 
 @dataclass
 class Visits:
-    """With whom a discriminator has been; `last` trained it last, or began with it.
-
-    With one that is a mean of two, `iterations` are those of both.
-    """
+    """With whom D has been, `last` at the end; a mean of two has the `iterations` of both."""
 
     last: int
     iterations: dict[int, int] = field(default_factory=dict)

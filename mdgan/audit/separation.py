@@ -126,11 +126,7 @@ def _permuted_areas(scores: Tensor, classes: Tensor, members: Tensor, weights: T
 
 
 def permutations(classes: Tensor, members: Tensor) -> Iterator[Tensor]:
-    """Draws which samples are members, at random within their classes; always the same draws.
-
-    Yields:
-        Some draws, bool [some, n].
-    """
+    """Always the same draws of which samples are members, within their classes: bool [some, n]."""
     random = generator_for(0, "exchanges")
     ends = torch.bincount(classes, minlength=len(members)).cumsum(0)
     begins = torch.cat([ends.new_zeros(1), ends[:-1]])

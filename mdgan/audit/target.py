@@ -52,10 +52,7 @@ class Target:
     checkpoint: int | None
 
     def samples_of(self, worker: int) -> Samples:
-        """At most so many samples of a worker, evenly chosen, that all workers can be attacked.
-
-        Of each person, or patient, that is one.
-        """
+        """At most so many samples of a worker, evenly chosen; of each person only one."""
         source, indices = self.holdings[worker]
         a_worker = max(_FEWEST, _MOST_IN_ALL // len(self.holdings))
         return _some(source, _one_of_each(source, indices), min(_MOST_OF_A_SHARD, a_worker))

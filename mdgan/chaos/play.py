@@ -78,11 +78,7 @@ class Noticed(NamedTuple):
 
 
 class History:
-    """Everything that was ever recorded, also what a server that took over has cut off again.
-
-    Attributes:
-        events: in the order in which they were read.
-    """
+    """All that was ever recorded, in this order, also what a server that took over cut off."""
 
     def __init__(self, folder: Path) -> None:
         self.events: list[Noticed] = []

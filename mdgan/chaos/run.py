@@ -42,14 +42,7 @@ def run_chaos(
     kinds: Sequence[str],
     limits: ChaosLimits,
 ) -> int:
-    """Trains while faults strike.
-
-    Args:
-        seed: of the faults; None to draw one.
-
-    Returns:
-        The exit status: 0 if training survived, else 1.
-    """
+    """Trains while faults of a seed strike; returns the exit status, 0 if training survived."""
     ranks, setting = _setting(settings, kinds)
     seed = secrets.randbelow(10**6) if seed is None else seed
     events = draw_schedule(seed, num_faults, kinds, setting)
@@ -209,11 +202,7 @@ def _of_comer(run: ChaosRun, place: int) -> Consequence:
 
 
 def troubles(run: ChaosRun, folder: Path, iterations: int, *, serves: bool) -> list[str]:
-    """Looks for what is wrong after the last fault; training survived if nothing is.
-
-    Args:
-        serves: whether rank 0 was started here.
-    """
+    """What is wrong after the last fault; survived if nothing is. `serves`: rank 0 began here."""
     lines = [f"process {process} did not end by itself" for process in run.killed]
     if run.stalled:
         lines.append(f"no iteration was done for too long after {run.history.iteration}")

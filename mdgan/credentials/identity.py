@@ -119,11 +119,7 @@ def verify_chain(
 
 
 def check_dates(path: Path, what: str, certificate: x509.Certificate, clock: datetime) -> None:
-    """Refuses a certificate that is not valid now.
-
-    Args:
-        what: says in messages which certificate of the file it is.
-    """
+    """Refuses a certificate that is not valid now; messages call it `what`."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     machine = f"this machine's clock says {in_words(clock)}"
     if clock > end:

@@ -74,11 +74,7 @@ def permit_of(pem: bytes) -> Permit:
 
 
 def permit_in(certificate: x509.Certificate) -> Permit:
-    """What a certificate permits.
-
-    Raises:
-        ValueError, or another of `UNREADABLE`: a part of it cannot be read.
-    """
+    """What a certificate permits; raises one of `UNREADABLE` where a part cannot be read."""
     others = _names_in(certificate)
     roles, ranks = [], set()
     for uri in others.get_values_for_type(x509.UniformResourceIdentifier):

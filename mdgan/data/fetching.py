@@ -34,10 +34,7 @@ _NO_WAITS: Mapping[str, float] = {"batches": 0, "waited_seconds": 0.0, "longest_
 
 
 class Fetcher:
-    """The threads of one process that read samples for all its shards.
-
-    They start with the first sample that is asked for, so not before a rank has been forked.
-    """
+    """The threads of a process that read samples, begun with the first one asked for."""
 
     def __init__(self, threads: Range, buffer: Range) -> None:
         self._tuner = Tuner(threads, buffer)

@@ -90,11 +90,7 @@ class InMemoryPartitioner(Partitioner):
 
     @abstractmethod
     def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
-        """Reads the whole data set from `--data-dir`.
-
-        Returns:
-            Images [n, *shape], uint8 in [0, 255] or float32 in [−1, 1]; labels, int64 [n].
-        """
+        """Reads all: images [n, *shape], uint8 or float32 in [−1, 1]; labels, int64 [n]."""
 
     def images(self, indices: Tensor) -> Tensor:
         """See `Partitioner`."""

@@ -45,11 +45,7 @@ class Shard:
         return Shard(self._samples, torch.arange(len(self)), generator)
 
     def pieces(self, size: int) -> Iterator[Tensor]:
-        """Every sample once, in a fixed order; does not change what `next_batch` draws.
-
-        Yields:
-            float32 [size, C, H, W] in [−1, 1].
-        """
+        """Every sample once, float32 [size, *shape], in order; `next_batch` goes on as before."""
         for first in range(0, len(self), size):
             yield self._samples.images(torch.arange(first, min(first + size, len(self))))
 

@@ -139,11 +139,7 @@ def table_data(
 
 
 def _tables(kind: TableKind, most: int | None) -> Callable[[Path], TablePartitioner]:
-    """Opens the tables of the sites on this machine, files or folders, each once.
-
-    Args:
-        most: how many rows of a person a site trains on; None for all.
-    """
+    """Opens the tables of the sites here, each once, with at `most` so many rows of a person."""
     opened: dict[Path, TablePartitioner] = {}
     seen: dict[bytes, int] = {}
 
@@ -177,10 +173,7 @@ def _tables(kind: TableKind, most: int | None) -> Callable[[Path], TablePartitio
 
 
 def _some_of_each(rows: Rows, most: int) -> "np.typing.NDArray[np.int64]":
-    """The places of at most so many rows of each person, the same ones each time, int64 [m].
-
-    Which ones depends on the rows of that person alone.
-    """
+    """The places of at most so many rows of each person, which decide the choice, int64 [m]."""
     assert rows.persons is not None, "the schema names persons"
     drawn = [hashlib.sha256(row.tobytes()).digest() for row in rows.values]
     of_person: dict[str, list[int]] = {}

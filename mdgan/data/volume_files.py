@@ -15,12 +15,7 @@ _EXPECTED = f"NIfTI files ({' '.join(NIFTI)}), or a folder of {' '.join(DICOM)} 
 
 
 class VolumesPartitioner(Partitioner):
-    """NIfTI files and folders of DICOM series in a folder and below it, sorted by path.
-
-    Attributes:
-        shape: of a sample, (1, D, H, W).
-        window, spacing: see `read_volume`.
-    """
+    """NIfTI files and folders of DICOM series below a folder, sorted; see `read_volume`."""
 
     shape: tuple[int, int, int, int]
     window: tuple[float, float] | None = None

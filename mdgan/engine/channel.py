@@ -30,11 +30,7 @@ class Channel:
             raise ChannelClosed from error
 
     def receive(self, timeout_seconds: float | None = None) -> Message | None:
-        """The next message, or None when the time is up; without a time it waits for one.
-
-        Raises:
-            ChannelClosed: the other end is gone, and nothing is left to be read.
-        """
+        """The next message, or None when the time is up; `ChannelClosed` after the last one."""
         try:
             if not self._connection.poll(timeout_seconds):
                 return None

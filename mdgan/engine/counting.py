@@ -19,14 +19,7 @@ def counts_form(num_counts: int) -> AnswerForm:
 
 
 def read_counts(message: Message, num_counts: int, *, noisy: bool) -> Tensor:
-    """The counts that a host, perhaps a hostile one, has sent, float64.
-
-    Args:
-        noisy: whether they may be below 0.
-
-    Raises:
-        ValueError: they are malformed.
-    """
+    """The counts, float64, of a host that may be hostile; ValueError if they are malformed."""
     counts = message.tensors.get("counts", torch.empty(0))
     if counts.shape != (num_counts,) or counts.dtype != torch.int64:
         raise ValueError(f"counts of {counts.dtype} {list(counts.shape)}")
@@ -36,11 +29,7 @@ def read_counts(message: Message, num_counts: int, *, noisy: bool) -> Tensor:
 
 
 def published(kind: SampleKind, counts: Tensor, *, noisy: bool) -> Tensor:
-    """What strangers may know of the counts of all sites, with which samples are written.
-
-    Args:
-        noisy: whether noise covers them; without it they are made coarse.
-    """
+    """What strangers may know of all sites' counts: coarse numbers, unless noise covers them."""
     return counts.double() if noisy else kind.coarse(counts.double())
 
 
@@ -50,11 +39,7 @@ def published_digest(kind: SampleKind, counts: Tensor, *, noisy: bool) -> str:
 
 
 def read_learnt(message: Message, num_counts: int) -> Tensor:
-    """The counts of all sites.
-
-    Raises:
-        ValueError: they are malformed.
-    """
+    """The counts of all sites; ValueError if they are malformed."""
     counts = message.tensors.get("counts", torch.empty(0))
     is_right = counts.shape == (num_counts,) and counts.dtype == torch.float64
     if not is_right or not bool(counts.isfinite().all()):

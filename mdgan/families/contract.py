@@ -90,12 +90,7 @@ def _merged(phases: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ServerNeeds(Generic[S]):
-    """What the server's part is built from.
-
-    Attributes:
-        shards: data of no host, or of placed clients.
-        memory: what the server shares with hosts; see `Builder.common_memory`.
-    """
+    """What the server's part is built from: `shards` of no host, `memory` shared with hosts."""
 
     settings: S
     models: "Models"

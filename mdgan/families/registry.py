@@ -27,11 +27,7 @@ _unusable: dict[str, str] | None = None
 
 
 def register(entry: Algorithm[Any]) -> None:
-    """Adds an algorithm of a program, before the command line is built.
-
-    Raises:
-        ValueError: another algorithm has that name.
-    """
+    """Adds a program's algorithm, before the command line is built; ValueError if it exists."""
     if entry.name in _ALGORITHMS:
         raise ValueError(f"there is an algorithm {entry.name} already")
     _ALGORITHMS[entry.name] = entry

@@ -69,12 +69,7 @@ class Generator(TrainedModel):
         return {name: tensor.detach().clone() for name, tensor in state.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restores what `state` returned.
-
-        Raises:
-            KeyError, RuntimeError: the state does not fit; if it is of another model, nothing
-                changed.
-        """
+        """Restores what `state` returned; a KeyError or RuntimeError if it does not fit."""
         check_names(state, "generator.", "optimizer.", "noise", "random.")
         weights, moments = part_of(state, "generator."), part_of(state, "optimizer.")
         load_model(self.model, self.optimizer, weights, moments)

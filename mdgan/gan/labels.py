@@ -129,10 +129,7 @@ def uniform_counts(num_classes: int) -> Tensor:
 
 
 def draw_labels(counts: Tensor, num_samples: int, random: torch.Generator) -> Tensor:
-    """Draws n classes in proportion to counts, int64 [K], not all 0: int64 [n] in [0, K).
-
-    In whole numbers, so the same on every machine.
-    """
+    """Draws n classes in proportion to int64 counts [K], not all 0, the same everywhere: [n]."""
     ends = counts.cumsum(0)
     drawn = torch.randint(int(ends[-1]), (num_samples,), generator=random)
     return torch.searchsorted(ends, drawn, right=True)

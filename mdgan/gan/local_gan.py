@@ -102,9 +102,6 @@ class LocalGAN:
         return {**self.trained.state(), **under("worker.", self.learner.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Continues where `state` was taken; whether the data are the same size.
-
-        If not, draws begin anew. Raises as `Generator.load_state`.
-        """
+        """Continues where `state` was taken; with data of another size, False, and draws anew."""
         self.trained.load_state({n: t for n, t in state.items() if not n.startswith("worker.")})
         return self.learner.load_state(part_of(state, "worker."))

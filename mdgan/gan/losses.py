@@ -121,10 +121,7 @@ def check_losses(settings: Any) -> None:
 
 
 def finite_means(losses: Tensor) -> Tensor:
-    """The means of losses, [N, K], over N workers, without what is not finite; NaN if none is.
-
-    A worker may claim any loss.
-    """
+    """The means of losses, [N, K], over the finite ones of N workers; NaN if none is."""
     means = losses.mean(dim=0)
     if bool(means.isfinite().all()):
         return means

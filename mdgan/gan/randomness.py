@@ -26,11 +26,7 @@ def generator_for(seed: int, *stream: str | int) -> torch.Generator:
 
 
 def restore_generator(generator: torch.Generator, state: Tensor) -> None:
-    """Puts a generator into the state of another of the same kind, its `get_state`.
-
-    Raises:
-        RuntimeError: it is not the state of such a generator; nothing changed.
-    """
+    """Puts a generator into another's state; RuntimeError, and no change, if it is none."""
     generator.set_state(_checked(state, generator.device))
 
 

@@ -36,11 +36,7 @@ _Event = dict[str, Any]
 
 
 def write_chrome_trace(path: Path, output: Path) -> tuple[int, tuple[str, ...]]:
-    """Writes the timeline of a finished or running run.
-
-    Returns:
-        The number of spans, and one line for each thing in the run that could not be read.
-    """
+    """Writes the timeline of a run; returns how many spans, and a line for all unreadable."""
     run = RecordedRun.read(path)
     trace = chrome_trace(run)
     data = json.dumps(trace, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")

@@ -114,11 +114,7 @@ def _picture(
     seen: tuple[bytes, list[str], str] | None,
     file_format: str,
 ) -> bytes:
-    """Draws a heat map, workers against classes, with the number of samples in each cell.
-
-    Args:
-        seen: what is drawn below it, if samples can be seen; see `_seen`.
-    """
+    """Draws a heat map, workers against classes, with numbers; `seen` samples stand below."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -94,11 +94,7 @@ class _LeftOut(Exception):
 
 
 def draft(path: Path) -> Draft:
-    """Drafts a schema from a file, or from all files of a folder.
-
-    Raises:
-        BadInput: the file cannot be read, or no column is left.
-    """
+    """Drafts a schema from a file, or a folder of files; BadInput if no column is left."""
     columns: list[AnyColumn] = []
     left_out: list[str] = []
     person, whose = "", list[str]()
@@ -241,11 +237,7 @@ def _of_moments(facts: ColumnFacts) -> tuple[AnyColumn, list[str]]:
 def _scale(
     facts: ColumnFacts, values: Floats, counts: Counts, bounds: tuple[float, float], is_exact: bool
 ) -> _Scale:
-    """What is common, and how cells are spaced.
-
-    Args:
-        is_exact: whether each value has a cell of its own if there are not too many.
-    """
+    """What is common, and how cells are spaced; `is_exact`: a cell for each of few values."""
     has_cells = is_exact and bounds[1] - bounds[0] < _NUM_CELLS
     common = _common(values, counts, has_cells=has_cells)
     others = ~np.isin(values, common)

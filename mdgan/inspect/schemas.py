@@ -22,12 +22,7 @@ _MOST_CHOICES = 8
 
 @dataclass
 class Misfits:
-    """What of a site's files does not fit a schema.
-
-    Attributes:
-        by_column: how many problems each column has.
-        first: the first problems of each column.
-    """
+    """What of a site's files does not fit a schema: problems by column, and the first of each."""
 
     num_rows: int = 0
     by_column: Counter[str] = field(default_factory=Counter)

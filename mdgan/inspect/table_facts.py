@@ -69,11 +69,7 @@ class ColumnFacts:
         return self.num_numbers + self.num_moments + self.num_others
 
     def add(self, counted: Counter[str], commas: bool) -> None:
-        """Takes in some rows: how many have each text.
-
-        Args:
-            commas: whether a comma may stand before decimals.
-        """
+        """Takes in how many rows have each text; `commas` may stand before decimals."""
         numbers: Counter[float] = Counter()
         moments: Counter[float] = Counter()
         for given, count in counted.items():

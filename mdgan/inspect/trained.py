@@ -32,11 +32,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """What `load_trained` returns.
-
-    Attributes:
-        iteration: after which the generator was saved.
-    """
+    """What `load_trained` returns; the generator was saved after `iteration`."""
 
     run: RunDirectory
     dataset: DatasetFile

@@ -13,11 +13,7 @@ from mdgan.interface.run import Run
 
 
 class Background:
-    """A run that trains while the program goes on; a thread of the program follows it.
-
-    Attributes:
-        reached: how far it is; None before the first logged iteration.
-    """
+    """A run in the background, which a thread follows; `reached` is None before it logs."""
 
     def __init__(self, train: Callable[[Callback, threading.Event], Run]) -> None:
         self.reached: Reached | None = None

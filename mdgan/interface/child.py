@@ -160,12 +160,7 @@ def _started(arguments: tuple[str, ...], handed: bytes) -> Iterator["subprocess.
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as a file for `--config` holds them.
-
-    Args:
-        settings: by the names of their flags; paths, NumPy's numbers and lists count as what they
-            stand for.
-    """
+    """Settings by name as `--config` has them, from paths, lists and NumPy's numbers, too."""
     found: dict[str, Any] = {}
     known = known_settings()
     for name, value in settings.items():

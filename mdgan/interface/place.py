@@ -56,11 +56,7 @@ def place(
     trained: GivenObjects,
     others: Sequence[Mapping[str, Any]] = (),
 ) -> PlacedObjects:
-    """Writes into a folder what the processes of a run need of the program's objects.
-
-    Args:
-        others: more settings that may name what the user has registered.
-    """
+    """Writes what processes need of a program's objects; `others` may name some, too."""
     from mdgan.interface.register import things_named
 
     layers = (given, *others)

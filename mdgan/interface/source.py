@@ -17,11 +17,7 @@ _PLAIN = (bool, int, float, str, bytes, tuple, list, dict, set, type(None))
 
 
 def text_defining(wanted: Mapping[str, object]) -> str:
-    """Python text that defines some names.
-
-    Raises:
-        ValueError: something that one of them refers to cannot be written down.
-    """
+    """Python text that defines names; ValueError if something cannot be written down."""
     text = _Text()
     for name, value in wanted.items():
         text.define(name, value)

@@ -12,10 +12,7 @@ from mdgan.errors import BadInput
 
 @dataclass(frozen=True)
 class Sockets:
-    """A folder of mode 0700 with a socket for each rank of this machine.
-
-    It is alone if no rank of the run is on another machine.
-    """
+    """A folder of mode 0700 with a socket a rank here; `alone` if no rank is elsewhere."""
 
     folder: Path
     alone: bool

@@ -123,11 +123,7 @@ def is_running(run: RunDirectory) -> bool:
 
 
 def seconds_since_boot(process: psutil.Process) -> float:
-    """When a process began; as clocks may be set, in seconds from the start of the system.
-
-    Raises:
-        psutil.Error: the process is gone.
-    """
+    """When a process began, in seconds from the start of the system, as clocks may be set."""
     return float(process.create_time() - psutil.boot_time())
 
 

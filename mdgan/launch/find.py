@@ -97,11 +97,7 @@ def find_server(
 
 
 def check_generation(welcome: Mapping[str, Any], known: Any, place: str) -> None:
-    """Checks that a server is not one that another has replaced.
-
-    Raises:
-        Outdated: it is.
-    """
+    """Raises `Outdated` if a server is one that another has replaced."""
     theirs = welcome.get("generation", 0)
     if not isinstance(theirs, int) or theirs < known:
         raise Outdated(
@@ -111,11 +107,7 @@ def check_generation(welcome: Mapping[str, Any], known: Any, place: str) -> None
 
 
 def check_ours(place: str) -> None:
-    """Checks that a socket is this user's. Others may take its name once the server is gone.
-
-    Raises:
-        NoServerYet: it is not, or it is not there.
-    """
+    """Raises `NoServerYet` unless a socket is this user's: others may take its name."""
     if not place.startswith("unix:"):
         return
     try:

@@ -36,11 +36,7 @@ _GIVE_BACK_SECONDS = 5.0
 
 
 def join(settings: Mapping[str, Any], launched: float, path: Path | None = None) -> int:
-    """Asks the server for the settings of the run and for a rank, and takes part, as `launch`.
-
-    Args:
-        path: the run's folder, if the server runs on this machine.
-    """
+    """Asks the server, whose folder may be here, for settings and a rank; then as `launch`."""
     own = LaunchSettings.read(settings)
     sockets = None if path is None else _sockets_of(path)
     places = server_places(own.links) if sockets is None else [sockets.server]

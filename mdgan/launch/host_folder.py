@@ -25,10 +25,7 @@ _DIGITS = 16
 
 
 def run_key(run_id: str, identity: Identity | None) -> str:
-    """What the name of a run's folder on a host ends with.
-
-    It is another one for a server of another authority, even if that knows the id.
-    """
+    """The end of a run's folder's name on a host: another one for another authority's server."""
     authorities = b"" if identity is None else identity.authorities
     return sha256(json.dumps([run_id, authorities.hex()]).encode()).hexdigest()[:_DIGITS]
 

@@ -35,11 +35,7 @@ def default_host_size(settings: RunSettings, launch: LaunchSettings, models: Mod
 
 
 def size_for(num_workers: int, cores: int, operations: float) -> int:
-    """As many workers a host as leave a host to each core; one if answers are much arithmetic.
-
-    Args:
-        operations: floating-point operations of an answer.
-    """
+    """As many workers a host as leave one to each core; 1 if an answer has many operations."""
     if num_workers <= cores or operations > _MOST_OPERATIONS:
         return 1
     size = -(-num_workers // cores)
@@ -47,11 +43,7 @@ def size_for(num_workers: int, cores: int, operations: float) -> int:
 
 
 def kept_size(settings: RunSettings, launch: LaunchSettings, source: str) -> KnownNumber:
-    """What `--workers-per-host auto` has found out for such a run on this machine.
-
-    Args:
-        source: of the models.
-    """
+    """What `--workers-per-host auto` found for such a run, and models' source, here."""
     decides = settings.as_json(shared=True) | {"seed": 0, "iterations": 0}
     about = f"{processor_name()}, {num_cores()} cores, {launch.threads} threads, {source}, "
     about += json.dumps(decides, sort_keys=True)

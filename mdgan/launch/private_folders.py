@@ -37,11 +37,7 @@ def check_temporary() -> Path:
 
 
 def check_above(path: Path) -> None:
-    """Checks that no other user, but root, can exchange what a path names for something else.
-
-    Raises:
-        NotPrivate: one can.
-    """
+    """Raises `NotPrivate` if another user, but root, can put something else in a path's place."""
     for above in path.absolute().parent.resolve().joinpath("here").parents:
         status = above.stat()
         if status.st_uid not in _trusted_users():
@@ -72,11 +68,7 @@ def check_socket(place: str) -> None:
 
 
 def private_cache(name: str) -> Path | None:
-    """A folder of mode 0700 in mdgan's cache, which is made if need be.
-
-    Returns:
-        None if it cannot be made, or if another user may write to it or to a folder above it.
-    """
+    """A folder of mode 0700 in mdgan's cache; None if it cannot be, or others may write there."""
     above = cache_folder()
     if above is None:
         return None
@@ -93,10 +85,7 @@ def private_cache(name: str) -> Path | None:
 
 
 def _is_of_one_user(gid: int) -> bool:
-    """Whether a group has this user alone in it, as many systems make one for each user.
-
-    Root's own is not one: some systems put other users into it.
-    """
+    """Whether a group has this user alone in it; on some systems root's has others."""
     try:
         group, user = grp.getgrgid(gid), pwd.getpwuid(os.geteuid())
     except KeyError:

@@ -118,11 +118,7 @@ def _no_cluster(address: str | None, error: Exception) -> BadInput:
 
 
 class _RayRun:
-    """The actors of a run, and what they are told.
-
-    Attributes:
-        results: what the server's process has printed as the results of its command.
-    """
+    """The actors of a run, and what they are told; `results` is what the server's printed."""
 
     def __init__(
         self, ray: Any, prepared: Prepared, cluster: RayCluster, stopping: Sequence[int]
@@ -310,12 +306,7 @@ class _RayRun:
 
 
 def no_room(nodes: Sequence[Mapping[str, Any]], resources: Mapping[str, float], number: int) -> str:
-    """Why so many processes do not fit on some nodes, even idle ones; empty if they do.
-
-    Args:
-        nodes: as Ray lists them.
-        resources: those of each process.
-    """
+    """Why so many processes with such resources do not fit on nodes; empty if they do."""
     has = [node["Resources"] for node in nodes if node["Alive"]]
     shares = ([node.get(name, 0) / amount for name, amount in resources.items()] for node in has)
     room = sum(int(min(each, default=number) + _ROUNDING) for each in shares)

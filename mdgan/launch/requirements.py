@@ -107,11 +107,7 @@ def least_sharers(required: Requirements | None) -> int:
 
 
 def parse_requirements(text: str) -> Requirements:
-    """Reads a `--require` value.
-
-    Raises:
-        ValueError: one of its parts is none of `FORMS`.
-    """
+    """Reads a `--require` value; ValueError if one of its parts is none of `FORMS`."""
     given = tuple("".join(part.split()) for part in text.split(","))
     for part in given:
         match = _FORM.fullmatch(part)

@@ -35,12 +35,7 @@ class _Nonsense(Exception):
 
 
 def publish_place(master: Address, corner: str, place: str, until: Until) -> None:
-    """Writes where rank 0 listens into torchrun's store at `master`.
-
-    Raises:
-        BadInput: the store does not answer.
-        Interrupted: asked to stop.
-    """
+    """Writes rank 0's place into torchrun's store at `master`; BadInput without an answer."""
 
     def write(store: Any, _: threading.Event) -> bytes:
         text = place.encode()

@@ -170,10 +170,7 @@ def with_normal_weights(model: nn.Sequential) -> nn.Sequential:
 
 
 def with_group_norm(build: Callable[[], nn.Module]) -> nn.Module:
-    """Builds a model, and puts GroupNorm where it has BatchNorm, with the same scale and shift.
-
-    So each sample is normalised by itself (Wu and He 2018).
-    """
+    """Builds a model with GroupNorm for BatchNorm (Wu and He 2018): each sample by itself."""
     model = build()
     for module in list(model.modules()):
         for name, layer in list(module.named_children()):

@@ -37,11 +37,7 @@ class RecordWriter:
         self._is_known = False
 
     def __call__(self, write: Callable[[], object]) -> bool:
-        """Writes now, or when training begins; whether that did not fail.
-
-        Raises:
-            NotSaved: it failed, and `is_strict`.
-        """
+        """Writes now, or when training begins: whether it worked, or `NotSaved` if `is_strict`."""
         if self._at_begin is not None:
             self._waiting.append(write)
             return True

@@ -98,11 +98,7 @@ class RunObserver:
         _log.info("%s", printable(" ".join(text.splitlines()), _MOST_OF_A_NOTE))
 
     def begin(self, holdings: Mapping[str, Any], iteration: int) -> None:
-        """Training starts now.
-
-        Raises:
-            NotSaved: a new run cannot write into its folder.
-        """
+        """Training starts now; `NotSaved` if a new run cannot write into its folder."""
         self._began = time.monotonic() - self._launched.seconds
         self._progress.begin(iteration)
         self._first = self._last = iteration
@@ -152,11 +148,7 @@ class RunObserver:
             self.audit(_AUDITED[name], str(details.get("reason", "")), iteration, ranks)
 
     def visited(self, outcome: str, iteration: int, caller: tuple[str, str, str]) -> None:
-        """Adds to the audit log what a process that has no ranks was told.
-
-        Args:
-            caller: what for, the fingerprint of its certificate, its address.
-        """
+        """Adds to the audit log what a process without ranks, the `caller`, was told."""
         purpose, *known = caller
         self._add_to_audit_log(purpose, outcome, iteration, (), *known)
 
@@ -206,11 +198,7 @@ class RunObserver:
         return sum(written)
 
     def of_process(self, role: str, iteration: int, told: Mapping[str, Any]) -> None:
-        """Records what a process says of itself, from `Fetcher.tell` and `Profiler.tell`.
-
-        Raises:
-            ValueError: that makes no sense.
-        """
+        """Records what `Fetcher.tell` and `Profiler.tell` say; ValueError if it makes no sense."""
         kinds: dict[str, type[Fetching | Profile]] = {"fetching": Fetching, "profile": Profile}
         for name, kind in kinds.items():
             if (content := told.get(name)) is not None:

@@ -58,11 +58,7 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 class Timelines:
-    """Takes in SPANS messages.
-
-    Args:
-        carried: the ranks that a host has, or had when it was here last.
-    """
+    """Takes in SPANS messages; `carried` has the ranks of a host, lost ones too."""
 
     def __init__(
         self,
@@ -81,11 +77,7 @@ class Timelines:
         self._noted: set[tuple[int, str]] = set()
 
     def note(self, host: int, message: Message) -> None:
-        """Records what a host tells.
-
-        Raises:
-            ValueError: no host tells such a thing.
-        """
+        """Records what a host tells; ValueError if no host tells such a thing."""
         told = msgspec.convert(dict(message.fields), _Told, str_keys=True)
         self._check(host, message.iteration, told)
         most = MOST_BYTES + BYTES_A_SECOND * (self._clock() - self._began)

@@ -24,11 +24,7 @@ _FEW_SAMPLES = 2_000
 def expectations(
     settings: RunSettings, shard_size: int | None
 ) -> list[tuple[str, Sequence[tuple[str, str, str]]]]:
-    """A section of the page of `mdgan plan`; none without a bound on ε for samples.
-
-    Args:
-        shard_size: samples of a worker; None if the user has not said.
-    """
+    """A section of the page of `mdgan plan`; none without a bound on ε for samples."""
     privacy, heading = settings.privacy, "quality under differential privacy"
     if privacy.dp_epsilon is None or not privacy.hides_samples:
         return []

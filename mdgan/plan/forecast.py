@@ -197,11 +197,7 @@ def _workers(machines: Sequence[Machines], hosts: Sequence[Workers]) -> Section:
 def _placed(
     placing: contract.Placing, measured: Measured, messages: Question, machines: Sequence[Machines]
 ) -> tuple[Question, list[Section]]:
-    """Rounds of placed clients, and what they add to the page.
-
-    Args:
-        messages: what is known of a round but for its clients.
-    """
+    """Rounds of placed clients, and what they add to the page; `messages` lacks these clients."""
     hosts = [
         contract.PlannedHost(each.slots or placing.slots, each.speed)
         for each in machines

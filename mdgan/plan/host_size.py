@@ -29,11 +29,7 @@ _SAMPLES = 10  # batches of a shard; only rounds by epochs read it, and trials s
 
 
 def best_host_size(settings: RunSettings, launch: LaunchSettings, dataset: DatasetFile) -> int:
-    """How many workers a host should carry, with a line for the user about it.
-
-    Args:
-        settings: of the run, all of whose workers are on this machine.
-    """
+    """How many workers a host here should carry, with a line for the user about it."""
     torch.set_num_threads(1)  # what is forked later must not have a pool of threads
     models = tried_models(settings, dataset)
     entry = registry.algorithm(settings.algorithm)

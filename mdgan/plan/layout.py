@@ -60,11 +60,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Link:
-    """What joins a machine to the others, in both directions at once.
-
-    Attributes:
-        bits_per_second: infinite if it is no limit.
-    """
+    """What joins a machine to the others in both directions; without a limit infinite bits."""
 
     bits_per_second: float = inf
     latency_seconds: float = 0.0

@@ -198,11 +198,7 @@ class Measurement:
 
 
 def hosts_to_play(asked: Sequence[int], carried: int, enough: int, most: int) -> list[int]:
-    """The workers of each host of a short run.
-
-    Args:
-        asked: how many workers of each host of the planned run are asked in a step.
-    """
+    """The workers of each host of a short run, by how many are `asked` in the planned one."""
     enough = min(enough, sum(asked))
     while sum(min(size, carried) for size in asked) < enough:
         carried += 1

@@ -128,11 +128,7 @@ def host_stages(hosts: Iterable[Iterable[PhaseCharge]], *, busy: bool) -> HostSt
 
 
 def stages(roles: Iterable[Iterable[PhaseCharge]], first: str, *, busy: bool) -> Seconds:
-    """What roles do in a usual step, from the charges of each.
-
-    Args:
-        busy: whether computed seconds are wanted; by the clock if not, but for messages.
-    """
+    """What roles do in a usual step, from their charges: busy seconds, or by the clock."""
     sums: dict[str, list[float]] = {}
     for step in (step for charges in roles for step in _steps(charges, first)):
         for phase in dict.fromkeys(charge.phase for charge in step):
@@ -143,11 +139,7 @@ def stages(roles: Iterable[Iterable[PhaseCharge]], first: str, *, busy: bool) ->
 
 
 def step_seconds(charges: Iterable[PhaseCharge], first: str, times: int = 1) -> float:
-    """What a step takes by the clock, on average: hiccups count, as in a run.
-
-    Args:
-        times: how many times a step comes to it.
-    """
+    """What a step takes on average by the clock, hiccups too; it comes so many `times`."""
     return fmean(sum(charge.seconds for charge in step) for step in _steps(charges, first, times))
 
 

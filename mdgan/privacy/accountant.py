@@ -33,11 +33,7 @@ class PrivacyCharge(NamedTuple):
 
 
 class PrivacyHistory(NamedTuple):
-    """What some samples have been through in earlier plans.
-
-    Attributes:
-        order: of Rényi, above 1; fixed when the first of these plans was made.
-    """
+    """What samples have been through in earlier plans; the first fixed Rényi's `order`."""
 
     order: float
     charges: tuple[PrivacyCharge, ...]

@@ -244,10 +244,7 @@ def open_clients_budget(
     taken: int,
     disclosed: tuple[PrivacyHistory, ...] = (),
 ) -> Budget:
-    """What clients as wholes may spend in a run, by what the server knows.
-
-    A round is reserved by itself: it is long.
-    """
+    """What clients as wholes may spend, by what the server knows; a round is reserved alone."""
 
     def make_plan(known: LedgerView) -> Plan:
         if known.taken < taken:

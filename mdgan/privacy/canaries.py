@@ -66,10 +66,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def width_of(number: int, num_weights: int) -> int:
-    """How many pairs of coordinates each canary has; 0 if there are too many of them.
-
-    Half of all pairs stay free of canaries.
-    """
+    """Pairs of coordinates of a canary; 0 if there are too many. Half of all pairs stay free."""
     return next((w for w in _WIDTHS if 2 * w * number <= num_weights // 2), 0)
 
 
@@ -85,11 +82,7 @@ def most_canaries(num_weights: int) -> int:
 
 @dataclass(frozen=True)
 class Planted:
-    """The planted samples, drawn, judged and cut as real ones, of which `like` are some.
-
-    Attributes:
-        adds_up: how the worker adds up real ones.
-    """
+    """The planted samples, drawn, judged, cut and added up as real ones are, some `like` them."""
 
     model: nn.Module
     rules: LearningRules

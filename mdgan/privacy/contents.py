@@ -113,11 +113,7 @@ class Contents:
 
 
 class Units:
-    """Which samples of a shard belong to which unit.
-
-    Args:
-        unit_of_sample: numbers from 0, none left out, int64 [n].
-    """
+    """Which samples of a shard belong to which unit, by numbers from 0 on, int64 [n]."""
 
     def __init__(self, unit_of_sample: Tensor) -> None:
         self.unit_of_sample = unit_of_sample
@@ -139,11 +135,7 @@ class Units:
         return self._places[self._first].sort().values
 
     def drawn(self, units: Tensor, uniform: Tensor) -> Tensor:
-        """The position of one sample of each of some units, int64 [k].
-
-        Args:
-            uniform: random numbers in ]0, 1], [k], which decide which one.
-        """
+        """The place of one sample of each of some units, int64 [k], by `uniform` in ]0, 1]."""
         within = (uniform * self._sizes[units]).ceil().long() - 1
         return self._places[self._first[units] + within]
 

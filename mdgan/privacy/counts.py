@@ -26,11 +26,7 @@ _EACH = 1.0  # the sampling rate: every unit is counted
 
 
 def are_told(settings: Private, releases: Releases, meaning: str) -> bool:
-    """Whether the same counts were told before, and are free.
-
-    Args:
-        meaning: of the counts; see `SampleKind.counts_meaning`.
-    """
+    """Whether the same counts, of the same meaning, were told before, and are free."""
     return releases.told(_question(settings, releases, meaning)) is not None
 
 

@@ -39,10 +39,7 @@ class Mask(NamedTuple):
 
 
 def sign_between(host: int, other: int) -> int:
-    """Whether a host adds the mask that it shares with another one, or subtracts it.
-
-    Its own, which it shares with none, it adds.
-    """
+    """Whether a host adds the mask that it shares with another, as it does its own."""
     return 1 if host <= other else -1
 
 

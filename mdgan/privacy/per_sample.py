@@ -129,10 +129,7 @@ def add_clipped(total: Mapping[str, Tensor], gradients: Gradients, count: int, c
 
 @contextmanager
 def still(model: nn.Module) -> Iterator[None]:
-    """Spectral norm takes the step that it takes in a pass, and none in the block.
-
-    So what it keeps does not depend on how many samples there are.
-    """
+    """Spectral norm takes the step of one pass, none in the block, however many samples."""
     lists = [m for m in model.modules() if isinstance(m, parametrize.ParametrizationList)]
     training = {part: part.training for each in lists for part in each}
     with torch.no_grad():

@@ -51,10 +51,7 @@ def uniform(key: bytes, count: int) -> Tensor:
 
 
 def random_state(key: bytes, device: torch.device) -> RandomState:
-    """What dropout and the like draw from in one step.
-
-    On the CPU the whole state comes from the key, not 32 bits of it.
-    """
+    """What dropout and the like draw from in a step; on the CPU the key decides all bits."""
     state = RandomState(int.from_bytes(key[:8], "big") >> 1, device)
     tensors = state.tensors()
     words = (bits_of(stream(key), _STATE_WORDS) >> np.uint64(32)).astype("<u8")

@@ -22,12 +22,7 @@ _ANSWER = "answer"
 
 
 class Releases:
-    """What some samples have told once, by their ledger.
-
-    Args:
-        folder: of the ledger.
-        held: the samples.
-    """
+    """What held samples have told once, by the ledger in a folder."""
 
     def __init__(self, folder: Path, held: Contents) -> None:
         self._folder = folder

@@ -30,11 +30,7 @@ class SharedNoiseSettings(Settings, group="privacy"):
     )
 
     def check_enough(self, num_workers: int) -> None:
-        """Checks M against the number of workers at the start.
-
-        Raises:
-            BadInput: there are fewer.
-        """
+        """Raises BadInput if there are fewer workers than M at the start."""
         if self.noise_sharers is not None and self.noise_sharers > num_workers:
             raise BadInput(
                 f"--set noise_sharers={self.noise_sharers}: there are {num_workers} workers; give "
@@ -62,11 +58,7 @@ class NoiseSharing:
         return max(self.given or 1, self.least)
 
     def check(self, sharers: int) -> None:
-        """Checks M against those that have come.
-
-        Raises:
-            BadInput: they are fewer.
-        """
+        """Raises BadInput if fewer workers than M have come."""
         if (self.given or 1) > sharers:
             raise BadInput(
                 f"--set noise_sharers={self.given}: all workers have {sharers} certificate(s) "

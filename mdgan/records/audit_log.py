@@ -49,14 +49,7 @@ class AuditLog:
         certificate: str = "",
         address: str = "",
     ) -> None:
-        """Adds one line, in one write.
-
-        Args:
-            certificate: the fingerprint of the one that was shown.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Adds a line in one write; `certificate` is the fingerprint of the one shown."""
         with _opened(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
             last, self._last = self._last or _whole_end(file), None  # unknown if this fails
             entry = {
@@ -90,11 +83,7 @@ class Verified(NamedTuple):
 
 
 def verify(run: Path) -> Verified:
-    """Reads the log of a run, line by line, up to the first that does not follow from those before.
-
-    Raises:
-        BadInput: there is none, or it cannot be read.
-    """
+    """Reads a run's log up to the first line that does not follow; BadInput if it cannot."""
     path = run / AUDIT_LOG_FILE
     last = _Last()
     try:

@@ -100,11 +100,7 @@ class Trace(Struct):
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One run; `state` and `of` give typed rows, `events` those that have a name, as they are.
-
-    Attributes:
-        damage: what is left out, a line for each reason.
-    """
+    """One run: typed rows by `state` and `of`, `events` as they are, and `damage` in lines."""
 
     path: Path
     config: Mapping[str, Any]

@@ -104,11 +104,7 @@ def _rule(given: object, where: str) -> Rule:
 
 
 def decide(rules: Sequence[Rule], figures: Mapping[str, float]) -> list[RuleVerdict]:
-    """What each rule says.
-
-    Args:
-        figures: by name, those that are known.
-    """
+    """What each rule says, by those figures that are known."""
     return [_decided(rule, figures) for rule in rules]
 
 

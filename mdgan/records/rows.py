@@ -28,10 +28,7 @@ _MAY_BE_NO_TEXT = (b"\\u", b"\\b", b"\\f", b"\xed", b"\xef\xbf", b"\xc2", b"\x7f
 
 
 def json_object(text: bytes) -> dict[str, Any]:
-    """Reads a JSON object, or raises ValueError if the text is not one.
-
-    Characters that no page, drawing or terminal can hold are replaced.
-    """
+    """Reads a JSON object, or raises ValueError; odd characters are replaced."""
     try:
         # Of bytes the parser would guess the encoding, and the marks below are those of one.
         content = json.loads(text.decode("utf-8-sig", "surrogatepass"))

@@ -83,11 +83,7 @@ class RunDirectory:
 
     @classmethod
     def claim(cls, path: Path) -> "RunDirectory":
-        """Makes a new run's folder.
-
-        Raises:
-            BadInput: it holds something already, or cannot be written.
-        """
+        """Makes a run's folder; BadInput if it is not empty, or cannot be written."""
         with writing(f"--out {path}"):
             path.mkdir(parents=True, exist_ok=True)
             occupied = any(path.iterdir())
@@ -101,11 +97,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> "RunDirectory":
-        """Opens an existing run's folder.
-
-        Raises:
-            BadInput: it is not one, or one of a newer version of mdgan.
-        """
+        """Opens a run's folder; BadInput if it is none, or of a newer version of mdgan."""
         if not (path / "run.json").is_file():
             raise BadInput(f"{path}: not a run; give the --out folder of `mdgan train`")
         run = cls(path)

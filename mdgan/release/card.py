@@ -46,11 +46,7 @@ _SHOWN_TERMS = {
 
 @dataclass(frozen=True)
 class Card:
-    """What the card is made of.
-
-    Attributes:
-        lines: of Python that sample from the exported generator; empty without it.
-    """
+    """What the card is made of, with `lines` of Python for the exported generator, if any."""
 
     source: Source
     verdicts: Sequence[RuleVerdict]

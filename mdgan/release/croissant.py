@@ -25,11 +25,7 @@ _ABOUT = "http://mlcommons.org/croissant"
 
 
 def croissant_of(card: Card, contents: Mapping[str, bytes]) -> bytes:
-    """Describes the files that hold what the run made.
-
-    Args:
-        contents: of these files, by name.
-    """
+    """Describes files, `contents` by name, that hold what the run made."""
     context = files("mdgan.release") / "templates" / "croissant-context.json"
     described: dict[str, Any] = {
         "@context": json.loads(context.read_text()),

@@ -110,11 +110,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True, dict=True):
         return list(filter(self.settings.holds_data, range(1, self.settings.world_size)))
 
     def privacy(self, epsilon: Mapping[int, float]) -> dict[str, float]:
-        """The figures ε and δ; ε is not known if one account is missing.
-
-        Args:
-            epsilon: by rank, as accounts say.
-        """
+        """The figures ε, by rank, and δ; ε is not known if one account is missing."""
         if not self.has_dp:
             return {}
         found = {"delta": self.settings.privacy.dp_delta or 0.0}

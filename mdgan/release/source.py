@@ -29,11 +29,7 @@ GENERATOR_FILE = "generator.safetensors"
 
 @dataclass(frozen=True)
 class Source:
-    """A generator, and how what it makes is read.
-
-    Attributes:
-        counts: what all sites have counted, as strangers may know it; None if nothing.
-    """
+    """A generator, and how what it makes is read, by the `counts` that strangers may know."""
 
     dataset: DatasetFile
     models: Models
@@ -64,11 +60,7 @@ def source_of_run(trained: TrainedRun, evidence: RunEvidence) -> Source:
 
 
 def source_of_bundle(bundle: Path, evidence: RunEvidence, datasets_dir: str | None) -> Source:
-    """At a reader.
-
-    Raises:
-        BadInput: the generator is not that of the evidence, or cannot be made here; says why.
-    """
+    """At a reader; BadInput says why the generator is not the evidence's, or not made here."""
     terms, settings = evidence.terms, evidence.settings
     name = settings.data.dataset
     path = find_all(datasets_dir).get(name)

@@ -34,11 +34,7 @@ class HillClimber(Generic[T]):
         return [(self._candidates[place], score) for place, score in self._scores.items()]
 
     def note(self, score: float) -> None:
-        """The candidate that is in use did so well.
-
-        Args:
-            score: ≥ 0, such as work a second; 0 if the candidate cannot be used.
-        """
+        """The candidate in use has a score ≥ 0, work a second; 0 if it cannot be used."""
         if self.settled:
             return
         best = self._scores.get(self._best, 0.0)

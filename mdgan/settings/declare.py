@@ -246,11 +246,7 @@ class Section(Generic[S]):
 
 
 def section(kind: type[S], *, is_offered: bool = True) -> S:
-    """Declares a section of settings.
-
-    Args:
-        is_offered: whether users can choose them; if not, the section has its defaults.
-    """
+    """Declares a section of settings; unless `is_offered` to users, it has its defaults."""
     return cast(S, Section(kind, is_offered))
 
 
@@ -385,11 +381,7 @@ class Settings:
         return type(self)(**{**self.values(), **changes})
 
     def as_json(self, *, shared: bool = False) -> dict[str, Any]:
-        """The settings as values that JSON knows, by name.
-
-        Args:
-            shared: leaves out those that may differ from rank to rank.
-        """
+        """The settings, or the `shared` ones alone, as values that JSON knows, by name."""
         found, values = dict[str, Any](), self.values()
         for name, item in self.declared().items():
             value = values[name]

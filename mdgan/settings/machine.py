@@ -80,11 +80,7 @@ def processor_name() -> str:
 
 
 def cores_taken(seconds: float = 0.2) -> float:
-    """How many of the cores that this process may use other programs keep busy, on average.
-
-    Returns:
-        0 to `num_cores()`; 0 where the system does not tell.
-    """
+    """How many cores of this process others keep busy; 0 where the system does not tell."""
     try:
         began, before = time.monotonic(), _seconds_taken()
         time.sleep(seconds)
@@ -103,11 +99,7 @@ def _seconds_taken() -> float:
 
 
 def cache_folder() -> Path | None:
-    """Where mdgan keeps what it can make again: `mdgan` in `$XDG_CACHE_HOME` or `~/.cache`.
-
-    Returns:
-        None if the user has no home folder.
-    """
+    """`mdgan` in `$XDG_CACHE_HOME` or `~/.cache`; None if the user has no home folder."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     try:
         # The XDG specification: relative paths there are to be ignored.

@@ -143,11 +143,7 @@ class ServerCheckpoints:
         return self._open
 
     def note(self, host: int, message: Message) -> None:
-        """Takes in a CHECKPOINTED message; what it says of other hosts' workers is ignored.
-
-        Raises:
-            Damaged: it names a file that no worker writes.
-        """
+        """Takes in a CHECKPOINTED message about the host's own workers; `Damaged` if it is odd."""
         reason, opened = str(message.fields["reason"]), self._open
         files = {int(n): StoredFile.from_record(r) for n, r in message.fields["files"].items()}
         for worker, stored in files.items():
@@ -166,10 +162,7 @@ class ServerCheckpoints:
         self._commit_if_complete()
 
     def note_states(self, host: int, message: Message) -> None:
-        """Takes in the states that workers sent instead of writing them, or before they leave.
-
-        Those of other hosts' workers are ignored.
-        """
+        """Takes in states that a host's own workers sent instead of writing them, or at the end."""
         states, opened = messages.by_worker(message), self._open
         if message.fields["purpose"] == "leave":
             carried = states.keys() & self.peers.hosts().get(host, [])
@@ -209,11 +202,7 @@ class ServerCheckpoints:
             self.peers.observer.event("unsaved", iteration, reason=problem)
 
     def close(self, timeout_seconds: float) -> None:
-        """Commits what there is and waits until it is written.
-
-        Raises:
-            Fenced: a later server has taken over.
-        """
+        """Commits what there is and waits; `Fenced` if a later server has taken over."""
         self._close_open()
         self._writer.drain(timeout_seconds)
         self._writer.close(timeout_seconds)

@@ -44,11 +44,7 @@ class ServerEncoding:
         return self.kind.class_counts
 
     def begin(self, engine: "Engine") -> None:
-        """All workers of the start are there: learns, and tells hosts and the scorer.
-
-        Raises:
-            BadInput: no host has counted.
-        """
+        """Learns from the workers of the start, and tells all; BadInput if no host has counted."""
         if not self.kind.num_counts:
             return
         if self.goes_on:

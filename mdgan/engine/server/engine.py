@@ -135,11 +135,7 @@ class Engine:
         return lacking if lacking or path is None else path.lacking(self.peers, workers)
 
     def poll(self) -> None:
-        """Takes in what has come between two iterations, without waiting.
-
-        Raises:
-            Interrupted: the user has asked the server to stop.
-        """
+        """Takes in what has come, without waiting; `Interrupted` if the user asked to stop."""
         while (event := self.transport.receive(0.0)) is not None:
             self.take_in(event)
         self.stop_if_asked()
@@ -268,10 +264,7 @@ class Engine:
     # Saving and ending.
 
     def save(self, *, alone: bool = False) -> None:
-        """Orders a checkpoint; makes one of the server alone while no worker is there.
-
-        Without checkpoints it does nothing.
-        """
+        """Orders a checkpoint, of the server alone while no worker is there, if there are any."""
         if not self._makes_checkpoints:
             return
         with self.span("checkpoint"):
@@ -279,11 +272,7 @@ class Engine:
             save(self.done, self.part.progress(), self.trainer.state())
 
     def stop_if_asked(self) -> None:
-        """Between two iterations: makes a checkpoint and stops, if the user has asked for that.
-
-        Raises:
-            Interrupted: the user has.
-        """
+        """If the user has asked to stop: makes a checkpoint, and raises `Interrupted`."""
         if not self.stop_asked:
             return
         if self._makes_checkpoints:

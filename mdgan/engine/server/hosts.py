@@ -70,11 +70,7 @@ class Member:
 
 
 class Strikes:
-    """Strikes, of which so many put a worker out; `unusable` were the last answers of some.
-
-    Args:
-        standing: counts them for the hosts that have the workers.
-    """
+    """Strikes, so many of which put a worker out; `standing` has them, by host."""
 
     def __init__(self, limit: int, standing: Standing | None = None) -> None:
         self.unusable: set[int] = set()
@@ -98,10 +94,7 @@ class Strikes:
         self._counts.blame(workers, self.limit)
 
     def excuse(self, workers: Iterable[int]) -> None:
-        """Workers go on with what others gave them: refusals are no strikes until one answers well.
-
-        A worker that has a strike already is not excused.
-        """
+        """Refusals of workers without a strike count for nothing until one answers well."""
         self._excused.update(worker for worker in workers if not self.strikes_of(worker))
 
     def excuses(self, worker: int) -> bool:

@@ -78,10 +78,7 @@ class KeptStates:
     def commit(
         self, manifest: Manifest, owners: Mapping[int, Owner], borrowed: Collection[str]
     ) -> None:
-        """A checkpoint is written, with the states of these owners, or borrowed from the last one.
-
-        Called by the thread that has written it.
-        """
+        """A thread has written a checkpoint, with states of these owners or of the last one."""
         before = {} if self._committed is None else self._committed.owners
         lent = {n: owner for n, owner in before.items() if str(n) in borrowed}
         new = {n: owner for n, owner in owners.items() if str(n) not in borrowed}

@@ -91,10 +91,7 @@ class Server:
             raise
 
     def _await_workers(self) -> None:
-        """Waits until every expected rank is ready to train.
-
-        A run that goes on does without those that do not come in time.
-        """
+        """Waits until every expected rank is ready; a run that goes on does without late ones."""
         limits = self.timeouts
         patience = limits.liveness if self._replaces_another else limits.connect
         begin = told = time.monotonic()

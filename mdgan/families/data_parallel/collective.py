@@ -84,14 +84,7 @@ class Collective:
             self.place = b""
 
     def connect(self, places: Sequence[bytes]) -> bool:
-        """Waits until all members have connected with each other; every member calls it once.
-
-        Args:
-            places: of all members, by rank.
-
-        Returns:
-            Whether they have.
-        """
+        """Waits until all members, at places by rank, have connected; whether they have."""
         fits = len(places) == self.size
         fits &= all(0 < len(place) <= most_place_bytes(self.size) for place in places)
         self._board.places.set_result(list(places) if fits else [])

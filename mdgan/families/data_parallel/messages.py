@@ -165,10 +165,7 @@ class ApartQuestion:
 
 
 def train_apart(iteration: int, question: ApartQuestion) -> Message:
-    """Server → host: find the gradients of one network with these weights.
-
-    Images and labels are of the workers in `learnt`, in that order.
-    """
+    """Server → host: find one network's gradients; images and labels are of the `learnt`."""
     batches, tensors = list(question.learnt.values()), dict(question.tensors)
     if batches:
         tensors[IMAGES] = torch.cat([batch.images for batch in batches])

@@ -253,11 +253,7 @@ class Replica:
         return {**kept, **model_state.under(_IMAGES, self._images.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Continues where `state` was taken; False if there are not as many samples.
-
-        Raises:
-            KeyError, RuntimeError: the state does not fit; nothing changed.
-        """
+        """Continues where `state` was taken; False if there are not as many samples."""
         model_state.check_names(state, "noise", "random.", "worker.", _IMAGES)
         images = self._no_images()
         images.load_state(model_state.part_of(state, _IMAGES), self._gan.trained.device)
@@ -318,11 +314,7 @@ class ReferenceReplica:
         return model_state.optimizer_tensors(network.model, network.optimizer)
 
     def load_moments(self, name: str, moments: Mapping[str, Tensor]) -> None:
-        """The optimizer of a network goes on with what `moments` gave; weights stay.
-
-        Raises:
-            KeyError, RuntimeError: this does not fit the network.
-        """
+        """The optimizer of a network goes on with what `moments` gave; weights stay."""
         network = self.networks[name]
         model_state.load_moments(network.model, network.optimizer, moments)
 

@@ -225,10 +225,7 @@ class Stepper:
 
 
 def divide(sizes: Sequence[int], num_owners: int) -> list[list[int]]:
-    """Shares out pieces: which ones each owner has, in increasing order.
-
-    The largest first, each to the owner with the least so far (Graham 1969).
-    """
+    """Shares out pieces, largest first, each to the owner with least so far (Graham 1969)."""
     owned: list[list[int]] = [[] for _ in range(num_owners)]
     load = [0] * num_owners
     for piece in sorted(range(len(sizes)), key=lambda piece: (-sizes[piece], piece)):

@@ -26,12 +26,7 @@ class _Parted(Exception):
 
 @dataclass(eq=False)
 class TogetherHost:
-    """A host's workers, as they meet those of others.
-
-    Attributes:
-        host: its number.
-        replicas: by worker.
-    """
+    """A host's workers, as they meet those of others."""
 
     host: int
     replicas: Mapping[int, Replica]

@@ -43,11 +43,7 @@ _LISTEN_SECONDS = 0.2
 
 
 class TogetherServer:
-    """The server, as it meets hosts that share its memory.
-
-    Attributes:
-        num_reduced: how many reductions of the next iteration are done already.
-    """
+    """The server, as it meets hosts of its memory; `num_reduced` of the next iteration are done."""
 
     def __init__(
         self, replica: ReferenceReplica, shared: SharedTraining, settings: DataParallelSettings
@@ -179,10 +175,7 @@ class TogetherServer:
     # What becomes of hosts.
 
     def _await(self, end: int, engine: Engine) -> None:
-        """Waits until a reduction is over, or no host is left, and does what the dead left undone.
-
-        A host that keeps the others waiting for too long counts as lost.
-        """
+        """Waits until a reduction is over, or no host is left; does what lost ones left undone."""
         meeting, since, before = self._meeting, time.monotonic(), -1
 
         def is_over() -> bool:

@@ -52,11 +52,7 @@ class ConcurrencyEstimator(HillClimber[int]):
 
 
 def device_of_slot(device: torch.device, slot: int) -> torch.device:
-    """The device of one of a host's slots: with several GPUs the next one for each, in turn.
-
-    Args:
-        device: the host's, which its first slot has, too.
-    """
+    """The device of a slot: with several GPUs the next one for each, from the host's on."""
     if device.type != "cuda" or device.index is None:
         return device
     return torch.device("cuda", (device.index + slot) % max(1, torch.cuda.device_count()))

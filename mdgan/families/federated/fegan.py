@@ -106,10 +106,7 @@ def check_classes(rounds: RoundSettings, class_counts: ClassCounts) -> None:
 
 
 class Sampling:
-    """Chooses a fraction C of the clients for each round; lives on the server.
-
-    Here of the live clients, drawn without replacement (McMahan et al. 2017).
-    """
+    """Chooses a fraction C of the live clients for each round (McMahan et al. 2017)."""
 
     def __init__(self, fraction: float, seed: int = 0) -> None:
         self._fraction = fraction
@@ -219,10 +216,7 @@ class BalancedSampling(Sampling):
 
 
 def new_sampling(name: str, fraction: float, seed: int) -> Sampling:
-    """Makes the sampling of a fraction in ]0, 1] that `--sampling` names.
-
-    That of `poisson` draws as many as `PoissonRounds` does on average.
-    """
+    """Makes the sampling of a fraction in ]0, 1]; `poisson` draws as many on average."""
     return BalancedSampling(fraction) if name == "balanced" else Sampling(fraction, seed)
 
 

@@ -144,10 +144,7 @@ def read_offer(told: Mapping[str, Any]) -> Offer:
 def sum_message(
     iteration: int, rank: int, total: Tensor, reports: Sequence[ClientReport]
 ) -> Message:
-    """An UPDATE with Σ w_k · x_k over all clients of a host, float64 `ModelVector.shape`.
-
-    It counts as the answer of the host's rank, with the mean losses of its clients.
-    """
+    """An UPDATE of a rank with Σ w_k · x_k over a host's clients, float64, and mean losses."""
     losses = torch.tensor([each.losses for each in reports]).mean(0)
     fields = {"workers": [rank], "summed": [[rank]]}
     tensors = {"losses": losses[None], **under("sums.", FP32.encode(total[None]))}

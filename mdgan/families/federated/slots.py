@@ -63,11 +63,7 @@ class Slots:
     _train: Train | None = field(default=None, init=False)
 
     def train(self, lists: Lists, models: Tensor, iteration: int) -> SlotWork:
-        """Trains clients; none is counted twice, however many slots die meanwhile.
-
-        Raises:
-            SlotsDied: slots keep dying.
-        """
+        """Trains clients, each counted once; `SlotsDied` if slots keep dying."""
         self._train = self._train or self.make_train(0)
         began, work = time.monotonic(), self._nothing_done()
         for slot, tasks in enumerate(lists):

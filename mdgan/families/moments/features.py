@@ -99,10 +99,7 @@ class SampleFeatures:
         return torch.cat([ones, found * sqrt(1 - CONSTANT**2)], 1)
 
     def sums(self, pieces: Iterable[tuple[Samples, Tensor]]) -> Tensor:
-        """Σ w φ(x) by class, float64 [K, 1 + D], of samples and their weights, [b].
-
-        Samples that are not finite add nothing.
-        """
+        """Σ w φ(x) by class, float64 [K, 1 + D], of the finite ones of b samples; weights [b]."""
         total = torch.zeros(self.shape, dtype=torch.float64)
         for piece, weights in pieces:
             found = cut(self.of(piece.images.to(self.frequencies.device)))
@@ -159,12 +156,7 @@ class Embedding:
 
     @classmethod
     def of(cls, sums: Tensor, num_samples: int, variance: float) -> "Embedding":
-        """From the sums of all workers, float64 [K, 1 + D].
-
-        Args:
-            num_samples: n, of all workers.
-            variance: of the noise in each value of the sums.
-        """
+        """From sums of n samples of all workers, float64 [K, 1 + D], with noise of a variance."""
         counts = sums[:, 0] / CONSTANT
         shares = shares_of(counts.clamp(min=0), variance / CONSTANT**2)
         features = (sums[:, 1:] / num_samples).float()

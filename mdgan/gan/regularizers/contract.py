@@ -76,10 +76,7 @@ class Regularizer(ABC):
 
 
 class Penalty(Regularizer):
-    """A regulariser that adds to D's loss; it has no state.
-
-    Its setting, a `WEIGHT`, has its name.
-    """
+    """A regulariser without state that adds to D's loss; its setting, a `WEIGHT`, has its name."""
 
     place: ClassVar[str]
     """`REAL`, `FAKE` or `BETWEEN`."""

@@ -1,7 +1,4 @@
-"""All regularisers, and the section of their settings.
-
-A new one is a file beside this one, and its two names here.
-"""
+"""All regularisers, and their settings: a new one is a file here, and two names below."""
 
 from mdgan.gan.regularizers.augment import Augmentation, AugmentationSettings
 from mdgan.gan.regularizers.contract import Regularizer, Regularizers
@@ -16,10 +13,7 @@ REGULARIZERS: tuple[type[Regularizer], ...] = (SpectralNorm, Augmentation, R1, G
 class RegularizerSettings(
     AugmentationSettings, SpectralNormSettings, GradientPenaltySettings, R1Settings
 ):
-    """What keeps discriminators from learning their samples by heart; all of it off by default.
-
-    The last base comes first in `--help`.
-    """
+    """Keeps D from learning samples by heart; off by default. `--help` has the last one first."""
 
 
 def make_regularizers(settings: RegularizerSettings) -> Regularizers:

@@ -1,7 +1,4 @@
-"""Who did what when, and how long iterations, or rounds, take.
-
-A round is named by its last iteration.
-"""
+"""Who did what when, and how long iterations, or rounds, take; named by their last one."""
 
 from bisect import bisect_left, bisect_right
 from collections import Counter

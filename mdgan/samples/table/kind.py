@@ -95,11 +95,7 @@ class TableKind(SampleKind):
 
     @property
     def encoding(self) -> Encoding:
-        """How columns become entries.
-
-        Raises:
-            RuntimeError: nothing has been learnt.
-        """
+        """How columns become entries; RuntimeError if nothing has been learnt."""
         if self._encoding is None:
             if not self.is_learnt:
                 raise RuntimeError("rows cannot be encoded before their spread is learnt")

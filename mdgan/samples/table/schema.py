@@ -52,11 +52,7 @@ def day_of(text: str) -> date:
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What every column has.
-
-    Attributes:
-        is_ordered: whether one value is less than another.
-    """
+    """What every column has; `is_ordered` if one value is less than another."""
 
     is_ordered: ClassVar[bool] = True
 

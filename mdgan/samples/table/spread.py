@@ -82,12 +82,7 @@ class Cells:
 
 
 class Spread:
-    """What the counts of a column say.
-
-    Args:
-        counts: float64, as `count_column` gives them, added up; with noise maybe below 0, which
-            counts as 0.
-    """
+    """What added counts of a column say, float64; those below 0 by noise count as 0."""
 
     def __init__(self, column: AnyColumn, counts: Floats) -> None:
         counts = np.maximum(counts, 0.0)
