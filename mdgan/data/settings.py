@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from mdgan.data.find import find_all
-from mdgan.settings.declare import Settings, own_setting, parsed, setting, switch, text, whole
+from mdgan.settings import declare
 from mdgan.settings.machine import path_of
 
 PARTITION_FORMS = (
@@ -64,91 +64,87 @@ KEPT_SCHEMA = "schema.json"
 """What a run keeps the schema of its table as."""
 
 
-class DataSettings(Settings, group="data"):
+class DataSettings(declare.Settings, group="data"):
     """Which data set, who holds what of it, and where it lies."""
 
-    dataset: str = setting(
+    dataset: str = declare.setting(
         "digits",
         "Dataset file to train on, by name.",
-        text(known=lambda given: find_all(given.get("datasets_dir"))),
+        declare.text(known=lambda given: find_all(given.get("datasets_dir"))),
         metavar="NAME",
         is_usual=True,
     )
-    partition: PartitionScheme = setting(
+    partition: PartitionScheme = declare.setting(
         "iid",
         f"Who holds what: {PARTITION_FORMS} (every worker holds all of its --data-dir).",
-        parsed(parse_partition),
+        declare.parsed(parse_partition),
         metavar="SCHEME",
         is_usual=True,
     )
-    datasets_dir: str | None = own_setting(
+    datasets_dir: str | None = declare.own_setting(
         None,
         "Folder with your own dataset files, looked at first.",
-        text(),
+        declare.text(),
         metavar="DIR",
         is_usual=True,
     )
-    data_dir: str | None = own_setting(
+    data_dir: str | None = declare.own_setting(
         None,
         "Folder, or file, that holds the data; {rank} in it stands for the worker's rank.",
-        text(),
+        declare.text(),
         metavar="DIR",
         default_text="data/NAME",
         is_usual=True,
     )
-    schema: str | None = own_setting(
+    schema: str | None = declare.own_setting(
         None,
         "For --dataset table: the file that says what columns there are; see mdgan schema.",
-        text(),
+        declare.text(),
         metavar="FILE",
     )
-    target: str | None = setting(
+    target: str | None = declare.setting(
         None,
         "For --dataset table: the column that rows are asked for by, and that a classifier is to "
         "predict.",
-        text(),
+        declare.text(),
         metavar="COLUMN",
         other_names=("--label-column", "--outcome"),
     )
-    rows_per_person: int | None = setting(
+    rows_per_person: int | None = declare.setting(
         None,
         "For --dataset table, where the schema names a person: how many rows of each person a site "
         "trains on at most; it leaves the others out.",
-        whole(1),
+        declare.whole(1),
         metavar="K",
         default_text="all",
         is_usual=False,
     )
-    image_size: int | None = setting(
+    image_size: int | None = declare.key_setting(
         None,
         "For --dataset folder: the side of the pictures that are trained on, 8, 16, 32, 64, ….",
-        whole(8, 1024, below="smaller pictures cannot be halved"),
+        declare.whole(8, 1024, below="smaller pictures cannot be halved"),
         metavar="PIXELS",
         default_text="that of the files up to 64, if all ranks are on one machine; else 64",
-        has_flag=False,
     )
-    strict_data: bool = own_setting(
+    strict_data: bool = declare.own_key_setting(
         False,
         "Refuse to start if a sample cannot be read, instead of leaving it out.",
-        switch(),
-        has_flag=False,
+        declare.switch(),
     )
-    file_memory: int | None = own_setting(
+    file_memory: int | None = declare.own_key_setting(
         None,
         "GiB of memory that what a single file holds may take.",
-        whole(1, 1 << 20),
+        declare.whole(1, 1 << 20),
         metavar="GIB",
         default_text="1, or 800 times the file's size, but half of the free memory at most",
-        has_flag=False,
     )
-    data_threads: int | Literal["auto"] = own_setting(
+    data_threads: int | Literal["auto"] = declare.own_key_setting(
         "auto",
         "Threads of each process that read pictures ahead, where the data are picture files; "
         "results do not depend on them.",
-        whole(1, 1024, below="at least one thread must read", word="auto"),
+        declare.whole(1, 1024, below="at least one thread must read", word="auto"),
         metavar="N|auto",
         group="speed",
-        has_flag=False,
     )
 
     def data_folder(self, dataset_name: str, rank: int) -> Path:

@@ -10,17 +10,7 @@ from mdgan.gan.optimizer_settings import (
     Policy,
 )
 from mdgan.gan.regularizers.registry import REGULARIZERS, RegularizerSettings
-from mdgan.settings.declare import (
-    Settings,
-    number,
-    one_of,
-    own_setting,
-    section,
-    setting,
-    switch,
-    text,
-    whole,
-)
+from mdgan.settings import declare
 from mdgan.settings.excludes import table
 from mdgan.settings.names import Names
 
@@ -37,36 +27,34 @@ def resolve_kappa(kappa: int | str, num_workers: int) -> int:
     return kappa if isinstance(kappa, int) else max(2, floor(log2(num_workers)))
 
 
-class ArithmeticSettings(Settings, group="speed"):
+class ArithmeticSettings(declare.Settings, group="speed"):
     """How models compute."""
 
-    precision: str = setting(
+    precision: str = declare.setting(
         "fp32",
         "What layers compute in; weights, losses and last layers stay in fp32.",
-        one_of("fp32", "bf16", "fp16"),
+        declare.one_of("fp32", "bf16", "fp16"),
     )
-    exact_layers: str | None = setting(
+    exact_layers: str | None = declare.key_setting(
         None,
         "Layers of either model that compute in fp32 beside the last one, by name: 0,attention.*.",
-        text(),
+        declare.text(),
         metavar="PATTERN[,PATTERN…]",
-        has_flag=False,
     )
-    channels_last: bool = setting(
-        False, "Images lie in memory pixel by pixel.", switch(), has_flag=False
+    channels_last: bool = declare.key_setting(
+        False, "Images lie in memory pixel by pixel.", declare.switch()
     )
-    merge_halves: bool = setting(
+    merge_halves: bool = declare.setting(
         False,
         "A discriminator judges real and generated samples in one pass, not in two. Results differ "
         "in the last bits, more with dropout or spectral norm, and its work on real samples no "
         "longer begins before the generated ones are there.",
-        switch(),
+        declare.switch(),
     )
-    compile: bool = own_setting(
+    compile: bool = declare.own_key_setting(
         False,
         "Compile the models with torch.compile. Each machine decides for itself.",
-        switch(),
-        has_flag=False,
+        declare.switch(),
     )
 
     excludes = table(
@@ -82,34 +70,32 @@ class ArithmeticSettings(Settings, group="speed"):
         return [pattern.strip() for pattern in given if pattern.strip()]
 
 
-class TrainingSettings(Settings, group="models"):
+class TrainingSettings(declare.Settings, group="models"):
     """Losses, optimizers and arithmetic, and how long to train."""
 
-    iterations: int = setting(
+    iterations: int = declare.setting(
         3000,
         "Number of global learning iterations.",
-        whole(1),
-        metavar="I",
+        declare.whole(1),
         symbol="I",
         group="algorithm",
         other_names=("--epochs", "--steps", "--num-iterations"),
         is_usual=True,
     )
-    batch_size: int = setting(
-        10, "Samples in a batch.", whole(1), metavar="b", symbol="b", is_usual=True
+    batch_size: int = declare.setting(
+        10, "Samples in a batch.", declare.whole(1), symbol="b", is_usual=True
     )
-    local_steps: int = setting(
-        1, "Discriminator updates within an iteration.", whole(1), metavar="L", symbol="L"
+    local_steps: int = declare.setting(
+        1, "Discriminator updates within an iteration.", declare.whole(1), symbol="L"
     )
-    seed: int = setting(
+    seed: int = declare.setting(
         0,
         "Everything random is derived from it.",
-        whole(0, 2**63 - 1, otherwise="must be in [0, 2^63)"),
-        metavar="N",
+        declare.whole(0, 2**63 - 1, otherwise="must be in [0, 2^63)"),
         group="algorithm",
         is_usual=True,
     )
-    generator_loss: str = setting(
+    generator_loss: str = declare.setting(
         "non-saturating",
         "Generator loss on logits: "
         f"{', '.join(GENERATOR_LOSS_NAMES.all)}; `saturating` is the paper's.",
@@ -119,7 +105,7 @@ class TrainingSettings(Settings, group="models"):
         other_names=("--loss",),
         is_usual=True,
     )
-    discriminator_loss: str = setting(
+    discriminator_loss: str = declare.setting(
         "bce",
         f"Discriminator loss on logits: {', '.join(DISCRIMINATOR_LOSS_NAMES.all)}.",
         DISCRIMINATOR_LOSS_NAMES.setting(),
@@ -128,7 +114,7 @@ class TrainingSettings(Settings, group="models"):
         other_names=("--loss",),
         is_usual=True,
     )
-    generator_optimizer: OptimizerForm = setting(
+    generator_optimizer: OptimizerForm = declare.setting(
         "adam",
         f"Optimizer of the generator: {', '.join(OPTIMIZERS)}, or lookahead:NAME with one of them; "
         f"of keys {OPTIMIZER_KEYS}.",
@@ -137,7 +123,7 @@ class TrainingSettings(Settings, group="models"):
         other_names=("--optimizer", "--optim", "--learning-rate", "--lr"),
         is_usual=True,
     )
-    discriminator_optimizer: OptimizerForm = setting(
+    discriminator_optimizer: OptimizerForm = declare.setting(
         "adam",
         "Optimizer of discriminators, in the same form.",
         OPTIMIZER,
@@ -145,43 +131,43 @@ class TrainingSettings(Settings, group="models"):
         other_names=("--optimizer", "--optim", "--learning-rate", "--lr"),
         is_usual=True,
     )
-    label_prior: str = setting(
+    label_prior: str = declare.key_setting(
         "uniform",
         "How often conditional models generate each class: equally often, or as often as the data "
         "have it.",
-        one_of("uniform", "data"),
-        has_flag=False,
+        declare.one_of("uniform", "data"),
     )
-    class_weight: float | None = setting(
+    class_weight: float | None = declare.key_setting(
         None,
         "Weight of the cross-entropy of a discriminator that tells classes, on real and generated "
         "samples.",
-        number(lambda weight: 0 <= weight < inf, "must be 0 or more"),
+        declare.number(lambda weight: 0 <= weight < inf, "must be 0 or more"),
         metavar="W",
         default_text="1",
         other_names=("--auxiliary-weight",),
-        has_flag=False,
     )
-    ema: float | None = setting(
+    ema: float | None = declare.setting(
         None,
         "Half-life, in iterations, of a moving average of the generator, which is then sampled and "
         "scored; the generator itself stays beside it. 0 for none.",
-        number(lambda halflife: 0 <= halflife < inf, "must be above 0, or 0 for no average"),
+        declare.number(
+            lambda halflife: 0 <= halflife < inf, "must be above 0, or 0 for no average"
+        ),
         metavar="HALFLIFE",
         default_text="no average",
         other_names=("--ema-halflife", "--ema-decay"),
         is_usual=True,
     )
-    init_from: str | None = own_setting(
+    init_from: str | None = declare.own_setting(
         None,
         "Begin with the generator of another run, or of a safetensors file, and with that run's "
         "discriminators where they fit. Rank 0 alone reads it.",
-        text(),
+        declare.text(),
         metavar="RUN|FILE",
         default_text="weights drawn from --seed",
     )
-    regularizers = section(RegularizerSettings)
-    arithmetic = section(ArithmeticSettings)
+    regularizers = declare.section(RegularizerSettings)
+    arithmetic = declare.section(ArithmeticSettings)
 
     excludes = table(
         """

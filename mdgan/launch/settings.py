@@ -13,18 +13,7 @@ from mdgan.credentials.reread import Reread
 from mdgan.credentials.revocations import Revocations
 from mdgan.errors import BadInput
 from mdgan.launch.requirements import FORMS, Requirements, parse_requirements
-from mdgan.settings.declare import (
-    Settings,
-    ValueKind,
-    number,
-    one_of,
-    own_setting,
-    parsed,
-    section,
-    switch,
-    text,
-    whole,
-)
+from mdgan.settings import declare
 from mdgan.settings.excludes import Excludes
 from mdgan.settings.machine import parse_cores, path_of
 from mdgan.timeouts import Timeouts
@@ -35,12 +24,12 @@ _NOT_TRIED = (
     "is tried out where one `mdgan train` starts all processes on the CPU; with {when} give a "
     "number"
 )
-_SECONDS = number(lambda seconds: 0 < seconds < 1e7, "must be seconds above 0")
+_SECONDS = declare.number(lambda seconds: 0 < seconds < 1e7, "must be seconds above 0")
 
 
 def _file(about: str, **more: Any) -> Any:
     """Declares a setting that names a file."""
-    return own_setting(None, about, text(), metavar="FILE", **more)
+    return declare.own_setting(None, about, declare.text(), metavar="FILE", **more)
 
 
 def _read_cores(text: str) -> str:
@@ -50,42 +39,37 @@ def _read_cores(text: str) -> str:
     return text
 
 
-class LinkSettings(Settings, group="network"):
+class LinkSettings(declare.Settings, group="network"):
     """Where the server is, which processes may take part, and how long others wait for one."""
 
-    master_addr: str = own_setting(
+    master_addr: str = declare.own_setting(
         "127.0.0.1",
         "Address of rank 0; after a comma those of its standbys.",
-        text(),
+        declare.text(),
         metavar="HOST[,HOST…]",
         is_usual=True,
     )
-    master_port: int | None = own_setting(
+    master_port: int | None = declare.own_setting(
         None,
         "Port of rank 0.",
-        whole(0, 65535, otherwise="must be in [0, 65535]"),
+        declare.whole(0, 65535, otherwise="must be in [0, 65535]"),
         metavar="PORT",
         default_text="a free one if every rank is here, else 29500",
     )
-    network_interface: str | None = own_setting(
+    network_interface: str | None = declare.own_key_setting(
         None,
         "Network interface to talk through.",
-        text(),
+        declare.text(),
         metavar="NAME",
         default_text="the one that reaches rank 0",
-        has_flag=False,
     )
-    connect_timeout: float = own_setting(
-        300.0,
-        "Seconds to wait for the server, and for the workers.",
-        _SECONDS,
-        metavar="SECONDS",
-        has_flag=False,
+    connect_timeout: float = declare.own_key_setting(
+        300.0, "Seconds to wait for the server, and for the workers.", _SECONDS, metavar="SECONDS"
     )
-    listen: str | None = own_setting(
+    listen: str | None = declare.own_setting(
         None,
         "Where rank 0 listens for other machines. Ranks on its own machine need no port.",
-        text(),
+        declare.text(),
         metavar="ADDRESS[:PORT]",
         default_text="--master-addr if some ranks are elsewhere, else nowhere",
     )
@@ -100,44 +84,41 @@ class LinkSettings(Settings, group="network"):
     certificate: str | None = _file("This machine's certificate, by `ca`.", has_flag=False)
     key: str | None = _file("The key of `certificate`.", has_flag=False)
     revoked: str | None = _file("The authority's list of certificates that rank 0 lets in no more.")
-    insecure: bool = own_setting(
+    insecure: bool = declare.own_setting(
         False,
         "Talk without encryption: who reaches --master-addr can take part, and who is on the way "
         "can read and change everything.",
-        switch(),
+        declare.switch(),
     )
-    liveness_timeout: float = own_setting(
+    liveness_timeout: float = declare.own_setting(
         30.0,
         "Seconds of silence after which a machine counts as gone.",
         _SECONDS,
         metavar="SECONDS",
         group="faults",
     )
-    patience: float = own_setting(
+    patience: float = declare.own_key_setting(
         300.0,
         "Seconds that a server without workers waits for one, and a worker for a server.",
-        number(lambda seconds: 0 <= seconds < 1e7, "must be seconds, 0 or more"),
+        declare.number(lambda seconds: 0 <= seconds < 1e7, "must be seconds, 0 or more"),
         metavar="SECONDS",
         group="faults",
-        has_flag=False,
     )
-    require: Requirements | None = own_setting(
+    require: Requirements | None = declare.own_setting(
         None,
         f"What a run must have for this machine to take part: {FORMS}.",
-        parsed(parse_requirements, several=True),
+        declare.parsed(parse_requirements, several=True),
         metavar="WHAT[,WHAT…]",
         default_text="nothing",
         group="privacy",
     )
-    max_world_size: int | None = own_setting(
+    max_world_size: int | None = declare.own_key_setting(
         None,
         "Ranks that may ever take part, rank 0 and those that join later among them. Rank 0 "
         "decides.",
-        whole(2, 1 << 31),
-        metavar="N",
+        declare.whole(2, 1 << 31),
         default_text="4 x --world-size, at least 33",
         group="faults",
-        has_flag=False,
     )
 
     @property
@@ -156,63 +137,63 @@ class LinkSettings(Settings, group="network"):
         )
 
 
-class LaunchSettings(Settings, group="network"):
+class LaunchSettings(declare.Settings, group="network"):
     """How this machine takes part; every machine has its own settings."""
 
-    links = section(LinkSettings)
+    links = declare.section(LinkSettings)
 
-    workers_per_host: int | Literal["auto"] | None = own_setting(
+    workers_per_host: int | Literal["auto"] | None = declare.own_setting(
         None,
         "Workers that share one process; auto: as many as make iterations fastest here, which is "
         "tried out before the run.",
-        whole(1, word="auto"),
+        declare.whole(1, word="auto"),
         metavar="W|auto",
         default_text="1, or a process a core for small models trained here alone; all of them with "
         "--transport memory",
         is_usual=True,
     )
-    transport: str = own_setting(
+    transport: str = declare.own_setting(
         "tcp",
         "Processes linked over the network, or everything in one process.",
-        one_of("tcp", "memory"),
+        declare.one_of("tcp", "memory"),
     )
-    device: str = own_setting(
+    device: str = declare.own_setting(
         "cpu",
         "Where tensors live.",
-        one_of("cpu", "cuda", "mps", "auto"),
+        declare.one_of("cpu", "cuda", "mps", "auto"),
         group="speed",
         other_names=("--gpu", "--cuda"),
         is_usual=True,
     )
-    ranks: str | None = own_setting(
+    ranks: str | None = declare.own_setting(
         None,
         'Ranks to start on this machine: "0,1,2" or "0..30".',
-        text(),
+        declare.text(),
         metavar="RANKS",
         default_text="all, or torchrun's RANK",
         is_usual=True,
     )
-    threads: int | Literal["auto"] = own_setting(
+    threads: int | Literal["auto"] = declare.own_setting(
         "auto",
         "Compute threads per process.",
-        whole(1, 1024, word="auto"),
+        declare.whole(1, 1024, word="auto"),
         metavar="N|auto",
         default_text="auto: cores // processes here; the server takes all cores",
         group="speed",
         is_usual=True,
     )
-    cores: str = own_setting(
+    cores: str = declare.own_setting(
         ANY_CORES,
         "Cores for the hosts of this machine, one entry for each and then from the first again: "
         '"0,1,1" or "0..3,4..7". The server may use all.',
-        ValueKind(str, _read_cores),
+        declare.ValueKind(str, _read_cores),
         metavar="LIST",
         group="speed",
     )
-    out: str | None = own_setting(
+    out: str | None = declare.own_setting(
         None,
         "Folder of the run.",
-        text(),
+        declare.text(),
         metavar="DIR",
         default_text="runs/NAME-TIME",
         group="output",

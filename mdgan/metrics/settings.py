@@ -4,7 +4,7 @@ from typing import Protocol
 
 from mdgan.data.settings import DataSettings
 from mdgan.privacy.settings import PrivacySettings
-from mdgan.settings.declare import Settings, own_setting, text, whole
+from mdgan.settings.declare import Settings, own_key_setting, own_setting, text, whole
 from mdgan.settings.excludes import table
 
 INCEPTION_URL = (
@@ -21,15 +21,10 @@ class ScoreSettings(Settings, group="output"):
         "Iterations between two scores (FID and others), which another process computes; 0 for "
         "none. Shorter runs are not scored.",
         whole(0, otherwise="must be 0 or more"),
-        metavar="N",
         is_usual=True,
     )
-    eval_samples: int = own_setting(
-        10_000,
-        "Samples to generate for each score; of volumes at most 1,000.",
-        whole(2),
-        metavar="N",
-        has_flag=False,
+    eval_samples: int = own_key_setting(
+        10_000, "Samples to generate for each score; of volumes at most 1,000.", whole(2)
     )
     extractor: str = own_setting(
         "classifier",

@@ -50,7 +50,6 @@ class RecordSettings(Settings, group="output"):
         500,
         "Iterations between two sample grids; 0 for none but the last.",
         whole(0, otherwise="must be 0 or more"),
-        metavar="N",
     )
     profile: Iterations | None = own_setting(
         None,
@@ -60,9 +59,7 @@ class RecordSettings(Settings, group="output"):
         metavar="FROM..TO",
         default_text="none",
     )
-    log_interval: int = own_setting(
-        50, "Iterations between two lines of metrics.jsonl.", whole(1), metavar="N"
-    )
+    log_interval: int = own_setting(50, "Iterations between two lines of metrics.jsonl.", whole(1))
 
     def trackers(self) -> TrackerNames:
         """All trackers that were asked for, each once."""

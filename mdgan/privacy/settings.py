@@ -8,18 +8,7 @@ from mdgan.errors import BadInput
 from mdgan.gan.regularizers.registry import REGULARIZERS
 from mdgan.gan.settings import TrainingSettings
 from mdgan.privacy.accountant import MOST_NOISE
-from mdgan.settings.declare import (
-    Settings,
-    flag,
-    number,
-    one_of,
-    own_setting,
-    parsed,
-    setting,
-    shortest,
-    text,
-    whole,
-)
+from mdgan.settings import declare
 from mdgan.settings.excludes import Condition, Excludes, table
 
 DISCLOSABLE = ("classes", "features", "losses")
@@ -61,36 +50,36 @@ _NO_NOISE = Condition(
 )
 
 
-class PrivacySettings(Settings, group="privacy"):
+class PrivacySettings(declare.Settings, group="privacy"):
     """How private each worker's data stay; the same on every rank unless it says otherwise."""
 
-    dp_epsilon: float | None = setting(
+    dp_epsilon: float | None = declare.setting(
         None,
         "Differential privacy of each worker's samples: noise such that what leaves the worker "
         "tells of none of them more than epsilon allows. A worker that has spent it leaves. See "
         "--dp-unit for clients as wholes.",
-        number(lambda e: 0 < e < inf, "must be above 0; leave it out for no privacy"),
+        declare.number(lambda e: 0 < e < inf, "must be above 0; leave it out for no privacy"),
         metavar="E",
         symbol="ε",
         default_text="no differential privacy",
         other_names=("--epsilon", "--target-epsilon", "--dp"),
         is_usual=True,
     )
-    dp_delta: float | None = setting(
+    dp_delta: float | None = declare.setting(
         None,
         "The probability with which epsilon may not hold; below 1 / a worker's number of samples, "
         "or 1 / the number of clients.",
-        number(lambda d: 0 < d < 1, "must be above 0 and below 1, such as 0.00001"),
+        declare.number(lambda d: 0 < d < 1, "must be above 0 and below 1, such as 0.00001"),
         metavar="D",
         symbol="δ",
         other_names=("--delta", "--target-delta"),
         is_usual=True,
     )
-    dp_noise: float | None = setting(
+    dp_noise: float | None = declare.setting(
         None,
         "Standard deviation of the noise, in units of --dp-clip; 0 for none, which protects "
         "nothing.",
-        number(
+        declare.number(
             lambda sigma: sigma == 0 or 1e-3 <= sigma <= MOST_NOISE, "must be 0, or 0.001 to 1e5"
         ),
         metavar="SIGMA",
@@ -98,74 +87,70 @@ class PrivacySettings(Settings, group="privacy"):
         default_text="what --dp-epsilon takes",
         other_names=("--noise-multiplier",),
     )
-    dp_clip: float | None = setting(
+    dp_clip: float | None = declare.setting(
         None,
         "The norm to which the gradient of each real sample is cut, or each client's update; inf "
         "for none.",
-        number(
+        declare.number(
             lambda clip: 1e-9 <= clip <= 1e9 or clip == inf, "must be 1e-9 to 1e9; inf cuts nothing"
         ),
-        metavar="C",
         symbol="C",
         default_text="1",
         other_names=("--max-grad-norm", "--clip-norm"),
     )
-    dp_public_samples: int | None = own_setting(
+    dp_public_samples: int | None = declare.own_key_setting(
         None,
         "How many samples each worker here is said to hold, at least as many as it has, so that "
         "the exact number is not told. Noisy sums still tell about how many there are. Batches, "
         "noise and what the server is told follow from it.",
-        whole(1),
+        declare.whole(1),
         metavar="N",
         symbol="n̂",
         default_text="the true number",
-        has_flag=False,
     )
-    dp_accountant: str = setting(
+    dp_accountant: str = declare.key_setting(
         "rdp",
         "Which of Opacus's accountants says what epsilon is: rdp, or prv, which needs up to a "
         "tenth less noise and some seconds at the start.",
-        one_of("rdp", "prv"),
-        has_flag=False,
+        declare.one_of("rdp", "prv"),
     )
-    dp_encoding_share: float = setting(
+    dp_encoding_share: float = declare.key_setting(
         0.2,
         "The share of epsilon that a table's counts take before training, by which all sites "
         "learn how values spread.",
-        number(lambda share: 0 < share < 1, "must be above 0 and below 1"),
+        declare.number(lambda share: 0 < share < 1, "must be above 0 and below 1"),
         metavar="SHARE",
-        has_flag=False,
     )
-    dp_disclose: Disclosed | None = setting(
+    dp_disclose: Disclosed | None = declare.setting(
         None,
         "What workers under differential privacy tell of their data although epsilon does not "
         f"cover it: {', '.join(DISCLOSABLE)}.",
-        parsed(Disclosed.parse, several=True),
+        declare.parsed(Disclosed.parse, several=True),
         metavar="WHAT[,WHAT…]",
         default_text="nothing but their number of samples",
     )
-    dp_ledger: str | None = own_setting(
+    dp_ledger: str | None = declare.own_setting(
         None,
         "Folder on this machine that remembers what its samples have spent, in all runs; keep it.",
-        text(),
+        declare.text(),
         metavar="DIR",
         default_text="~/.local/state/mdgan/privacy",
     )
-    audit_canaries: int = own_setting(
+    audit_canaries: int = declare.own_setting(
         0,
         "Test records of each worker here, of which a secret random half is used: from them mdgan "
         "audit computes a lower bound on the run's own epsilon. The worker's samples stay as they "
         "are, and each step takes longer.",
-        whole(0),
+        declare.whole(0),
         metavar="M",
         default_text="none",
     )
-    batch_sampling: str = setting(
+    batch_sampling: str = declare.setting(
         "shuffled",
         "How batches of real samples are drawn: shuffled, each sample once before any comes again; "
         "or poisson, each sample with the same probability, so that a batch may be of any size. "
         "Differential privacy draws by poisson.",
-        one_of("shuffled", "poisson"),
+        declare.one_of("shuffled", "poisson"),
         group="data",
     )
 
@@ -244,7 +229,9 @@ class PrivacySettings(Settings, group="privacy"):
     def dp_flag(self) -> str:
         """What the user asked for differential privacy with."""
         name = "dp_noise" if self.dp_epsilon is None else "dp_epsilon"
-        return f"{flag(name)} {shortest(getattr(self, name))}" if self.has_dp else ""
+        return (
+            f"{declare.flag(name)} {declare.shortest(getattr(self, name))}" if self.has_dp else ""
+        )
 
     def check(self) -> None:
         """Checks that the numbers make a guarantee."""
@@ -265,13 +252,13 @@ class PrivacySettings(Settings, group="privacy"):
 class ClientPrivacySettings(PrivacySettings):
     """The same, where noise may also hide clients as wholes."""
 
-    dp_unit: str = setting(
+    dp_unit: str = declare.setting(
         "sample",
         "What differential privacy hides: a sample, by noise of the workers; or a client as a "
         "whole, by noise of the server, which is trusted with what clients send, or with "
         "--secure-aggregation by noise that all clients share. Clients' updates are cut to "
         "--dp-clip, and clients drawn by --sampling poisson.",
-        one_of("sample", "client"),
+        declare.one_of("sample", "client"),
         group="privacy",
     )
 

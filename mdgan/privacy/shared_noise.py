@@ -12,13 +12,13 @@ they have added, σ²(M - c)/M is left.
 from dataclasses import dataclass
 
 from mdgan.errors import BadInput
-from mdgan.settings.declare import Settings, setting, whole
+from mdgan.settings.declare import Settings, key_setting, whole
 
 
 class SharedNoiseSettings(Settings, group="privacy"):
     """Of algorithms whose workers' noise may be in their sum alone."""
 
-    noise_sharers: int | None = setting(
+    noise_sharers: int | None = key_setting(
         None,
         "With --secure-aggregation and differential privacy, how many certificates' noise a sum "
         "must have (without certificates: how many hosts'). Each adds its part of the noise, "
@@ -26,7 +26,6 @@ class SharedNoiseSettings(Settings, group="privacy"):
         whole(1),
         metavar="M",
         default_text="all in a sum, which then must have all workers",
-        has_flag=False,
     )
 
     def check_enough(self, num_workers: int) -> None:

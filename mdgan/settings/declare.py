@@ -228,11 +228,17 @@ class Setting:
 
 
 def setting(default: Any, help: str, kind: ValueKind, **more: Any) -> Any:
-    """Declares one setting of a component; `Setting` says what else can be given."""
-    return Setting(default, help, kind, **more)
+    """Declares one setting of a component; `Setting` says what else can be given.
+
+    Without a `metavar` the papers' sign stands for the value, and N for a number.
+    """
+    sign = more.get("symbol") or ("N" if kind.type is int else None)
+    return Setting(default, help, kind, **{"metavar": None if kind.choices else sign, **more})
 
 
 own_setting = partial(setting, shared=False)  # declares a setting that may differ from rank to rank
+key_setting = partial(setting, has_flag=False)  # declares one that `--set` and files alone have
+own_key_setting = partial(own_setting, has_flag=False)
 
 S = TypeVar("S", bound="Settings")
 

@@ -10,7 +10,7 @@ from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, updates_setting
 from mdgan.families.data_parallel.scaling import BatchSizes, Scaling
 from mdgan.gan.optimizer_settings import SCALING_RULE_NAMES
-from mdgan.settings.declare import Settings, one_of, parsed, section, setting, text, whole
+from mdgan.settings import declare
 from mdgan.settings.excludes import Condition, table
 
 NAME = "paragan"
@@ -70,48 +70,43 @@ def parse_generator_ranks(text: str) -> GeneratorRanks:
     return GeneratorRanks(first, last)
 
 
-class BatchSettings(Settings):
+class BatchSettings(declare.Settings):
     """How large the batches of all workers are, and learning rates with them."""
 
-    global_batch_size: int | None = setting(
+    global_batch_size: int | None = declare.setting(
         None,
         "Samples in the batches of all workers together, dealt out again when workers come or go.",
-        whole(1),
-        metavar="B",
+        declare.whole(1),
         symbol="B",
         default_text="--batch-size for each worker",
         other_names=("--total-batch-size", "--effective-batch-size"),
     )
-    lr_scaling: str = setting(
+    lr_scaling: str = declare.setting(
         "none",
         "How learning rates grow with the samples of an iteration: not, as they do (linear), as "
         "their square root does (sqrt), or by a rule of your own.",
         SCALING_RULE_NAMES.setting(stand_in="linear"),
         metavar="RULE",
     )
-    reference_batch_size: int | None = setting(
+    reference_batch_size: int | None = declare.key_setting(
         None,
         "With --lr-scaling: the samples of an iteration for which learning rates are given.",
-        whole(1),
-        metavar="N",
+        declare.whole(1),
         default_text="--batch-size, that is, one worker",
-        has_flag=False,
     )
-    generator_batch_size: int | None = setting(
+    generator_batch_size: int | None = declare.key_setting(
         None,
         "Samples of a worker that its generator learns from.",
-        whole(1),
+        declare.whole(1),
         metavar="b",
         default_text="--batch-size",
-        has_flag=False,
     )
-    discriminator_batch_size: int | None = setting(
+    discriminator_batch_size: int | None = declare.key_setting(
         None,
         "Real samples of a worker that its discriminator learns from, and generated ones.",
-        whole(1),
+        declare.whole(1),
         metavar="b",
         default_text="--batch-size",
-        has_flag=False,
     )
 
     excludes = table(
@@ -124,32 +119,30 @@ class BatchSettings(Settings):
     )
 
 
-class AsynchronySettings(Settings):
+class AsynchronySettings(declare.Settings):
     """Whether a network waits for the other."""
 
     updates: str = updates_setting()
-    image_buffer: int | None = setting(
+    image_buffer: int | None = declare.key_setting(
         None,
         "With --updates async: how many iterations ago the images were made that discriminators "
         "learn from; 0 is --updates sync.",
-        whole(0, _MOST_BUFFERED),
+        declare.whole(0, _MOST_BUFFERED),
         metavar="K",
         default_text="1",
-        has_flag=False,
     )
-    sync_after: int | None = setting(
+    sync_after: int | None = declare.key_setting(
         None,
         "With --updates async: the last iteration of that kind; the others are synchronous.",
-        whole(1),
+        declare.whole(1),
         metavar="I",
         default_text="all iterations are asynchronous",
-        has_flag=False,
     )
-    generator_ranks: GeneratorRanks | None = setting(
+    generator_ranks: GeneratorRanks | None = declare.setting(
         None,
         "With --updates async: the workers that train the generator alone, such as 1..2; the "
         "others train the discriminator alone.",
-        parsed(parse_generator_ranks),
+        declare.parsed(parse_generator_ranks),
         metavar="1..g",
         default_text="every worker trains both networks",
     )
@@ -175,17 +168,17 @@ class AsynchronySettings(Settings):
 class DataParallelSettings(RunSettings):
     """The settings of ParaGAN, and those that every algorithm has."""
 
-    batches = section(BatchSettings)
-    asynchrony = section(AsynchronySettings)
+    batches = declare.section(BatchSettings)
+    asynchrony = declare.section(AsynchronySettings)
 
-    algorithm: str = setting(NAME, "What trains.", text(), is_usual=True)
-    all_reduce: str = setting(
+    algorithm: str = declare.setting(NAME, "What trains.", declare.text(), is_usual=True)
+    all_reduce: str = declare.setting(
         SHARED,
         "Where gradients are added up: in memory that all processes share, if they are on one "
         "machine and compute on its CPUs, else by the server (shared); always by the server "
         "(star); or by all hosts, which send each other parts without encryption, on machines and "
         "a network of one owner (direct). The result is the same.",
-        one_of(SHARED, STAR, DIRECT),
+        declare.one_of(SHARED, STAR, DIRECT),
     )
 
     excludes = table(

@@ -16,19 +16,7 @@ from mdgan.gan.codec_form import CODEC_FORMS, WireForm, wire_kind
 from mdgan.privacy.secure_settings import SecureSumSettings, summed
 from mdgan.privacy.settings import POISSON, UNTOLD, ClientPrivacySettings
 from mdgan.privacy.shared_noise import SharedNoiseSettings
-from mdgan.settings.declare import (
-    Settings,
-    number,
-    one_of,
-    own_setting,
-    parsed,
-    section,
-    setting,
-    shortest,
-    switch,
-    text,
-    whole,
-)
+from mdgan.settings import declare
 from mdgan.settings.excludes import Condition, table
 from mdgan.settings.machine import num_cores
 
@@ -56,7 +44,7 @@ class LoadForm:
 
     def __str__(self) -> str:
         """As the command line has it."""
-        return f"weak:{shortest(self.fraction)},{self.what}" if self.what else self.name
+        return f"weak:{declare.shortest(self.fraction)},{self.what}" if self.what else self.name
 
 
 def parse_load(text: str) -> LoadForm:
@@ -97,104 +85,98 @@ def parse_clusters(text: str) -> ClusterForm:
     return ClusterForm(method, int(number or 0))
 
 
-class RoundSettings(Settings):
+class RoundSettings(declare.Settings):
     """Who trains in a round, for how long, and what their models weigh."""
 
-    round_iterations: int | None = setting(
+    round_iterations: int | None = declare.setting(
         None,
         "Iterations that a worker trains in a round.",
-        whole(1),
-        metavar="E",
+        declare.whole(1),
         symbol="E",
         default_text="see round_epochs",
         instead_of="round_epochs",
         is_usual=True,
     )
-    round_epochs: float | None = setting(
+    round_epochs: float | None = declare.key_setting(
         None,
         "Train for mE/b iterations in a round, m being the mean shard size.",
-        number(lambda epochs: 0 < epochs < inf, "must be above 0"),
-        metavar="E",
+        declare.number(lambda epochs: 0 < epochs < inf, "must be above 0"),
         symbol="E",
         default_text="1, unless --round-iterations is given",
-        has_flag=False,
     )
-    sampling: str = setting(
+    sampling: str = declare.setting(
         "random",
         "Which workers are drawn for a round: any; those that bring the classes that were seen "
         "least; or each by itself, with the same probability, so that a round may be of any size "
         "and what it changes is divided by the expected one.",
-        one_of("random", "balanced", "poisson"),
+        declare.one_of("random", "balanced", "poisson"),
         symbol="s",
         is_choice=True,
     )
-    weighting: str = setting(
+    weighting: str = declare.setting(
         "uniform",
         "What a worker's models weigh: the same, by samples, or by how near its classes are to "
         "those of all workers.",
-        one_of("uniform", "samples", "kl"),
+        declare.one_of("uniform", "samples", "kl"),
         symbol="w",
         is_choice=True,
     )
-    training_load: LoadForm = setting(
+    training_load: LoadForm = declare.setting(
         "equal",
         "How much a worker trains in a round: all the same; more if it has more samples, so that "
         "each trains as many epochs as another; less if it measures that it is "
         f"slow or short of memory; or half for a FRACTION of the workers: {LOAD_FORMS}.",
-        parsed(parse_load),
+        declare.parsed(parse_load),
         metavar="LOAD",
     )
-    clusters: ClusterForm = setting(
+    clusters: ClusterForm = declare.setting(
         "none",
         "Workers without labels group their samples and tell how many are in each group: "
         f"{CLUSTER_FORMS}.",
-        parsed(parse_clusters),
+        declare.parsed(parse_clusters),
         metavar="METHOD",
     )
-    on_deadline: str = own_setting(
+    on_deadline: str = declare.own_key_setting(
         "complete",
         "What becomes of a round past --deadline: it is completed with the answers that came, or "
         "aborted and another begun.",
-        one_of("complete", "abort"),
+        declare.one_of("complete", "abort"),
         group="faults",
-        has_flag=False,
     )
-    client_state: str | None = setting(
+    client_state: str | None = declare.key_setting(
         None,
         "What a client has of its earlier rounds: moments, noise and the order of its samples, or "
         "nothing, so that it can be trained anywhere.",
-        one_of("kept", "fresh"),
+        declare.one_of("kept", "fresh"),
         default_text="fresh with --clients, else kept",
-        has_flag=False,
     )
 
 
-class PlacingSettings(Settings, group="speed"):
+class PlacingSettings(declare.Settings, group="speed"):
     """Placed clients, and where they are trained."""
 
-    clients: int | None = setting(
+    clients: int | None = declare.setting(
         None,
         "Placed clients: in each round they are trained wherever there is room, and ranks "
         "are hosts that can read all data.",
-        whole(2, _MOST_CLIENTS, below="needs at least 2"),
-        metavar="N",
+        declare.whole(2, _MOST_CLIENTS, below="needs at least 2"),
         default_text="as many as there are ranks beside rank 0, each on a rank of its own",
         group="network",
         is_usual=True,
     )
-    slots: int | Literal["auto"] = own_setting(
+    slots: int | Literal["auto"] = declare.own_setting(
         "auto",
         "Processes of each host that train --clients, one after another; auto: as many as train "
         "fastest here.",
-        whole(1, MOST_SLOTS, word="auto"),
+        declare.whole(1, MOST_SLOTS, word="auto"),
         metavar="N|auto",
     )
-    placement: str = own_setting(
+    placement: str = declare.own_setting(
         "lb",
         "How --clients are placed. rr: equally many to each slot; bb: equally many batches; lb: so "
         "that all slots are done at once, by what clients took before; pull: one at a time to "
         "whichever rank is done, for comparison.",
-        one_of("rr", "bb", "lb", PULL),
+        declare.one_of("rr", "bb", "lb", PULL),
     )
 
     excludes = table(
@@ -207,21 +189,21 @@ class PlacingSettings(Settings, group="speed"):
 class FederatedSettings(RunSettings):
     """The settings of the federated algorithms, and those that every algorithm has."""
 
-    rounds = section(RoundSettings)
-    placing = section(PlacingSettings)
-    privacy = section(ClientPrivacySettings)
-    noise = section(SharedNoiseSettings)
-    secure = section(SecureSumSettings)
+    rounds = declare.section(RoundSettings)
+    placing = declare.section(PlacingSettings)
+    privacy = declare.section(ClientPrivacySettings)
+    noise = declare.section(SharedNoiseSettings)
+    secure = declare.section(SecureSumSettings)
 
-    algorithm: str = setting("fl-gan", "What trains.", text(), is_usual=True)
-    aggregation: RobustRule = setting(
+    algorithm: str = declare.setting("fl-gan", "What trains.", declare.text(), is_usual=True)
+    aggregation: RobustRule = declare.setting(
         "mean",
         "How the workers' models are combined: mean, or, where up to F of a round's workers may "
         f"lie: {ROBUST_FORMS}.",
-        parsed(parse_robust_rule),
+        declare.parsed(parse_robust_rule),
         metavar="RULE",
     )
-    wire: WireForm = setting(
+    wire: WireForm = declare.setting(
         "fp32",
         f"How workers' models travel to the server ({CODEC_FORMS}; all but fp32 as differences): "
         "models=CODEC.",
@@ -229,11 +211,11 @@ class FederatedSettings(RunSettings):
         metavar="WHAT=CODEC",
         group="speed",
     )
-    vectorize: bool = own_setting(
+    vectorize: bool = declare.own_setting(
         False,
         "Train the clients of a slot, or of a process, at once, not one after another; pays with "
         "small models. Results differ in the last bits, also by where clients are trained.",
-        switch(),
+        declare.switch(),
         group="speed",
     )
 

@@ -9,45 +9,39 @@ from mdgan.families.contract import Algorithm
 from mdgan.privacy.secure_settings import SecureSumSettings
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.privacy.shared_noise import SharedNoiseSettings
-from mdgan.settings.declare import Settings, number, own_setting, section, setting, text, whole
+from mdgan.settings import declare
 
 NAME = "moments"
 
 
-class FeatureSettings(Settings, group="algorithm"):
+class FeatureSettings(declare.Settings, group="algorithm"):
     """What workers tell."""
 
-    num_features: int = setting(
+    num_features: int = declare.key_setting(
         2000,
         "Random Fourier features whose sums workers tell, of each class.",
-        whole(1),
-        metavar="D",
+        declare.whole(1),
         symbol="D",
-        has_flag=False,
     )
-    kernel_width: float = setting(
+    kernel_width: float = declare.key_setting(
         0.5,
         "How far apart two samples may be and still count as alike: the width of the Gaussian "
         "kernel, in units of the root of how many values a sample has.",
-        number(lambda width: 0 < width < inf, "must be above 0"),
+        declare.number(lambda width: 0 < width < inf, "must be above 0"),
         metavar="WIDTH",
-        has_flag=False,
     )
-    feature_side: int = setting(
+    feature_side: int = declare.key_setting(
         8,
         "Features see pictures, volumes and series by means of neighbours, at most so many a side.",
-        whole(1),
-        metavar="N",
-        has_flag=False,
+        declare.whole(1),
     )
-    feature_network: str | None = own_setting(
+    feature_network: str | None = declare.own_key_setting(
         None,
         "A network whose features workers tell instead, which has seen no sample of a worker: a "
         "TorchScript file or FILE.py:MODULE, as for --extractor. It runs with your rights.",
-        text(),
+        declare.text(),
         metavar="FILE",
         default_text="random Fourier features",
-        has_flag=False,
     )
 
 
@@ -56,12 +50,12 @@ class MomentsSettings(RunSettings):
 
     tells_once: ClassVar[bool] = True
 
-    features = section(FeatureSettings)
-    privacy = section(PrivacySettings)
-    noise = section(SharedNoiseSettings)
-    secure = section(SecureSumSettings)
+    features = declare.section(FeatureSettings)
+    privacy = declare.section(PrivacySettings)
+    noise = declare.section(SharedNoiseSettings)
+    secure = declare.section(SecureSumSettings)
 
-    algorithm: str = setting(NAME, "What trains.", text(), is_usual=True)
+    algorithm: str = declare.setting(NAME, "What trains.", declare.text(), is_usual=True)
 
     def check(self) -> None:
         """Checks that what is asked for has a use where workers tell one sum."""

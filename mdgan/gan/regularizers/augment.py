@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mdgan.errors import BadInput
 from mdgan.gan.regularizers.contract import Regularizer
-from mdgan.settings.declare import Settings, ValueKind, number, setting, suggest
+from mdgan.settings.declare import Settings, ValueKind, key_setting, number, setting, suggest
 from mdgan.settings.excludes import Condition, table
 
 if TYPE_CHECKING:
@@ -49,14 +49,13 @@ class AugmentationSettings(Settings, group="models"):
         default_text="nothing",
         other_names=("--augmentation", "--diffaugment", "--ada"),
     )
-    ada_target: float | None = setting(
+    ada_target: float | None = key_setting(
         None,
         "With --augment ada: the mean sign of the logits of real samples that is aimed at.",
         number(lambda target: -1 < target < 1, "must be above -1 and below 1"),
         metavar="R",
         symbol="r_t",
         default_text=str(_ADA_TARGET),
-        has_flag=False,
     )
 
     excludes = table("augment!=ada | ada_target | is for --augment ada; add that")
