@@ -14,14 +14,7 @@ if TYPE_CHECKING:
     from mdgan.interface.data import Data
     from mdgan.interface.follow import Reached
     from mdgan.interface.run import Run, evaluate
-    from mdgan.interface.train import (
-        Comparison,
-        Estimator,
-        ScalingManager,
-        compare,
-        start,
-        train,
-    )
+    from mdgan.interface.train import Comparison, Estimator, ScalingManager, compare, start, train
 
 __version__ = "0.7.0"
 

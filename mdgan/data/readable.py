@@ -17,11 +17,7 @@ import PIL
 import torch
 from torch import Tensor
 
-from mdgan.data.partitioner import (
-    ImageFilesPartitioner,
-    InMemoryPartitioner,
-    Partitioner,
-)
+from mdgan.data.partitioner import ImageFilesPartitioner, InMemoryPartitioner, Partitioner
 from mdgan.errors import BadInput
 from mdgan.gan.labels import Known, Samples
 from mdgan.samples.pictures.reading import why_unreadable

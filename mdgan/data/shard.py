@@ -113,11 +113,7 @@ class Shard:
         """
         left = len(self._order)
         before = self._shuffled_from if left else self._generator.get_state()
-        return {
-            "left": torch.tensor(left),
-            "generator": before,
-            "size": torch.tensor(len(self)),
-        }
+        return {"left": torch.tensor(left), "generator": before, "size": torch.tensor(len(self))}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
         """Draws what another shard of equal size would have drawn next; False at another size.
