@@ -17,20 +17,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from mdgan.credentials import pem
 from mdgan.credentials.authority import Authority, make_authority
 from mdgan.credentials.identity import check_dates
-from mdgan.credentials.pem import (
-    UNREADABLE,
-    certificates_in,
-    check_belongs,
-    check_is_private,
-    in_words,
-    key_in,
-    key_pem,
-    now,
-    pem_of,
-    read_file,
-)
 from mdgan.credentials.permit import HOST_NAME, SERVER_NAME, permit_in, ranks_in_words
 from mdgan.credentials.revocations import read_list
 from mdgan.errors import BadInput, reason_of, writing
@@ -54,10 +43,10 @@ def write_shared(path: Path, valid_for: timedelta) -> datetime:
     """
     if os.path.lexists(path):
         raise BadInput(f"{path}: is there already; remove it first, or give another name")
-    clock = now()
+    clock = pem.now()
     authority = make_authority(valid_for, clock)
     certificate, key = authority.issue("shared", None, (), valid_for, clock)
-    _write(path, key_pem(key) + pem_of(certificate, authority.certificate), OWNER_ALONE)
+    _write(path, pem.key_pem(key) + pem.pem_of(certificate, authority.certificate), OWNER_ALONE)
     return certificate.not_valid_after_utc
 
 
@@ -69,13 +58,13 @@ def make_folder_of_authority(folder: Path, valid_for: timedelta) -> datetime:
             raise BadInput(f"{folder}: is not empty; name a new folder")
         folder.chmod(0o700)
         (folder / _ISSUED).mkdir()
-    clock = now()
+    clock = pem.now()
     authority = make_authority(valid_for, clock)
     revoked = authority.revoke([], clock).public_bytes(Encoding.PEM)
     contents = [
-        (_CA_KEY, key_pem(authority.key), OWNER_ALONE),
+        (_CA_KEY, pem.key_pem(authority.key), OWNER_ALONE),
         (_REVOKED, revoked, _FOR_ALL),
-        (_CA, pem_of(authority.certificate), _FOR_ALL),
+        (_CA, pem.pem_of(authority.certificate), _FOR_ALL),
     ]
     try:
         for name, content, mode in contents:
@@ -109,7 +98,7 @@ def issue(
     if len(ranks) > MOST_RANKS:
         way_out = "leave --ranks out to allow any rank"
         raise BadInput(f"--ranks: {len(ranks)} are too many for one certificate; {way_out}")
-    clock = now()
+    clock = pem.now()
     path, record = folder / f"{name}.cred", folder / _ISSUED / f"{name}.pem"
     with _locked(folder):
         authority = _read_authority(folder)
@@ -118,9 +107,11 @@ def issue(
             raise BadInput(f"{name}: {folder} has issued this name already; take another name")
         certificate, key = authority.issue(name, role, ranks, valid_for, clock)
         # The record goes first: what has been issued can always be revoked.
-        _write(record, pem_of(certificate), _FOR_ALL)
+        _write(record, pem.pem_of(certificate), _FOR_ALL)
         try:
-            _write(path, key_pem(key) + pem_of(certificate, authority.certificate), OWNER_ALONE)
+            _write(
+                path, pem.key_pem(key) + pem.pem_of(certificate, authority.certificate), OWNER_ALONE
+            )
         except BadInput:
             record.unlink(missing_ok=True)
             raise
@@ -145,31 +136,31 @@ def revoke(folder: Path, name: str) -> Path:
             names = sorted(other.stem for other in (folder / _ISSUED).glob("*.pem"))
             known = f"it has issued {', '.join(names[:20])}" if names else "it has issued none yet"
             raise BadInput(f"{name}: {folder} has not issued this name; {known}")
-        serial = certificates_in(record, read_file(record, ""))[0].serial_number
+        serial = pem.certificates_in(record, pem.read_file(record, ""))[0].serial_number
         entries = read_list(path, [authority.certificate])
         if any(entry.serial_number == serial for entry in entries):
             raise BadInput(f"{name}: is revoked already; servers read the list {path}")
-        revoked = authority.revoke(entries, now(), serial)
+        revoked = authority.revoke(entries, pem.now(), serial)
         _write(path, revoked.public_bytes(Encoding.PEM), _FOR_ALL)
     return path
 
 
 def describe(path: Path) -> str:
     """Lines with the name, role, ranks, dates and fingerprint of a file's first certificate."""
-    certificate = certificates_in(path, read_file(path, "name another file"))[0]
+    certificate = pem.certificates_in(path, pem.read_file(path, "name another file"))[0]
     try:
         permit = permit_in(certificate)
         fingerprint = certificate.fingerprint(hashes.SHA256()).hex(":")
-    except UNREADABLE as error:
+    except pem.UNREADABLE as error:
         raise BadInput(f"{path}: cannot be shown ({reason_of(error)}); make a new one") from error
     constraints = (extension.value for extension in certificate.extensions)
     is_authority = any(isinstance(c, x509.BasicConstraints) and c.ca for c in constraints)
-    is_over = " (expired)" if now() > certificate.not_valid_after_utc else ""
+    is_over = " (expired)" if pem.now() > certificate.not_valid_after_utc else ""
     rows = {
         "name": permit.name,
         "role": "authority" if is_authority else permit.role or "any",
         "ranks": ranks_in_words(permit.ranks),
-        "valid until": in_words(certificate.not_valid_after_utc) + is_over,
+        "valid until": pem.in_words(certificate.not_valid_after_utc) + is_over,
         "fingerprint": f"SHA-256 {fingerprint}",
     }
     width = max(map(len, rows))
@@ -187,10 +178,10 @@ def _check_name(name: str) -> None:
 def _read_authority(folder: Path) -> Authority:
     path, key_path = folder / _CA, folder / _CA_KEY
     way_out = f"`mdgan credentials init {folder}` makes an authority in a new folder"
-    check_is_private(key_path)
-    certificate = certificates_in(path, read_file(path, way_out))[0]
-    key = key_in(key_path, read_file(key_path, way_out))
-    check_belongs(key, key_path, certificate, path)
+    pem.check_is_private(key_path)
+    certificate = pem.certificates_in(path, pem.read_file(path, way_out))[0]
+    key = pem.key_in(key_path, pem.read_file(key_path, way_out))
+    pem.check_belongs(key, key_path, certificate, path)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise BadInput(f"{key_path}: is not the key of an authority of mdgan's; {way_out}")
     return Authority(certificate, key)

@@ -19,18 +19,7 @@ from cryptography.x509.verification import (
     VerificationError,
 )
 
-from mdgan.credentials.pem import (
-    UNREADABLE,
-    certificates_in,
-    check_belongs,
-    check_is_private,
-    in_words,
-    key_in,
-    key_pem,
-    now,
-    pem_of,
-    read_file,
-)
+from mdgan.credentials import pem
 from mdgan.credentials.permit import Permit, is_host, permit_in
 from mdgan.errors import BadInput, reason_of
 
@@ -64,9 +53,9 @@ OwnIdentity = Callable[[], Identity]
 
 def read_credentials(path: Path) -> Identity:
     """Reads a file of `mdgan credentials new` or `mdgan credentials issue`."""
-    check_is_private(path)
-    data = read_file(path, _MAKE_ONE)
-    own, *others = certificates_in(path, data)
+    pem.check_is_private(path)
+    data = pem.read_file(path, _MAKE_ONE)
+    own, *others = pem.certificates_in(path, data)
     authorities = [other for other in others if other.subject == other.issuer]
     if not authorities or not is_host(own):
         raise BadInput(
@@ -74,10 +63,12 @@ def read_credentials(path: Path) -> Identity:
             "give certificates of your own by --set ca=FILE --set certificate=FILE --set key=FILE"
         )
     between = [other for other in others if other not in authorities]
-    key = key_in(path, data)
-    check_belongs(key, path, own, path)
+    key = pem.key_in(path, data)
+    pem.check_belongs(key, path, own, path)
     _check_chain(path, [own, *between], authorities, f"the authority in {path}")
-    return Identity(pem_of(own, *between), key_pem(key), pem_of(*authorities), by_name=True)
+    return Identity(
+        pem.pem_of(own, *between), pem.key_pem(key), pem.pem_of(*authorities), by_name=True
+    )
 
 
 def read_own_pki(ca: Path, certificate: Path, key: Path) -> Identity:
@@ -87,14 +78,16 @@ def read_own_pki(ca: Path, certificate: Path, key: Path) -> Identity:
         ca: the authorities that are trusted.
         certificate: the own one first, then those between it and the authority.
     """
-    check_is_private(key)
-    authorities = certificates_in(ca, read_file(ca, "name another file with --set ca=FILE"))
+    pem.check_is_private(key)
+    authorities = pem.certificates_in(ca, pem.read_file(ca, "name another file with --set ca=FILE"))
     way_out = "name another file with --set certificate=FILE"
-    chain = certificates_in(certificate, read_file(certificate, way_out))
-    private = key_in(key, read_file(key, "name another file with --set key=FILE"))
-    check_belongs(private, key, chain[0], certificate)
+    chain = pem.certificates_in(certificate, pem.read_file(certificate, way_out))
+    private = pem.key_in(key, pem.read_file(key, "name another file with --set key=FILE"))
+    pem.check_belongs(private, key, chain[0], certificate)
     _check_chain(certificate, chain, authorities, f"an authority in {ca}")
-    return Identity(pem_of(*chain), key_pem(private), pem_of(*authorities), by_name=False)
+    return Identity(
+        pem.pem_of(*chain), pem.key_pem(private), pem.pem_of(*authorities), by_name=False
+    )
 
 
 def verify_chain(
@@ -113,7 +106,7 @@ def verify_chain(
     """
     lenient = ExtensionPolicy.permit_all()
     signs = lenient.require_present(x509.BasicConstraints, Criticality.AGNOSTIC, None)
-    policy = PolicyBuilder().store(Store(authorities)).time(clock or now())
+    policy = PolicyBuilder().store(Store(authorities)).time(clock or pem.now())
     policy = policy.extension_policies(ca_policy=signs, ee_policy=lenient)
     policy.build_client_verifier().verify(chain[0], chain[1:])
 
@@ -121,12 +114,12 @@ def verify_chain(
 def check_dates(path: Path, what: str, certificate: x509.Certificate, clock: datetime) -> None:
     """Refuses a certificate that is not valid now; messages call it `what`."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    machine = f"this machine's clock says {in_words(clock)}"
+    machine = f"this machine's clock says {pem.in_words(clock)}"
     if clock > end:
-        raise BadInput(f"{path}: {what} expired at {in_words(end)} ({machine}); make a new one")
+        raise BadInput(f"{path}: {what} expired at {pem.in_words(end)} ({machine}); make a new one")
     if clock < begin:
         raise BadInput(
-            f"{path}: {what} is valid from {in_words(begin)} on, by the clock of the machine that "
+            f"{path}: {what} is valid from {pem.in_words(begin)} on, by the clock of the machine that "
             f"made it, and {machine}: the clocks differ; set them, or wait"
         )
 
@@ -136,20 +129,20 @@ def _check_chain(
 ) -> None:
     """Refuses a certificate that every peer would refuse, such as one of another authority."""
     own, *others = chain
-    check_dates(path, "the certificate", own, now())
+    check_dates(path, "the certificate", own, pem.now())
     try:
         permit_in(own)
-    except UNREADABLE as error:
+    except pem.UNREADABLE as error:
         raise BadInput(
             f"{path}: the certificate cannot be used ({reason_of(error)}); make a new one"
         ) from error
     for between in others:
-        check_dates(path, "a certificate on the way to the authority", between, now())
+        check_dates(path, "a certificate on the way to the authority", between, pem.now())
     if len(authorities) == 1:
-        check_dates(path, "the authority's certificate", authorities[0], now())
+        check_dates(path, "the authority's certificate", authorities[0], pem.now())
     try:
         verify_chain(chain, authorities)
-    except (VerificationError, *UNREADABLE) as error:
+    except (VerificationError, *pem.UNREADABLE) as error:
         raise BadInput(
             f"{path}: the certificate is not signed by {whose} ({reason_of(error)}); "
             "name the files that belong together"
@@ -208,6 +201,6 @@ def check_signed(
         key.verify(signature, statement, *way)
     except InvalidSignature as error:
         raise ValueError("the signature is not that of its certificate") from error
-    except (VerificationError, *UNREADABLE) as error:
+    except (VerificationError, *pem.UNREADABLE) as error:
         raise ValueError(f"its certificate does not count ({reason_of(error)})") from error
     return permit

@@ -26,13 +26,7 @@ from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.real_statistics import RealSamples, RealStatistics
 from mdgan.metrics.scores import judge_generator, judged_record, score_generator
 from mdgan.observe.tracer import memory_bytes
-from mdgan.records.run_directory import (
-    EXTRACTOR_FILE,
-    FIGURES_FILE,
-    NEIGHBOURS_FILE,
-    REAL_FILE,
-    RunDirectory,
-)
+from mdgan.records import run_directory
 from mdgan.samples.contract import Judge
 from mdgan.storage.whole_file import exit_between_files, write_whole
 from mdgan.transport.until import Inbox
@@ -49,7 +43,7 @@ class Scorer:
     """Answers every generator with its scores, as soon as the real data are described."""
 
     channel: Channel
-    directory: RunDirectory
+    directory: run_directory.RunDirectory
     samples: RealSamples
     generator: nn.Module
     z_dim: int
@@ -74,7 +68,10 @@ class Scorer:
         def judged(held: Iterable[Sequence[int]]) -> dict[str, Any]:
             found = judge_generator(self.generator, judge, **self._drawn, held=held)
             with suppress(OSError):  # a full disk ends no scoring
-                write_whole(self.directory.path / FIGURES_FILE, json.dumps(found.figures).encode())
+                write_whole(
+                    self.directory.path / run_directory.FIGURES_FILE,
+                    json.dumps(found.figures).encode(),
+                )
             return judged_record(found, self.num_samples)
 
         while (message := inbox.take(_FOREVER)) is not None:
@@ -100,9 +97,9 @@ class Scorer:
             elif message.kind == Kind.GENERATOR:
                 waiting.append(message)
             if is_first:  # it comes once training has begun; until then the folder stays as it was
-                self._keep(EXTRACTOR_FILE, tensors, fields)
+                self._keep(run_directory.EXTRACTOR_FILE, tensors, fields)
             if real is not None and (is_first or message.kind == Kind.REAL):
-                self._keep(REAL_FILE, real.tensors(), extractor.describe())
+                self._keep(run_directory.REAL_FILE, real.tensors(), extractor.describe())
             is_first = False
             while real is not None and waiting:
                 scored = partial(self._scored, extractor, real, held_out)
@@ -140,7 +137,7 @@ class Scorer:
         pairs = torch.cat([samples[:_SHOWN_SAMPLES], shown])
         with suppress(OSError):  # a full disk ends no scoring
             png = self.samples.kind.png(pairs, _SHOWN_SAMPLES)
-            write_whole(self.directory.path / NEIGHBOURS_FILE, png)
+            write_whole(self.directory.path / run_directory.NEIGHBOURS_FILE, png)
         near = {"n": len(held_out), "generated": found.generated, "real": found.real}
         return {**record, "neighbours": near}
 

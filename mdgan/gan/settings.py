@@ -2,13 +2,7 @@
 
 from math import floor, inf, log2
 
-from mdgan.gan.optimizer_settings import (
-    OPTIMIZER,
-    OPTIMIZER_KEYS,
-    OPTIMIZERS,
-    OptimizerForm,
-    Policy,
-)
+from mdgan.gan import optimizer_settings
 from mdgan.gan.regularizers.registry import REGULARIZERS, RegularizerSettings
 from mdgan.settings import declare
 from mdgan.settings.excludes import table
@@ -114,19 +108,19 @@ class TrainingSettings(declare.Settings, group="models"):
         other_names=("--loss",),
         is_usual=True,
     )
-    generator_optimizer: OptimizerForm = declare.setting(
+    generator_optimizer: optimizer_settings.OptimizerForm = declare.setting(
         "adam",
-        f"Optimizer of the generator: {', '.join(OPTIMIZERS)}, or lookahead:NAME with one of them; "
-        f"of keys {OPTIMIZER_KEYS}.",
-        OPTIMIZER,
+        f"Optimizer of the generator: {', '.join(optimizer_settings.OPTIMIZERS)}, or lookahead:NAME with one of them; "
+        f"of keys {optimizer_settings.OPTIMIZER_KEYS}.",
+        optimizer_settings.OPTIMIZER,
         metavar="NAME:KEY=VALUE,…",
         other_names=("--optimizer", "--optim", "--learning-rate", "--lr"),
         is_usual=True,
     )
-    discriminator_optimizer: OptimizerForm = declare.setting(
+    discriminator_optimizer: optimizer_settings.OptimizerForm = declare.setting(
         "adam",
         "Optimizer of discriminators, in the same form.",
-        OPTIMIZER,
+        optimizer_settings.OPTIMIZER,
         metavar="NAME:KEY=VALUE,…",
         other_names=("--optimizer", "--optim", "--learning-rate", "--lr"),
         is_usual=True,
@@ -178,9 +172,9 @@ class TrainingSettings(declare.Settings, group="models"):
         """
     ) + tuple(row for kind in REGULARIZERS for row in kind.excludes)
 
-    def policy(self, network: str) -> Policy:
+    def policy(self, network: str) -> optimizer_settings.Policy:
         """How the `generator` or the `discriminator` is optimized."""
-        form: OptimizerForm = getattr(self, f"{network}_optimizer")
+        form: optimizer_settings.OptimizerForm = getattr(self, f"{network}_optimizer")
         return form.policy(self.iterations)
 
     def iterations_of(self, epochs: float, mean_shard_size: float) -> int:

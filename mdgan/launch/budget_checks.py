@@ -9,20 +9,12 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.privacy import counted, schedule_of_clients
-from mdgan.privacy import counts
+from mdgan.privacy import counts, planning
 from mdgan.privacy.accountant import PrivacyCharge, check_installed, epsilon_of
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import look_up
 from mdgan.privacy.ledger_view import LedgerView, Plan
 from mdgan.privacy.one_run import least_canaries
-from mdgan.privacy.planning import (
-    StepSchedule,
-    check_alike,
-    leaves_something,
-    ledger_folder,
-    plan_of,
-    spent_before,
-)
 from mdgan.privacy.releases import Releases
 from mdgan.samples.contract import SampleKind
 
@@ -128,7 +120,10 @@ def _check_samples(
     goes_on: bool,
 ) -> list[str]:
     privacy = settings.privacy
-    warnings, folder = _large_delta(privacy.dp_delta or 0.0, shards), ledger_folder(privacy)
+    warnings, folder = (
+        _large_delta(privacy.dp_delta or 0.0, shards),
+        planning.ledger_folder(privacy),
+    )
     if (said := privacy.dp_public_samples) is not None:
         warnings.append(
             f"--set dp_public_samples={said}: the server is not told the exact number of samples, "
@@ -140,7 +135,7 @@ def _check_samples(
                 f"--set dp_public_samples={said}: rank {rank} holds more, {len(shard):,}; say a "
                 "number that is at least as large for every worker here"
             )
-        schedule = StepSchedule.of_samples(rank, len(shard), settings)
+        schedule = planning.StepSchedule.of_samples(rank, len(shard), settings)
         known = look_up(folder, contents[rank]) if rank in contents else LedgerView()
         repeats = known.last is not None and (
             settings.tells_once
@@ -149,7 +144,7 @@ def _check_samples(
         )
         if not (goes_on or repeats):
             schedule = schedule._replace(may_be_over=False)
-        plan = plan_of(privacy, schedule, known, folder)
+        plan = planning.plan_of(privacy, schedule, known, folder)
         if privacy.audit_canaries:
             _check_canaries(settings, plan)
         last = known.last if known.last is not None and known.last.plan == plan else None
@@ -165,7 +160,7 @@ def _check_samples(
 
 def _new_questions(
     settings: RunSettings,
-    schedule: StepSchedule,
+    schedule: planning.StepSchedule,
     held: Contents,
     known: LedgerView,
     kind: SampleKind,
@@ -187,7 +182,7 @@ def _new_questions(
     return [
         f"{flag}: files of {schedule.whose} were trained on before, and the account knows none of "
         "their rows: columns or values have changed since; rows of the same persons have spent "
-        f"{spent_before(settings.privacy, before):.3g} there, which this run does not count"
+        f"{planning.spent_before(settings.privacy, before):.3g} there, which this run does not count"
     ]
 
 
@@ -224,20 +219,20 @@ def _check_clients(
 ) -> list[str]:
     """As `_check_samples`: of the server's account of all clients, and of this host's own."""
     privacy = settings.privacy
-    schedule, folder, warnings = schedule_of_clients(settings), ledger_folder(privacy), []
+    schedule, folder, warnings = schedule_of_clients(settings), planning.ledger_folder(privacy), []
     told = [(0.0, "")]
 
-    def look(whose: str, own: Contents) -> tuple[StepSchedule, LedgerView]:
+    def look(whose: str, own: Contents) -> tuple[planning.StepSchedule, LedgerView]:
         one = schedule._replace(whose=whose)
         known = look_up(folder, own)
-        told.append((spent_before(privacy, known), _spent_before(settings, one, known)))
+        told.append((planning.spent_before(privacy, known), _spent_before(settings, one, known)))
         return one, known
 
     if serves:
         _, known = look(schedule.whose, contents.get(0) or Contents.of_name(schedule.whose))
         last = known.last
         if last is None or last.plan.unit != schedule.hides or last.steps >= last.plan.until:
-            plan_of(privacy, schedule, known, folder)
+            planning.plan_of(privacy, schedule, known, folder)
         number = settings.num_placed or settings.num_workers
         if privacy.dp_delta is not None and privacy.dp_delta * number >= 1:
             warnings.append(
@@ -248,16 +243,18 @@ def _check_clients(
         if not rank:
             continue
         one, known = look(f"the samples of rank {rank}", own)
-        check_alike(privacy, one, known, folder)
+        planning.check_alike(privacy, one, known, folder)
         # By PRV a run that goes on and another one differ, which the host's account finds out.
-        if privacy.dp_accountant == "rdp" and not leaves_something(known.histories, privacy):
-            plan_of(privacy, one, known, folder)
+        if privacy.dp_accountant == "rdp" and not planning.leaves_something(
+            known.histories, privacy
+        ):
+            planning.plan_of(privacy, one, known, folder)
     return warnings + [f"{spent}; ledger {folder}" for _, spent in [max(told)] if spent]
 
 
-def _spent_before(settings: RunSettings, schedule: StepSchedule, known: LedgerView) -> str:
+def _spent_before(settings: RunSettings, schedule: planning.StepSchedule, known: LedgerView) -> str:
     """What the user should know of earlier runs; empty if there were none."""
     if not known.histories:
         return ""
-    spent = spent_before(settings.privacy, known)
+    spent = planning.spent_before(settings.privacy, known)
     return f"{settings.privacy.dp_flag}: {schedule.whose} have spent {spent:.3g} before"
